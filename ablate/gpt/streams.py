@@ -1,0 +1,65 @@
+"""Randomness as a pure function of (seed, purpose, counter): no generator has a state worth saving.
+
+Every draw of a run has its own key. Two variants with the same seed therefore share initial weights
+(keyed by parameter name), batches (keyed by step) and dropout masks (keyed by step and place) without
+any care taken about the order of draws, and a resumed run needs no random state at all.
+
+Philox raw words are specified for ever by numpy; distributions built on them are ours, so that no
+library release can move a batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import torch
+
+
+def key(seed: int, *labels: str | int) -> int:
+    """A 63-bit key for one purpose; different labels give unrelated keys."""
+    text = "/".join([str(seed), *(str(label) for label in labels)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def draw_below(seed: int, label: str, counter: int, *, count: int, bound: int) -> np.ndarray:
+    """`count` integers uniform on [0, bound). Multiply-shift: bias under bound/2^64, below any detection here."""
+    words = np.random.Philox(key=key(seed, label), counter=[0, 0, 0, counter]).random_raw(count)
+    high, low = words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)
+    assert 0 < bound < 2**31, bound
+    # (word * bound) >> 64 without 128-bit integers
+    wide = high * np.uint64(bound) + ((low * np.uint64(bound)) >> np.uint64(32))
+    return np.asarray((wide >> np.uint64(32)).astype(np.int64))
+
+
+def raw_words(seed: int, label: str, count: int) -> list[int]:
+    """`count` 64-bit words of one stream, as exact integers."""
+    return [int(word) for word in np.random.Philox(key=key(seed, label)).random_raw(count)]
+
+
+def generator(seed: int, *labels: str | int) -> torch.Generator:
+    """A fresh CPU generator for one purpose."""
+    return torch.Generator().manual_seed(key(seed, *labels))
+
+
+class DropoutStream:
+    """The dropout masks of one run: a mask is a pure function of (seed, step, place) and its shape.
+
+    The stream keeps a chained hash of the keys it has handed out, which is what the audit compares.
+    """
+
+    def __init__(self, seed: int, chain: str = "") -> None:
+        self._seed = seed
+        self._step = 0
+        self.chain = chain or hashlib.sha256(b"dropout").hexdigest()
+
+    def at(self, step: int) -> None:
+        """Move to a step."""
+        self._step = step
+
+    def mask(self, place: str, like: torch.Tensor, rate: float) -> torch.Tensor:
+        """A mask with values 0 and 1/(1 - rate)."""
+        mask_key = key(self._seed, "dropout", self._step, place)
+        self.chain = hashlib.sha256(f"{self.chain}/{mask_key}".encode()).hexdigest()
+        draws = torch.rand(like.shape, generator=torch.Generator().manual_seed(mask_key))
+        return (draws >= rate).to(like.dtype).to(like.device) / (1.0 - rate)

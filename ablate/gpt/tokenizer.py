@@ -1,0 +1,52 @@
+"""Text to token ids and back, character by character. The hash of a tokenizer is part of every pair's audit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from prereg.canon import sha256_of
+from prereg.errors import CorpusError
+
+
+@dataclass(frozen=True)
+class CharTokenizer:
+    """One token a character. The vocabulary is the corpus' own set of characters, in code point order."""
+
+    characters: str
+
+    @classmethod
+    def of(cls, text: str) -> CharTokenizer:
+        """The tokenizer of a text."""
+        return cls("".join(sorted(set(text))))
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return len(self.characters)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the definition."""
+        return sha256_of({"kind": "char", "characters": self.characters})
+
+    def encode(self, text: str) -> np.ndarray:
+        """Token ids. A character outside the vocabulary is an error, never a stand-in."""
+        points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+        known = np.frombuffer(self.characters.encode("utf-32-le"), dtype=np.uint32)
+        ids = np.searchsorted(known, points)
+        wrong = (ids >= len(known)) | (known[np.minimum(ids, len(known) - 1)] != points)
+        if wrong.any():
+            stranger = chr(int(points[int(np.argmax(wrong))]))
+            raise CorpusError(f"character {stranger!r} is not in the vocabulary of {self.size} characters",
+                              required="text in the characters of the training corpus")
+        return ids.astype(np.int64)
+
+    def decode(self, ids: np.ndarray) -> str:
+        """The text of token ids."""
+        return "".join(self.characters[int(i)] for i in ids)
+
+    def byte_lengths(self) -> np.ndarray:
+        """UTF-8 bytes of each entry: what turns nats a token into bits a byte."""
+        return np.array([len(character.encode()) for character in self.characters], dtype=np.int64)

@@ -1,0 +1,15 @@
+"""What flows inside: so far the norm of the first block's input, before any block has touched it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ablate.gpt.model import GPT
+from ablate.measure.loss import windows
+
+
+def measure_activations(model: GPT, tokens: np.ndarray) -> dict[str, float]:
+    """The `activations` suite, over the first batch of validation windows."""
+    inputs, _ = next(windows(tokens, model.config.context))
+    norms = model.first_input(inputs).float().norm(dim=-1)
+    return {"embedding/norm": float(norms.double().mean())}

@@ -1,0 +1,130 @@
+"""The whole error tree. Everything a user can get wrong is a `StudyError`; anything else is our bug.
+
+    StudyError                    exit code 2: one message in three parts (found, required, try)
+    ├── StudyFileError            the YAML text itself: syntax, duplicate key, NaN, alias bomb
+    ├── SpecError                 a field of the study: unknown, wrong type, contradiction
+    │   ├── ClaimError            the claim language of a hypothesis
+    │   └── RuleError             the decision language, unreachable verdicts, uncovered cases
+    ├── UnsupportedError          the format knows it, this version cannot do it yet
+    ├── RegistrationError         not registered, or changed since
+    │   └── HopelessDesignError   a verdict that can never happen, found before any data
+    ├── LedgerError               chain broken, file damaged, entry unreadable
+    ├── CorpusError               missing, wrong hash, unreadable
+    ├── RunError                  another run is active, path not writable, worker cannot start
+    └── EvidenceError             records that cannot be read as what they claim to be
+
+An inadmissible study is not an error: it is a result, and has its own type in `ablate.judge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Self
+
+FieldPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Where:
+    """The place of a mistake, as exactly as it is known."""
+
+    file: Path | None = None
+    line: int | None = None
+    field: FieldPath = ()
+
+    def __str__(self) -> str:
+        place = "" if self.file is None else str(self.file)
+        if self.line is not None:
+            place += f":{self.line}"
+        return " ".join(part for part in (place, dotted(self.field)) if part)
+
+
+class StudyError(Exception):
+    """A user's mistake: what was found and where, what is required, what to type next."""
+
+    def __init__(self, found: str, *, required: str = "", fix: str = "", where: Where | None = None) -> None:
+        self.found = found
+        self.required = required
+        self.fix = fix
+        self.where = where or Where()
+        super().__init__(self.text())
+
+    def at(self, *, file: Path | None = None, line: int | None = None, field: FieldPath = ()) -> Self:
+        """The same error, placed by whoever knows the file, the line or the field."""
+        where = replace(self.where, file=file or self.where.file, line=line or self.where.line,
+                        field=field or self.where.field)
+        return type(self)(self.found, required=self.required, fix=self.fix, where=where)
+
+    def text(self) -> str:
+        """The message as a user reads it, without colour."""
+        head = f"{self.where}: {self.found}" if str(self.where) else self.found
+        lines = [head]
+        if self.required:
+            lines.append(f"  required: {self.required}")
+        if self.fix:
+            lines.append(f"  try:      {self.fix}")
+        return "\n".join(lines)
+
+
+class StudyFileError(StudyError):
+    """The YAML text cannot be read safely and unambiguously."""
+
+
+class SpecError(StudyError):
+    """A field of the study is unknown, of the wrong type, or contradicts another."""
+
+
+class ClaimError(SpecError):
+    """A claim is not a sentence of the claim language."""
+
+
+class RuleError(SpecError):
+    """A decision rule does not parse, cannot be reached, or leaves a case uncovered."""
+
+
+class UnsupportedError(StudyError):
+    """The study format allows it, but this version cannot do it, and says so before anything runs."""
+
+
+class RegistrationError(StudyError):
+    """The study is not registered, or is no longer what was registered."""
+
+
+class HopelessDesignError(RegistrationError):
+    """The registered rule has a verdict that no data could produce."""
+
+
+class LedgerError(StudyError):
+    """The ledger cannot be trusted or read."""
+
+
+class CorpusError(StudyError):
+    """A corpus is missing or is not the text its name promises."""
+
+
+class RunError(StudyError):
+    """Runs cannot start: another process holds the study, or the disk refuses."""
+
+
+class EvidenceError(StudyError):
+    """A record on disk is not what it claims to be."""
+
+
+def dotted(path: FieldPath) -> str:
+    """`('hypotheses', 'gain', 'claim')` as a user writes it: `hypotheses.gain.claim`, indices in brackets."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else (f".{part}" if text else part)
+    return text
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A ready sentence naming the closest known word, or listing the known ones when none is close."""
+    names = sorted(set(known))
+    close = get_close_matches(word, names, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return "use one of: " + ", ".join(names) if names else ""

@@ -1,0 +1,94 @@
+"""A house of studies in a temporary folder, with a corpus small enough that a run takes a moment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+TINY_CORPUS = "tiny"
+
+
+def tiny_text() -> str:
+    """About nine thousand characters with some structure to learn."""
+    verses = ["the cat sat on the mat.\n", "a dog ran to the barn.\n", "no rain fell on the plain.\n"]
+    return "".join(verses[(7 * i * i + i) % 3] for i in range(380))
+
+
+def tiny_document(**changes: Any) -> dict[str, Any]:
+    """A whole study, as plain data, that trains in about a second a run."""
+    document: dict[str, Any] = {
+        "study": "tiny",
+        "title": "A tiny study",
+        "base": {
+            "model": {"layers": 1, "width": 16, "heads": 2, "context": 16},
+            "data": {"corpus": TINY_CORPUS},
+            "optim": {"lr": 1.0e-2},
+            "budget": {"steps": 30, "batch": 8},
+        },
+        "baseline": "none",
+        "variants": {"none": {}, "layernorm": {"model.embedding_norm": "layernorm"}},
+        "seeds": [1, 2, 3],
+        "measure": {"every": 10},
+        "hypotheses": {"gain": {"claim": "layernorm lowers val/loss", "smallest": 0.05}},
+        "decision": [
+            {"verdict": "adopt layernorm", "when": "supported(gain)"},
+            {"verdict": "keep none", "when": "refuted(gain)"},
+            {"verdict": "inconclusive"},
+        ],
+    }
+    return document | changes
+
+
+class House:
+    """A temporary repository of studies."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        (path / "studies").mkdir(parents=True)
+        corpus = path / "data" / "corpora" / TINY_CORPUS
+        corpus.mkdir(parents=True)
+        text = tiny_text().encode()
+        (corpus / "input.txt").write_bytes(text)
+        from ablate.gpt.corpus import Library
+
+        source = path / "tiny.txt"
+        source.write_bytes(text)
+        Library.of(path / "data" / "corpora", {}).add(TINY_CORPUS, source)
+        source.unlink()
+
+    def write(self, document: Mapping[str, Any] | None = None, **changes: Any) -> Path:
+        """Write a study file."""
+        whole = dict(document) if document is not None else tiny_document(**changes)
+        path = self.path / "studies" / f"{whole['study']}.yaml"
+        path.write_text(yaml.safe_dump(whole, sort_keys=False), encoding="utf-8")
+        return path
+
+    def snapshot(self) -> dict[str, bytes]:
+        """Every file and its bytes: what 'nothing changed on disk' is checked against."""
+        return {p.relative_to(self.path).as_posix(): p.read_bytes() for p in self.path.rglob("*") if p.is_file()}
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+    """An empty house, shut off from the user's own corpora."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+    return House(tmp_path / "house")
+
+
+@pytest.fixture
+def shakespeare(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that holds tinyshakespeare, or a skip that says why."""
+    here = Path(__file__).resolve().parents[1]
+    for folder in (os.environ.get("ABLATE_CORPORA", ""), str(here.parent / "shared" / "data")):
+        if folder and (Path(folder) / "tinyshakespeare" / "input.txt").is_file():
+            monkeypatch.setenv("ABLATE_CORPORA", folder)
+            return Path(folder)
+    pytest.skip("tinyshakespeare is neither in ABLATE_CORPORA nor in ../shared/data")
+
+
