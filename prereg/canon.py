@@ -1,12 +1,14 @@
 """Canonical bytes (RFC 8785) and sha256: the same content always has the same hash.
 
-Two traps: RFC 8785 writes `1.0` as `1`, and refuses integers from 2^53 on. Both are properties we
-want to be told about, so they are errors or documented here, never worked around in silence.
+Three traps. RFC 8785 writes `1.0` as `1`, so a value read back may be an int. It refuses integers from
+2^53 on, and NaN and infinities: they raise. And it writes the float 1e17 as `100000000000000000`, which
+`json.loads` takes for an integer that canonical JSON cannot hold: read canonical bytes with `from_canonical`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,16 @@ import rfc8785
 def canonical_bytes(value: Any) -> bytes:
     """RFC 8785 bytes of a JSON value. NaN, infinities and integers beyond 2^53 raise."""
     return rfc8785.dumps(value)
+
+
+def from_canonical(data: bytes) -> Any:
+    """The value of canonical bytes, such that `canonical_bytes` of it gives the same bytes again."""
+    return json.loads(data.decode("utf-8"), parse_int=_number)
+
+
+def _number(text: str) -> int | float:
+    value = int(text)
+    return value if abs(value) < 2**53 else float(text)
 
 
 def sha256_bytes(data: bytes) -> str:

@@ -54,8 +54,9 @@ class StudyError(Exception):
 
     def at(self, *, file: Path | None = None, line: int | None = None, field: FieldPath = ()) -> Self:
         """The same error, placed by whoever knows the file, the line or the field."""
-        where = replace(self.where, file=file or self.where.file, line=line or self.where.line,
-                        field=field or self.where.field)
+        where = replace(
+            self.where, file=file or self.where.file, line=line or self.where.line, field=field or self.where.field
+        )
         return type(self)(self.found, required=self.required, fix=self.fix, where=where)
 
     def text(self) -> str:

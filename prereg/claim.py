@@ -1,0 +1,140 @@
+"""The claim language: one sentence that says which arms differ in which metric, and which way.
+
+    claim := side VERB METRIC [ 'than' side ]
+    side  := NAME | '(' NAME { ('+' | '-') NAME } ')'
+    VERB  := lowers | raises | changes | does_not_worsen | does_not_change
+
+Without `than`, the other side is the study's baseline. A claim resolves to weights over arms that
+sum to zero; the effect is always the left side minus the right side. `+` and `-` stand between
+spaces, because names of arms may contain hyphens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from prereg.errors import ClaimError, nearest
+
+Verb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change"]
+VERBS: tuple[Verb, ...] = get_args(Verb)
+
+_SIGNS = frozenset({"+", "-"})
+_MARKS = frozenset({"+", "-", "("})
+
+_TOKEN = re.compile(r"\s*(?:(?P<mark>[()])|(?P<sign>[+-])(?=\s)|(?P<word>[^\s()]+))")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim, parsed: the effect is the sum of weight x value over arms."""
+
+    verb: Verb
+    metric: str
+    left: Mapping[str, float]
+    right: Mapping[str, float]
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Left minus right, arms with weight zero dropped."""
+        total = dict(self.left)
+        for arm, weight in self.right.items():
+            total[arm] = total.get(arm, 0.0) - weight
+        return {arm: weight for arm, weight in total.items() if weight != 0.0}
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The arms the claim needs, left side first."""
+        return tuple(self.weights)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Every arm the claim names, those included that cancel out."""
+        return tuple(dict.fromkeys([*self.left, *self.right]))
+
+
+def parse_claim(text: str, *, baseline: str) -> Claim:
+    """Read one claim. Names are not checked against a study here; `prereg.promises` does that."""
+    tokens = _tokens(text)
+    left, rest = _side(tokens, text)
+    if not rest:
+        raise ClaimError(
+            f"claim '{text}' ends after its first arm",
+            required="ARM VERB METRIC [than ARM]",
+            fix="claim: layernorm lowers val/loss",
+        )
+    verb, *rest = rest
+    if verb not in VERBS:
+        raise ClaimError(
+            f"'{verb}' is not a verb of the claim language",
+            required="one of " + ", ".join(VERBS),
+            fix=nearest(verb, VERBS),
+        )
+    if not rest:
+        raise ClaimError(
+            f"claim '{text}' names no metric", required="ARM VERB METRIC [than ARM]", fix=f"claim: {text} val/loss"
+        )
+    metric, *rest = rest
+    right: Mapping[str, float] = {baseline: 1.0}
+    if rest:
+        if rest[0] != "than":
+            raise ClaimError(
+                f"'{rest[0]}' after the metric in claim '{text}'",
+                required="'than ARM', or nothing",
+                fix=f"{text.split(metric, maxsplit=1)[0]}{metric} than {baseline}",
+            )
+        right, rest = _side(rest[1:], text)
+        if rest:
+            raise ClaimError(f"'{' '.join(rest)}' after the end of claim '{text}'", required="nothing more")
+    claim = Claim(verb=verb, metric=metric, left=left, right=right)
+    if not claim.weights:
+        raise ClaimError(
+            f"claim '{text}' compares an arm with itself",
+            required="two different sides; without 'than' the right side is the baseline",
+            fix=f"name another arm than '{baseline}', or add 'than ARM'",
+        )
+    if abs(sum(claim.weights.values())) > 1e-12:
+        raise ClaimError(
+            f"the weights of claim '{text}' do not sum to zero",
+            required="a contrast: as many arms on the left as on the right",
+            fix="(a - b) raises METRIC than (c - d)",
+        )
+    return claim
+
+
+def _tokens(text: str) -> list[str]:
+    found, position = [], 0
+    stripped = text.rstrip()
+    while position < len(stripped):
+        match = _TOKEN.match(stripped, position)
+        assert match is not None, (text, position)  # every character is a mark, a sign or part of a word
+        found.append(match.group("mark") or match.group("sign") or match.group("word"))
+        position = match.end()
+    return found
+
+
+def _side(tokens: list[str], text: str) -> tuple[dict[str, float], list[str]]:
+    """One side of a claim and the tokens after it."""
+    if not tokens:
+        raise ClaimError(
+            f"claim '{text}' lacks an arm",
+            required="ARM VERB METRIC [than ARM]",
+            fix="claim: layernorm lowers val/loss",
+        )
+    if tokens[0] != "(":
+        return {tokens[0]: 1.0}, tokens[1:]
+    if ")" not in tokens:
+        raise ClaimError(f"claim '{text}' opens a parenthesis and does not close it", required="')'")
+    end = tokens.index(")")
+    inner, rest = tokens[1:end], tokens[end + 1 :]
+    if len(inner) % 2 == 0 or any(s not in _SIGNS for s in inner[1::2]) or any(n in _MARKS for n in inner[0::2]):
+        raise ClaimError(
+            f"'({' '.join(inner)})' in claim '{text}' is not a sum of arms",
+            required="(ARM - ARM), with spaces around the sign",
+        )
+    weights: dict[str, float] = {}
+    for sign, arm in zip(["+", *inner[1::2]], inner[0::2], strict=True):
+        weights[arm] = weights.get(arm, 0.0) + (1.0 if sign == "+" else -1.0)
+    return weights, rest

@@ -1,0 +1,32 @@
+"""Writing so that a crash leaves the old file or the new one, never half of either."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace a file atomically and durably: temporary file, fsync, rename, fsync of the folder."""
+    # The process id keeps two writers apart; a leftover of a killed one is overwritten or ignored.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    move(temporary, path)
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename within a folder, durably."""
+    source.replace(target)
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the folder's own entries durable: a new name is not on disk before this."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,295 @@
+"""The append-only, hash-chained log of what was done with every study of a repository.
+
+One canonical JSON object a line, each with the hash of the one before: order and edits show. A tail
+that was cut off, or a ledger rewritten as a whole, does not show here; that is what the head hash in
+every report is for. The clock is the caller's, and what the entries mean is for `prereg.register`
+and the judge to say.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import JsonValue, ValidationError
+
+from prereg.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of
+from prereg.disk import sync_folder
+from prereg.errors import LedgerError, Where
+from prereg.part import Part
+
+Event = Literal["registered", "amended", "started", "sealed", "failed", "finished", "decided", "peeked", "imported"]
+
+FIRST = "0" * 64
+"""What the first entry names as the hash of the one before."""
+
+
+class Entry(Part):
+    """One line of the ledger."""
+
+    index: int
+    """Its position, from 0."""
+    at: str
+    """When it was appended: ISO 8601 with offset, by the caller's clock. The chain proves the order, not the time."""
+    event: Event
+    """What happened."""
+    study: str
+    """The study's id."""
+    registration: str
+    """sha256 of the registration it happened under."""
+    body: dict[str, JsonValue]
+    """What else is known of it."""
+    previous: str
+    """sha256 of the entry before."""
+    sha256: str
+    """sha256 of the canonical bytes of all other fields."""
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A ledger file, read whole."""
+
+    entries: tuple[Entry, ...]
+    """Every line that is sound in itself, whatever its place in the chain."""
+    faults: tuple[tuple[int, str], ...]
+    """(line, what is wrong) of every damaged line."""
+    complete: bytes
+    """All terminated lines."""
+    tail: bytes
+    """What follows the last end of line: empty, an entry whose end was not written, or the torso of one."""
+    last: str | None
+    """What the next entry must name as the hash before it; none after a line that cannot be read."""
+
+
+@dataclass
+class _Claim:
+    """This process's hold on one lock file."""
+
+    thread: threading.RLock
+    held: bool = False
+
+
+@cache
+def _claim(_lock_path: Path) -> _Claim:
+    return _Claim(threading.RLock())
+
+
+class Ledger:
+    """The ledger at a path. Reading needs no rights but to read; appending takes a lock beside the file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock_path = path.with_name(".ledger.lock")
+        # A kernel lock belongs to an open file, not to a process: a second object of this process that
+        # opened the file again would wait for the first for ever. So one claim a path is shared by all.
+        self._claim = _claim(self._lock_path.absolute())
+        self._known = _NOTHING
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Every entry. Raises `LedgerError` naming the line when one is damaged."""
+        reading = self._read()
+        self._refuse_damage(reading)
+        whole = self._whole_tail(reading)
+        return reading.entries if whole is None else (*reading.entries, whole)
+
+    def readable(self) -> tuple[Entry, ...]:
+        """The entries that are sound in themselves, of a ledger that may be damaged; `faults` tells the rest."""
+        try:
+            return self.entries()
+        except LedgerError:
+            return self._read().entries
+
+    def faults(self) -> list[str]:
+        """Everything that is wrong, a sentence each, naming the line. Empty when the chain holds."""
+        reading = self._read()
+        found = [f"{self.path.name}, line {line}: {fault}" for line, fault in reading.faults]
+        if reading.tail:
+            last = reading.complete.count(b"\n") + 1
+            found.append(f"{self.path.name}, line {last}: not ended; an append was cut off")
+        return found
+
+    def head(self) -> str:
+        """Hash of the last entry; 64 zeros for an empty ledger. Raises `LedgerError` when damaged."""
+        entries = self.entries()
+        return entries[-1].sha256 if entries else FIRST
+
+    def append(self, event: Event, *, study: str, registration: str, body: Mapping[str, JsonValue], at: str) -> Entry:
+        """Add one entry, durably. Other processes wait; a damaged ledger takes nothing more.
+
+        The torso of an entry that a crash left behind is cut back, and the new entry's body says so.
+        """
+        assert datetime.fromisoformat(at).tzinfo is not None, at
+        with self.hold():
+            reading = self._read()
+            self._refuse_damage(reading)
+            whole = self._whole_tail(reading)
+            before = whole or (reading.entries[-1] if reading.entries else None)
+            torso = reading.tail if whole is None else b""
+            noted: dict[str, JsonValue] = (
+                {} if not torso else {"cut_back": {"bytes": len(torso), "sha256": sha256_bytes(torso)}}
+            )
+            content: dict[str, JsonValue] = {
+                "index": before.index + 1 if before else 0,
+                "at": at,
+                "event": event,
+                "study": study,
+                "registration": registration,
+                "body": {**body, **noted},
+                "previous": before.sha256 if before else FIRST,
+            }
+            content["sha256"] = sha256_of(content)
+            line = canonical_bytes(content) + b"\n"
+            # What is read back is what the line says: 1.0 is written as 1.
+            entry = Entry.model_validate(from_canonical(line))
+            if whole is None:
+                self._write(len(reading.complete), line)
+            else:
+                self._write(len(reading.complete) + len(reading.tail), b"\n" + line)
+            return entry
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep every other process from appending for as long as the block lasts. May be nested."""
+        with self._claim.thread:
+            if self._claim.held:
+                yield
+                return
+            try:
+                stream = self._lock_path.open("ab")
+            except OSError as error:
+                raise LedgerError(
+                    f"the ledger cannot be locked: {error.strerror}",
+                    required=f"a folder that can be written to: {self.path.parent}",
+                    where=Where(file=self.path),
+                ) from None
+            with stream:  # closing it gives the lock back, and so does the death of the process
+                fcntl.flock(stream, fcntl.LOCK_EX)
+                self._claim.held = True
+                try:
+                    yield
+                finally:
+                    self._claim.held = False
+
+    def _read(self) -> _Reading:
+        """The file as it is now. Bytes that were sound before and have not changed are not checked again."""
+        with self._claim.thread, self._shared():
+            try:
+                data = self.path.read_bytes()
+            except FileNotFoundError:
+                data = b""
+            except OSError as error:
+                raise LedgerError(f"cannot be read: {error.strerror}", where=Where(file=self.path)) from None
+            known = self._known
+            if known.faults or not data.startswith(known.complete):
+                known = _NOTHING
+            self._known = _read_on(known, data)
+            return self._known
+
+    @contextmanager
+    def _shared(self) -> Iterator[None]:
+        """Wait for an append in progress, so that half a line is seen only when its writer is dead."""
+        if self._claim.held or not self._lock_path.exists():
+            yield
+            return
+        with self._lock_path.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH)
+            yield
+
+    def _refuse_damage(self, reading: _Reading) -> None:
+        if reading.faults:
+            line, fault = reading.faults[0]
+            raise LedgerError(
+                f"line {line}: {fault}",
+                required="every line as it was written, each with the hash of the one before",
+                fix=f"restore {self.path.name} from version control",
+                where=Where(file=self.path, line=line),
+            )
+
+    def _whole_tail(self, reading: _Reading) -> Entry | None:
+        """The entry that lacks only its end of line, if the tail is one; None when it is the torso of one."""
+        if not reading.tail:
+            return None
+        try:
+            # An object that closes is no torso: cutting it back could remove a finished entry.
+            json.JSONDecoder().raw_decode(reading.tail.decode("utf-8", errors="replace"))
+        except (ValueError, RecursionError):
+            return None
+        ended = _read_on(reading, reading.complete + reading.tail + b"\n")
+        self._refuse_damage(ended)
+        return ended.entries[-1]
+
+    def _write(self, position: int, data: bytes) -> None:
+        new = not self.path.exists()
+        try:
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
+            try:
+                os.ftruncate(descriptor, position)
+                os.lseek(descriptor, position, os.SEEK_SET)
+                left = memoryview(data)
+                while left:
+                    left = left[os.write(descriptor, left) :]
+                os.fsync(descriptor)
+            except OSError:
+                os.ftruncate(descriptor, position)
+                raise
+            finally:
+                os.close(descriptor)
+            if new:
+                sync_folder(self.path.parent)
+        except OSError as error:
+            raise LedgerError(
+                f"the entry cannot be written: {error.strerror}",
+                required="a disk with room",
+                where=Where(file=self.path),
+            ) from None
+
+
+_NOTHING = _Reading((), (), b"", b"", FIRST)
+
+
+def _read_on(known: _Reading, data: bytes) -> _Reading:
+    """Read what follows the known lines of a file."""
+    complete, _, tail = data.rpartition(b"\n")
+    if complete or data.startswith(b"\n"):
+        complete += b"\n"
+    entries, faults, expected = list(known.entries), list(known.faults), known.last
+    first = known.complete.count(b"\n")
+    for index, line in enumerate(complete[len(known.complete) :].split(b"\n")[:-1], start=first):
+        entry, fault = _entry(line)
+        if entry is not None:
+            if entry.index != index:
+                fault = f"holds the entry with index {entry.index}; entries are missing, or stand in another order"
+            elif expected is not None and entry.previous != expected:
+                fault = "does not carry the hash of the line before"
+            entries.append(entry)
+        if fault:
+            faults.append((index + 1, fault))
+        expected = entry.sha256 if entry is not None else None
+    return _Reading(tuple(entries), tuple(faults), complete, tail, expected)
+
+
+def _entry(line: bytes) -> tuple[Entry | None, str]:
+    """The entry of a line that is sound in itself, or what is wrong with the line."""
+    try:
+        content = from_canonical(line)
+        canonical = canonical_bytes(content)
+    except (ValueError, RecursionError):
+        return None, "is not JSON"
+    if canonical != line:
+        return None, "is not in canonical bytes: it was edited"
+    try:
+        entry = Entry.model_validate(content)
+    except ValidationError:
+        return None, "is not an entry of a ledger"
+    if entry.sha256 != sha256_of({key: value for key, value in content.items() if key != "sha256"}):
+        return None, "its content does not match its hash: it was edited"
+    return entry, ""

@@ -1,0 +1,224 @@
+"""What must hold between the fields of a study, each broken promise named by its field.
+
+Every check is a function of the whole study, run in the order in which a reader would look. Types
+and ranges of single fields are the fields' own business; lines of the file are `prereg.load`'s.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from prereg.claim import Claim, parse_claim
+from prereg.errors import ClaimError, FieldPath, SpecError, Where, nearest
+from prereg.metrics import METRICS
+
+if TYPE_CHECKING:
+    from prereg.spec import Hypothesis, Study
+
+T = TypeVar("T")
+
+
+def check_promises(study: Study) -> None:
+    """Raise `SpecError`, `ClaimError` or `RuleError` for the first promise that is broken."""
+    _check_command(study)
+    _check_arms(study)
+    _check_seeds(study)
+    _check_hypotheses(study)
+    _check_analysis(study)
+    _ = study.rule
+
+
+def _check_command(study: Study) -> None:
+    if study.trainer == "command" and not study.command:
+        raise _fault(
+            ("command",),
+            "trainer is 'command' and no command is given",
+            required="the words of the command, without a shell",
+            fix='command: [python, train.py, "--seed={seed}"]',
+        )
+    if study.trainer == "gpt" and study.command:
+        raise _fault(
+            ("command",),
+            "a command is given and trainer is 'gpt'",
+            required="trainer: command, or no command",
+            fix="trainer: command",
+        )
+
+
+def _check_arms(study: Study) -> None:
+    if bool(study.variants) == bool(study.factors):
+        both = "both variants and factors" if study.variants else "neither variants nor factors"
+        raise _fault(
+            ("variants",) if study.variants else (),
+            f"{both} are given",
+            required="one of the two",
+            fix="variants: {none: {}, layernorm: {model.embedding_norm: layernorm}}",
+        )
+    place: FieldPath = ("variants",) if study.variants else ("factors",)
+    if len(study.arms) < 2:
+        raise _fault(place, "only one variant", required="at least two, one of them the baseline")
+    # Runs lie in folders named after their variant, and some file systems do not tell capitals apart.
+    twins = _first_repeated(name.casefold() for name in study.arms)
+    if twins is not None:
+        raise _fault(
+            place,
+            f"two variants are named '{twins}' but for capital letters",
+            required="names that differ in more than that",
+        )
+    if study.baseline not in study.arms:
+        raise _fault(
+            ("baseline",),
+            f"baseline '{study.baseline}' is not a variant",
+            required="one of " + ", ".join(study.arms),
+            fix=nearest(study.baseline, study.arms),
+        )
+
+
+def _check_seeds(study: Study) -> None:
+    if len(study.seeds) < 2:
+        raise _fault(
+            ("seeds",),
+            f"{len(study.seeds)} seed(s)",
+            required="at least two; one seed has no variance",
+            fix="seeds: [1, 2, 3, 4, 5]",
+        )
+    repeated = _first_repeated(study.seeds)
+    if repeated is not None:
+        raise _fault(
+            ("seeds",),
+            f"seed {repeated} stands twice",
+            required="each seed once: a repeated seed is the same run, not new evidence",
+        )
+    looks = getattr(study.stopping, "looks", None)
+    if looks is not None and (not looks or list(looks) != sorted(set(looks)) or looks[-1] != len(study.seeds)):
+        raise _fault(
+            ("stopping", "looks"),
+            f"looks {list(looks)} with {len(study.seeds)} seeds",
+            required="ascending numbers of seeds, the last equal to the number of seeds",
+        )
+
+
+def _check_hypotheses(study: Study) -> None:
+    if not study.hypotheses:
+        raise _fault(
+            ("hypotheses",),
+            "no hypothesis",
+            required="at least one claim",
+            fix="hypotheses: {gain: {claim: layernorm lowers val/loss, smallest: 0.02}}",
+        )
+    for name, hypothesis in study.hypotheses.items():
+        place = ("hypotheses", name, "claim")
+        try:
+            claim = parse_claim(hypothesis.claim, baseline=study.baseline)
+        except ClaimError as error:
+            raise error.at(field=place) from None
+        for arm in claim.named:
+            if arm not in study.arms:
+                raise ClaimError(
+                    f"'{arm}' in claim '{hypothesis.claim}' is not a variant",
+                    required="one of " + ", ".join(study.arms),
+                    fix=nearest(arm, study.arms),
+                    where=Where(field=place),
+                )
+        _check_metric(study, name, claim)
+        _check_verb(study, name, claim, hypothesis)
+
+
+def _check_metric(study: Study, name: str, claim: Claim) -> None:
+    known = METRICS.get(claim.metric)
+    harness = claim.metric.startswith("harness/")
+    if study.trainer == "gpt" and known is None and not harness:
+        raise ClaimError(
+            f"'{claim.metric}' is not a metric",
+            required="a recorded metric",
+            fix=nearest(claim.metric, METRICS),
+            where=Where(field=("hypotheses", name, "claim")),
+        )
+    if study.trainer == "gpt" and known is not None and known.suite not in study.measure.suites:
+        raise _fault(
+            ("measure", "suites"),
+            f"{name} needs {claim.metric}, of the suite '{known.suite}'",
+            required=f"'{known.suite}' among the suites",
+            fix=f"suites: [{', '.join([*study.measure.suites, known.suite])}]",
+        )
+    if harness and study.measure.harness is None:
+        raise _fault(
+            ("measure", "harness"),
+            f"{name} needs {claim.metric} and no harness is declared",
+            required="measure.harness",
+            fix="harness: {tasks: blimp}",
+        )
+    if known is not None and not known.raw_scale and study.hypotheses[name].scale == "raw":
+        raise _fault(
+            ("hypotheses", name, "scale"),
+            f"raw differences of {claim.metric}",
+            required="its logarithm, or the loss it comes from: a mean of raw perplexities is ruled by its worst run",
+            fix="claim val/loss, or scale: log",
+        )
+
+
+def _check_verb(study: Study, name: str, claim: Claim, hypothesis: Hypothesis) -> None:
+    if hypothesis.smallest == 0.0 and claim.verb.startswith("does_not"):
+        raise _fault(
+            ("hypotheses", name, "smallest"),
+            f"smallest is 0 and the claim is '{claim.verb}'",
+            required="a margin above zero: no data can show a difference to be exactly nothing",
+        )
+    if claim.verb != "does_not_worsen":
+        return
+    if study.better(name) == "neither":
+        raise _fault(
+            ("hypotheses", name, "better"),
+            f"nothing says which way {claim.metric} improves",
+            required="better: lower, or better: higher",
+            fix="better: lower",
+        )
+    if sum(claim.left.values()) != 1.0:
+        raise ClaimError(
+            f"'{hypothesis.claim}' asks whether a difference worsens",
+            required="does_not_change for a difference of differences",
+            where=Where(field=("hypotheses", name, "claim")),
+        )
+
+
+def _check_analysis(study: Study) -> None:
+    if study.analysis.test == "items" and study.measure.harness is None:
+        raise _fault(
+            ("analysis", "test"),
+            "test is 'items' and no item is measured",
+            required="measure.harness, or a test over seeds",
+            fix="test: paired_t",
+        )
+    if study.analysis.test in study.analysis.also:
+        raise _fault(
+            ("analysis", "also"),
+            f"'{study.analysis.test}' decides and stands under 'also'",
+            required="tests other than the deciding one",
+        )
+    for index, metric in enumerate(study.tie_breakers):
+        if study.trainer == "gpt" and metric not in METRICS and not metric.startswith("harness/"):
+            raise _fault(
+                ("tie_breakers", index),
+                f"'{metric}' is not a metric",
+                required="a recorded metric",
+                fix=nearest(metric, METRICS),
+            )
+    claimed = {claim.metric for claim in study.claims.values()}
+    for metric in study.assume.metrics:
+        if metric not in claimed:
+            raise _fault(
+                ("assume", "metrics", metric),
+                f"'{metric}' is in no claim",
+                required="one of " + ", ".join(sorted(claimed)),
+                fix=nearest(metric, claimed),
+            )
+
+
+def _first_repeated(values: Iterable[T]) -> T | None:
+    return next((value for value, times in Counter(values).items() if times > 1), None)
+
+
+def _fault(path: FieldPath, found: str, *, required: str = "", fix: str = "") -> SpecError:
+    return SpecError(found, required=required, fix=fix, where=Where(field=path))

@@ -1,0 +1,69 @@
+"""Where state lives: every path of the house is spelled once, here.
+
+The root is the folder that holds `studies/`. It is found upward from the study's own path, so the
+tool works in any repository of studies. Nothing here touches the disk except `find`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from prereg.errors import StudyFileError, Where
+
+
+@dataclass(frozen=True)
+class Root:
+    """The folder that holds `studies/`, and the paths below it."""
+
+    path: Path
+
+    @classmethod
+    def find(cls, study_file: Path, given: Path | None = None) -> Root:
+        """The root of a study: the one given, else the nearest folder above the file that holds `studies/`."""
+        if given is not None:
+            if not (given / "studies").is_dir():
+                raise StudyFileError(
+                    f"--root {given} holds no folder named 'studies'",
+                    required="the folder that holds studies/",
+                    fix=f"mkdir -p {given / 'studies'}",
+                )
+            return cls(given.resolve())
+        resolved = study_file.resolve()
+        for folder in resolved.parents:
+            if (folder / "studies").is_dir():
+                return cls(folder)
+        raise StudyFileError(
+            "this study does not lie in a folder named 'studies', nor beside one",
+            required="a repository of studies: a folder with studies/NAME.yaml in it",
+            fix=f"mkdir -p studies && mv {study_file} studies/",
+            where=Where(file=study_file),
+        )
+
+    @property
+    def studies(self) -> Path:
+        return self.path / "studies"
+
+    @property
+    def ledger(self) -> Path:
+        return self.studies / "ledger.jsonl"
+
+    @property
+    def corpora(self) -> Path:
+        return self.path / "data" / "corpora"
+
+    def study(self, name: str) -> Path:
+        return self.studies / f"{name}.yaml"
+
+    def lock(self, name: str) -> Path:
+        return self.studies / f"{name}.lock.json"
+
+    def runs(self, name: str, registration: str) -> Path:
+        """All runs made under one registration (the first eight hex digits of its sha256)."""
+        return self.path / "data" / "runs" / name / registration[:8]
+
+    def run(self, name: str, registration: str, variant: str, seed: int) -> Path:
+        return self.runs(name, registration) / variant / str(seed)
+
+    def report(self, name: str) -> Path:
+        return self.path / "reports" / name

@@ -1,0 +1,292 @@
+"""The study: everything that is promised before any data, as one frozen value.
+
+`Study` is the resolved whole: every default filled in, every cross-reference checked. What a study
+file leaves out is written here as a default and stored in the registration, so that a later change
+of a default changes no old study. What must hold between fields is `prereg.promises`' matter, reading
+YAML and naming lines `prereg.load`'s, and whether this version can carry a study out `ablate.support`'s.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
+
+from prereg.arms import Arm, resolve_arms
+from prereg.claim import Claim, parse_claim
+from prereg.faults import spec_error
+from prereg.metrics import METRICS, Better, Suite
+from prereg.part import Part
+from prereg.promises import check_promises
+from prereg.rule import DecisionLine, Rule
+from prereg.training import Training
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*$", max_length=80)]
+Overrides = dict[str, JsonValue]
+Role = Literal["primary", "secondary", "guardrail", "exploratory"]
+Test = Literal["paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "items"]
+Scale = Literal["raw", "log", "log10"]
+Alpha = Annotated[float, Field(gt=0.0, le=0.5)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class Harness(Part):
+    """Zero- and few-shot tasks by the language-model evaluation harness."""
+
+    tasks: str
+    """A task pack (`blimp`, `zorro`) or a folder of tasks."""
+    items_per_task: Annotated[int, Field(ge=1)] = 100
+    """The first so many items of each task."""
+    shots: tuple[Annotated[int, Field(ge=0)], ...] = (0,)
+    """Numbers of examples in the prompt."""
+
+
+class Measure(Part):
+    """What is observed while a run trains."""
+
+    every: Annotated[int, Field(ge=1)] = 50
+    """Steps between evaluations; step 0 and the last step are always evaluated."""
+    suites: tuple[Suite, ...] = ("loss", "activations", "gradients", "speed")
+    """Families of metrics to record."""
+    harness: Harness | None = None
+    """Zero-shot tasks at the end of each run."""
+
+
+class LossSpike(Part):
+    """When one step's training loss counts as a spike."""
+
+    above: Annotated[float, Field(gt=0.0)] = 6.0
+    """Robust z-score (distance from the median in units of 1.4826 x MAD) above which a step is a spike."""
+    window: Annotated[int, Field(ge=5)] = 20
+    """Steps in the trailing window that median and MAD are taken over."""
+
+
+class Diverged(Part):
+    """When a run has diverged: it ends there, and its curve is kept."""
+
+    loss_above: Annotated[float, Field(gt=1.0)] = 2.0
+    """A training loss above this many times the first step's, or one that is not finite."""
+
+
+class Stable(Part):
+    """What counts as an unstable run; a variant is stable when none of its runs is unstable."""
+
+    loss_spike: LossSpike = LossSpike()
+    """A run with any spike is unstable."""
+    diverged: Diverged = Diverged()
+    """A run that diverged is unstable."""
+
+
+class Hypothesis(Part):
+    """One claim that will end as supported, refuted or inconclusive."""
+
+    claim: str
+    """ARM VERB METRIC [than ARM]; the verb is lowers, raises, changes, does_not_worsen or does_not_change."""
+    smallest: Annotated[float, Field(ge=0.0)]
+    """The smallest difference that matters, in the metric's own unit on the claim's scale."""
+    role: Role = "primary"
+    """The family it is corrected in. Exploratory hypotheses are reported and can decide nothing."""
+    scale: Scale = "raw"
+    """Scale on which differences are taken: raw, natural logarithm, or log10."""
+    better: Better | None = None
+    """Which way the metric improves; needed for `does_not_worsen` on a metric this tool does not define."""
+
+
+class Analysis(Part):
+    """How evidence is judged."""
+
+    test: Test = "paired_t"
+    """The test that decides, over per-seed paired differences (items: over seeds and items)."""
+    alpha: Alpha = 0.05
+    """Chance of any false finding of one kind within the hypotheses of one role."""
+    correct: Literal["holm", "max_t", "none"] = "holm"
+    """Correction over the hypotheses of one role."""
+    also: tuple[Test, ...] = ()
+    """Tests reported beside the deciding one; they never decide."""
+    estimand: Literal["new_seeds", "new_seeds_and_items"] = "new_seeds"
+    """What the verdict speaks of: new seeds on these validation items, or new seeds and new items."""
+
+
+class Ceiling(Part):
+    """A diverged run is scored at a fixed value."""
+
+    ceiling: float
+    """The value of the metric that a diverged run is given, on the metric's own scale."""
+
+
+class Looks(Part):
+    """A group-sequential design."""
+
+    looks: tuple[Annotated[int, Field(ge=2)], ...]
+    """Numbers of seeds at which the data are looked at, ascending; the last equals the number of seeds."""
+    spending: Literal["obrien_fleming", "pocock"] = "obrien_fleming"
+    """Lan-DeMets spending function."""
+
+
+class EProcess(Part):
+    """Seeds are added until the e-process decides."""
+
+    evidence: Literal["e_process"]
+    """Anytime-valid evidence over paired differences."""
+    max_seeds: Annotated[int, Field(ge=2)]
+    """No more seeds than this."""
+
+
+class Assumption(Part):
+    """What is believed of a metric before data, for the design."""
+
+    sd: Annotated[float, Field(gt=0.0)]
+    """Standard deviation of one variant's value over seeds, on the claim's scale."""
+    correlation: Annotated[float, Field(gt=-1.0, lt=1.0)] = 0.0
+    """Correlation between two variants over shared seeds."""
+
+
+class Assume(Part):
+    """Beliefs that the design needs; never used by the verdict."""
+
+    metrics: dict[str, Assumption] = Field(default_factory=dict)
+    """By metric."""
+    seconds_per_run: Annotated[float, Field(gt=0.0)] | None = None
+    """Time of one run, for the cost of a design."""
+
+
+class MetricsFile(Part):
+    """Where a user's own trainer leaves its metrics."""
+
+    file: str = "metrics.jsonl"
+    """A file of JSON objects, one a line: {"step": 10, "metric": "val/loss", "value": 2.31}."""
+
+
+_MAPPING: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
+
+
+class Study(Part):
+    """One pre-registered comparison of training configurations."""
+
+    study: Name
+    """The study's id; equals the file's name without its ending."""
+    title: str
+    """One line for people."""
+    question: str = ""
+    """The question in a sentence or two."""
+    trainer: Literal["gpt", "command"] = "gpt"
+    """The built-in GPT trainer, or a command of the user's own."""
+    base: Training | dict[str, JsonValue] = Field(default_factory=dict)
+    """The configuration that all variants share: for `trainer: gpt` the fields of Training, for a command any mapping,
+    handed over as it stands."""
+    command: tuple[str, ...] = ()
+    """The user's own trainer, as words; run without a shell."""
+    metrics: MetricsFile = MetricsFile()
+    """Where the user's own trainer writes."""
+    variants: dict[Name, Overrides] = Field(default_factory=dict)
+    """Arms by name, each a set of dotted overrides of the base."""
+    factors: dict[Name, dict[Name, Overrides]] = Field(default_factory=dict)
+    """Factors and their levels; arms are all combinations, named by their levels in the order of the factors."""
+    baseline: Name
+    """The arm that claims compare with unless they say otherwise."""
+    seeds: tuple[Seed, ...]
+    """A seed fixes initial weights, batches and dropout, the same for every variant."""
+    measure: Measure = Measure()
+    """What is observed."""
+    stable: Stable = Stable()
+    """What counts as an unstable run."""
+    on_divergence: Literal["exclude_pair", "rank"] | Ceiling = "exclude_pair"
+    """How a diverged run enters the tests: its pair is left out (stability rules then decide), it ranks worst,
+    or it is scored at a registered ceiling."""
+    hypotheses: dict[Name, Hypothesis]
+    """The claims, by name."""
+    analysis: Analysis = Analysis()
+    """The tests."""
+    stopping: Literal["fixed"] | Looks | EProcess = "fixed"
+    """When the number of seeds is settled."""
+    decision: tuple[DecisionLine, ...]
+    """Read from the top; the first line that holds is the verdict."""
+    tie_breakers: tuple[str, ...] = ()
+    """Metrics shown beside the verdict when several adopting lines hold; they never decide."""
+    assume: Assume = Assume()
+    """Beliefs for the design."""
+
+    @field_validator("base", mode="wrap")
+    @classmethod
+    def _base_is_what_the_trainer_takes(
+        cls, value: Any, _handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> Training | dict[str, JsonValue]:
+        # Left to itself, the union would take a misspelt Training for a free mapping, and a command's
+        # mapping that happens to fit for a Training, all its defaults filled in.
+        trainer = info.data.get("trainer")
+        if trainer == "gpt":
+            return value if isinstance(value, Training) else Training.model_validate_json(json.dumps(value))
+        return _MAPPING.validate_python(value) if trainer == "command" else {}
+
+    @model_validator(mode="after")
+    def _promises_fit_together(self) -> Self:
+        check_promises(self)
+        return self
+
+    @cached_property
+    def arms(self) -> dict[str, Arm]:
+        """Every arm with its resolved configuration, in the order of the file."""
+        return resolve_arms(self.base, self.variants, self.factors)
+
+    @cached_property
+    def claims(self) -> dict[str, Claim]:
+        """Every hypothesis' claim, parsed."""
+        return {name: parse_claim(h.claim, baseline=self.baseline) for name, h in self.hypotheses.items()}
+
+    @cached_property
+    def rule(self) -> Rule:
+        """The decision list, parsed and proved."""
+        return Rule.parse(
+            self.decision,
+            hypotheses=tuple(self.hypotheses),
+            variants=tuple(self.arms),
+            exploratory=tuple(n for n, h in self.hypotheses.items() if h.role == "exploratory"),
+        )
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with fields replaced and every promise checked again; nothing cached is carried over."""
+        assert not deep, "a study is frozen: a deep copy is the study itself"
+        return type(self).model_validate(
+            {name: getattr(self, name) for name in type(self).model_fields} | dict(update or {})
+        )
+
+    def family(self, role: Role) -> tuple[str, ...]:
+        """Names of the hypotheses corrected together."""
+        return tuple(name for name, hypothesis in self.hypotheses.items() if hypothesis.role == role)
+
+    def better(self, hypothesis: str) -> Better:
+        """Which way the hypothesis' metric improves."""
+        stated = self.hypotheses[hypothesis].better
+        if stated is not None:
+            return stated
+        name = self.claims[hypothesis].metric
+        if name.startswith("harness/") and name.endswith("accuracy"):
+            return "higher"
+        metric = METRICS.get(name)
+        return metric.better if metric is not None else "neither"
+
+    def training(self, arm: str) -> Training:
+        """The configuration of an arm of a `trainer: gpt` study."""
+        config = self.arms[arm].config
+        assert isinstance(config, Training), (arm, self.trainer)
+        return config
+
+
+def study_from_document(document: Mapping[str, Any]) -> Study:
+    """A study from plain data (what YAML or a lock holds). Raises `SpecError` naming the field."""
+    try:
+        return Study.model_validate_json(json.dumps(document, allow_nan=False))
+    except ValidationError as error:
+        raise spec_error(error, document, Study) from None

@@ -1,0 +1,80 @@
+"""The claim language: one sentence, one contrast."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prereg.claim import VERBS, parse_claim
+from prereg.errors import ClaimError, StudyError
+
+
+def test_without_than_the_other_side_is_the_baseline() -> None:
+    claim = parse_claim("layernorm lowers val/loss", baseline="none")
+    assert (claim.verb, claim.metric) == ("lowers", "val/loss")
+    assert claim.weights == {"layernorm": 1.0, "none": -1.0}
+    assert claim.arms == ("layernorm", "none")
+
+
+def test_than_names_the_other_side() -> None:
+    claim = parse_claim("post-deep-cold lowers grad/layer_0 than pre-deep-cold", baseline="x")
+    assert claim.weights == {"post-deep-cold": 1.0, "pre-deep-cold": -1.0}
+
+
+def test_an_interaction_is_a_difference_of_differences() -> None:
+    claim = parse_claim("(a-x - b-x) raises val/loss than (a-y - b-y)", baseline="z")
+    assert claim.weights == {"a-x": 1.0, "b-x": -1.0, "a-y": -1.0, "b-y": 1.0}
+
+
+def test_an_arm_that_cancels_out_is_named_but_not_needed() -> None:
+    claim = parse_claim("(a + b) lowers m than (a + c)", baseline="z")
+    assert claim.arms == ("b", "c")
+    assert set(claim.named) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", "lacks an arm"),
+        ("a", "ends after its first arm"),
+        ("a lowrs m", "'lowrs' is not a verb"),
+        ("a lowers", "names no metric"),
+        ("a lowers m then b", "'then' after the metric"),
+        ("a lowers m than", "lacks an arm"),
+        ("a lowers m than b c", "'c' after the end"),
+        ("none lowers m", "compares an arm with itself"),
+        ("a lowers m than a", "compares an arm with itself"),
+        ("(a - b) lowers m", "do not sum to zero"),
+        ("(a + b) lowers m than c", "do not sum to zero"),
+        ("(a - b lowers m", "does not close"),
+        ("(a -b) lowers m", "is not a sum of arms"),
+        ("(a +- b) lowers m", "is not a sum of arms"),
+        ("() lowers m", "is not a sum of arms"),
+        ("(a - ) lowers m", "is not a sum of arms"),
+        ("((a)) lowers m", "is not a sum of arms"),
+    ],
+)
+def test_what_is_not_a_claim_is_refused(text: str, found: str) -> None:
+    with pytest.raises(ClaimError, match=found):
+        parse_claim(text, baseline="none")
+
+
+def test_a_misspelt_verb_gets_the_nearest() -> None:
+    with pytest.raises(ClaimError) as caught:
+        parse_claim("a does_not_worse m", baseline="none")
+    assert caught.value.fix == "did you mean 'does_not_worsen'?"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.text(max_size=40)
+    | st.lists(st.sampled_from(["a", "b-c", "(", ")", "+", "-", "than", "m", *VERBS]), max_size=12).map(" ".join)
+)
+def test_every_text_is_a_contrast_or_a_study_error(text: str) -> None:
+    try:
+        claim = parse_claim(text, baseline="none")
+    except StudyError:
+        return
+    assert claim.weights
+    assert abs(sum(claim.weights.values())) < 1e-9

@@ -1,0 +1,347 @@
+"""The ledger: what it takes, what it notices, and what survives a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from prereg.canon import canonical_bytes, sha256_bytes, sha256_of
+from prereg.errors import LedgerError
+from prereg.ledger import FIRST, Entry, Ledger
+
+AT = "2026-01-02T03:04:05+00:00"
+HASH = "a" * 64
+
+APPENDER = """
+import sys
+from pathlib import Path
+from prereg.ledger import Ledger
+path, who, times = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+ledger = Ledger(path)
+print("ready", flush=True)
+sys.stdin.readline()
+for n in range(times):
+    ledger.append("started", study=who, registration="a" * 64, body={"n": n, "pad": "x" * 2000}, at="AT")
+    print(n, flush=True)
+""".replace("AT", AT)
+
+
+def append(ledger: Ledger, n: int = 0) -> Entry:
+    return ledger.append("started", study="s", registration=HASH, body={"n": n, "wall_s": 1.0}, at=AT)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger.jsonl")
+
+
+def test_an_empty_ledger_has_no_entries_and_a_head_of_zeros(ledger: Ledger) -> None:
+    assert (ledger.entries(), ledger.faults(), ledger.head()) == ((), [], "0" * 64)
+    assert not ledger.path.exists()
+    assert not (ledger.path.parent / ".ledger.lock").exists()  # reading leaves nothing behind
+
+
+def test_every_entry_carries_the_hash_of_the_one_before(ledger: Ledger) -> None:
+    entries = [append(ledger, n) for n in range(3)]
+    assert [entry.index for entry in entries] == [0, 1, 2]
+    assert [entry.previous for entry in entries] == [FIRST, entries[0].sha256, entries[1].sha256]
+    assert ledger.entries() == tuple(entries)
+    assert ledger.head() == entries[-1].sha256
+    for entry in entries:
+        content = entry.model_dump(mode="json")
+        assert content.pop("sha256") == sha256_of(content)
+
+
+def test_each_line_is_exactly_the_canonical_bytes(ledger: Ledger) -> None:
+    written = append(ledger)
+    assert ledger.path.read_bytes() == canonical_bytes(written.model_dump(mode="json")) + b"\n"
+    assert type(written.body["wall_s"]) is type(ledger.entries()[0].body["wall_s"])
+
+
+def test_the_clock_is_the_callers_and_carries_an_offset(ledger: Ledger) -> None:
+    with pytest.raises(AssertionError):
+        ledger.append("started", study="s", registration=HASH, body={}, at="2026-01-02T03:04:05")
+    assert not ledger.path.exists()
+
+
+def test_large_numbers_do_not_make_a_line_unreadable(ledger: Ledger) -> None:
+    # Canonical JSON writes the float 1e17 like an integer that it could not hold.
+    ledger.append("decided", study="s", registration=HASH, body={"x": 1e17, "y": [1e300, -0.0]}, at=AT)
+    assert Ledger(ledger.path).faults() == []
+    assert ledger.entries()[0].body == {"x": 1e17, "y": [1e300, 0]}
+
+
+def test_two_ledgers_of_one_file_see_each_other(ledger: Ledger) -> None:
+    other = Ledger(ledger.path)
+    append(ledger)
+    append(other)
+    append(ledger)
+    assert [entry.index for entry in other.entries()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        (b'"n":1', b'"n":7', "does not match its hash"),
+        (b'"n":1', b'"n": 1', "not in canonical bytes"),
+        (b'"event":"started"', b'"event":"stopped"', "is not an entry"),
+        (b'{"at"', b'"at"', "is not JSON"),
+    ],
+)
+def test_a_damaged_line_is_named_and_nothing_more_is_appended(
+    ledger: Ledger, old: bytes, new: bytes, fault: str
+) -> None:
+    for n in range(3):
+        append(ledger, n)
+    rows = ledger.path.read_bytes().splitlines(keepends=True)
+    rows[1] = rows[1].replace(old, new, 1)
+    ledger.path.write_bytes(b"".join(rows))
+    assert any(found.startswith("ledger.jsonl, line 2: ") and fault in found for found in ledger.faults())
+    for fresh in (ledger, Ledger(ledger.path)):
+        with pytest.raises(LedgerError, match="line 2: "):
+            fresh.entries()
+        with pytest.raises(LedgerError, match="line 2: "):
+            append(fresh)
+    assert [entry.index for entry in ledger.readable()] == [0, 2]
+    assert ledger.path.read_bytes() == b"".join(rows)
+
+
+def test_a_rewritten_line_breaks_the_chain_after_it(ledger: Ledger) -> None:
+    for n in range(3):
+        append(ledger, n)
+    rows = ledger.path.read_bytes().splitlines()
+    content = json.loads(rows[1]) | {"at": "2020-01-01T00:00:00+00:00"}
+    content["sha256"] = sha256_of({key: value for key, value in content.items() if key != "sha256"})
+    rows[1] = canonical_bytes(content)
+    ledger.path.write_bytes(b"\n".join(rows) + b"\n")
+    assert ledger.faults() == ["ledger.jsonl, line 3: does not carry the hash of the line before"]
+
+
+def test_an_entry_that_claims_another_place_is_found(ledger: Ledger) -> None:
+    append(ledger)
+    append(ledger, 1)
+    first, last = ledger.path.read_bytes().splitlines()
+    content = json.loads(last) | {"index": 5}
+    content["sha256"] = sha256_of({key: value for key, value in content.items() if key != "sha256"})
+    ledger.path.write_bytes(first + b"\n" + canonical_bytes(content) + b"\n")
+    assert len(ledger.faults()) == 1
+    assert "line 2: holds the entry with index 5" in ledger.faults()[0]
+
+
+def test_lines_removed_repeated_or_swapped_are_found(ledger: Ledger) -> None:
+    for n in range(4):
+        append(ledger, n)
+    a, b, c, d = ledger.path.read_bytes().splitlines(keepends=True)
+    for rows in ([a, c, d], [b, c, d], [a, b, b, c, d], [a, c, b, d], [a, b, b"\n", c, d], [b"\n", a, b, c, d]):
+        ledger.path.write_bytes(b"".join(rows))
+        assert Ledger(ledger.path).faults(), rows
+        assert ledger.faults(), rows
+    # The stated limit: a tail that was cut off leaves a whole, shorter chain. Head hashes in reports show it.
+    ledger.path.write_bytes(a + b + c)
+    assert ledger.faults() == []
+
+
+def test_every_fault_is_told_not_only_the_first(ledger: Ledger) -> None:
+    for n in range(4):
+        append(ledger, n)
+    data = ledger.path.read_bytes().replace(b'"n":0', b'"n":9').replace(b'"n":2', b'"n":9')
+    ledger.path.write_bytes(data)
+    assert [found.split(":")[0] for found in ledger.faults()] == ["ledger.jsonl, line 1", "ledger.jsonl, line 3"]
+
+
+def flips(data: bytes, positions: list[int], path: Path) -> None:
+    for position in positions:
+        for bit in (0, 3, 7):
+            bad = bytearray(data)
+            bad[position] ^= 1 << bit
+            path.write_bytes(bytes(bad))
+            assert Ledger(path).faults(), (position, bit)
+
+
+def test_a_flipped_bit_is_found_wherever_it_is(ledger: Ledger) -> None:
+    for n in range(3):
+        append(ledger, n)
+    data = ledger.path.read_bytes()
+    newlines = [position for position, byte in enumerate(data) if byte == 0x0A]
+    flips(data, [*newlines, 0, *range(1, len(data), 11)], ledger.path)
+
+
+@pytest.mark.slow
+def test_a_flipped_bit_is_found_in_every_byte(ledger: Ledger) -> None:
+    for n in range(4):
+        append(ledger, n)
+    data = ledger.path.read_bytes()
+    flips(data, list(range(len(data))), ledger.path)
+
+
+def test_the_torso_of_an_entry_is_cut_back_and_the_next_entry_says_so(ledger: Ledger) -> None:
+    first = append(ledger)
+    whole = ledger.path.read_bytes()
+    second = append(ledger, 1)
+    line = ledger.path.read_bytes()[len(whole) :]
+    for length in (1, 50, len(line) - 2):
+        ledger.path.write_bytes(whole + line[:length])
+        assert ledger.faults() == ["ledger.jsonl, line 2: not ended; an append was cut off"]
+        assert ledger.entries() == (first,)
+        mended = append(ledger, 1)
+        assert mended.body["cut_back"] == {"bytes": length, "sha256": sha256_bytes(line[:length])}
+        assert mended.previous == first.sha256
+        assert ledger.faults() == []
+    assert second.body == {"n": 1, "wall_s": 1}
+
+
+def test_a_whole_entry_that_lacks_only_its_line_end_is_kept(ledger: Ledger) -> None:
+    first, second = append(ledger), append(ledger, 1)
+    ledger.path.write_bytes(ledger.path.read_bytes()[:-1])
+    assert ledger.faults() != []
+    assert Ledger(ledger.path).entries() == (first, second)
+    third = append(ledger, 2)
+    assert third.previous == second.sha256
+    assert "cut_back" not in third.body
+    assert ledger.faults() == []
+
+
+@pytest.mark.parametrize("end", [b"\x0b", b"x", b"{", b" "])
+def test_a_finished_entry_is_never_cut_back(ledger: Ledger, end: bytes) -> None:
+    append(ledger)
+    append(ledger, 1)
+    damaged = ledger.path.read_bytes()[:-1] + end
+    ledger.path.write_bytes(damaged)
+    with pytest.raises(LedgerError, match="line 2"):
+        append(ledger, 2)
+    with pytest.raises(LedgerError, match="line 2"):
+        ledger.entries()
+    assert ledger.path.read_bytes() == damaged
+    assert ledger.faults()
+
+
+def test_a_write_that_fails_leaves_no_half_line(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(ledger)
+    before = ledger.path.read_bytes()
+    real, written = os.write, 0
+
+    def filling(descriptor: int, data: bytes) -> int:
+        nonlocal written
+        if written:
+            raise OSError(28, "No space left on device")
+        written = real(descriptor, bytes(data[:10]))
+        return written
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", filling)
+        with pytest.raises(LedgerError, match="No space left"):
+            append(ledger)
+    assert written == 10
+    assert ledger.path.read_bytes() == before
+    assert append(ledger).index == 1
+
+
+def test_a_folder_that_is_not_there_is_a_ledger_error(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="cannot be locked"):
+        append(Ledger(tmp_path / "nowhere" / "ledger.jsonl"))
+
+
+def test_holding_the_ledger_may_be_nested_also_by_another_object(ledger: Ledger) -> None:
+    # The kernel's lock belongs to an open file: a second object that locked again would wait for ever.
+    other = Ledger(ledger.path)
+    with ledger.hold():
+        append(ledger)
+        with other.hold():
+            append(other)
+        assert len(other.entries()) == 2
+    append(other)
+    assert ledger.faults() == []
+
+
+def start(path: Path, who: str, times: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", APPENDER, str(path), who, str(times)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ready(writer: subprocess.Popen[str]) -> None:
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "ready\n"
+
+
+def go(writer: subprocess.Popen[str]) -> None:
+    assert writer.stdin is not None
+    writer.stdin.write("go\n")
+    writer.stdin.flush()
+
+
+def test_processes_that_append_at_once_make_one_chain(ledger: Ledger) -> None:
+    writers = [start(ledger.path, f"p{n}", 100) for n in range(4)]
+    for writer in writers:
+        ready(writer)
+    for writer in writers:  # all at once, now that every interpreter is up
+        go(writer)
+    for writer in writers:
+        writer.communicate(timeout=60)
+        assert writer.returncode == 0
+    assert ledger.faults() == []
+    entries = ledger.entries()
+    assert [entry.index for entry in entries] == list(range(400))
+    for n in range(4):
+        assert [entry.body["n"] for entry in entries if entry.study == f"p{n}"] == list(range(100))
+
+
+def kill_while_appending(path: Path, times: int) -> None:
+    """Every acknowledged entry survives each kill, and the chain goes on after it."""
+    ledger = Ledger(path)
+    for turn in range(times):
+        before = len(ledger.entries())
+        writer = start(path, f"k{turn}", 100_000)
+        ready(writer)
+        go(writer)
+        time.sleep(turn * 0.0137 % 0.03)  # spread over the course of an append
+        writer.send_signal(signal.SIGKILL)
+        acknowledged = len(writer.communicate(timeout=60)[0].splitlines())
+        after = ledger.entries()
+        assert before + acknowledged <= len(after) <= before + acknowledged + 1
+        append(ledger, turn)
+        assert ledger.faults() == []
+
+
+def test_a_kill_while_appending_loses_nothing_that_was_acknowledged(ledger: Ledger) -> None:
+    kill_while_appending(ledger.path, 8)
+
+
+@pytest.mark.slow
+def test_two_hundred_kills_while_appending_lose_nothing(ledger: Ledger) -> None:
+    kill_while_appending(ledger.path, 200)
+
+
+def test_reading_thousands_of_entries_stays_fast(ledger: Ledger) -> None:
+    rows, previous = [], FIRST
+    for index in range(5000):
+        content: dict[str, object] = {
+            "index": index,
+            "at": AT,
+            "event": "sealed",
+            "study": "s",
+            "registration": HASH,
+            "body": {"variant": "none", "seed": index},
+            "previous": previous,
+        }
+        previous = sha256_of(content)
+        rows.append(canonical_bytes(content | {"sha256": previous}) + b"\n")
+    ledger.path.write_bytes(b"".join(rows))
+    started = time.perf_counter()
+    assert len(ledger.entries()) == 5000
+    first = time.perf_counter() - started
+    started = time.perf_counter()
+    for n in range(20):
+        append(ledger, n)
+    assert first < 5.0  # about 0.15 s on two slow cores; a shared machine gets room
+    assert (time.perf_counter() - started) / 20 < first  # what was read is not read again
