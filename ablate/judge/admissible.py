@@ -1,0 +1,313 @@
+"""Is the evidence what was promised? Asked before any inference, and answered with every check, passed ones too.
+
+A failed check of severity `inadmissible` means that no verdict is given; a `deviation` is listed beside the verdict;
+a `note` is a remark. Nothing here looks at a metric's value. Whether runs of one seed form pairs is asked in
+`ablate.judge.matching`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from ablate.judge.matching import check_matching, listed
+from ablate.judge.stability import CURVE
+from ablate.judge.verdict import Check, Severity
+from ablate.records.evidence import Evidence
+from ablate.records.run_record import RunRecord
+from prereg.canon import sha256_of
+from prereg.ledger import Entry
+from prereg.register import Registration
+from prereg.spec import Study
+from prereg.training import Training
+
+Cell = tuple[str, int]
+
+
+def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
+    """Every check of the evidence, in the order in which a reader would ask."""
+    study = registration.study
+    ended = [run for run in evidence.runs if run.status in ("done", "diverged")]
+    return (
+        _registered_first(registration, evidence.ledger),
+        _none(
+            "the ledger and the registration are intact",
+            evidence.ledger_faults,
+            "an unbroken chain and an unchanged registration",
+        ),
+        *_amendments(evidence.ledger),
+        _none(
+            "no look before the last run ended",
+            [f"entry {entry.index}, at {entry.at}" for entry in evidence.ledger if entry.event == "peeked"],
+            "no look at outcomes while runs are missing",
+        ),
+        _present(evidence),
+        _none(
+            "no run failed",
+            [_said(run) + (f" ({run.error})" if run.error else "") for run in evidence.runs if run.status == "failed"],
+            "every planned run done, or diverged",
+        ),
+        _none("every seal matches", evidence.broken, "files whose sha256 is the one in their run.json"),
+        _bound_to_ledger(registration, evidence, ended),
+        _none(
+            "no run outside the plan",
+            [
+                *evidence.extra,
+                *(_said(run) for run in evidence.runs if (run.variant, run.seed) not in set(evidence.planned)),
+            ],
+            "no seed added, no run that no plan names",
+        ),
+        _none(
+            "every run was made under this registration",
+            [
+                _said(run)
+                for run in evidence.runs
+                if (run.registration, run.study) != (registration.sha256, study.study)
+            ],
+            registration.sha256,
+        ),
+        _none(
+            "every configuration is the registered one",
+            [
+                _said(run)
+                for run in evidence.runs
+                if run.variant in study.arms and sha256_of(run.config) != _config_sha256(study, run.variant)
+            ],
+            "the configuration that the registration resolves for the variant",
+        ),
+        *(_gpt_checks(registration, ended) if study.trainer == "gpt" else _command_checks()),
+        *_provenance(ended),
+        *_starts(registration, evidence),
+        _trained_again(registration, evidence.ledger),
+        *_measured(study, evidence),
+    )
+
+
+def admissible(checks: Iterable[Check]) -> bool:
+    """Whether a verdict may be given."""
+    return all(check.passed or check.severity != "inadmissible" for check in checks)
+
+
+def _registered_first(registration: Registration, ledger: tuple[Entry, ...]) -> Check:
+    mine = [entry for entry in ledger if entry.registration == registration.sha256]
+    promised = [entry.index for entry in mine if entry.event in ("registered", "amended")]
+    ran = [entry.index for entry in mine if entry.event in ("started", "sealed", "failed", "finished", "imported")]
+    passed = bool(promised) and (not ran or min(promised) < min(ran))
+    found = (
+        "the registration is not in the ledger"
+        if not promised
+        else f"registered as entry {min(promised)}, " + (f"first run as entry {min(ran)}" if ran else "no run yet")
+    )
+    return Check(
+        name="registered before any run",
+        passed=passed,
+        severity="inadmissible",
+        found=found,
+        required="the registration's entry before the first run's",
+    )
+
+
+def _amendments(ledger: tuple[Entry, ...]) -> tuple[Check, ...]:
+    """An amendment after outcomes were read may have been chosen by them; after runs started it is a deviation."""
+    amended = [entry for entry in ledger if entry.event == "amended"]
+    known = ("none", "runs started", "outcomes read")
+
+    def said(wanted: str) -> list[str]:
+        # What is not one of the known answers is taken for the worst of them.
+        return [
+            f"entry {entry.index} ({entry.body.get('reason', 'no reason')})"
+            for entry in amended
+            if (kind if (kind := entry.body.get("evidence")) in known else known[-1]) == wanted
+        ]
+
+    return (
+        _none("no amendment after outcomes were read", said("outcomes read"), "amendments before any outcome is read"),
+        _none("no amendment after runs started", said("runs started"), "amendments before any run", "deviation"),
+    )
+
+
+def _present(evidence: Evidence) -> Check:
+    lacking = [f"{variant} seed {seed}" for variant, seed in evidence.missing]
+    total = len(evidence.planned)
+    return Check(
+        name="every planned run is present",
+        passed=not lacking,
+        severity="inadmissible",
+        found=f"{total - len(lacking)} of {total} planned runs ended" + listed(lacking),
+        required="every planned run done, or diverged",
+    )
+
+
+def _bound_to_ledger(registration: Registration, evidence: Evidence, ended: list[RunRecord]) -> Check:
+    """The last `sealed` entry of every run names the very hashes that lie on disk.
+
+    The hash of run.json itself needs the file: whoever gathered the evidence compared it and named it `broken`.
+    """
+    last = {
+        _cell(entry): entry
+        for entry in evidence.ledger
+        if entry.event == "sealed" and entry.registration == registration.sha256
+    }
+    wrong = []
+    for run in ended:
+        entry = last.get((run.variant, run.seed))
+        if entry is None:
+            wrong.append(f"{_said(run)} is not in the ledger")
+        elif [entry.body.get(key) for key in ("status", "metrics_sha256", "outcome_sha256")] != [
+            run.status,
+            run.metrics_sha256,
+            run.outcome_sha256,
+        ] or not entry.body.get("run_sha256"):
+            wrong.append(f"{_said(run)} is not what the ledger sealed")
+    return _none(
+        "every sealed run is in the ledger",
+        wrong,
+        "a sealed entry with the same hashes for every ended run",
+        found=f"{len(ended) - len(wrong)} of {len(ended)} runs match",
+    )
+
+
+def _gpt_checks(registration: Registration, ended: list[RunRecord]) -> tuple[Check, ...]:
+    study = registration.study
+    wrong = []
+    for run in (run for run in ended if run.status == "done" and run.variant in study.arms):
+        config = study.training(run.variant)
+        if (run.tokens, run.steps) != (config.tokens, config.budget.steps):
+            wrong.append(
+                f"{_said(run)}: {run.tokens} tokens in {run.steps} steps, "
+                f"planned {config.tokens} in {config.budget.steps}"
+            )
+    return (
+        _none("every run consumed its tokens", wrong, "the planned tokens and steps in every finished run"),
+        *check_matching(registration, ended),
+    )
+
+
+def _command_checks() -> tuple[Check, ...]:
+    return (
+        Check(
+            name="pairs are matched",
+            passed=False,
+            severity="note",
+            found="a user's own trainer states no hashes of weights, batches or dropout",
+            required="that one seed fixes the same randomness for every variant is the trainer's promise",
+        ),
+    )
+
+
+def _provenance(ended: list[RunRecord]) -> tuple[Check, ...]:
+    asked: tuple[tuple[str, Severity, Callable[[RunRecord], str]], ...] = (
+        ("every run used the same code", "inadmissible", lambda run: run.provenance.code),
+        ("every run used the same device class", "inadmissible", lambda run: run.provenance.device),
+        (
+            "every run used the same library versions",
+            "deviation",
+            lambda run: ", ".join(
+                (f"python {run.provenance.python}", f"torch {run.provenance.torch}", f"numpy {run.provenance.numpy}")
+            ),
+        ),
+        (
+            "every run used the same processor and platform",
+            "note",
+            lambda run: f"{run.provenance.platform}, {run.provenance.processor}",
+        ),
+    )
+    checks = []
+    for name, severity, ask in asked:
+        kinds: dict[str, int] = defaultdict(int)
+        for run in ended:
+            kinds[ask(run)] += 1
+        counted = [f"{kind if len(kind) < 64 else kind[:12]} ({count} runs)" for kind, count in sorted(kinds.items())]
+        checks.append(
+            Check(
+                name=name,
+                passed=len(kinds) <= 1,
+                severity=severity,
+                found=f"{len(kinds)} over {len(ended)} runs" + listed(counted),
+                required="one",
+            )
+        )
+    dirty = [_said(run) for run in ended if run.provenance.dirty]
+    return (*checks, _none("the tool's source tree was clean", dirty, "no uncommitted change", "note"))
+
+
+def _starts(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
+    """Runs that took more than one attempt. Resumption is exact where numerics are, and a deviation where not."""
+    study = registration.study
+    failures: dict[Cell, int] = defaultdict(int)
+    for entry in evidence.ledger:
+        if entry.event == "failed" and entry.registration == registration.sha256:
+            failures[_cell(entry)] += 1
+    found = []
+    exact = study.trainer == "gpt"
+    for run in evidence.runs:
+        failed = failures.get((run.variant, run.seed), 0)
+        if run.attempts > 1 or run.resumed_from or failed:
+            resumed = f", resumed from step {', '.join(map(str, run.resumed_from))}" if run.resumed_from else ""
+            found.append(f"{_said(run)}: {run.attempts} attempts{resumed}" + (f", {failed} failed" if failed else ""))
+            exact = exact and run.variant in study.arms and _deterministic(study, run.variant)
+    return (_none("every run was made in one go", found, "one attempt a run", "note" if exact else "deviation"),)
+
+
+def _trained_again(registration: Registration, ledger: tuple[Entry, ...]) -> Check:
+    """A sealed run that was trained again: the same outcome proves the run, another one might have been chosen."""
+    outcomes: dict[Cell, list[object]] = defaultdict(list)
+    for entry in ledger:
+        if entry.event == "sealed" and entry.registration == registration.sha256:
+            outcomes[_cell(entry)].append(entry.body.get("outcome_sha256"))
+    again = {cell: found for cell, found in outcomes.items() if len(found) > 1}
+    other = [f"{variant} seed {seed}" for (variant, seed), found in again.items() if len(set(map(str, found))) > 1]
+    same = [f"{variant} seed {seed}" for (variant, seed), found in again.items() if len(set(map(str, found))) == 1]
+    found = f"{len(other)} with another outcome" + listed(other) if other else "none"
+    if same:
+        found += f"; reproduced to the last bit: {'; '.join(same)}"
+    return Check(
+        name="no sealed run was trained again",
+        passed=not again,
+        severity="deviation" if other else "note",
+        found=found,
+        required="each run sealed once",
+    )
+
+
+def _measured(study: Study, evidence: Evidence) -> tuple[Check, ...]:
+    """Finished runs without a claimed metric would leave their pairs out in silence."""
+    done = [run for run in evidence.runs if run.status == "done"]
+    lacking = []
+    for metric in dict.fromkeys(claim.metric for claim in study.claims.values()):
+        final = evidence.final(metric)
+        lacking += [f"{metric} of {_said(run)}" for run in done if (run.variant, run.seed) not in final]
+    checks = [_none("every finished run has every claimed metric", lacking, "a value at the last step")]
+    if any("stable(" in (line.when or "").replace(" ", "") for line in study.decision):
+        rows = evidence.curve(CURVE)
+        curves = set(zip(rows["variant"], rows["seed"], strict=True))
+        bare = [_said(run) for run in done if (run.variant, run.seed) not in curves]
+        checks.append(_none(f"every finished run has its {CURVE}", bare, "the curve that the stability rule reads"))
+    return tuple(checks)
+
+
+def _none(
+    name: str, faults: Iterable[str], required: str, severity: Severity = "inadmissible", *, found: str = ""
+) -> Check:
+    """A check that passes when there is nothing to list."""
+    items = list(faults)
+    said = f"{found}{listed(items)}" if found else (f"{len(items)}{listed(items)}" if items else "none against it")
+    return Check(name=name, passed=not items, severity=severity, found=said, required=required)
+
+
+def _config_sha256(study: Study, variant: str) -> str:
+    config = study.arms[variant].config
+    return sha256_of(config.model_dump(mode="json") if isinstance(config, Training) else config)
+
+
+def _deterministic(study: Study, variant: str) -> bool:
+    config = study.arms[variant].config
+    return isinstance(config, Training) and config.numerics.deterministic
+
+
+def _cell(entry: Entry) -> Cell:
+    return str(entry.body.get("variant")), int(str(entry.body.get("seed")))
+
+
+def _said(run: RunRecord) -> str:
+    return f"{run.variant} seed {run.seed}"

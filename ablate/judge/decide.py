@@ -1,0 +1,150 @@
+"""Evidence to verdict: audit first, then findings, then the registered rule. The only module that gives one.
+
+    runs missing                 -> inadmissible, and no contrast is computed: nothing is shown early
+    complete, an audit failure   -> inadmissible, findings shown, no verdict
+    complete and clean           -> the rule's verdict
+
+The same evidence under the same registration gives the same bytes: no clock, no path, and random numbers that
+derive from the registration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+
+from pydantic import JsonValue
+
+from ablate.judge.admissible import admissible, audit
+from ablate.judge.hypotheses import judge_hypotheses
+from ablate.judge.nulls import require_known_methods
+from ablate.judge.stability import judge_stability
+from ablate.judge.verdict import Check, Decision, Finding, Stability
+from ablate.records.evidence import Evidence
+from prereg.register import Registration
+from prereg.rule import Ruling
+from prereg.spec import Ceiling, Study
+
+INCONCLUSIVE = "inconclusive"
+"""The verdict whose words mean that the study did not decide."""
+
+
+def decide(registration: Registration, evidence: Evidence) -> Decision:
+    """The decision of a registered study on its evidence."""
+    study = registration.study
+    require_known_methods(study)
+    checks = audit(registration, evidence)
+    if evidence.missing:
+        assert not admissible(checks), checks
+        return _decision(registration, evidence, checks=checks, because=_incomplete(evidence))
+    findings = judge_hypotheses(study, final_values(study, evidence), rng_seed=rng_seed_of(registration))
+    stability = judge_stability(study, evidence)
+    if not admissible(checks):
+        return _decision(
+            registration,
+            evidence,
+            checks=checks,
+            findings=findings,
+            stability=stability,
+            because=_not_as_promised(checks),
+        )
+    ruling = study.rule.decide(
+        {finding.hypothesis: finding.outcome for finding in findings}, {one.variant: one.stable for one in stability}
+    )
+    return _decision(
+        registration,
+        evidence,
+        checks=checks,
+        findings=findings,
+        stability=stability,
+        ruling=ruling,
+        because=because(study, ruling),
+    )
+
+
+def final_values(study: Study, evidence: Evidence) -> Mapping[str, Mapping[tuple[str, int], float]]:
+    """metric -> {(arm, seed): final value}; a diverged run has the registered ceiling, or no value at all."""
+    diverged = [(run.variant, run.seed) for run in evidence.runs if run.status == "diverged"]
+    values = {}
+    for metric in dict.fromkeys(claim.metric for claim in study.claims.values()):
+        found = evidence.final(metric)
+        if isinstance(study.on_divergence, Ceiling):
+            found |= dict.fromkeys(diverged, study.on_divergence.ceiling)
+        values[metric] = found
+    return values
+
+
+def rng_seed_of(registration: Registration) -> int:
+    """The seed of every resampling test of a registration."""
+    return int(registration.sha256[:16], 16)
+
+
+def because(study: Study, ruling: Ruling) -> str:
+    """Why this verdict, in a sentence."""
+    when = study.decision[ruling.line - 1].when
+    if when is None:
+        reason = f"No earlier line of the decision rule holds; line {ruling.line} holds in every other case."
+    else:
+        reason = f"Line {ruling.line} of the decision rule is the first that holds: {' '.join(when.split())}."
+    if ruling.also:
+        lines = ", ".join(f"{line} ({study.decision[line - 1].verdict})" for line in ruling.also)
+        reason += f" Later lines that hold too: {lines}."
+    return reason
+
+
+def _incomplete(evidence: Evidence) -> str:
+    total, lacking = len(evidence.planned), len(evidence.missing)
+    return (
+        f"{total - lacking} of {total} planned runs have ended; nothing is judged, and nothing is shown, "
+        f"before all have."
+    )
+
+
+def _not_as_promised(checks: tuple[Check, ...]) -> str:
+    failed = [check for check in checks if not check.passed and check.severity == "inadmissible"]
+    return (
+        "The evidence is not what was promised: "
+        + "; ".join(f"not so that {check.name} ({check.found})" for check in failed)
+        + "."
+    )
+
+
+def _decision(
+    registration: Registration,
+    evidence: Evidence,
+    *,
+    checks: tuple[Check, ...],
+    because: str,
+    findings: tuple[Finding, ...] = (),
+    stability: tuple[Stability, ...] = (),
+    ruling: Ruling | None = None,
+) -> Decision:
+    study = registration.study
+    status = "inadmissible" if ruling is None else INCONCLUSIVE if ruling.verdict == INCONCLUSIVE else "decided"
+    return Decision(
+        study=study.study,
+        title=study.title,
+        registration=registration.sha256,
+        status=status,  # type: ignore[arg-type]  # one of the three by construction
+        verdict=None if ruling is None else ruling.verdict,
+        line=None if ruling is None else ruling.line,
+        because=because,
+        findings=findings,
+        stability=stability,
+        checks=checks,
+        tie_breakers=_tie_breakers(study, evidence) if ruling is not None and ruling.also else {},
+        evidence=evidence.sha256,
+    )
+
+
+def _tie_breakers(study: Study, evidence: Evidence) -> dict[str, JsonValue]:
+    """Means of the registered tie-breaking metrics by arm: shown, never decisive."""
+    shown: dict[str, JsonValue] = {}
+    for metric in study.tie_breakers:
+        final = evidence.final(metric)
+        means: dict[str, JsonValue] = {}
+        for arm in study.arms:
+            found = [final[arm, seed] for seed in study.seeds if isfinite(final.get((arm, seed), float("nan")))]
+            means[arm] = sum(found) / len(found) if found else None
+        shown[metric] = means
+    return shown

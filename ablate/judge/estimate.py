@@ -1,0 +1,76 @@
+"""Per-seed differences to an estimate: difference, interval, p, floor of p, and what a reader must know.
+
+Everything here is over seeds. Seeds x items (`items`) is known to the study format and refused until it is
+built; no normal approximation stands in for it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ablate.judge.procedure import Floats, NoTestError, PairedT, Procedure, Side
+from ablate.judge.resample import BootstrapT, SignedRank, SignFlip
+from ablate.judge.verdict import Estimate
+from prereg.errors import UnsupportedError
+from prereg.spec import Test
+
+__all__ = ["NoTestError", "Side", "estimate", "p_against", "p_floor", "prepare", "words"]
+
+PROCEDURES: dict[str, type[Procedure]] = {kind.name: kind for kind in (PairedT, BootstrapT, SignFlip, SignedRank)}
+
+
+def prepare(differences: Floats, method: Test, rng: np.random.Generator) -> Procedure:
+    """The test bound to these differences. Raises `NoTestError` where the test is undefined."""
+    kind = _kind(method)
+    if kind is BootstrapT:
+        return BootstrapT(differences, rng)
+    if kind is SignFlip:
+        return SignFlip(differences, rng)
+    return PairedT(differences) if kind is PairedT else SignedRank(differences)
+
+
+def estimate(differences: Floats, method: Test, *, alpha: float, rng: np.random.Generator) -> Estimate:
+    """Mean difference, two-sided interval at 1 - alpha and two-sided p against zero. Nothing is corrected here."""
+    return summarise(prepare(differences, method, rng), alpha)
+
+
+def summarise(test: Procedure, alpha: float) -> Estimate:
+    """What a prepared test says."""
+    interval = test.interval(alpha)
+    notes = test.notes if interval is not None else (*test.notes, test.without_interval(alpha))
+    return Estimate(
+        method=test.name,
+        difference=test.mean,
+        interval=interval,
+        p=test.p(0.0, "two"),
+        p_floor=test.floor(test.n),
+        n=test.n,
+        se=test.se,
+        df=test.df,
+        notes=notes,
+    )
+
+
+def p_against(differences: Floats, method: Test, *, null: float, side: Side, rng: np.random.Generator) -> float:
+    """p of the null; `greater` is evidence that the effect is above it. The caller names the side, before data."""
+    return prepare(differences, method, rng).p(null, side)
+
+
+def p_floor(method: Test, n: int, side: Side = "two") -> float:
+    """Smallest p that any n pairs can give."""
+    return _kind(method).floor(n, side)
+
+
+def words(method: Test) -> str:
+    """The method as a sentence says it."""
+    return _kind(method).words
+
+
+def _kind(method: Test) -> type[Procedure]:
+    if method not in PROCEDURES:
+        raise UnsupportedError(
+            f"the test '{method}' (seeds x items) is not built yet",
+            required="one of " + ", ".join(PROCEDURES),
+            fix="test: paired_t",
+        )
+    return PROCEDURES[method]

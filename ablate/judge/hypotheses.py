@@ -1,0 +1,234 @@
+"""From final values to findings: pairs by seed, the registered test, correction by role, one sentence each.
+
+The rules (which null, which side, which level, what is promised) stand in `ablate.judge.nulls`. Here values are
+put on the registered scale, paired over seeds by the claim's weights, tested and described. A seed enters only
+when every arm of the claim has a value for it, and a seed left out is named in the notes. Effect sizes, tests
+under `also` and simultaneous intervals are description: no outcome depends on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite, log, log10
+
+import numpy as np
+
+from ablate.judge.effects import effect_sizes
+from ablate.judge.estimate import NoTestError, estimate, prepare, summarise, words
+from ablate.judge.nulls import Judged, Nulls, judge_families, require_known_methods, weigh
+from ablate.judge.procedure import EQUAL, Floats, Procedure
+from ablate.judge.verdict import ArmSummary, Estimate, Finding, Interval, Pair
+from ablate.judge.wording import sentence, unit_of
+from prereg.spec import Scale, Study
+
+Values = Mapping[str, Mapping[tuple[str, int], float]]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The pairs of one hypothesis on its registered scale, or the reason why there are none to test."""
+
+    seeds: tuple[int, ...]
+    left: Floats
+    right: Floats
+    notes: tuple[str, ...]
+    refused: str | None = None
+
+    @property
+    def differences(self) -> Floats:
+        return self.left - self.right
+
+
+def judge_hypotheses(
+    study: Study, values: Values, *, seeds: Sequence[int] | None = None, rng_seed: int = 0
+) -> tuple[Finding, ...]:
+    """Every hypothesis' finding, in the order of the study. `values` is metric -> {(arm, seed): final value}."""
+    require_known_methods(study)
+    contrasts = {name: contrast(study, name, values, seeds) for name in study.hypotheses}
+    tests: dict[str, Procedure | NoTestError] = {
+        name: _prepared(study, contrasts[name], rng_seed) for name in study.hypotheses
+    }
+    nulls = {name: _weighed(study, name, test) for name, test in tests.items()}
+    # A test can be defined against zero and undefined against a margin (all differences zero): then it decides nothing.
+    tests |= {name: found for name, found in nulls.items() if isinstance(found, NoTestError)}
+    usable = {name: None if isinstance(found, NoTestError) else found for name, found in nulls.items()}
+    judged = judge_families(study, usable)
+    return tuple(
+        _finding(
+            study,
+            name,
+            pairs=contrasts[name],
+            test=tests[name],
+            nulls=usable[name],
+            judged=judged[name],
+            values=values.get(study.claims[name].metric, {}),
+            rng_seed=rng_seed,
+        )
+        for name in study.hypotheses
+    )
+
+
+def generator(rng_seed: int) -> np.random.Generator:
+    """The random numbers of one test. Every test starts afresh, so that neither order nor company changes a p."""
+    return np.random.default_rng(rng_seed)
+
+
+def contrast(study: Study, name: str, values: Values, seeds: Sequence[int] | None = None) -> Contrast:
+    """Left and right side of a claim by seed, on its scale."""
+    claim, scale = study.claims[name], study.hypotheses[name].scale
+    found = values.get(claim.metric, {})
+    arms = tuple(dict.fromkeys([*claim.left, *claim.right]))
+    kept: list[int] = []
+    notes: list[str] = []
+    for seed in seeds if seeds is not None else study.seeds:
+        lacking = [arm for arm in arms if (arm, seed) not in found]
+        if lacking:
+            notes.append(f"seed {seed} is left out: no {claim.metric} from {', '.join(lacking)}")
+        else:
+            kept.append(seed)
+    refused = _unusable(claim.metric, scale, {(arm, seed): found[arm, seed] for seed in kept for arm in arms})
+    if refused is None and len(kept) < 2:
+        refused = f"{len(kept)} complete pair(s), and a test needs at least two"
+    if refused is not None:
+        return Contrast((), np.empty(0), np.empty(0), tuple(notes), refused)
+    sides = [
+        np.array(
+            [sum(weight * _scaled(found[arm, seed], scale) for arm, weight in weights.items()) for seed in kept],
+            dtype=np.float64,
+        )
+        for weights in (claim.left, claim.right)
+    ]
+    return Contrast(tuple(kept), sides[0], sides[1], tuple(notes))
+
+
+def _unusable(metric: str, scale: Scale, used: Mapping[tuple[str, int], float]) -> str | None:
+    """Why these values cannot be put on the scale: dropping them in silence would choose the data."""
+    for (arm, seed), value in used.items():
+        if not isfinite(value):
+            return f"{metric} of {arm}, seed {seed}, is not finite"
+        if scale != "raw" and value <= 0.0:
+            return f"{metric} of {arm}, seed {seed}, is {value:g}, which has no logarithm"
+    return None
+
+
+def _scaled(value: float, scale: Scale) -> float:
+    return value if scale == "raw" else log(value) if scale == "log" else log10(value)
+
+
+def _prepared(study: Study, pairs: Contrast, rng_seed: int) -> Procedure | NoTestError:
+    if pairs.refused is not None:
+        return NoTestError(pairs.refused)
+    try:
+        return prepare(pairs.differences, study.analysis.test, generator(rng_seed))
+    except NoTestError as error:
+        return error
+
+
+def _weighed(study: Study, name: str, test: Procedure | NoTestError) -> Nulls | NoTestError:
+    if isinstance(test, NoTestError):
+        return test
+    try:
+        return weigh(test, study.claims[name].verb, study.better(name), study.hypotheses[name].smallest)
+    except NoTestError as error:
+        return error
+
+
+def _finding(
+    study: Study,
+    name: str,
+    *,
+    pairs: Contrast,
+    test: Procedure | NoTestError,
+    nulls: Nulls | None,
+    judged: Judged,
+    values: Mapping[tuple[str, int], float],
+    rng_seed: int,
+) -> Finding:
+    hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
+    family = len(study.family(hypothesis.role))
+    notes = list(pairs.notes)
+    deciding: Estimate | None = None
+    simultaneous: Interval | None = None
+    if isinstance(test, NoTestError):
+        notes.append(str(test))
+    else:
+        deciding = summarise(test, analysis.alpha)
+        simultaneous = test.interval(analysis.alpha / family, suffix=f", Bonferroni over {family}")
+        if simultaneous is None:
+            notes.append("no simultaneous interval: " + test.without_interval(analysis.alpha / family))
+        if test.leaning and test.leaning != np.sign(test.mean):
+            notes.append("the ranks point the other way than the mean; the direction is that of the ranks")
+    also, unable = _description(study, pairs, rng_seed)
+    adjusted = judged.refute if judged.outcome == "refuted" else judged.support
+    return Finding(
+        hypothesis=name,
+        claim=hypothesis.claim,
+        role=hypothesis.role,
+        metric=claim.metric,
+        unit=unit_of(claim.metric, hypothesis.scale),
+        scale=hypothesis.scale,
+        better=study.better(name),
+        smallest=hypothesis.smallest,
+        outcome=judged.outcome,
+        sentence=sentence(study, name, outcome=judged.outcome, estimate=deciding, adjusted=adjusted, reason=str(test)),
+        n=len(pairs.seeds),
+        family=family,
+        alpha=analysis.alpha,
+        estimate=deciding,
+        simultaneous=simultaneous,
+        p_support=nulls.support if nulls else None,
+        p_refute=nulls.refute if nulls else None,
+        p_support_adjusted=judged.support,
+        p_refute_adjusted=judged.refute,
+        effects=effect_sizes(pairs.left, pairs.right, alpha=analysis.alpha) if pairs.seeds else (),
+        also=also,
+        pairs=_pairs(pairs),
+        arms=_arms(study, name, values),
+        correlation=_correlation(pairs),
+        notes=(*notes, *unable),
+    )
+
+
+def _description(study: Study, pairs: Contrast, rng_seed: int) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
+    """The tests registered under `also`; they decide nothing."""
+    found, unable = [], []
+    for method in study.analysis.also if pairs.seeds else ():
+        try:
+            found.append(estimate(pairs.differences, method, alpha=study.analysis.alpha, rng=generator(rng_seed)))
+        except NoTestError as error:
+            unable.append(f"{words(method)}: {error}")
+    return tuple(found), tuple(unable)
+
+
+def _pairs(pairs: Contrast) -> tuple[Pair, ...]:
+    return tuple(
+        Pair(seed=seed, left=float(left), right=float(right), difference=float(left - right))
+        for seed, left, right in zip(pairs.seeds, pairs.left, pairs.right, strict=True)
+    )
+
+
+def _arms(study: Study, name: str, values: Mapping[tuple[str, int], float]) -> tuple[ArmSummary, ...]:
+    """Mean and SD of every arm of the claim over all seeds with a finite value, on the metric's own scale."""
+    claim = study.claims[name]
+    summaries = []
+    for arm in dict.fromkeys([*claim.left, *claim.right]):
+        found = np.array([values[arm, seed] for seed in study.seeds if isfinite(values.get((arm, seed), np.nan))])
+        if found.size:
+            summaries.append(
+                ArmSummary(
+                    arm=arm,
+                    n=int(found.size),
+                    mean=float(found.mean()),
+                    sd=float(found.std(ddof=1)) if found.size > 1 else None,
+                )
+            )
+    return tuple(summaries)
+
+
+def _correlation(pairs: Contrast) -> float | None:
+    """Correlation of the sides; with two pairs it is always 1 or -1 and says nothing."""
+    sides = (pairs.left, pairs.right)
+    if len(pairs.seeds) < 3 or any(np.ptp(side) <= EQUAL * np.abs(side).max() for side in sides):
+        return None
+    return float(np.corrcoef(*sides)[0, 1])

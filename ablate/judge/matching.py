@@ -1,0 +1,191 @@
+"""Are the pairs pairs: did the runs of one seed start, read and drop the same things?
+
+Runs of a seed are compared within groups whose configurations promise equality. Variants that differ in a field
+which moves the compared thing (another width, other steps) cannot match in it; that is no fault, so it is a note
+that names the fields. A run that diverged ended early, so its chained hashes cover less: it is held to the same
+initial weights and the same corpus, not to the same batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import groupby
+
+from pydantic import JsonValue
+
+from ablate.judge.verdict import Check
+from ablate.records.run_record import Pairing, RunRecord
+from prereg.canon import canonical_bytes
+from prereg.register import Registration
+from prereg.spec import Study
+from prereg.training import Training
+
+SHAPES = (
+    "model.layers",
+    "model.width",
+    "model.heads",
+    "model.context",
+    "model.tie_embeddings",
+    "data.corpus",
+    "data.tokenizer",
+    "data.validation",
+)
+"""Fields that may change the shape or the scale of a parameter of the same name."""
+READING = ("data.corpus", "data.tokenizer", "data.validation", "model.context", "budget.batch", "budget.steps")
+"""Fields that move which tokens a run reads."""
+MASKS = ("model.dropout", "model.layers", "budget.steps")
+"""Fields that move how many dropout masks a run draws, where, or in which order."""
+TOKENS = ("data.corpus", "data.tokenizer", "data.validation")
+"""Fields that move the tokenizer."""
+
+
+def check_matching(registration: Registration, runs: Iterable[RunRecord]) -> tuple[Check, ...]:
+    """Every check of the pairs of a `trainer: gpt` study, over its ended runs."""
+    study = registration.study
+    ended = [run for run in runs if run.status in ("done", "diverged") and run.variant in study.arms]
+    paired = [run for run in ended if run.pairing is not None]
+    bare = [f"{run.variant} seed {run.seed}" for run in ended if run.pairing is None]
+    done = [run for run in paired if run.status == "done"]
+    return (
+        Check(
+            name="every run states what its pair shares",
+            passed=not bare,
+            severity="inadmissible",
+            found=f"{len(paired)} of {len(ended)} ended runs state it" + listed(bare),
+            required="hashes of initial weights, batches, dropout, corpus and tokenizer in every run.json",
+        ),
+        *_initial(study, paired),
+        *_same(study, done, READING, "pairs read the same batches", lambda run: _pairing(run).batches),
+        *_same(study, done, MASKS, "pairs drew the same dropout", lambda run: _pairing(run).dropout),
+        *_same(
+            study, paired, TOKENS, "pairs used the same tokenizer", lambda run: _pairing(run).tokenizer, over_seeds=True
+        ),
+        _corpus(registration, paired),
+    )
+
+
+def differing(study: Study, arms: Iterable[str], fields: tuple[str, ...]) -> list[str]:
+    """Those of the fields in which the arms' configurations differ."""
+    return [field for field in fields if len({canonical_bytes(_field(study.training(arm), field)) for arm in arms}) > 1]
+
+
+def _pairing(run: RunRecord) -> Pairing:
+    assert run.pairing is not None, (run.variant, run.seed)
+    return run.pairing
+
+
+def _initial(study: Study, runs: list[RunRecord]) -> tuple[Check, ...]:
+    compared, wrong = 0, []
+    for seed, group in _groups(study, runs, SHAPES):
+        first: dict[str, tuple[str, str]] = {}
+        for run in group:
+            for parameter, sha256 in sorted(_pairing(run).initial.items()):
+                if parameter not in first:
+                    first[parameter] = (sha256, run.variant)
+                    continue
+                compared += 1
+                if first[parameter][0] != sha256:
+                    wrong.append(f"{parameter} of {run.variant} and {first[parameter][1]}, seed {seed}")
+    name = "pairs start from the same weights"
+    return (
+        Check(
+            name=name,
+            passed=not wrong,
+            severity="inadmissible",
+            found=f"{compared} shared parameters compared, {len(wrong)} differ" + listed(wrong),
+            required="equal initial bytes of every parameter that two variants share",
+        ),
+        *_apart(study, runs, SHAPES, name),
+    )
+
+
+def _same(
+    study: Study,
+    runs: list[RunRecord],
+    fields: tuple[str, ...],
+    name: str,
+    ask: Callable[[RunRecord], str],
+    *,
+    over_seeds: bool = False,
+) -> tuple[Check, ...]:
+    compared, wrong = 0, []
+    for seed, group in _groups(study, runs, fields, over_seeds=over_seeds):
+        for run in group[1:]:
+            compared += 1
+            if ask(run) != ask(group[0]):
+                wrong.append(f"{run.variant} and {group[0].variant}, seed {run.seed if over_seeds else seed}")
+    return (
+        Check(
+            name=name,
+            passed=not wrong,
+            severity="inadmissible",
+            found=f"{compared} pairs of runs compared, {len(wrong)} differ" + listed(wrong),
+            required="equal hashes within a seed",
+        ),
+        *_apart(study, runs, fields, name),
+    )
+
+
+def _apart(study: Study, runs: list[RunRecord], fields: tuple[str, ...], name: str) -> tuple[Check, ...]:
+    """A note where configurations differ so that equality was never promised."""
+    moved = differing(study, sorted({run.variant for run in runs}), fields)
+    if not moved:
+        return ()
+    return (
+        Check(
+            name=f"{name}, for all variants",
+            passed=False,
+            severity="note",
+            found=f"variants differ in {', '.join(moved)}, so they are compared only among equals",
+            required="differences by seed still share the seed, but not all that it fixes",
+        ),
+    )
+
+
+def _groups(
+    study: Study, runs: list[RunRecord], fields: tuple[str, ...], *, over_seeds: bool = False
+) -> list[tuple[int, list[RunRecord]]]:
+    """Runs of one seed whose configurations agree in the fields."""
+    keyed = sorted(
+        (
+            (
+                0 if over_seeds else run.seed,
+                canonical_bytes([_field(study.training(run.variant), field) for field in fields]),
+                run.variant,
+                run.seed,
+                place,
+            )
+            for place, run in enumerate(runs)
+        )
+    )
+    return [(seed, [runs[row[-1]] for row in rows]) for (seed, _), rows in groupby(keyed, key=lambda row: row[:2])]
+
+
+def _corpus(registration: Registration, runs: list[RunRecord]) -> Check:
+    pinned = registration.corpus
+    wanted = None if pinned is None else pinned.sha256
+    wrong = [f"{run.variant} seed {run.seed}" for run in runs if _pairing(run).corpus != wanted]
+    name = "no corpus" if pinned is None else f"'{pinned.name}', sha256 {pinned.sha256[:12]}"
+    return Check(
+        name="every run read the registered corpus",
+        passed=not wrong,
+        severity="inadmissible",
+        found=f"{len(runs) - len(wrong)} of {len(runs)} runs read {name}" + listed(wrong),
+        required=f"{name}, as registered",
+    )
+
+
+def _field(config: Training, path: str) -> JsonValue:
+    value: JsonValue = config.model_dump(mode="json")
+    for part in path.split("."):
+        assert isinstance(value, dict), (path, value)
+        value = value[part]
+    return value
+
+
+def listed(items: list[str], most: int = 5) -> str:
+    """The first few of a list, and how many more there are."""
+    if not items:
+        return ""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ": " + "; ".join(items[:most]) + more

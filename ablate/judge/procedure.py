@@ -1,0 +1,146 @@
+"""What every paired test over seeds can be asked, and the paired t itself.
+
+A `Procedure` is made once from the per-seed differences and then asked for p values against any null
+and for intervals. The two-sided test against zero, the one-sided tests against a margin and the
+interval therefore always rest on the same statistic and the same resamples: they cannot disagree.
+
+It never picks a side from the data: whoever asks for a one-sided p names the side.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from ablate.judge.verdict import Interval
+
+Floats = npt.NDArray[np.float64]
+Side = Literal["two", "greater", "less"]
+
+TINY: Final = float(np.nextafter(0.0, 1.0))
+"""The smallest positive double: what a p value that underflows is reported as. A p is never 0."""
+
+EQUAL: Final = 1e-12
+"""Differences whose spread is below this share of their size are equal up to rounding: they have no SE."""
+
+
+class NoTestError(Exception):
+    """These differences admit no such test. Not a user's mistake: the finding is inconclusive and says why."""
+
+
+class Procedure(ABC):
+    """One paired test, bound to its differences."""
+
+    name: str
+    """As a study writes it."""
+    words: str
+    """As a sentence says it."""
+
+    def __init__(self, differences: Floats) -> None:
+        values = np.asarray(differences, dtype=np.float64)
+        assert values.ndim == 1, values.shape
+        assert np.isfinite(values).all(), values
+        if values.size < 2:
+            raise NoTestError(f"{values.size} pair(s); a test needs at least two")
+        self.differences = values
+        self.n = int(values.size)
+        self.mean = float(values.mean())
+        self.size = float(np.abs(values).max())
+        self.all_zero = self.size == 0.0
+        self.all_equal = bool(np.ptp(values) <= EQUAL * self.size)
+        self.notes: tuple[str, ...] = ()
+        self.se: float | None = None
+        self.df: float | None = None
+        if self.all_zero:
+            self.notes += ("every difference is exactly zero",)
+
+    @classmethod
+    @abstractmethod
+    def floor(cls, n: int, side: Side = "two") -> float:
+        """Smallest p that any data of n pairs can give."""
+
+    @abstractmethod
+    def p(self, null: float, side: Side) -> float:
+        """p of the null effect; `greater` is evidence that the effect is above it, `less` below."""
+
+    @abstractmethod
+    def bounds(self, alpha: float) -> tuple[float, float] | None:
+        """Every null that the two-sided test does not reject at alpha; none when that is the whole line."""
+
+    def interval(self, alpha: float, *, suffix: str = "") -> Interval | None:
+        """The two-sided interval at 1 - alpha, by inverting the test."""
+        found = self.bounds(alpha)
+        if found is None:
+            return None
+        return Interval(low=found[0], high=found[1], level=1.0 - alpha, method=self.words + suffix)
+
+    @property
+    def leaning(self) -> int:
+        """Sign of the statistic the test itself looks at: where a rejection of zero would point."""
+        return int(np.sign(self.mean))
+
+    def without_interval(self, alpha: float) -> str:
+        """Why there is no interval."""
+        return (
+            f"{self.words} gives no finite {1.0 - alpha:.6g} interval from {self.n} pairs: "
+            f"its smallest two-sided p is {self.floor(self.n):.4g}"
+        )
+
+
+class Studentized(Procedure):
+    """What the two tests with a standard error share: they are undefined where that error is zero."""
+
+    def __init__(self, differences: Floats) -> None:
+        super().__init__(differences)
+        if self.all_equal and not self.all_zero:
+            raise NoTestError(
+                f"all {self.n} differences equal {self.mean:.6g}: their standard error is zero, "
+                f"so {self.words} has no p; sign_flip is defined here"
+            )
+        self.se = 0.0 if self.all_zero else float(self.differences.std(ddof=1) / np.sqrt(self.n))
+
+    def statistic(self, null: float) -> float | None:
+        """t against the null; none when every difference is zero and so is the null, where p is 1."""
+        assert self.se is not None
+        if self.all_zero:
+            if null == 0.0:
+                return None
+            raise NoTestError(
+                f"all {self.n} differences are zero: their standard error is zero, so {self.words} "
+                f"has no p against {null:.6g}; sign_flip is defined here"
+            )
+        return (self.mean - null) / self.se
+
+
+class PairedT(Studentized):
+    """Student's t on the differences. The p of a very large t may underflow and is then `TINY`."""
+
+    name = "paired_t"
+    words = "paired t"
+
+    def __init__(self, differences: Floats) -> None:
+        super().__init__(differences)
+        self.df = float(self.n - 1)
+
+    @classmethod
+    def floor(cls, n: int, side: Side = "two") -> float:
+        return TINY
+
+    def p(self, null: float, side: Side) -> float:
+        assert self.df is not None
+        t = self.statistic(null)
+        if t is None:
+            return 1.0
+        # special.stdtr is the CDF of t; always taken in the lower tail, where it loses no digits.
+        tail = {"two": -abs(t), "greater": -t, "less": t}[side]
+        p = float(special.stdtr(self.df, tail)) * (2.0 if side == "two" else 1.0)
+        return max(p, TINY)
+
+    def bounds(self, alpha: float) -> tuple[float, float] | None:
+        assert self.df is not None and self.se is not None
+        half = float(special.stdtrit(self.df, 1.0 - alpha / 2.0)) * self.se
+        return self.mean - half, self.mean + half

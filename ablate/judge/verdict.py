@@ -1,0 +1,208 @@
+"""The types the judge returns: estimates, findings, checks, the decision. Pure values, no computing.
+
+`verdict.json` is `Decision.model_dump_json()`. It holds no clock time and no path, so that the same
+evidence under the same registration always gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import JsonValue
+
+from prereg.metrics import Better
+from prereg.part import Part
+from prereg.spec import Role, Scale
+
+Outcome = Literal["supported", "refuted", "inconclusive"]
+Severity = Literal["inadmissible", "deviation", "note"]
+Outcomes = dict[str, Outcome]
+
+
+class Interval(Part):
+    """An interval and what it is."""
+
+    low: float | None
+    """Lower end; none when unbounded."""
+    high: float | None
+    """Upper end; none when unbounded."""
+    level: float
+    """Confidence level, for instance 0.95."""
+    method: str
+    """In words: how it was computed and, if simultaneous, over how many."""
+
+
+class Estimate(Part):
+    """One test of one contrast."""
+
+    method: str
+    """paired_t, bootstrap_t, sign_flip, wilcoxon."""
+    difference: float
+    """The effect: left side of the claim minus right side, on the registered scale."""
+    interval: Interval | None
+    """Two-sided at 1 - alpha, uncorrected; none where the method yields no finite one at this n."""
+    p: float
+    """Two-sided p against zero, uncorrected; never 0."""
+    p_floor: float
+    """Smallest p this method can give at this n."""
+    n: int
+    """Pairs."""
+    se: float | None = None
+    """Standard error of the difference, where the method has one."""
+    df: float | None = None
+    """Degrees of freedom, where the method has them."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know: enumeration or resamples, zero-SE rule, ties."""
+
+
+class EffectSize(Part):
+    """A standardised effect, always beside the raw difference."""
+
+    name: Literal["d_z", "g_z", "g_av", "cliff_delta"]
+    """d_z = mean/SD of the differences; g_z with the exact small-sample correction; Cliff's delta."""
+    value: float
+    """Its sign is the sign of the difference."""
+    interval: Interval | None = None
+    """Noncentral-t interval for d_z and g_z."""
+    df: float | None = None
+    """Degrees of freedom of the correction."""
+
+
+class Pair(Part):
+    """One seed's contrast."""
+
+    seed: int
+    """The seed."""
+    left: float
+    """The claim's left side, on the registered scale."""
+    right: float
+    """The right side."""
+    difference: float
+    """Left minus right."""
+
+
+class ArmSummary(Part):
+    """Description of one arm's final values over seeds, on the metric's own scale."""
+
+    arm: str
+    """The variant."""
+    n: int
+    """Seeds."""
+    mean: float
+    """Mean over seeds."""
+    sd: float | None
+    """Standard deviation over seeds."""
+
+
+class Finding(Part):
+    """What became of one hypothesis."""
+
+    hypothesis: str
+    """Its name."""
+    claim: str
+    """The claim, as registered."""
+    role: Role
+    """The family it was corrected in."""
+    metric: str
+    """The metric."""
+    unit: str
+    """The metric's unit, and the scale if not raw."""
+    scale: Scale
+    """Scale of the differences."""
+    better: Better
+    """Which way the metric improves."""
+    smallest: float
+    """The registered smallest difference that matters."""
+    outcome: Outcome
+    """supported, refuted or inconclusive."""
+    sentence: str
+    """The finding in one plain sentence, with interval, n and method."""
+    n: int
+    """Pairs that entered."""
+    family: int
+    """Hypotheses corrected together."""
+    alpha: float
+    """Level of the family."""
+    estimate: Estimate | None
+    """The registered test; none when there is nothing to test (a reason stands in the notes)."""
+    simultaneous: Interval | None
+    """Bonferroni interval at 1 - alpha/family, two-sided."""
+    p_support: float | None
+    """p of the null that the claim must reject to be supported."""
+    p_refute: float | None
+    """p of the null that must be rejected to refute the claim; none when it cannot be refuted (smallest 0)."""
+    p_support_adjusted: float | None
+    """The same after correction over the family."""
+    p_refute_adjusted: float | None
+    """The same after correction over the family."""
+    effects: tuple[EffectSize, ...] = ()
+    """Standardised effects."""
+    also: tuple[Estimate, ...] = ()
+    """Tests registered as description; they decide nothing."""
+    pairs: tuple[Pair, ...] = ()
+    """The evidence, seed by seed."""
+    arms: tuple[ArmSummary, ...] = ()
+    """The arms of the claim."""
+    correlation: float | None = None
+    """Correlation of the two sides over seeds: what pairing bought."""
+    notes: tuple[str, ...] = ()
+    """Anything a reader must know."""
+
+
+class Check(Part):
+    """One question asked of the evidence before any inference."""
+
+    name: str
+    """Short and stable, for instance 'every planned run is present'."""
+    passed: bool
+    """Whether it held."""
+    severity: Severity
+    """What a failure means: no verdict at all, a deviation listed in the report, or a remark."""
+    found: str
+    """What was found, with counts."""
+    required: str = ""
+    """What the registration asks."""
+
+
+class Stability(Part):
+    """One variant's stability by the registered rule."""
+
+    variant: str
+    """The arm."""
+    stable: bool
+    """No run diverged and no run had a spike."""
+    runs: int
+    """Runs looked at."""
+    diverged: tuple[int, ...] = ()
+    """Seeds whose run diverged."""
+    spikes: dict[int, tuple[int, ...]] = {}
+    """Seed -> steps of loss spikes."""
+
+
+class Decision(Part):
+    """The verdict and everything it rests on."""
+
+    study: str
+    """The study's id."""
+    title: str
+    """Its title."""
+    registration: str
+    """sha256 of the registration."""
+    status: Literal["decided", "inconclusive", "inadmissible"]
+    """Exit codes 0, 3 and 4."""
+    verdict: str | None
+    """The registered words; none when inadmissible."""
+    line: int | None
+    """Which line of the decision list held, from 1."""
+    because: str
+    """One sentence: why this verdict."""
+    findings: tuple[Finding, ...]
+    """Every hypothesis, in the order of the study. Empty while runs are missing: nothing is shown early."""
+    stability: tuple[Stability, ...]
+    """Every variant."""
+    checks: tuple[Check, ...]
+    """The audit of the evidence, passed ones too."""
+    tie_breakers: dict[str, JsonValue] = {}
+    """Means of the registered tie-breaking metrics by arm, when several lines held; description only."""
+    evidence: str
+    """sha256 over the sealed records that were read."""

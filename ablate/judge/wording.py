@@ -1,0 +1,140 @@
+"""A finding in one plain sentence: what, by how much, how sure, from how many, by which method.
+
+It never says "no effect" for a p above alpha, and never writes a p of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import floor, log10
+
+from ablate.judge.estimate import words
+from ablate.judge.verdict import Estimate, Interval, Outcome
+from prereg.claim import Claim, Verb
+from prereg.metrics import METRICS
+from prereg.spec import Analysis, Scale, Study
+
+_PLAIN: dict[Verb, str] = {
+    "lowers": "lower",
+    "raises": "raise",
+    "changes": "change",
+    "does_not_worsen": "worsen",
+    "does_not_change": "change",
+}
+
+
+def unit_of(metric: str, scale: Scale) -> str:
+    """The metric's unit, and the scale if not raw."""
+    unit = METRICS[metric].unit if metric in METRICS else ""
+    if scale == "raw":
+        return unit
+    return f"{unit}, {scale} scale" if unit else f"{scale} scale"
+
+
+def side(weights: Mapping[str, float]) -> str:
+    """One side of a claim as a reader would write it."""
+    if len(weights) == 1 and next(iter(weights.values())) == 1.0:
+        return next(iter(weights))
+    text = ""
+    for arm, weight in weights.items():
+        sign = ("- " if weight < 0 else "") if not text else (" - " if weight < 0 else " + ")
+        text += sign + (arm if abs(weight) == 1.0 else f"{abs(weight):g} {arm}")
+    return f"({text})"
+
+
+def said_p(p: float) -> str:
+    """A p value as `= .0004` or `< .0001`."""
+    if p < 0.0001:
+        return "< .0001"
+    shown = f"{p:.4f}" if p < 0.01 else f"{p:.3f}"
+    return "= " + (shown.lstrip("0") if p < 0.9995 else "1")
+
+
+def sentence(
+    study: Study, name: str, *, outcome: Outcome, estimate: Estimate | None, adjusted: float | None, reason: str
+) -> str:
+    """The finding of one hypothesis; `adjusted` is the corrected p of the null that was rejected, or of support."""
+    hypothesis, claim = study.hypotheses[name], study.claims[name]
+    if estimate is None:
+        return f"Whether {_asked(claim)} cannot be tested: {reason}."
+    unit = unit_of(claim.metric, hypothesis.scale)
+    unit = f" {unit}" if unit else ""
+    matters = f"smallest that matters {hypothesis.smallest:g}"
+    flip = outcome == "supported" and claim.verb == "lowers"
+    by_how_much = _number(-estimate.difference if flip else estimate.difference, estimate)
+    evidence = _evidence(study, name, estimate, adjusted, flip=flip, outcome=outcome)
+    if outcome == "supported" and claim.verb in ("lowers", "raises"):
+        return (
+            f"{side(claim.left)} {claim.verb} {claim.metric}{_than(study, claim)} by "
+            f"{by_how_much}{unit} ({evidence}); {matters}."
+        )
+    head = {
+        "supported": _held(claim, hypothesis.smallest, unit),
+        "refuted": _denied(claim, hypothesis.smallest, unit),
+        "inconclusive": f"Whether {_asked(claim)} is undecided",
+    }[outcome]
+    return f"{head}: {side(claim.left)} minus {side(claim.right)} is {by_how_much}{unit} ({evidence}); {matters}."
+
+
+def _held(claim: Claim, smallest: float, unit: str) -> str:
+    left = side(claim.left)
+    if claim.verb == "changes":
+        return f"{left} changes {claim.metric}"
+    return f"{left} does not {_PLAIN[claim.verb]} {claim.metric} by {smallest:g}{unit}"
+
+
+def _denied(claim: Claim, smallest: float, unit: str) -> str:
+    left = side(claim.left)
+    if claim.verb.startswith("does_not"):
+        return f"{left} {_PLAIN[claim.verb]}s {claim.metric}"
+    amount = f" by {smallest:g}{unit} or more" if smallest > 0 else ""
+    return f"{left} does not {_PLAIN[claim.verb]} {claim.metric}{amount}"
+
+
+def _asked(claim: Claim) -> str:
+    verb = claim.verb if not claim.verb.startswith("does_not") else f"{_PLAIN[claim.verb]}s"
+    return f"{side(claim.left)} {verb} {claim.metric}"
+
+
+def _than(study: Study, claim: Claim) -> str:
+    right = side(claim.right)
+    return "" if right == study.baseline else f" against {right}"
+
+
+def _evidence(
+    study: Study, name: str, estimate: Estimate, adjusted: float | None, *, flip: bool, outcome: Outcome
+) -> str:
+    parts = []
+    if estimate.interval is not None:
+        parts.append(_bounds(estimate.interval, estimate, flip=flip))
+    parts += [words(study.analysis.test), f"n = {estimate.n} seeds"]
+    if adjusted is not None:
+        family = len(study.family(study.hypotheses[name].role))
+        parts.append(_said_correction(study.analysis, family, adjusted, outcome))
+    return ", ".join(parts)
+
+
+def _said_correction(analysis: Analysis, family: int, adjusted: float, outcome: Outcome) -> str:
+    against = {"supported": "", "refuted": " for the refutation", "inconclusive": " for support"}[outcome]
+    if analysis.correct == "holm" and family > 1:
+        return f"Holm p {said_p(adjusted)} over {family}{against}"
+    return f"p {said_p(adjusted)}{against}"
+
+
+def _bounds(interval: Interval, estimate: Estimate, *, flip: bool) -> str:
+    assert interval.low is not None and interval.high is not None, interval
+    low, high = (-interval.high, -interval.low) if flip else (interval.low, interval.high)
+    return f"{100 * interval.level:.6g}% CI {_number(low, estimate)} to {_number(high, estimate)}"
+
+
+def _number(value: float, estimate: Estimate) -> str:
+    """As many decimals as the interval deserves: three significant digits of its width."""
+    interval = estimate.interval
+    width = 0.0 if interval is None or interval.low is None or interval.high is None else interval.high - interval.low
+    if width <= 0.0:
+        return f"{value:.4g}"
+    decimals = max(0, 2 - floor(log10(width)))
+    if decimals > 8 or (decimals == 0 and abs(value) >= 1e7):
+        return f"{value:.4g}"
+    text = f"{value:.{decimals}f}"
+    return text.lstrip("-") if float(text) == 0.0 else text

@@ -1,0 +1,59 @@
+"""What the judge and the report see of runs: sealed records, the plan, the ledger's entries. Nothing else.
+
+Reading is separate from judging: this module believes a run only when its seals match, says what
+does not match, and draws no conclusion from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from ablate.records.run_record import RunRecord
+from prereg.canon import sha256_of
+from prereg.ledger import Entry
+
+METRIC_COLUMNS = ("variant", "seed", "step", "metric", "value")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The evidence of one registration, as found on disk."""
+
+    planned: tuple[tuple[str, int], ...]
+    runs: tuple[RunRecord, ...]
+    metrics: pd.DataFrame
+    broken: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    ledger: tuple[Entry, ...] = ()
+    ledger_faults: tuple[str, ...] = ()
+    ledger_head: str = ""
+
+    @property
+    def missing(self) -> tuple[tuple[str, int], ...]:
+        """Planned runs that are neither done nor diverged."""
+        ended = {(run.variant, run.seed) for run in self.runs if run.status in ("done", "diverged")}
+        return tuple(cell for cell in self.planned if cell not in ended)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the evidence: the seals of every run, in the order of the plan."""
+        seals = {(run.variant, run.seed): [run.status, run.metrics_sha256, run.outcome_sha256] for run in self.runs}
+        return sha256_of([[variant, seed, seals.get((variant, seed))] for variant, seed in self.planned])
+
+    def curve(self, metric: str) -> pd.DataFrame:
+        """variant, seed, step, value of one metric, in order."""
+        rows = self.metrics[self.metrics["metric"] == metric]
+        return rows[["variant", "seed", "step", "value"]].sort_values(["variant", "seed", "step"], ignore_index=True)
+
+    def final(self, metric: str) -> dict[tuple[str, int], float]:
+        """The value at the last evaluated step of every finished run that recorded the metric."""
+        done = {(run.variant, run.seed): run.steps for run in self.runs if run.status == "done"}
+        rows = self.curve(metric)
+        columns = (rows["variant"].tolist(), rows["seed"].tolist(), rows["step"].tolist(), rows["value"].tolist())
+        return {
+            (variant, seed): value
+            for variant, seed, step, value in zip(*columns, strict=True)
+            if done.get((variant, seed)) == step
+        }

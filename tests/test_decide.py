@@ -1,0 +1,130 @@
+"""Claims about the verdict: nothing early, nothing without clean evidence, the registered line, the same bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from evidence_factory import LEVELS, make_evidence, small_study, with_entry, with_losses, with_run
+
+from ablate.judge import decide as judge
+from ablate.judge.decide import decide, final_values, rng_seed_of
+from prereg.errors import UnsupportedError
+
+GAIN = {"val/loss": {"layernorm": -0.06}}
+
+
+def test_clean_evidence_gets_the_first_line_that_holds() -> None:
+    registration, evidence = make_evidence(small_study(), effects=GAIN, sd=0.002)
+    found = decide(registration, evidence)
+    assert (found.status, found.verdict, found.line) == ("decided", "adopt layernorm", 1)
+    assert "supported(gain_ln) and supported(harm_ln)" in found.because
+    assert [one.hypothesis for one in found.findings] == list(registration.study.hypotheses)
+    assert found.evidence == evidence.sha256 and found.registration == registration.sha256
+
+
+def test_noise_is_inconclusive_and_says_so() -> None:
+    registration, evidence = make_evidence(small_study(), sd=0.05)
+    found = decide(registration, evidence)
+    assert (found.status, found.verdict, found.line) == ("inconclusive", "inconclusive", 5)
+    assert "every other case" in found.because
+
+
+def test_no_gain_worth_having_refutes() -> None:
+    registration, evidence = make_evidence(small_study(), sd=0.001)
+    assert decide(registration, evidence).verdict == "keep none"
+
+
+def test_while_runs_are_missing_no_contrast_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    registration, evidence = make_evidence(small_study(), effects=GAIN, sd=0.002, left_out=(("rmsnorm", 5),))
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError("a contrast was computed early")
+
+    monkeypatch.setattr(judge, "judge_hypotheses", forbidden)
+    monkeypatch.setattr(judge, "judge_stability", forbidden)
+    found = decide(registration, evidence)
+    assert (found.status, found.verdict, found.findings, found.stability) == ("inadmissible", None, (), ())
+    assert "14 of 15 planned runs have ended" in found.because
+    assert not any(check.passed for check in found.checks if check.name == "every planned run is present")
+
+
+def test_a_running_or_failed_run_is_a_missing_one() -> None:
+    registration, evidence = make_evidence(small_study(), effects=GAIN, sd=0.002)
+    for status in ("running", "failed"):
+        assert decide(registration, with_run(evidence, ("none", 1), status=status)).findings == ()
+
+
+def test_inadmissible_evidence_shows_its_numbers_and_no_verdict() -> None:
+    registration, evidence = make_evidence(small_study(), effects=GAIN, sd=0.002)
+    found = decide(registration, with_entry(registration, evidence, "peeked", {}, at=4))
+    assert (found.status, found.verdict, found.line) == ("inadmissible", None, None)
+    assert len(found.findings) == 4 and found.findings[0].outcome == "supported"
+    assert "no look before the last run ended" in found.because and found.tie_breakers == {}
+
+
+def test_a_deviation_does_not_stop_a_verdict() -> None:
+    registration, evidence = make_evidence(small_study(), effects=GAIN, sd=0.002)
+    body = {"evidence": "runs started", "reason": "typo"}
+    assert decide(registration, with_entry(registration, evidence, "amended", body, at=1)).status == "decided"
+
+
+def test_the_same_evidence_gives_the_same_bytes() -> None:
+    study = small_study(analysis={"test": "bootstrap_t", "also": ["paired_t", "sign_flip"]}, seeds=list(range(1, 9)))
+    registration, evidence = make_evidence(study, effects=GAIN, sd=0.02)
+    again = make_evidence(study, effects=GAIN, sd=0.02)[1]
+    shuffled = replace(again, metrics=again.metrics.sample(frac=1.0, random_state=1), runs=tuple(reversed(again.runs)))
+    first = decide(registration, evidence).model_dump_json()
+    assert first == decide(registration, again).model_dump_json() == decide(registration, shuffled).model_dump_json()
+
+
+def test_random_numbers_derive_from_the_registration() -> None:
+    one, other = (make_evidence(small_study(title=title))[0] for title in ("One", "Other"))
+    assert rng_seed_of(one) != rng_seed_of(other) and rng_seed_of(one) == int(one.sha256[:16], 16)
+
+
+def test_a_spike_decides_through_the_stability_line() -> None:
+    registration, evidence = make_evidence(small_study(), sd=0.05)
+    found = decide(registration, with_losses(evidence, ("none", 3), {50: 30.0}))
+    assert (found.verdict, found.line) == ("adopt layernorm", 3)
+    assert not found.stability[0].stable
+
+
+def test_a_diverged_run_leaves_its_pair_out_and_is_said() -> None:
+    registration, evidence = make_evidence(small_study(), effects=GAIN, sd=0.002, diverged=(("none", 3),))
+    found = decide(registration, evidence)
+    assert found.findings[0].n == 4
+    assert any("seed 3 is left out: no val/loss from none" in note for note in found.findings[0].notes)
+    assert found.stability[0].diverged == (3,)
+
+
+def test_a_diverged_run_is_scored_at_the_registered_ceiling() -> None:
+    study = small_study(
+        on_divergence={"ceiling": 12.5},
+        hypotheses={"gain_ln": {"claim": "layernorm lowers val/loss", "smallest": 0.02}},
+        decision=[{"verdict": "adopt layernorm", "when": "supported(gain_ln)"}, {"verdict": "inconclusive"}],
+        assume={},
+        tie_breakers=[],
+    )
+    registration, evidence = make_evidence(study, effects=GAIN, sd=0.002, diverged=(("none", 3),))
+    assert final_values(study, evidence)["val/loss"]["none", 3] == 12.5
+    found = decide(registration, evidence).findings[0]
+    assert found.n == 5 and found.pairs[2].right == 12.5 and abs(found.pairs[1].right - LEVELS["val/loss"]) < 0.1
+
+
+def test_several_lines_that_hold_show_the_tie_breakers() -> None:
+    registration, evidence = make_evidence(
+        small_study(), effects={"val/loss": {"layernorm": -0.06, "rmsnorm": -0.05}}, sd=0.002
+    )
+    found = decide(registration, evidence)
+    assert found.verdict == "adopt layernorm" and "2 (adopt rmsnorm)" in found.because
+    assert set(found.tie_breakers["speed/tokens_per_s"]) == {"none", "layernorm", "rmsnorm"}  # type: ignore[arg-type]
+    only = decide(*make_evidence(small_study(), effects=GAIN, sd=0.002))
+    assert only.tie_breakers == {}
+
+
+def test_what_is_not_built_is_refused_before_any_number() -> None:
+    registration, evidence = make_evidence(small_study())
+    ranked = registration.model_copy(update={"study": small_study(on_divergence="rank")})
+    with pytest.raises(UnsupportedError, match="rank"):
+        decide(ranked, evidence)
