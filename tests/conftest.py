@@ -90,5 +90,3 @@ def shakespeare(monkeypatch: pytest.MonkeyPatch) -> Path:
             monkeypatch.setenv("ABLATE_CORPORA", folder)
             return Path(folder)
     pytest.skip("tinyshakespeare is neither in ABLATE_CORPORA nor in ../shared/data")
-
-

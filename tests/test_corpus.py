@@ -41,8 +41,9 @@ def server() -> Iterator[str]:
 
 def library(tmp_path: Path, address: str | None = None) -> Library:
     manifest = Manifest("pinned", sha256_bytes(TEXT), len(TEXT), address, "none")
-    whole = Library.of(tmp_path / "own", {"XDG_CACHE_HOME": str(tmp_path / "cache"),
-                                          "ABLATE_CORPORA": str(tmp_path / "listed")})
+    whole = Library.of(
+        tmp_path / "own", {"XDG_CACHE_HOME": str(tmp_path / "cache"), "ABLATE_CORPORA": str(tmp_path / "listed")}
+    )
     return replace(whole, known={"pinned": manifest})
 
 

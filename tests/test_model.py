@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812 (its customary name)
 
 from ablate.gpt.model import GPT, Center, count_parameters, initialise
 from ablate.gpt.streams import DropoutStream
@@ -71,7 +71,9 @@ def test_logits_are_those_of_the_formulas_in_float64(embedding_norm: str) -> Non
     model = built(embedding_norm=embedding_norm)
     with torch.no_grad():
         for parameter in model.parameters():  # biases and scales away from their trivial start
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel())))
+            parameter.add_(
+                0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel()))
+            )
         ids = tokens(batch=1)
         ours = model(ids)[0].double().numpy()
     assert np.abs(ours - reference_logits(model, ids[0].numpy())).max() < 1e-5
@@ -97,8 +99,10 @@ def test_the_future_cannot_be_seen() -> None:
 
 
 def test_the_embnorm_model_has_one_point_six_million_parameters_and_variants_differ_by_256_and_128() -> None:
-    counts = {norm: count_parameters(GPT(Model(embedding_norm=norm), 65))  # type: ignore[arg-type]
-              for norm in ("none", "layernorm", "rmsnorm", "center")}
+    counts = {
+        norm: count_parameters(GPT(Model(embedding_norm=norm), 65))  # type: ignore[arg-type]
+        for norm in ("none", "layernorm", "rmsnorm", "center")
+    }
     assert counts["none"] == 1_611_136
     assert counts["layernorm"] - counts["none"] == 256
     assert counts["rmsnorm"] - counts["none"] == 128
@@ -106,7 +110,10 @@ def test_the_embnorm_model_has_one_point_six_million_parameters_and_variants_dif
 
 
 def test_variants_of_one_seed_share_every_common_parameter_to_the_bit() -> None:
-    none, layer = GPT(Model.model_validate(SMALL), 11), GPT(Model.model_validate(SMALL | {"embedding_norm": "layernorm"}), 11)
+    none, layer = (
+        GPT(Model.model_validate(SMALL), 11),
+        GPT(Model.model_validate(SMALL | {"embedding_norm": "layernorm"}), 11),
+    )
     first, second = initialise(none, 7), initialise(layer, 7)
     shared = set(first) & set(second)
     assert shared == set(first)

@@ -24,10 +24,16 @@ def trainer(**optim: Any) -> Trainer:
     model: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "context": 8}
     model["dropout"] = optim.pop("dropout", 0.0)
     dtype = optim.pop("dtype", "float32")
-    config = Training.model_validate_json(json.dumps({
-        "model": model, "budget": {"steps": 20, "batch": 4}, "optim": {"lr": 1e-2, **optim},
-        "numerics": {"dtype": dtype},
-    }))  # fmt: skip
+    config = Training.model_validate_json(
+        json.dumps(
+            {
+                "model": model,
+                "budget": {"steps": 20, "batch": 4},
+                "optim": {"lr": 1e-2, **optim},
+                "numerics": {"dtype": dtype},
+            }
+        )
+    )
     tokens = np.random.default_rng(0).integers(0, 7, 2000)
     return Trainer(config, Split.of(tokens, 0.1, 8), 7)
 

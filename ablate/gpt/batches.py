@@ -31,9 +31,11 @@ class Split:
         split = cls(ids[:boundary], ids[boundary:])
         for name, part in (("training", split.train), ("validation", split.validation)):
             if len(part) < context + 1:
-                raise CorpusError(f"the {name} split has {len(part)} tokens",
-                                  required=f"at least {context + 1}, one window of the context length and its target",
-                                  fix="a longer corpus, a shorter model.context, or another data.validation")
+                raise CorpusError(
+                    f"the {name} split has {len(part)} tokens",
+                    required=f"at least {context + 1}, one window of the context length and its target",
+                    fix="a longer corpus, a shorter model.context, or another data.validation",
+                )
         return split
 
 

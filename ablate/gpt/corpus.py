@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ablate.files import write_atomically
 from ablate.gpt import toy
 from prereg.canon import sha256_bytes
+from prereg.disk import write_whole
 from prereg.errors import CorpusError, nearest
 
 DOWNLOAD_TIMEOUT_S = 30
@@ -89,8 +89,11 @@ class Library:
             path = folder / name / "manifest.json"
             if path.is_file():
                 return _read_manifest(path, name)
-        raise CorpusError(f"no corpus is named '{name}'", required="one of " + ", ".join(self.names()),
-                          fix=f"{nearest(name, self.names())}  or  ablate corpus add {name} FILE")
+        raise CorpusError(
+            f"no corpus is named '{name}'",
+            required="one of " + ", ".join(self.names()),
+            fix=f"{nearest(name, self.names())}  or  ablate corpus add {name} FILE",
+        )
 
     def find(self, name: str, *, download: bool = True) -> Corpus:
         """The text of a corpus, verified. Downloads only when no folder holds it."""
@@ -110,9 +113,11 @@ class Library:
                 return Corpus(manifest, _verified(self.fetch(name), manifest), manifest.address)
             except CorpusError as error:
                 why = error.found
-        raise CorpusError(f"corpus '{name}' is not here. Looked for: {looked}. Download: {why}",
-                          required=f"a file with sha256 {manifest.sha256}",
-                          fix=f"ablate corpus add {name} FILE   (or set ABLATE_CORPORA to a folder that holds {name}/)")
+        raise CorpusError(
+            f"corpus '{name}' is not here. Looked for: {looked}. Download: {why}",
+            required=f"a file with sha256 {manifest.sha256}",
+            fix=f"ablate corpus add {name} FILE   (or set ABLATE_CORPORA to a folder that holds {name}/)",
+        )
 
     def fetch(self, name: str) -> Path:
         """Download a corpus from its public address into the repository's own folder."""
@@ -124,8 +129,11 @@ class Library:
             with urllib.request.urlopen(request, timeout=DOWNLOAD_TIMEOUT_S) as reply:  # noqa: S310
                 data = reply.read(manifest.size_bytes + 1)
         except (urllib.error.URLError, OSError) as error:
-            raise CorpusError(f"{manifest.address} could not be read ({error})", required="a network, or a local file",
-                              fix=f"ablate corpus add {name} FILE") from error
+            raise CorpusError(
+                f"{manifest.address} could not be read ({error})",
+                required="a network, or a local file",
+                fix=f"ablate corpus add {name} FILE",
+            ) from error
         _require_same(data, manifest, manifest.address)
         return self._store(name, data)
 
@@ -149,20 +157,22 @@ class Library:
             manifest = Manifest(name, sha256_bytes(data), len(data), None, licence)
         earlier = self.own / name / "manifest.json"
         if earlier.is_file() and _read_manifest(earlier, name).sha256 != manifest.sha256:
-            raise CorpusError(f"corpus '{name}' is already here with another text",
-                              required="a new name: studies pin what a name meant",
-                              fix=f"ablate corpus add {name}-2 {file}")
+            raise CorpusError(
+                f"corpus '{name}' is already here with another text",
+                required="a new name: studies pin what a name meant",
+                fix=f"ablate corpus add {name}-2 {file}",
+            )
         self._store(name, data)
         if name not in self.known:
             fields = {"name": name, "sha256": manifest.sha256, "size_bytes": len(data), "licence": licence}
-            write_atomically(earlier, (json.dumps(fields, indent=2) + "\n").encode())
+            write_whole(earlier, (json.dumps(fields, indent=2) + "\n").encode())
         return manifest
 
     def _store(self, name: str, data: bytes) -> Path:
         path = self.own / name / "input.txt"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, data)
+            write_whole(path, data)
         except OSError as error:
             raise CorpusError(f"{path} cannot be written: {error.strerror}", required="a writable folder") from error
         return path
@@ -180,8 +190,11 @@ def _read_manifest(path: Path, name: str) -> Manifest:
         fields = json.loads(path.read_text())
         return Manifest(name, str(fields["sha256"]), int(fields["size_bytes"]), None, str(fields.get("licence", "")))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CorpusError(f"{path} is not a corpus manifest ({error})", required="what `ablate corpus add` wrote",
-                          fix=f"rm -r {path.parent} && ablate corpus add {name} FILE") from error
+        raise CorpusError(
+            f"{path} is not a corpus manifest ({error})",
+            required="what `ablate corpus add` wrote",
+            fix=f"rm -r {path.parent} && ablate corpus add {name} FILE",
+        ) from error
 
 
 def _verified(path: Path, manifest: Manifest) -> str:
@@ -193,9 +206,11 @@ def _verified(path: Path, manifest: Manifest) -> str:
 def _require_same(data: bytes, manifest: Manifest, source: str) -> None:
     found = sha256_bytes(data)
     if found != manifest.sha256:
-        raise CorpusError(f"{source} is not {manifest.name}: its sha256 is {found}",
-                          required=f"sha256 {manifest.sha256} ({manifest.size_bytes:,} bytes)",
-                          fix=f"add your text under a name of its own: ablate corpus add my-{manifest.name} FILE")
+        raise CorpusError(
+            f"{source} is not {manifest.name}: its sha256 is {found}",
+            required=f"sha256 {manifest.sha256} ({manifest.size_bytes:,} bytes)",
+            fix=f"add your text under a name of its own: ablate corpus add my-{manifest.name} FILE",
+        )
 
 
 def _decoded(data: bytes, source: str) -> str:

@@ -14,7 +14,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812 (its customary name)
 
 from ablate.gpt.streams import DropoutStream, generator
 from prereg.training import Model
@@ -71,7 +71,8 @@ class Attention(nn.Module):
             if masked and dropout is not None:
                 weights = weights * dropout.mask(f"{self.place}.attention", weights, self.rate)
             y = weights.to(v.dtype) @ v
-        return self.out(y.transpose(1, 2).reshape(batch, time, width))
+        merged: Tensor = self.out(y.transpose(1, 2).reshape(batch, time, width))
+        return merged
 
 
 class FeedForward(nn.Module):
@@ -84,7 +85,8 @@ class FeedForward(nn.Module):
         self.approximate = "tanh" if config.activation == "gelu_tanh" else "none"
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.out(F.gelu(self.up(x), approximate=self.approximate))
+        fed: Tensor = self.out(F.gelu(self.up(x), approximate=self.approximate))
+        return fed
 
 
 class Block(nn.Module):
@@ -105,7 +107,8 @@ class Block(nn.Module):
             x = x + self._drop(self.attention(self.norm_attention(x), dropout), "residual_attention", dropout)
             return x + self._drop(self.feed(self.norm_feed(x)), "residual_feed", dropout)
         x = self.norm_attention(x + self._drop(self.attention(x, dropout), "residual_attention", dropout))
-        return self.norm_feed(x + self._drop(self.feed(x), "residual_feed", dropout))
+        fed: Tensor = self.norm_feed(x + self._drop(self.feed(x), "residual_feed", dropout))
+        return fed
 
     def _drop(self, x: Tensor, place: str, dropout: DropoutStream | None) -> Tensor:
         if dropout is None or self.rate == 0.0:

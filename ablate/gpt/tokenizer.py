@@ -39,8 +39,10 @@ class CharTokenizer:
         wrong = (ids >= len(known)) | (known[np.minimum(ids, len(known) - 1)] != points)
         if wrong.any():
             stranger = chr(int(points[int(np.argmax(wrong))]))
-            raise CorpusError(f"character {stranger!r} is not in the vocabulary of {self.size} characters",
-                              required="text in the characters of the training corpus")
+            raise CorpusError(
+                f"character {stranger!r} is not in the vocabulary of {self.size} characters",
+                required="text in the characters of the training corpus",
+            )
         return ids.astype(np.int64)
 
     def decode(self, ids: np.ndarray) -> str:

@@ -73,7 +73,7 @@ class Trainer:
     def arithmetic(self) -> AbstractContextManager[None]:
         """The registered arithmetic of matrix products."""
         if self.config.numerics.dtype == "bfloat16":
-            return torch.autocast("cpu", dtype=torch.bfloat16)  # type: ignore[return-value]
+            return torch.autocast("cpu", dtype=torch.bfloat16)
         return nullcontext()
 
     def step(self) -> Step:
@@ -87,7 +87,7 @@ class Trainer:
         with self.arithmetic():
             stream = self.dropout if self.config.model.dropout > 0.0 else None
             loss = self.model.loss(inputs, targets, stream)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         limit = optim.clip if optim.clip > 0.0 else math.inf
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
         self.optimizer.step()
@@ -135,13 +135,17 @@ class Trainer:
                 for name, parameter in self.model.named_parameters():
                     with torch.no_grad():
                         parameter.copy_(stored.get_tensor(f"weight/{name}"))
-                    moments = [full for full in sorted(names) if full.split("/", 1)[1] == name and full[:7] != "weight/"]
+                    moments = [
+                        full for full in sorted(names) if full.split("/", 1)[1] == name and full[:7] != "weight/"
+                    ]
                     if moments:
                         state = {full.split("/", 1)[0]: stored.get_tensor(full).clone() for full in moments}
                         self.optimizer.state[parameter] = state
         except (OSError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
-            raise EvidenceError(f"checkpoint {path} cannot be read: {error}",
-                                fix=f"remove {path}; the run then starts again from its first step") from error
+            raise EvidenceError(
+                f"checkpoint {path} cannot be read: {error}",
+                fix=f"remove {path}; the run then starts again from its first step",
+            ) from error
         self.progress = Progress(**progress)
         self.dropout.chain = self.progress.dropout
 

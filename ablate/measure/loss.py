@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812 (its customary name)
 
 from ablate.gpt.model import GPT
 

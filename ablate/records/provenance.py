@@ -1,0 +1,78 @@
+"""With what a run was made: source, versions, device. No host name, no user name, no path."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from ablate.records.run_record import Provenance
+from prereg.canon import sha256_bytes, sha256_of
+
+# Everything that can move a number of a run. Reports and the judge may change without touching a run.
+_MOVES_NUMBERS = ("ablate/gpt", "ablate/measure", "ablate/run/worker.py", "prereg/training.py", "prereg/metrics.py")
+_SOURCE = Path(__file__).resolve().parents[2]
+
+
+@cache
+def code_hash() -> str:
+    """sha256 over the source files that can move a number of a run."""
+    files: dict[str, str] = {}
+    for place in _MOVES_NUMBERS:
+        path = _SOURCE / place
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            files[file.relative_to(_SOURCE).as_posix()] = sha256_bytes(file.read_bytes())
+    return sha256_of(files)
+
+
+def collect(*, threads: int, device: str = "cpu") -> Provenance:
+    """The provenance of a run made by this process."""
+    commit = _git("rev-parse", "HEAD")
+    status = _git("status", "--porcelain", "--", *_MOVES_NUMBERS) if commit else None
+    return Provenance(
+        code=code_hash(),
+        commit=commit,
+        dirty=None if status is None else bool(status),
+        python=platform.python_version(),
+        torch=version("torch"),
+        numpy=version("numpy"),
+        platform=f"{platform.system()} {platform.machine()}",
+        processor=_processor(),
+        device=device,
+        threads=threads,
+    )
+
+
+def tool_versions() -> dict[str, str]:
+    """Versions that a registration keeps."""
+    names = ("torch", "numpy", "scipy", "pydantic")
+    return {"ablate": version("ablate-prereg"), "python": platform.python_version(), **{n: version(n) for n in names}}
+
+
+@cache
+def _git(*words: str) -> str | None:
+    """Output of a git command about the tool's own source tree, or none where there is no such tree."""
+    if not (_SOURCE / ".git").exists():
+        return None
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(_SOURCE), *words],  # noqa: S607
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or "unknown"

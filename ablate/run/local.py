@@ -1,0 +1,389 @@
+"""Runs side by side on this machine: one worker process a core, each with one thread.
+
+Two runs with one thread each finish sooner than one run with two threads twice, so a study's own
+parallelism is used before a run's. The scheduler is the only writer of the ledger; workers write only
+their run's folder. A killed worker's run is taken up from its checkpoint by another; an error inside a
+run is final for this call, because trying the same thing again would give the same error.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import IO
+
+from pydantic import JsonValue, ValidationError
+
+from ablate.records.gather import sealed_in_ledger
+from ablate.records.provenance import code_hash
+from ablate.records.run_record import RunRecord
+from ablate.records.store import RunFolder
+from ablate.run.messages import Message
+from ablate.run.watch import Tally, Watcher
+from prereg.canon import sha256_file
+from prereg.errors import EvidenceError, RunError
+from prereg.ledger import Event, Ledger
+from prereg.plan import RunSpec, plan
+from prereg.register import Registration
+from prereg.root import Root
+
+WORKER_DEATHS_ALLOWED = 2
+STOP_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a call of `ablate run` ended."""
+
+    planned: int
+    sealed: int
+    failed: tuple[str, ...]
+    interrupted: bool
+    head: str
+
+    @property
+    def complete(self) -> bool:
+        return self.sealed == self.planned
+
+
+@dataclass
+class WorkerProcess:
+    """One worker and the run it is on."""
+
+    process: subprocess.Popen[str]
+    number: int
+    spec: RunSpec | None = None
+    stopping: bool = False
+
+    def send(self, command: dict[str, object]) -> None:
+        """One command. A worker that has just died is noticed by its reader, not here."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(command) + "\n")
+            self.process.stdin.flush()
+        except (BrokenPipeError, OSError):
+            return
+
+    def end(self, patience_s: float | None = None) -> None:
+        """No more commands, which ends an idle worker; one that outlasts the patience is killed."""
+        if self.process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self.process.stdin.close()
+        try:
+            self.process.wait(timeout=patience_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@dataclass
+class Scheduler:
+    """Everything one call of `run_study` keeps in mind."""
+
+    root: Root
+    registration: Registration
+    ledger: Ledger
+    now: Callable[[], str]
+    watcher: Watcher
+    tally: Tally
+    pending: deque[RunSpec]
+    workers: dict[int, WorkerProcess] = field(default_factory=dict)
+    events: queue.Queue[tuple[int, Message | None]] = field(default_factory=queue.Queue)
+    deaths: dict[str, int] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    spawned: int = 0
+    interrupts: int = 0
+    stopped: bool = False
+
+    def folder(self, spec: RunSpec) -> RunFolder:
+        return RunFolder(self.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+
+    def log(self, event: Event, body: Mapping[str, JsonValue]) -> None:
+        """One ledger entry about this study."""
+        self.ledger.append(
+            event,
+            study=self.registration.study.study,
+            registration=self.registration.sha256,
+            body=body,
+            at=self.now(),
+        )
+
+    def seal_in_ledger(self, spec: RunSpec, *, recovered: bool = False) -> None:
+        """Bind a sealed run to the ledger."""
+        folder = self.folder(spec)
+        record = folder.read_record()
+        assert record is not None and record.metrics_sha256 is not None, spec.run_id
+        self.log(
+            "sealed",
+            {
+                "variant": spec.variant,
+                "seed": spec.seed,
+                "status": record.status,
+                "attempts": record.attempts,
+                "metrics_sha256": record.metrics_sha256,
+                "outcome_sha256": record.outcome_sha256,
+                "run_sha256": sha256_file(folder.record_path),
+                **({"recovered": True} if recovered else {}),
+            },
+        )
+        self.tally.sealed += 1
+
+    def spawn(self) -> None:
+        """One more worker."""
+        number = self.spawned
+        self.spawned += 1
+        logs = self.root.runs(self.registration.study.study, self.registration.sha256)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        with (logs / f"worker-{number}.log").open("a", encoding="utf-8") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "ablate.run.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                env=environment,
+            )
+        self.workers[number] = WorkerProcess(process, number)
+        assert process.stdout is not None
+        threading.Thread(target=self._read, args=(number, process.stdout), daemon=True).start()
+
+    def _read(self, number: int, lines: IO[str]) -> None:
+        with lines:
+            for line in lines:
+                try:
+                    self.events.put((number, Message.model_validate_json(line)))
+                except ValidationError:
+                    break
+        self.events.put((number, None))
+
+    def assign(self, worker: WorkerProcess) -> None:
+        """The next run, or rest."""
+        worker.spec = None
+        if not self.pending or worker.stopping:
+            worker.send({"do": "stop"})
+            worker.stopping = True
+            return
+        spec = worker.spec = self.pending.popleft()
+        self.tally.running[spec.run_id] = Message(event="progress", run_id=spec.run_id, steps=spec.config.budget.steps)
+        worker.send(
+            {
+                "do": "run",
+                "spec": spec.model_dump(mode="json"),
+                "folder": str(self.folder(spec).path),
+                "corpora": str(self.root.corpora),
+            }
+        )
+
+    def handle(self, number: int, message: Message | None) -> None:
+        """One thing a worker said, or its end."""
+        worker = self.workers[number]
+        if message is None:
+            self._bury(worker)
+        elif message.event == "ready":
+            self.assign(worker)
+        elif message.event == "progress" and message.run_id:
+            self.tally.running[message.run_id] = message
+        elif message.event == "stopped":
+            self.tally.running.pop(str(message.run_id), None)
+            worker.spec = None
+        elif message.event == "ended" and worker.spec is not None:
+            self._end(worker.spec, message)
+            self.assign(worker)
+
+    def _end(self, spec: RunSpec, message: Message) -> None:
+        self.tally.running.pop(spec.run_id, None)
+        self.tally.steps_done += spec.config.budget.steps
+        if message.status == "failed":
+            self.failed.append(f"{spec.run_id}: {message.error}")
+            self.tally.failed += 1
+            self.log("failed", {"variant": spec.variant, "seed": spec.seed, "error": message.error or "unknown"})
+        else:
+            self.seal_in_ledger(spec)
+        self.watcher.ended(spec.run_id, message)
+
+    def _bury(self, worker: WorkerProcess) -> None:
+        """A worker has gone. If it was at work, its run goes to another, a bounded number of times."""
+        del self.workers[worker.number]
+        worker.end()
+        spec = worker.spec
+        if spec is None:
+            return
+        self.tally.running.pop(spec.run_id, None)
+        if worker.stopping:
+            return
+        if self.folder(spec).is_sealed():
+            # It sealed the run and died before it could say so.
+            self.seal_in_ledger(spec)
+        elif self.deaths.get(spec.run_id, 0) < WORKER_DEATHS_ALLOWED:
+            self.deaths[spec.run_id] = self.deaths.get(spec.run_id, 0) + 1
+            self.pending.appendleft(spec)
+            self.watcher.note(
+                f"the worker of {spec.run_id} died (exit {worker.process.returncode}); taking the run up again"
+            )
+        else:
+            error = f"its worker died {WORKER_DEATHS_ALLOWED + 1} times, last with exit {worker.process.returncode}"
+            self._end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
+        if self.pending:
+            self.spawn()
+
+    def serve(self, slots: int) -> bool:
+        """Until nothing is left to do. True when the user interrupted."""
+        for _ in range(min(slots, len(self.pending))):
+            self.spawn()
+        try:
+            with self._interrupts_counted():
+                while self.workers and self.interrupts < 2:
+                    self._next_event()
+                    if self.interrupts and not self.stopped:
+                        self._stop_all()
+        finally:
+            self._dismiss()
+        return self.stopped
+
+    def _stop_all(self) -> None:
+        self.stopped = True
+        self.watcher.note("stopping: each run saves where it stands (again to stop at once)")
+        self.pending.clear()
+        for worker in self.workers.values():
+            worker.stopping = True
+            worker.send({"do": "stop"})
+
+    @contextmanager
+    def _interrupts_counted(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM become a count, so that no ledger append is ever cut in two by an exception."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def count(_signal: int, _frame: object) -> None:
+            self.interrupts += 1
+
+        earlier = {number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in earlier.items():
+                signal.signal(number, handler)
+
+    def _next_event(self) -> None:
+        try:
+            number, message = self.events.get(timeout=0.25)
+        except queue.Empty:
+            self.watcher.tick(self.tally)
+            return
+        if number in self.workers:
+            self.handle(number, message)
+        self.watcher.tick(self.tally)
+
+    def _dismiss(self) -> None:
+        for worker in self.workers.values():
+            worker.end(STOP_PATIENCE_S)
+
+
+def run_study(
+    root: Root, registration: Registration, *, slots: int, now: Callable[[], str], watcher: Watcher
+) -> Summary:
+    """Carry out what is left of a registration's plan. The caller holds the study's lock."""
+    ledger = Ledger(root.ledger)
+    specs = plan(registration)
+    folder = root.runs(registration.study.study, registration.sha256)
+    folder.mkdir(parents=True, exist_ok=True)
+    tally = Tally(planned=len(specs), steps_planned=sum(spec.config.budget.steps for spec in specs))
+    scheduler = Scheduler(root, registration, ledger, now, watcher, tally, deque())
+    known = sealed_in_ledger(ledger, registration.sha256)
+    for spec in specs:
+        if _stands(scheduler.folder(spec)):
+            record = scheduler.folder(spec).read_record()
+            assert record is not None
+            if (spec.variant, spec.seed, record.metrics_sha256) in known:
+                tally.sealed += 1
+            else:
+                scheduler.seal_in_ledger(spec, recovered=True)
+            tally.steps_done += spec.config.budget.steps
+        else:
+            scheduler.pending.append(spec)
+    tally.steps_before = tally.steps_done
+    interrupted = False
+    if scheduler.pending:
+        again = sum(any(cell[:2] == (s.variant, s.seed) for cell in known) for s in scheduler.pending)
+        scheduler.log(
+            "started",
+            {
+                "runs": len(scheduler.pending),
+                "of": len(specs),
+                "slots": slots,
+                "code": code_hash(),
+                **({"trained_again": again} if again else {}),
+            },
+        )
+        with watcher.watching(tally):
+            interrupted = scheduler.serve(slots)
+    if tally.sealed == len(specs) and not _finished(ledger, registration.sha256):
+        scheduler.log("finished", {"runs": len(specs)})
+    return Summary(len(specs), tally.sealed, tuple(scheduler.failed), interrupted, ledger.head())
+
+
+@contextmanager
+def study_lock(root: Root, study: str) -> Iterator[None]:
+    """Hold a study for one `ablate run`. The kernel lets go of it however the process ends."""
+    folder = root.path / "data" / "runs" / study
+    path = folder / ".lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise RunError(
+            f"{folder} cannot be written: {error.strerror}",
+            required="a writable data/runs folder",
+            fix=f"ls -ld {root.path / 'data'}   (or use --root)",
+        ) from error
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            stream.seek(0)
+            holder = stream.read().strip() or "unknown"
+            raise RunError(
+                f"'{study}' is being run by another process (pid {holder})",
+                required="one run of a study at a time",
+                fix=f"wait for it, or: ablate status {root.study(study)}",
+            ) from error
+        stream.truncate(0)
+        stream.write(f"{os.getpid()}\n")
+        stream.flush()
+        yield
+
+
+def default_slots() -> int:
+    """As many runs side by side as this process may use cores."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _stands(folder: RunFolder) -> bool:
+    """Whether a run is sealed; a seal that does not hold is never trained over in silence."""
+    record: RunRecord | None = folder.read_record()
+    if record is None or record.status in ("running", "failed"):
+        return False
+    faults = folder.faults(record)
+    if faults:
+        raise EvidenceError(
+            f"{faults[0]}",
+            required="the record that was sealed",
+            fix=f"restore it, or rm -r {folder.path} to train it again (the ledger keeps both)",
+        )
+    return True
+
+
+def _finished(ledger: Ledger, registration: str) -> bool:
+    return any(entry.event == "finished" and entry.registration == registration for entry in ledger.entries())

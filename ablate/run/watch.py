@@ -1,0 +1,184 @@
+"""Who looks on while runs are made: a live display, plain lines, or JSON lines. Health only, by design.
+
+Nothing here knows a variant's loss: while a study is unfinished, a display that let one arm look better
+than another would be an unregistered look at the outcome.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import IO, Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from ablate.run.messages import Message
+
+PLAIN_EVERY_S = 10.0
+
+
+@dataclass
+class Tally:
+    """Where a study stands."""
+
+    planned: int
+    steps_planned: int
+    sealed: int = 0
+    failed: int = 0
+    steps_done: int = 0
+    steps_before: int = 0
+    running: dict[str, Message] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def steps(self) -> int:
+        """Steps taken, running ones included."""
+        return self.steps_done + sum(message.step for message in self.running.values())
+
+    @property
+    def steps_per_s(self) -> float:
+        """Steps of all runs together, evaluation included, since this call began."""
+        seconds = time.monotonic() - self.started
+        return (self.steps - self.steps_before) / seconds if seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the speed so far; none before there is one."""
+        return (self.steps_planned - self.steps) / self.steps_per_s if self.steps > self.steps_before else None
+
+    def line(self) -> str:
+        """The state in one line."""
+        left = self.seconds_left
+        return (
+            f"{self.sealed}/{self.planned} runs done, {len(self.running)} running, {self.failed} failed, "
+            f"{self.steps_per_s:.1f} steps/s, " + (f"{_clock(left)} left" if left is not None else "time left unknown")
+        )
+
+
+class Watcher(Protocol):
+    """What a scheduler tells."""
+
+    def watching(self, tally: Tally) -> AbstractContextManager[None]: ...
+    def tick(self, tally: Tally) -> None: ...
+    def ended(self, run_id: str, message: Message) -> None: ...
+    def note(self, text: str) -> None: ...
+
+
+class PlainWatcher:
+    """One line now and then: for logs and pipes."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+        self._last = 0.0
+
+    @contextmanager
+    def watching(self, tally: Tally) -> Iterator[None]:
+        self._print(tally.line())
+        yield
+        self._print(tally.line())
+
+    def tick(self, tally: Tally) -> None:
+        if time.monotonic() - self._last > PLAIN_EVERY_S:
+            self._print(tally.line())
+
+    def ended(self, run_id: str, message: Message) -> None:
+        if message.status != "done":
+            self._print(f"{run_id}: {message.status}" + (f": {message.error}" if message.error else ""))
+
+    def note(self, text: str) -> None:
+        self._print(text)
+
+    def _print(self, text: str) -> None:
+        self._last = time.monotonic()
+        print(text, file=self.stream, flush=True)
+
+
+class JsonWatcher:
+    """One JSON object a line: for machines."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+        self._last = 0.0
+
+    @contextmanager
+    def watching(self, tally: Tally) -> Iterator[None]:
+        self._state(tally)
+        yield
+        self._state(tally)
+
+    def tick(self, tally: Tally) -> None:
+        if time.monotonic() - self._last > 1.0:
+            self._state(tally)
+
+    def ended(self, run_id: str, message: Message) -> None:
+        self._say({"event": "ended", "run": run_id, "status": message.status, "error": message.error})
+
+    def note(self, text: str) -> None:
+        self._say({"event": "note", "text": text})
+
+    def _state(self, tally: Tally) -> None:
+        self._last = time.monotonic()
+        self._say(
+            {
+                "event": "state",
+                "planned": tally.planned,
+                "done": tally.sealed,
+                "running": sorted(tally.running),
+                "failed": tally.failed,
+                "steps": tally.steps,
+                "steps_planned": tally.steps_planned,
+                "steps_per_s": round(tally.steps_per_s, 3),
+                "seconds_left": tally.seconds_left,
+            }
+        )
+
+    def _say(self, value: dict[str, object]) -> None:
+        print(json.dumps(value), file=self.stream, flush=True)
+
+
+class LiveWatcher:
+    """A live table for a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._live: Live | None = None
+
+    @contextmanager
+    def watching(self, tally: Tally) -> Iterator[None]:
+        with Live(self._table(tally), console=self.console, refresh_per_second=4, transient=True) as live:
+            self._live = live
+            yield
+        self._live = None
+        self.console.print(tally.line(), highlight=False)
+
+    def tick(self, tally: Tally) -> None:
+        if self._live is not None:
+            self._live.update(self._table(tally))
+
+    def ended(self, run_id: str, message: Message) -> None:
+        if message.status != "done":
+            self.note(f"{run_id}: {message.status}" + (f": {message.error}" if message.error else ""))
+
+    def note(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False)
+
+    def _table(self, tally: Tally) -> Table:
+        table = Table(box=None, padding=(0, 2, 0, 0), title=tally.line(), title_justify="left", title_style="")
+        for column in ("run", "step", "steps/s", "loss falls"):
+            table.add_column(column, justify="left" if column == "run" else "right")
+        for run_id, message in sorted(tally.running.items()):
+            falls = {None: "…", True: "yes", False: "not yet"}[message.falling]
+            name = "/".join(run_id.split("/")[-2:])
+            table.add_row(name, f"{message.step}/{message.steps}", f"{message.steps_per_s:.1f}", falls)
+        return table
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
