@@ -1,0 +1,85 @@
+"""What a report is made of: sections of paragraphs, facts, tables and figures. No Markdown, no HTML.
+
+Every text here is plain text written by us or taken from a study; a renderer escapes all of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Tone = Literal["plain", "warning", "aside", "lead"]
+Shape = Literal["panel", "wide", "narrow"]
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A paragraph of plain text."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Terms and what they are."""
+
+    items: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's heading and whether its cells are numbers."""
+
+    name: str
+    numeric: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a caption; its first column names the rows."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+    marked: frozenset[int] = frozenset()
+    """Rows that a reader must not miss."""
+    folded: bool = False
+    """Whether the page may show it folded: detail behind a statement made elsewhere."""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            assert len(row) == len(self.columns), (self.caption, row)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One drawing: an altair chart, and in words what it shows."""
+
+    title: str
+    chart: Any
+    words: str
+    shape: Shape = "panel"
+    """`panel`: one of a grid; `wide` and `narrow`: one drawing for a broad page or paper, one for a phone."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels under one caption."""
+
+    name: str
+    caption: str
+    panels: tuple[Panel, ...]
+
+
+Block = Paragraph | Facts | Table | Figure
+
+
+@dataclass(frozen=True)
+class Section:
+    """A headed part of the report."""
+
+    id: str
+    title: str
+    blocks: tuple[Block, ...]

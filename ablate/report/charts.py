@@ -1,0 +1,376 @@
+"""The figures as altair charts: forest, pairs, curves. No statistics: every number arrives computed.
+
+Colours are Okabe and Ito's (2008), told apart without colour by shape, dash and position as well. Charts
+carry a white ground of their own and are therefore the same in a dark page and on paper. A panel is
+300 px wide, which is what a phone has to give; pages lay panels out in a grid.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from ablate.judge.verdict import Finding, Outcome
+from ablate.report import words
+from ablate.report.description import Curves, Line
+
+BLUE, VERMILLION, GREY, INK, PALE = "#0072B2", "#D55E00", "#767676", "#222222", "#E4E4E4"
+OUTCOME_COLOUR: dict[Outcome, str] = {"supported": BLUE, "refuted": VERMILLION, "inconclusive": GREY}
+OUTCOME_SHAPE: dict[Outcome, str] = {"supported": "circle", "refuted": "square", "inconclusive": "diamond"}
+PANEL_WIDTH = 300
+MOST_SEED_LABELS = 14
+SIGNED = "datum.value == 0 ? '0' : format(datum.value, '+~g')"
+PLAIN = "format(datum.value, '~g')"
+FONT = "Arial, Helvetica, sans-serif"
+
+
+def draw(chart: Any) -> str:
+    """The chart as SVG text."""
+    stream = io.StringIO()
+    chart.save(stream, format="svg")
+    return stream.getvalue()
+
+
+def forest(findings: Sequence[Finding], *, wide: bool) -> alt.LayerChart:
+    """Differences of one metric on one scale, with both intervals and the zone too small to matter."""
+    width, plot, row_height = (880, (250, 620), 50) if wide else (PANEL_WIDTH, (12, PANEL_WIDTH - 12), 78)
+    low, high = _forest_domain(findings)
+    half = 0.32 if wide else 0.18
+    rows = [_forest_row(place, finding, low, high, half) for place, finding in enumerate(findings)]
+    data = _rows(rows)
+    x_scale = alt.Scale(domain=[low, high], range=list(plot), nice=False, zero=False)
+    first = findings[0]
+    axis = alt.Axis(
+        title=_forest_title(first),
+        grid=False,
+        tickCount=6 if wide else 4,
+        labelFlush=False,
+        labelExpr=SIGNED,
+        titleLimit=width,
+        titleAnchor="middle",
+    )
+
+    def x(field: str) -> alt.X:
+        return alt.X(f"{field}:Q", scale=x_scale, axis=axis)
+
+    y_scale = alt.Scale(domain=[-0.5, len(rows) - 0.5], reverse=True, nice=False, zero=False)
+
+    def y(field: str = "row") -> alt.Y:
+        return alt.Y(f"{field}:Q", scale=y_scale, axis=None)
+
+    base = alt.Chart(data)
+    measured = base.transform_filter("isValid(datum.difference)")
+    layers = [
+        base.transform_filter("datum.zone_high > datum.zone_low")
+        .mark_rect(color=PALE)
+        .encode(x=x("zone_low"), x2="zone_high:Q", y=y("zone_top"), y2="zone_bottom:Q"),
+        base.mark_rule(color=INK, strokeWidth=1).encode(x=x("zero"), y=y("zero_top"), y2="zero_bottom:Q"),
+        measured.mark_rule(strokeWidth=1.6).encode(x=x("low"), x2="high:Q", y=y(), color=_by_outcome()),
+        measured.transform_filter("isValid(datum.inner_low)")
+        .mark_rule(strokeWidth=5, opacity=0.55)
+        .encode(x=x("inner_low"), x2="inner_high:Q", y=y(), color=_by_outcome()),
+        measured.mark_point(filled=True, size=110, opacity=1, stroke="white", strokeWidth=1).encode(
+            x=x("difference"),
+            y=y(),
+            color=_by_outcome(),
+            shape=alt.Shape(
+                "outcome:N",
+                legend=None,
+                scale=alt.Scale(domain=list(OUTCOME_SHAPE), range=list(OUTCOME_SHAPE.values())),
+            ),
+        ),
+    ]
+    layers += _forest_words(base, y, wide=wide, width=width)
+    return _dressed(alt.layer(*layers), width, row_height * len(rows))
+
+
+def _forest_words(base: Any, y: Any, *, wide: bool, width: int) -> list[Any]:
+    def text(field: str, at: int, dy: int, *, limit: int, weight: str = "normal", colour: str = INK) -> Any:
+        mark = base.mark_text(
+            align="left",
+            baseline="middle",
+            dy=dy,
+            limit=limit,
+            fontWeight=weight,
+            color=colour,
+            fontSize=12,
+            lineBreak="\n",
+            lineHeight=13,
+        )
+        return mark.encode(x=alt.value(at), y=y(), text=f"{field}:N")
+
+    if wide:
+        return [
+            text("name", 0, -8, limit=235, weight="bold"),
+            text("contrast", 0, 8, limit=235, colour="#555555"),
+            text("numbers", 640, -8, limit=width - 640),
+            text("ending", 640, 8, limit=width - 640, weight="bold"),
+        ]
+    return [
+        text("name", 4, -27, limit=width - 110, weight="bold"),
+        text("numbers", 4, 26, limit=width - 8),
+        base.mark_text(align="right", baseline="middle", dy=-27, fontWeight="bold", fontSize=12, color=INK).encode(
+            x=alt.value(width - 4), y=y(), text="outcome:N"
+        ),
+    ]
+
+
+def _forest_row(place: int, finding: Finding, low: float, high: float, half: float) -> dict[str, Any]:
+    decimals = words.finding_decimals(finding)
+    reach = 0.5 if half > 0.3 else 1.5 * half  # on a phone, the line through zero spares the numbers
+    row: dict[str, Any] = {
+        "row": place,
+        "name": finding.hypothesis,
+        "outcome": finding.outcome,
+        "contrast": finding.claim.replace(" than ", "\nthan "),
+        "ending": f"{finding.outcome}, n = {finding.n}",
+        "numbers": f"no estimate, n = {finding.n}",
+        "difference": None,
+        "zone_low": -finding.smallest,
+        "zone_high": finding.smallest,
+        "zone_top": place - half,
+        "zone_bottom": place + half,
+        "zero": 0.0,
+        "zero_top": place - reach,
+        "zero_bottom": place + reach,
+    }
+    estimate = finding.estimate
+    if estimate is None:
+        return row
+    outer = finding.simultaneous or estimate.interval
+    row["difference"] = estimate.difference
+    row["numbers"] = f"{words.signed(estimate.difference, decimals)} {words.interval(outer, decimals)}"
+    row["low"] = low if outer is None or outer.low is None else outer.low
+    row["high"] = high if outer is None or outer.high is None else outer.high
+    if estimate.interval is not None:
+        row["inner_low"] = low if estimate.interval.low is None else estimate.interval.low
+        row["inner_high"] = high if estimate.interval.high is None else estimate.interval.high
+    return row
+
+
+def _forest_domain(findings: Sequence[Finding]) -> tuple[float, float]:
+    ends = [0.0]
+    for finding in findings:
+        ends += [finding.smallest, -finding.smallest]
+        if finding.estimate is not None:
+            ends.append(finding.estimate.difference)
+            for bounds in (finding.estimate.interval, finding.simultaneous):
+                ends += [end for end in (bounds.low, bounds.high) if end is not None] if bounds else []
+    return _padded(ends)
+
+
+def _forest_title(finding: Finding) -> list[str]:
+    unit = f" ({finding.unit})" if finding.unit else ""
+    way = {"lower": "lower is better", "higher": "higher is better", "neither": "no direction is better"}
+    return [f"difference in {finding.metric}{unit}", way[finding.better]]
+
+
+def paired(finding: Finding, left: str, right: str) -> alt.LayerChart:
+    """One line for each seed, from the claim's right side to its left side."""
+    pairs = finding.pairs
+    data, ends = [], []
+    for pair in pairs:
+        way = "falls" if pair.difference < 0 else "rises" if pair.difference > 0 else "level"
+        data += [
+            {"seed": str(pair.seed), "at": 0, "value": pair.right, "way": way},
+            {"seed": str(pair.seed), "at": 1, "value": pair.left, "way": way},
+        ]
+        ends += [pair.left, pair.right]
+    low, high = _padded(ends)
+    places = spread([pair.left for pair in pairs], (high - low) / 13) if len(pairs) <= MOST_SEED_LABELS else []
+    low, high = _padded([*ends, *places])
+    labels = alt.Axis(
+        values=[0, 1],
+        grid=False,
+        title=None,
+        domain=False,
+        ticks=False,
+        labelLimit=150,
+        labelFontSize=12,
+        labelPadding=8,
+        labelExpr=f"datum.value == 0 ? {_lines(right)} : {_lines(left)}",
+    )
+    unit = f" ({finding.unit})" if finding.unit else ""
+    x = alt.X("at:Q", scale=alt.Scale(domain=[-0.28, 1.32], nice=False, zero=False), axis=labels)
+    y = alt.Y(
+        "value:Q",
+        scale=alt.Scale(domain=[low, high], nice=False, zero=False),
+        axis=alt.Axis(title=f"{finding.metric}{unit}", tickCount=5, titleLimit=220),
+    )
+    colour = alt.Color(
+        "way:N", legend=None, scale=alt.Scale(domain=["falls", "rises", "level"], range=[BLUE, VERMILLION, GREY])
+    )
+    dash = alt.StrokeDash(
+        "way:N", legend=None, scale=alt.Scale(domain=["falls", "rises", "level"], range=[[1, 0], [5, 3], [1, 2]])
+    )
+    base = alt.Chart(_rows(data))
+    layers = [
+        base.mark_line(strokeWidth=1.6).encode(x=x, y=y, detail="seed:N", color=colour, strokeDash=dash),
+        base.mark_point(filled=True, size=36, opacity=1).encode(x=x, y=y, color=colour),
+    ]
+    if places:
+        named = [
+            {"seed": f"seed {pair.seed}", "at": 1.06, "value": place} for pair, place in zip(pairs, places, strict=True)
+        ]
+        layers.append(
+            alt.Chart(_rows(named))
+            .mark_text(align="left", baseline="middle", fontSize=11, color="#444444")
+            .encode(x=x, y=y, text="seed:N")
+        )
+    return _dressed(alt.layer(*layers), PANEL_WIDTH, 260, fit=True)
+
+
+def curves(
+    traced: Curves,
+    arm: str,
+    *,
+    baseline: str,
+    unit: str,
+    floor: float | None,
+    diverged: Sequence[int],
+    domain: tuple[float, float],
+) -> alt.LayerChart:
+    """One arm by step: thin lines for seeds, a thick mean, the baseline's mean dashed behind, the floor dotted."""
+    x, y = _step_axes(traced, f"{traced.metric} ({unit})" if unit else traced.metric, domain)
+    layers = _lines_of(traced, arm, x, y, BLUE if arm != baseline else INK)
+    if arm != baseline and baseline in traced.means:
+        data = _rows(_points(traced.means[baseline]))
+        layers.append(alt.Chart(data).mark_line(color=INK, strokeDash=[5, 3], strokeWidth=1.5).encode(x=x, y=y))
+    if floor is not None:
+        line = alt.Chart(_rows([{"value": floor}])).encode(y=y)
+        layers += [
+            line.mark_rule(color=VERMILLION, strokeDash=[1, 3], strokeWidth=2),
+            line.mark_text(
+                text=f"floor {words.compact(round(floor, 4))}",
+                align="right",
+                baseline="bottom",
+                dy=-3,
+                color="#9C4500",
+                fontSize=11,
+            ).encode(x=alt.value("width")),
+        ]
+    ends = [traced.runs[(arm, seed)][-1] for seed in diverged if traced.runs.get((arm, seed))]
+    if ends:
+        layers.append(
+            alt.Chart(_rows(_points(ends)))
+            .mark_text(text="× diverged", align="left", baseline="middle", color="#9C4500", fontSize=12)
+            .encode(x=x, y=y)
+        )
+    return _dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
+
+
+def difference_curves(
+    traced: Curves, arm: str, *, unit: str, smallest: float | None, domain: tuple[float, float]
+) -> alt.LayerChart:
+    """An arm minus the baseline of the same seed, by step; the zone too small to matter is grey."""
+    title = f"difference in {traced.metric}" + (f" ({unit})" if unit else "")
+    x, y = _step_axes(traced, title, domain, signed=True)
+    layers: list[Any] = []
+    if smallest:
+        zone = _rows([{"value": max(-smallest, domain[0]), "high": min(smallest, domain[1])}])
+        layers.append(alt.Chart(zone).mark_rect(color=PALE).encode(y=y, y2="high:Q"))
+    layers.append(alt.Chart(_rows([{"value": 0}])).mark_rule(color=INK, strokeWidth=1).encode(y=y))
+    layers += _lines_of(traced, arm, x, y, BLUE)
+    return _dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
+
+
+def domain_of(traced: Curves, *more: float) -> tuple[float, float]:
+    """One range of values for all panels of a figure, so that panels compare by eye."""
+    return _padded([*traced.values(), *more])
+
+
+def spread(values: Sequence[float], gap: float) -> list[float]:
+    """Places for labels, in the order given: near their values, and at least `gap` apart."""
+    order = sorted(range(len(values)), key=lambda at: values[at])
+    clusters: list[tuple[float, list[int]]] = []  # (centre, members), merged until none overlap
+    for at in order:
+        clusters.append((values[at], [at]))
+        while len(clusters) > 1:
+            (below, first), (above, second) = clusters[-2:]
+            if above - below >= gap * (len(first) + len(second)) / 2:
+                break
+            members = first + second
+            clusters[-2:] = [(sum(values[member] for member in members) / len(members), members)]
+    places = list(values)
+    for centre, members in clusters:
+        for rank, at in enumerate(members):
+            places[at] = centre + gap * (rank - (len(members) - 1) / 2)
+    return places
+
+
+def _lines_of(traced: Curves, arm: str, x: Any, y: Any, colour: str) -> list[Any]:
+    single = [
+        {"step": step, "value": value, "seed": seed}
+        for (name, seed), line in traced.runs.items()
+        if name == arm
+        for step, value in line
+    ]
+    thin = alt.Chart(_rows(single)).mark_line(strokeWidth=0.9, opacity=0.5, color=colour)
+    layers: list[Any] = [thin.encode(x=x, y=y, detail="seed:N")]
+    if len(traced.means.get(arm, [])) > 1:
+        layers.append(
+            alt.Chart(_rows(_points(traced.means[arm]))).mark_line(strokeWidth=2.4, color=colour).encode(x=x, y=y)
+        )
+    return layers
+
+
+def _step_axes(traced: Curves, title: str, domain: tuple[float, float], *, signed: bool = False) -> tuple[Any, Any]:
+    last = max(line[-1][0] for line in traced.runs.values())
+    x = alt.X(
+        "step:Q",
+        scale=alt.Scale(domain=[0, last], nice=False),
+        axis=alt.Axis(title="optimiser step", tickCount=5, format="~s" if last > 9999 else "d"),
+    )
+    y = alt.Y(
+        "value:Q",
+        scale=alt.Scale(domain=list(domain), nice=False, zero=False),
+        axis=alt.Axis(title=title, tickCount=5, titleLimit=210, labelExpr=SIGNED if signed else PLAIN),
+    )
+    return x, y
+
+
+def _points(line: Line) -> list[dict[str, Any]]:
+    return [{"step": step, "value": value} for step, value in line]
+
+
+def _padded(ends: Sequence[float]) -> tuple[float, float]:
+    low, high = min(ends), max(ends)
+    margin = (high - low) * 0.06 or max(abs(high) * 0.01, 1e-6)
+    return low - margin, high + margin
+
+
+def _lines(text: str) -> str:
+    """A label as a vega expression: one line, or one for each arm of a sum."""
+    parts = text.replace(" - ", "\n- ").replace(" + ", "\n+ ").split("\n")
+    return json.dumps([part.replace("- ", f"{words.MINUS} ") for part in parts])
+
+
+def _by_outcome() -> alt.Color:
+    scale = alt.Scale(domain=list(OUTCOME_COLOUR), range=list(OUTCOME_COLOUR.values()))
+    return alt.Color("outcome:N", scale=scale, legend=None)
+
+
+def _rows(rows: list[dict[str, Any]]) -> alt.InlineData:
+    return alt.InlineData(values=rows)
+
+
+def _dressed(chart: Any, width: int, height: int, *, fit: bool = False) -> alt.LayerChart:
+    size = {"width": width, "height": height, "background": "white"}
+    if fit:
+        size["autosize"] = alt.AutoSizeParams(type="fit", contains="padding")
+    bare = chart.properties(**size).configure(font=FONT, aria=False, padding=6).configure_view(stroke=None)
+    dressed: alt.LayerChart = bare.configure_axis(
+        labelFontSize=11,
+        titleFontSize=11,
+        titleFontWeight="normal",
+        labelColor="#444444",
+        titleColor="#333333",
+        gridColor="#EBEBEB",
+        domainColor="#888888",
+        tickColor="#888888",
+    )
+    return dressed

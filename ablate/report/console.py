@@ -1,0 +1,323 @@
+"""What the terminal says. Words carry every meaning; colour only repeats it, and only on a terminal.
+
+Nothing a study brings is read as markup. On a stream that cannot write `−`, plain ASCII is written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.box import HEAVY
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from ablate.judge.verdict import Decision, Finding
+from ablate.report import words
+from ablate.report.document import banner_of
+from ablate.report.promise import detectable_of
+
+if TYPE_CHECKING:
+    from ablate.judge.design import Design
+    from ablate.judge.simulate import Scenario
+    from ablate.status import StudyHealth
+    from ablate.verify import Verification
+    from prereg.spec import Study
+
+STATUS_STYLE = {"decided": "blue", "inconclusive": "yellow", "inadmissible": "red"}
+OUTCOME_STYLE = {"supported": "blue", "refuted": "yellow", "inconclusive": "dim"}
+ASCII = str.maketrans({"−": "-", "–": "-", "±": "+/-", "∞": "inf", "×": "x"})
+Justify = Literal["left", "right"]
+
+
+def print_decision(console: Console, decision: Decision, *, report_path: Path | None, ledger_head: str) -> None:
+    """The verdict, why, every hypothesis in a line, what did not hold, and where to read on."""
+    _print_banner(console, decision)
+    if decision.findings:
+        if decision.status == "inadmissible":
+            _say(console, "These findings are shown for the record. They are not to be used.", style="bold")
+        _print_findings(console, decision.findings)
+    elif decision.status == "inadmissible":
+        _say(console, "No contrast is shown while planned runs are missing.")
+    unstable = [arm.variant for arm in decision.stability if not arm.stable] if decision.findings else []
+    if unstable:
+        quoted = words.listed(f"'{arm}'" for arm in unstable)
+        _say(console, f"Unstable by the registered rule: {quoted}")
+    _say(console, f"Report: {report_path}" if report_path is not None else "No report was written.", wrap=False)
+    _say(console, f"Ledger head: {ledger_head}", wrap=False)
+
+
+def _print_banner(console: Console, decision: Decision) -> None:
+    banner = banner_of(decision)
+    headline = f"{banner.word.upper()}: {banner.headline}"
+    style = STATUS_STYLE[decision.status]
+    reasons = [f"- {reason}" for reason in banner.reasons]
+    # What makes a complete study inadmissible is all in the reasons; `because` would say it twice.
+    why = [] if decision.status == "inadmissible" and decision.findings and reasons else [banner.because]
+    body = [*reasons, *why] if decision.status == "inadmissible" else [*why, *reasons]
+    if not console.is_terminal:
+        for line in (headline, decision.title, *body):
+            _say(console, line)
+        return
+    text = Text.assemble((headline, f"bold {style}"), "\n", (decision.title, "dim"), *[f"\n{line}" for line in body])
+    console.print(Panel(_fit(console, text), box=HEAVY, border_style=style, padding=(0, 1)))
+
+
+def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
+    table = _table(
+        console,
+        ("Outcome", "left"),
+        ("Claim", "left"),
+        ("Difference [interval]", "right"),
+        ("p", "right"),
+        ("n", "right"),
+    )
+    for finding in findings:
+        _row(
+            console,
+            table,
+            finding.outcome,
+            finding.claim,
+            _difference(finding),
+            _p(finding),
+            str(finding.n),
+            style=OUTCOME_STYLE[finding.outcome],
+        )
+    _show(console, table)
+    levels = sorted(
+        {
+            words.level(bounds.level)
+            for finding in findings
+            if (bounds := finding.simultaneous or (finding.estimate and finding.estimate.interval))
+        }
+    )
+    methods = words.listed(dict.fromkeys(finding.estimate.method for finding in findings if finding.estimate))
+    _say(
+        console,
+        f"n: pairs of seeds. Test: {methods or 'none'}. Intervals: simultaneous over a role, "
+        f"{words.listed(levels) or 'none'}. p: corrected over a role; of refutation where refuted, else of "
+        "support.",
+        style="dim",
+    )
+
+
+def _difference(finding: Finding) -> str:
+    if finding.estimate is None:
+        return "no estimate"
+    decimals = words.finding_decimals(finding)
+    bounds = finding.simultaneous or finding.estimate.interval
+    interval = words.interval(bounds, decimals) if bounds is not None else "[none]"
+    return f"{words.signed(finding.estimate.difference, decimals)} {interval}"
+
+
+def _p(finding: Finding) -> str:
+    return words.p_cell(finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted)
+
+
+def print_check(console: Console, study: Study) -> None:
+    """What a study promises: its arms, its claims and its rule as a table."""
+    _say(console, f"{study.study}: {study.title}", style="bold")
+    _say(
+        console,
+        f"{words.counted(len(study.arms), 'arm')} x {words.counted(len(study.seeds), 'seed')} "
+        f"({words.ranged(study.seeds)}) = {words.counted(len(study.arms) * len(study.seeds), 'run')}; "
+        f"baseline {study.baseline}; {study.analysis.test}, alpha {words.compact(study.analysis.alpha)}, "
+        f"correction {study.analysis.correct}",
+    )
+    if study.trainer == "command":
+        _say(console, "Runs this command, without a shell: " + " ".join(study.command), wrap=False)
+    arms = _table(console, ("Arm", "left"), ("Changes", "left"))
+    for arm in study.arms.values():
+        changes = ", ".join(f"{field} = {value}" for field, value in arm.overrides.items())
+        _row(console, arms, arm.name, changes or "nothing")
+    _show(console, arms)
+    claims = _table(console, ("Hypothesis", "left"), ("Claim", "left"), ("Smallest", "right"), ("Role", "left"))
+    for name, hypothesis in study.hypotheses.items():
+        unit = words.unit_of(study.claims[name].metric, hypothesis.scale)
+        _row(
+            console,
+            claims,
+            name,
+            hypothesis.claim,
+            f"{words.compact(hypothesis.smallest)} {unit}".strip(),
+            hypothesis.role,
+        )
+    _show(console, claims)
+    rule = _table(console, ("Line", "right"), ("When", "left"), ("Verdict", "left"), ("Settles", "right"))
+    for row in study.rule.table():
+        _row(console, rule, str(row.line), row.when, row.verdict, f"{row.settles:,} of {row.of:,}")
+    _show(console, rule)
+    _say(
+        console,
+        "Settles: combinations of outcomes that the line decides. Every combination has a line, and every "
+        "line can decide.",
+        style="dim",
+    )
+
+
+def print_design(console: Console, design: Design) -> None:
+    """What the registered rule can find with these seeds, and how often it errs, by simulation."""
+    cost = "" if design.cost_s is None else f", {words.duration(design.cost_s)} one after another"
+    _say(
+        console,
+        f"{design.study}: {design.test}, alpha {words.compact(design.alpha)}, correction {design.correct}, "
+        f"{words.counted(design.n_seeds, 'seed')}, {words.counted(design.n_runs, 'run')}{cost}",
+        style="bold",
+    )
+    table = _table(
+        console,
+        ("Hypothesis", "left"),
+        ("Can end as", "left"),
+        ("Detectable", "right"),
+        ("Power", "right"),
+        ("Seeds", "right"),
+    )
+    for one in design.hypotheses:
+        endings = [
+            word
+            for word, possible in (("supported", one.can_be_supported), ("refuted", one.can_be_refuted))
+            if possible
+        ]
+        _row(
+            console,
+            table,
+            one.hypothesis,
+            " or ".join([*endings, "inconclusive"]),
+            detectable_of(one),
+            words.NONE if one.power_at_smallest is None else words.share(one.power_at_smallest),
+            words.NONE if one.seeds_80 is None else str(one.seeds_80),
+        )
+    _show(console, table)
+    _say(
+        console,
+        "Detectable: found with power 80% by a paired t, after correction. Power: at the smallest "
+        "difference that matters. Seeds: for power 80% there.",
+        style="dim",
+    )
+    for scenario in design.scenarios:
+        _print_scenario(console, scenario)
+    for verdict in design.unreachable:
+        _say(console, f"No data can lead to the verdict '{verdict}'.", style="bold red")
+    if design.remedy:
+        _say(console, f"Remedy: {design.remedy}", style="bold")
+    for note in design.notes:
+        _say(console, f"- {note}")
+
+
+def _print_scenario(console: Console, scenario: Scenario) -> None:
+    _say(console, "")
+    _say(console, f"If the truth is: {scenario.name} ({scenario.n_sims:,} simulated studies)", style="bold")
+    table = _table(console, ("Outcome of the study", "left"), ("Chance", "right"), ("Simulation error", "right"))
+    chances = [(f"verdict: {chance.of}", chance) for chance in scenario.verdicts]
+    chances += [(f"any false 'supported', {chance.of}", chance) for chance in scenario.false_supported]
+    chances += [(f"any false 'refuted', {chance.of}", chance) for chance in scenario.false_refuted]
+    for said, chance in chances:
+        _row(console, table, said, words.share(chance.share), f"±{words.share(chance.error)}")
+    console.print(table)
+
+
+def print_status(console: Console, health: StudyHealth) -> None:
+    """How far the runs have come: health only, nothing that separates arms."""
+    _say(console, f"{health.study}: {health.title}", style="bold")
+    if health.registered is None:
+        _say(console, "Not registered.")
+    else:
+        changed = "" if health.unchanged else ", but the study file has changed since"
+        _say(console, f"Registered as {words.short(health.registered)}{changed}.")
+    counts = Counter(run.state for run in health.runs)
+    tally = ", ".join(f"{count} {state}" for state, count in counts.items())
+    at_work = " A process is at work." if health.active else ""
+    _say(console, f"{words.counted(len(health.runs), 'run')}: {tally}.{at_work}")
+    if health.decided is not None:
+        _say(console, f"Decided: {health.decided}")
+    table = _table(
+        console, ("Run", "left"), ("State", "left"), ("Step", "right"), ("Training loss", "left"), ("Attempts", "right")
+    )
+    loss = {True: "falling", False: "NOT FALLING", None: ""}
+    for run in health.runs:
+        if run.state not in ("done", "waiting"):
+            _row(
+                console,
+                table,
+                f"{run.variant}, seed {run.seed}",
+                run.state,
+                f"{run.step:,} of {run.steps:,}",
+                loss[run.falling],
+                str(run.attempts),
+            )
+    if table.row_count:
+        _show(console, table)
+    for run in health.runs:
+        if run.error:
+            _say(console, f"{run.variant}, seed {run.seed}: {run.error}", wrap=False)
+
+
+def print_verification(console: Console, found: Verification) -> None:
+    """Every frozen thing that was checked, faults in full."""
+    for item in found.items:
+        note = f" ({item.note})" if item.note else ""
+        _say(
+            console,
+            f"{'stands ' if not item.faults else 'CHANGED'}  {item.study}: {item.what}{note}",
+            wrap=False,
+            style="" if not item.faults else "bold red",
+        )
+        for fault in item.faults:
+            _say(console, f"         - {fault}", wrap=False)
+    faults = sum(len(item.faults) for item in found.items)
+    _say(
+        console,
+        "Everything stands as it was frozen."
+        if found.stands
+        else f"{words.counted(faults, 'fault')} found: what was frozen is not what is here.",
+        style="bold",
+    )
+    _say(console, f"Ledger head: {found.head}", wrap=False)
+
+
+def print_corpora(console: Console, rows: Iterable[tuple[str, int, str, object, str]]) -> None:
+    """Corpora by name: size, hash, where they are, licence."""
+    table = _table(
+        console, ("Corpus", "left"), ("Bytes", "right"), ("sha256", "left"), ("Where", "left"), ("Licence", "left")
+    )
+    for name, size_bytes, sha256, found, licence in rows:
+        _row(console, table, name, f"{size_bytes:,}", words.short(sha256), str(found), licence)
+    _show(console, table)
+
+
+def _table(console: Console, *columns: tuple[str, Justify]) -> Table:
+    plain = not console.is_terminal
+    table = Table(box=None, pad_edge=False, header_style="" if plain else "bold", padding=(0, 2, 0, 0))
+    for name, justify in columns:
+        narrow = name in ("Outcome", "Difference [interval]", "p", "n", "Line", "Step", "Smallest", "Settles", "Bytes")
+        table.add_column(Text(name), justify=justify, no_wrap=narrow, overflow="fold")
+    return table
+
+
+def _show(console: Console, table: Table) -> None:
+    console.print()
+    console.print(table)
+    console.print()
+
+
+def _row(console: Console, table: Table, *cells: str, style: str = "") -> None:
+    texts = [_fit(console, Text(cell)) for cell in cells]
+    texts[0].stylize(f"bold {style}".strip())
+    table.add_row(*texts)
+
+
+def _say(console: Console, text: str, *, style: str = "", wrap: bool = True) -> None:
+    console.print(_fit(console, Text(text, style=style)), soft_wrap=not wrap)
+
+
+def _fit(console: Console, text: Text) -> Text:
+    """The text in what the stream can write."""
+    try:
+        text.plain.encode(console.encoding)
+    except UnicodeEncodeError:
+        text.plain = text.plain.translate(ASCII).encode("ascii", "replace").decode()
+    return text

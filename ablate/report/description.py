@@ -1,0 +1,123 @@
+"""Plain description of what was recorded: means and standard deviations by arm, curves, thinned lines.
+
+Nothing here infers: no test, no interval, no judgement. Inference is the judge's, and stands in the findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from statistics import fmean, stdev
+
+import pandas as pd
+
+from ablate.judge.verdict import ArmSummary
+from ablate.records.evidence import Evidence
+
+Line = list[tuple[int, float]]
+POINTS_OF_A_FIGURE = 12_000  # about 250 kB of SVG
+LEAST_BUCKETS, MOST_BUCKETS = 20, 150
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One metric by step: a line for every run and the mean line of every arm."""
+
+    metric: str
+    runs: Mapping[tuple[str, int], Line]
+    means: Mapping[str, Line]
+    n: Mapping[str, int]
+    thinned: int
+    """Evaluations that stand behind one bucket of a drawn line; 1 when every evaluation is drawn."""
+
+    def values(self) -> list[float]:
+        """Every value that is drawn."""
+        return [value for lines in (self.runs.values(), self.means.values()) for line in lines for _, value in line]
+
+
+def recorded_metrics(evidence: Evidence) -> list[str]:
+    """Names of the metrics that finished runs recorded, in alphabetical order."""
+    return sorted({str(name) for name in evidence.metrics["metric"].unique()})
+
+
+def summarise(evidence: Evidence, metric: str, arms: Sequence[str]) -> tuple[ArmSummary, ...]:
+    """Mean, standard deviation and number of seeds of the final values, for every arm that has any."""
+    final = evidence.final(metric)
+    found = []
+    for arm in arms:
+        values = [value for (variant, _), value in sorted(final.items()) if variant == arm]
+        if values:
+            spread = stdev(values) if len(values) > 1 else None
+            found.append(ArmSummary(arm=arm, n=len(values), mean=fmean(values), sd=spread))
+    return tuple(found)
+
+
+def trace(evidence: Evidence, metric: str, arms: Sequence[str]) -> Curves | None:
+    """A metric by step for every run; none where no run was evaluated more than once."""
+    frame = evidence.curve(metric)
+    full = {
+        (str(arm), int(str(seed))): [
+            (int(step), float(value)) for step, value in zip(rows["step"], rows["value"], strict=True)
+        ]
+        for (arm, seed), rows in frame.groupby(["variant", "seed"], sort=True)
+    }
+    ordered = {key: line for arm in arms for key, line in full.items() if key[0] == arm}
+    return _drawable(metric, ordered, arms)
+
+
+def trace_differences(evidence: Evidence, metric: str, arms: Sequence[str], baseline: str) -> Curves | None:
+    """Every arm minus the baseline of the same seed, by step: what the pairs show while they train."""
+    whole = evidence.curve(metric).pivot_table(index=["seed", "step"], columns="variant", values="value")
+    if baseline not in whole.columns:
+        return None
+    lines: dict[tuple[str, int], Line] = {}
+    for arm in arms:
+        if arm == baseline or arm not in whole.columns:
+            continue
+        gap = (whole[arm] - whole[baseline]).dropna()
+        for seed, rows in gap.groupby(level="seed"):
+            steps = rows.index.get_level_values("step")
+            lines[(arm, int(str(seed)))] = [(int(s), float(v)) for s, v in zip(steps, rows, strict=True)]
+    return _drawable(metric, lines, arms)
+
+
+def _drawable(metric: str, lines: Mapping[tuple[str, int], Line], arms: Sequence[str]) -> Curves | None:
+    longest = max((len(line) for line in lines.values()), default=0)
+    if longest < 2:
+        return None
+    buckets = min(MOST_BUCKETS, max(LEAST_BUCKETS, POINTS_OF_A_FIGURE // (2 * len(lines))))
+    size = 1 if longest <= 2 * buckets else ceil(longest / buckets)
+    means = {arm: _mean([line for (name, _), line in lines.items() if name == arm]) for arm in arms}
+    return Curves(
+        metric=metric,
+        runs={key: thin(line, size) for key, line in lines.items()},
+        means={arm: thin_evenly(line, size) for arm, line in means.items() if line},
+        n={arm: sum(name == arm for name, _ in lines) for arm in means},
+        thinned=size,
+    )
+
+
+def _mean(lines: Sequence[Line]) -> Line:
+    """The mean at every step that all of an arm's runs reached, so that a run's end never bends it."""
+    if not lines:
+        return []
+    table = pd.DataFrame({number: dict(line) for number, line in enumerate(lines)}).sort_index().dropna()
+    return [(int(str(step)), float(value)) for step, value in table.mean(axis=1).items()]
+
+
+def thin(line: Line, size: int) -> Line:
+    """The lowest and the highest point of every bucket of `size` points, and both ends: spikes survive."""
+    if size <= 1 or len(line) < 3:
+        return line
+    kept = {0, len(line) - 1}
+    for start in range(0, len(line), size):
+        bucket = range(start, min(start + size, len(line)))
+        kept.add(min(bucket, key=lambda at: line[at][1]))
+        kept.add(max(bucket, key=lambda at: line[at][1]))
+    return [line[at] for at in sorted(kept)]
+
+
+def thin_evenly(line: Line, size: int) -> Line:
+    """Every `size`-th point and the last."""
+    return line if size <= 1 else [*line[:-1][::size], line[-1]]

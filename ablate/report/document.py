@@ -1,0 +1,79 @@
+"""The whole account in order: banner and sections. Renderers take it from here and add no content of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ablate.judge.verdict import Check, Decision
+from ablate.report.audit import in_order, tell_checks, tell_pairs, tell_runs
+from ablate.report.blocks import Section
+from ablate.report.course import tell_curves, tell_final_values
+from ablate.report.methods import tell_glossary, tell_methods
+from ablate.report.outcome import tell_findings
+from ablate.report.promise import tell_promise
+from ablate.report.told import Told
+
+STATUS_WORDS = {"decided": "Decided", "inconclusive": "Not decided", "inadmissible": "INADMISSIBLE"}
+
+
+@dataclass(frozen=True)
+class Banner:
+    """The first thing a reader sees."""
+
+    status: str
+    word: str
+    headline: str
+    because: str
+    reasons: tuple[str, ...]
+    """Checks that forbid a verdict, then deviations, each in one sentence."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A report before it has a format."""
+
+    study: str
+    title: str
+    banner: Banner
+    sections: tuple[Section, ...]
+
+
+def compose(told: Told) -> Document:
+    """The document of a decision."""
+    promised = told.registration.sha256
+    assert told.decision.registration == promised, (told.decision.registration, promised)
+    sections = (
+        tell_promise(told),
+        tell_findings(told),
+        tell_curves(told),
+        tell_final_values(told),
+        tell_pairs(told),
+        tell_checks(told),
+        tell_runs(told),
+        tell_methods(told),
+        tell_glossary(),
+    )
+    return Document(
+        told.decision.study,
+        told.decision.title,
+        banner_of(told.decision),
+        tuple(section for section in sections if section is not None),
+    )
+
+
+def banner_of(decision: Decision) -> Banner:
+    """Status, verdict and reasons of a decision, in words."""
+    headline = "No verdict" if decision.verdict is None else decision.verdict
+    return Banner(
+        decision.status,
+        STATUS_WORDS[decision.status],
+        headline,
+        decision.because,
+        tuple(reason_of(check) for check in in_order(decision.checks) if not check.passed and check.severity != "note"),
+    )
+
+
+def reason_of(check: Check) -> str:
+    """A failed check in one sentence, naming its weight."""
+    weight = "Fails" if check.severity == "inadmissible" else "Deviation"
+    return f"{weight}: {check.name}. Found: {check.found}"

@@ -1,0 +1,72 @@
+"""The report as Markdown: the same account without figures. Escapes what a study brings, adds nothing."""
+
+from __future__ import annotations
+
+import re
+from typing import assert_never
+
+from ablate.report.blocks import Block, Facts, Figure, Paragraph, Section, Table
+from ablate.report.document import Banner, compose
+from ablate.report.told import Told
+
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_EDGE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+_LINE_START = re.compile(r"^(\s*)([#>+-]|\d+[.)])(?=\s|$)")
+
+
+def render(told: Told) -> str:
+    """report.md of a decision."""
+    document = compose(told)
+    parts = [f"# {escape(document.title)}", _banner(document.banner, document.study)]
+    parts += [_section(section) for section in document.sections]
+    return "\n\n".join(parts) + "\n"
+
+
+def escape(text: str) -> str:
+    """Plain text in one line that Markdown shows as it stands. Lone `_` inside words and `p < .05` need no escape."""
+    line = " ".join(text.split()).replace("\\", "\\\\").replace("&", "&amp;")
+    for mark in "`*|":
+        line = line.replace(mark, f"\\{mark}")
+    line = _EDGE_UNDERSCORE.sub(r"\\_", line)
+    line = _TAG.sub("&lt;", line).replace("](", "]\\(").replace("]:", "]\\:").replace("~~", "\\~\\~")
+    return _LINE_START.sub(lambda match: f"{match[1]}{match[2][:-1]}\\{match[2][-1]}", line)
+
+
+def _banner(banner: Banner, study: str) -> str:
+    because = [">", f"> {escape(banner.because)}"]
+    reasons = [">", *[f"> - {escape(reason)}" for reason in banner.reasons]] if banner.reasons else []
+    body = reasons + because if banner.status == "inadmissible" else because + reasons
+    lines = [f"> **{escape(banner.word)}: {escape(banner.headline)}**", *body]
+    return "\n".join([f"Study `{study}`", "", *lines])
+
+
+def _section(section: Section) -> str:
+    return "\n\n".join([f"## {escape(section.title)}", *[_block(block) for block in section.blocks]])
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Paragraph():
+            return f"**{escape(block.text)}**" if block.tone == "warning" else escape(block.text)
+        case Facts():
+            return "\n".join(f"- **{escape(term)}**: {escape(text)}" for term, text in block.items)
+        case Table():
+            return _table(block)
+        case Figure():
+            return f"*Figure (drawn in report.html): {escape(block.name)}.* {escape(block.caption)}"
+        case _:
+            assert_never(block)
+
+
+def _table(table: Table) -> str:
+    heads = [escape(column.name) for column in table.columns]
+    rules = ["---:" if column.numeric else ":---" for column in table.columns]
+    rows = []
+    for at, row in enumerate(table.rows):
+        cells = [escape(cell) for cell in row]
+        if at in table.marked:
+            cells = [f"**{cell}**" if cell else cell for cell in cells]
+        rows.append(cells)
+    lines = ["| " + " | ".join(cells) + " |" for cells in (heads, rules, *rows)]
+    text = f"*{escape(table.caption)}*\n\n" + "\n".join(lines)
+    return f"{text}\n\n{escape(table.note)}" if table.note else text

@@ -1,0 +1,155 @@
+"""How the verdict was reached, in words that can go into a paper, and a glossary for a newcomer."""
+
+from __future__ import annotations
+
+from ablate.report import words
+from ablate.report.blocks import Facts, Paragraph, Section
+from ablate.report.promise import TESTS
+from ablate.report.told import Told
+from prereg.spec import Study, Test
+
+ABOUT_TESTS: dict[Test, str] = {
+    "paired_t": "The deciding test is the paired t test (Student 1908) on per-seed differences. It holds its error "
+    "rate when these differences are close to normal; with few seeds, strongly skewed differences raise "
+    "the rate.",
+    "bootstrap_t": "The deciding test is the studentised paired bootstrap (Efron and Tibshirani 1993), which resamples "
+    "pairs, never arms.",
+    "sign_flip": "The deciding test is the exact sign-flip test on per-seed differences (Fisher 1935). It assumes "
+    "that, under the null, each difference is as likely to have either sign.",
+    "wilcoxon": "The deciding test is the exact Wilcoxon signed-rank test (Wilcoxon 1945). It assumes that, under the "
+    "null, differences are symmetric about zero.",
+    "items": "The deciding test treats seeds and items as crossed samples, with a two-way standard error and "
+    "Satterthwaite degrees of freedom.",
+}
+ABOUT_CORRECTIONS = {
+    "holm": "by Holm's step-down procedure (Holm 1979), which needs no assumption on how the tests depend on one "
+    "another",
+    "max_t": "by the joint distribution of the largest statistic over shared seeds (Westfall and Young 1993)",
+    "none": "",
+}
+
+
+def tell_methods(told: Told) -> Section:
+    """Each procedure by name, and which error rate is controlled."""
+    study = told.study
+    paragraphs = [_pairs(study), _tests(study), _rate(study), _closing(study)]
+    return Section("methods", "Methods", tuple(Paragraph(text) for text in paragraphs))
+
+
+def _pairs(study: Study) -> str:
+    return (
+        f"{words.counted(len(study.arms), 'arm').capitalize()} were trained with the same "
+        f"{words.counted(len(study.seeds), 'seed')}. Where their configurations allow it, runs of one "
+        "seed share the initial value of every tensor they have in common, the order of batches and the keys of "
+        "dropout, so each seed gives one paired difference for each claim: left side minus right side, at the "
+        "last step."
+    )
+
+
+def _tests(study: Study) -> str:
+    also = words.listed(TESTS[test] for test in study.analysis.also)
+    beside = f" Registered as description, deciding nothing: {also}." if also else ""
+    return (
+        f"{ABOUT_TESTS[study.analysis.test]} Each hypothesis is asked two questions: whether the data establish "
+        "the claim (supported), and whether they rule it out (refuted). A claimed change is tested against zero "
+        "and ruled out at its registered smallest difference; a claimed absence is tested against that difference "
+        "and ruled out by a change. Against zero the test is two-sided and counts only in the claimed direction; "
+        "against a margin "
+        "it is one-sided, and two one-sided tests make an equivalence (Schuirmann 1987). The side comes from the "
+        "claim, never from the data. What is neither is inconclusive, which is not evidence of no "
+        f"effect.{beside} Standardised effects are the mean over the standard deviation of the differences (d_z), "
+        "with Hedges' exact correction (g_z, Hedges 1981) and noncentral-t intervals."
+    )
+
+
+def _rate(study: Study) -> str:
+    alpha = words.compact(study.analysis.alpha)
+    roles = dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values())
+    sizes = words.listed(
+        f"{role} ({words.counted(len(study.family(role)), 'hypothesis', 'hypotheses')})" for role in roles
+    )
+    if study.analysis.correct == "none":
+        return (
+            f"No correction for several hypotheses was registered: each test has level {alpha} by itself, and the "
+            f"chance of at least one false finding grows with their number. Families: {sizes}."
+        )
+    return (
+        f"Within each family, p values are corrected {ABOUT_CORRECTIONS[study.analysis.correct]}. Families: "
+        f"{sizes}. The chance of one or more false 'supported' in a family is at most {alpha}, and so is the "
+        "chance of one or more false 'refuted' (strong control of the family-wise error rate); the chance of "
+        f"either is at most {words.compact(2 * study.analysis.alpha)}. It is not controlled over all families "
+        "together. The simultaneous intervals are Bonferroni's, and can be wider than the correction needs."
+    )
+
+
+def _closing(study: Study) -> str:
+    return (
+        f"The verdict is the first line of the registered decision list that holds, of {len(study.decision)}. "
+        "Before any inference, the evidence is checked against the registration: complete, matched, unpeeked, "
+        "unchanged code. If a check fails there is no verdict. Registration, starts, ends and looks stand in an "
+        "append-only, hash-chained ledger."
+    )
+
+
+def tell_glossary() -> Section:
+    """Every word that a newcomer could misread."""
+    return Section(
+        "glossary",
+        "Glossary",
+        (
+            Facts(
+                (
+                    (
+                        "Supported",
+                        "The data reject the claim's opposite, after correction. Says nothing about size beyond the "
+                        "interval.",
+                    ),
+                    (
+                        "Refuted",
+                        "The data rule the claim out: a claimed change at the smallest difference that matters, a "
+                        "claimed absence because there is a change. This is a finding, as strong as support; a change "
+                        "can be refuted although it is real, when it is too small to matter.",
+                    ),
+                    (
+                        "Inconclusive",
+                        "Neither. The study could not tell; more seeds might. Not a sign that there is no effect.",
+                    ),
+                    (
+                        "Inadmissible",
+                        "The evidence is not what was promised, for instance a missing run or an early look. No "
+                        "verdict, whatever the numbers say.",
+                    ),
+                    (
+                        "Smallest difference that matters",
+                        "Fixed before the data, in the metric's own unit. Grey in the figures.",
+                    ),
+                    (
+                        "p to support, p to refute",
+                        "How surprising the data would be if the claim could not be supported, or not be "
+                        "refuted. After correction, below alpha means found.",
+                    ),
+                    (
+                        "Interval",
+                        "Differences that the data do not contradict at the stated level. Simultaneous: the level "
+                        "holds for all hypotheses of the family at once.",
+                    ),
+                    (
+                        "Seed, pair",
+                        "A seed fixes weights, batches and dropout. Two runs of one seed form a pair; n counts pairs.",
+                    ),
+                    (
+                        "Role",
+                        "The family a hypothesis is corrected in. Exploratory hypotheses are reported and decide "
+                        "nothing.",
+                    ),
+                    ("Stable", "No run of the arm diverged or had a loss spike, by the registered rule."),
+                    ("Nats per token", "Cross-entropy with natural logarithms; divide by 0.693 for bits."),
+                    (
+                        "Ledger head",
+                        "Hash of the last ledger entry when the report was made. Later tampering with the history "
+                        "would change it.",
+                    ),
+                )
+            ),
+        ),
+    )

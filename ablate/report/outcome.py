@@ -1,0 +1,333 @@
+"""The part of the report that tells what was found about each hypothesis, in words, tables and figures.
+
+While runs are missing there are no findings, and nothing that separates the arms may be shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ablate.judge.verdict import EffectSize, Finding
+from ablate.report import charts, words
+from ablate.report.blocks import Block, Column, Facts, Figure, Panel, Paragraph, Section, Table
+from ablate.report.told import Told
+
+NOT_TO_BE_USED = (
+    "Not to be used: the evidence is inadmissible. These numbers are shown for the record and support no "
+    "conclusion, in either direction."
+)
+WITHHELD = (
+    "Nothing that separates the arms is shown while planned runs are missing: no contrast, no curve, no final "
+    "value. Seeing outcomes before the last run has ended would let the outcome choose when to stop, and the "
+    "error rate promised above would no longer hold."
+)
+SHORT_TESTS = {"paired_t": "paired t", "bootstrap_t": "bootstrap-t", "sign_flip": "sign-flip", "wilcoxon": "Wilcoxon"}
+EFFECT_NAMES = {"d_z": "d_z", "g_z": "g_z", "g_av": "g_av", "cliff_delta": "Cliff's delta"}
+
+
+def tell_findings(told: Told) -> Section:
+    """Every hypothesis with its numbers, and the figures of the contrasts."""
+    if told.withheld:
+        return Section("findings", "What was found", (Paragraph(WITHHELD, "warning"),))
+    findings = told.decision.findings
+    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if told.unusable else []
+    blocks += [
+        Facts(tuple((f"{finding.hypothesis}: {finding.outcome}", _sentence(finding)) for finding in findings)),
+        _numbers(findings),
+    ]
+    blocks += [_forest(group) for group in _by_scale(findings)]
+    if any(finding.pairs for finding in findings):
+        blocks += [_pairs(told), _seeds(findings)]
+    blocks += [_details(findings), _effects(findings)]
+    if any(finding.also for finding in findings):
+        blocks.append(_also(findings))
+    if told.decision.tie_breakers:
+        blocks.append(_tie_breakers(told))
+    return Section("findings", "What was found", tuple(blocks))
+
+
+def _sentence(finding: Finding) -> str:
+    return words.proper(f"{finding.sentence} {_joined(finding.notes)}".strip())
+
+
+def method_of(finding: Finding) -> str:
+    """The test of a finding in words."""
+    if finding.estimate is None:
+        return "no test"
+    return SHORT_TESTS.get(finding.estimate.method, finding.estimate.method)
+
+
+def difference_of(finding: Finding) -> str:
+    """The difference with its sign and unit."""
+    if finding.estimate is None:
+        return words.NONE
+    return f"{words.signed(finding.estimate.difference, words.finding_decimals(finding))} {finding.unit}".strip()
+
+
+def interval_of(finding: Finding) -> str:
+    """The simultaneous interval, or the plain one where there is no other."""
+    if finding.estimate is None:
+        return words.NONE
+    return words.interval(finding.simultaneous or finding.estimate.interval, words.finding_decimals(finding))
+
+
+def _numbers(findings: Iterable[Finding]) -> Table:
+    rows = []
+    for finding in findings:
+        rows.append(
+            (
+                finding.hypothesis,
+                finding.outcome,
+                finding.role,
+                difference_of(finding),
+                interval_of(finding),
+                words.p_cell(finding.p_support_adjusted),
+                words.p_cell(finding.p_refute_adjusted),
+                str(finding.n),
+                method_of(finding),
+            )
+        )
+    return Table(
+        "Findings by hypothesis. The difference is the claim's left side minus its right side.",
+        (
+            Column("Hypothesis"),
+            Column("Outcome"),
+            Column("Role"),
+            Column("Difference", True),
+            Column("Simultaneous interval", True),
+            Column("p to support", True),
+            Column("p to refute", True),
+            Column("n", True),
+            Column("Test"),
+        ),
+        tuple(rows),
+        note=f"n: pairs of runs that share a seed. Intervals: {_interval_methods(findings)}. Both p values are "
+        "corrected over the hypotheses of the role; a small p to refute means that the data rule the claim out.",
+    )
+
+
+def _interval_methods(findings: Iterable[Finding]) -> str:
+    methods = []
+    for finding in findings:
+        bounds = finding.simultaneous or (finding.estimate.interval if finding.estimate else None)
+        if bounds is not None:
+            methods.append(f"{bounds.method.removesuffix(', Bonferroni over 1')} at {words.level(bounds.level)}")
+    return "; ".join(dict.fromkeys(methods)) or "none available at this n"
+
+
+def _by_scale(findings: Iterable[Finding]) -> list[list[Finding]]:
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.metric, finding.scale, finding.unit), []).append(finding)
+    return list(groups.values())
+
+
+def _forest(findings: list[Finding]) -> Figure:
+    metric = findings[0].metric
+    said = "; ".join(f"{f.hypothesis}: {difference_of(f)} {interval_of(f)}, {f.outcome}, n = {f.n}" for f in findings)
+    levels = {finding.estimate.interval.level for finding in findings if finding.estimate and finding.estimate.interval}
+    thick = f"thick bar: the {words.level(levels.pop())} interval of each test alone; " if len(levels) == 1 else ""
+    caption = (
+        f"Point: mean difference (circle supported, square refuted, diamond inconclusive); {thick}thin bar: "
+        f"{_interval_methods(findings)}; grey: differences too small to matter, as registered. A margin is "
+        "tested on one side, so a claim can be settled by it although the two-sided bar still touches the "
+        "grey. " + "; ".join(f"{f.hypothesis}: n = {f.n}, {method_of(f)}" for f in findings) + "."
+    )
+    return Figure(
+        f"Differences in {metric}",
+        caption,
+        (
+            Panel("", charts.forest(findings, wide=True), f"Forest plot. {said}.", "wide"),
+            Panel("", charts.forest(findings, wide=False), f"Forest plot. {said}.", "narrow"),
+        ),
+    )
+
+
+def side_in_words(weights: Mapping[str, float]) -> str:
+    """One side of a claim: `layernorm`, `post-deep - pre-deep`."""
+    text = ""
+    for arm, weight in weights.items():
+        text += (" + " if weight > 0 else " - ") + arm if text else (arm if weight > 0 else f"- {arm}")
+    return text
+
+
+def _pairs(told: Told) -> Figure:
+    panels = []
+    for finding in told.decision.findings:
+        if not finding.pairs:
+            continue
+        claim = told.study.claims[finding.hypothesis]
+        left, right = side_in_words(claim.left), side_in_words(claim.right)
+        lower = sum(pair.difference < 0 for pair in finding.pairs)
+        panels.append(
+            Panel(
+                f"{finding.hypothesis}: {finding.claim}, n = {finding.n}",
+                charts.paired(finding, left, right),
+                f"Paired plot of {finding.metric}, {right} against {left}: lower on the left side of the claim in "
+                f"{lower} of {len(finding.pairs)} seeds.",
+            )
+        )
+    return Figure(
+        "Pairs",
+        "Every pair, seed by seed: one line for each seed, from the claim's right side to its left "
+        "side. Solid blue lines fall, dashed orange lines rise. No summary is "
+        "drawn.",
+        tuple(panels),
+    )
+
+
+def _seeds(findings: Iterable[Finding]) -> Table:
+    rows = []
+    for finding in findings:
+        gaps = [abs(pair.difference) for pair in finding.pairs if pair.difference]
+        decimals = max(words.decimals_for(min(gaps)) if gaps else 3, words.finding_decimals(finding))
+        decimals = min(decimals, words.finding_decimals(finding) + 2)
+        for pair in finding.pairs:
+            rows.append(
+                (
+                    finding.hypothesis,
+                    str(pair.seed),
+                    words.number(pair.left, decimals),
+                    words.number(pair.right, decimals),
+                    words.signed(pair.difference, decimals),
+                    finding.unit,
+                )
+            )
+    return Table(
+        "The same pairs as numbers.",
+        (
+            Column("Hypothesis"),
+            Column("Seed", True),
+            Column("Left side", True),
+            Column("Right side", True),
+            Column("Difference", True),
+            Column("Unit"),
+        ),
+        tuple(rows),
+        folded=True,
+    )
+
+
+def _details(findings: Iterable[Finding]) -> Table:
+    rows = []
+    for finding in findings:
+        estimate, decimals = finding.estimate, words.finding_decimals(finding)
+        if estimate is None:
+            rows.append((finding.hypothesis, "no test", *[words.NONE] * 7))
+            continue
+        bounds = estimate.interval
+        alone = words.interval(bounds, decimals) + (f" ({words.level(bounds.level)})" if bounds else "")
+        rows.append(
+            (
+                finding.hypothesis,
+                method_of(finding),
+                alone,
+                words.p_cell(estimate.p),
+                words.p_cell(estimate.p_floor),
+                words.NONE if estimate.se is None else words.number(estimate.se, decimals + 1),
+                words.NONE if estimate.df is None else words.compact(round(estimate.df, 2)),
+                words.NONE if finding.correlation is None else words.number(finding.correlation, 2),
+                str(finding.n),
+            )
+        )
+    notes = [note for finding in findings if finding.estimate for note in finding.estimate.notes]
+    return Table(
+        "The registered tests in detail, before correction.",
+        (
+            Column("Hypothesis"),
+            Column("Test"),
+            Column("Interval of this test alone", True),
+            Column("Two-sided p", True),
+            Column("Smallest p possible", True),
+            Column("Standard error", True),
+            Column("df", True),
+            Column("Correlation of the sides", True),
+            Column("n", True),
+        ),
+        tuple(rows),
+        note=_joined(["Pairing helps in proportion to the correlation of the two sides over seeds.", *notes]),
+    )
+
+
+def _effect(effect: EffectSize) -> str:
+    text = words.signed(effect.value, 2)
+    return text if effect.interval is None else f"{text} {words.interval(effect.interval, 2)}"
+
+
+def _effects(findings: Iterable[Finding]) -> Table:
+    names = list(dict.fromkeys(effect.name for finding in findings for effect in finding.effects))
+    rows = []
+    for finding in findings:
+        found = {effect.name: _effect(effect) for effect in finding.effects}
+        rows.append((finding.hypothesis, *[found.get(name, words.NONE) for name in names], str(finding.n)))
+    methods = dict.fromkeys(
+        f"{EFFECT_NAMES[e.name]}: {e.interval.method} ({words.level(e.interval.level)})"
+        for f in findings
+        for e in f.effects
+        if e.interval
+    )
+    note = (
+        "Standardised by the spread over seeds, which is small for trained models: large values are common and say "
+        "nothing about importance. The raw difference does."
+    )
+    return Table(
+        "Effect sizes, with intervals where they exist.",
+        (Column("Hypothesis"), *[Column(EFFECT_NAMES[name], True) for name in names], Column("n", True)),
+        tuple(rows),
+        note=_joined([note, "; ".join(methods)]),
+    )
+
+
+def _also(findings: Iterable[Finding]) -> Table:
+    rows = []
+    for finding in findings:
+        decimals = words.finding_decimals(finding)
+        for estimate in finding.also:
+            rows.append(
+                (
+                    finding.hypothesis,
+                    SHORT_TESTS.get(estimate.method, estimate.method),
+                    words.signed(estimate.difference, decimals),
+                    words.interval(estimate.interval, decimals),
+                    words.p_cell(estimate.p),
+                    words.p_cell(estimate.p_floor),
+                    str(estimate.n),
+                )
+            )
+    notes = [note for finding in findings for estimate in finding.also for note in estimate.notes]
+    return Table(
+        "Other tests, registered as description. They decide nothing.",
+        (
+            Column("Hypothesis"),
+            Column("Test"),
+            Column("Difference", True),
+            Column("Interval", True),
+            Column("Two-sided p, uncorrected", True),
+            Column("Smallest p possible", True),
+            Column("n", True),
+        ),
+        tuple(rows),
+        note=_joined(notes),
+    )
+
+
+def _tie_breakers(told: Told) -> Table:
+    rows: list[tuple[str, ...]] = []
+    for metric, value in told.decision.tie_breakers.items():
+        for arm, mean in (value if isinstance(value, dict) else {"": value}).items():
+            shown = words.compact(float(mean)) if isinstance(mean, int | float) else str(mean)
+            rows.append((metric, arm, shown, words.unit_of(metric)))
+    return Table(
+        "Tie-breaking metrics: means by arm, shown because several adopting lines held. They decide nothing.",
+        (Column("Metric"), Column("Arm"), Column("Mean", True), Column("Unit")),
+        tuple(rows),
+    )
+
+
+def _joined(notes: Iterable[str]) -> str:
+    kept = [note.strip() for note in dict.fromkeys(notes) if note.strip()]
+    return words.proper(" ".join(_capital(note) + ("" if note.endswith(".") else ".") for note in kept))
+
+
+def _capital(note: str) -> str:
+    return note[0].upper() + note[1:] if note[:2].isalpha() else note  # d_z stays d_z

@@ -1,0 +1,231 @@
+"""The part of the report that tells what was promised before any data. It reads the registration only."""
+
+from __future__ import annotations
+
+import json
+
+from ablate.judge.design import Design, HypothesisDesign
+from ablate.report import words
+from ablate.report.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.report.told import Told
+from prereg.spec import Ceiling, EProcess, Looks, Study
+
+TESTS = {
+    "paired_t": "paired t test",
+    "bootstrap_t": "studentised paired bootstrap (bootstrap-t)",
+    "sign_flip": "exact sign-flip test",
+    "wilcoxon": "exact Wilcoxon signed-rank test",
+    "items": "two-way test over seeds and items",
+}
+CORRECTIONS = {"holm": "Holm (1979)", "max_t": "max-T over shared seeds", "none": "none"}
+
+
+def tell_promise(told: Told) -> Section:
+    """What was asked, claimed and agreed, with the line of the decision list that held."""
+    study = told.study
+    blocks: list[Block] = []
+    if study.question:
+        blocks.append(Paragraph(study.question.strip(), "lead"))
+    blocks += [_terms(told), _arms(study), _hypotheses(study), _decision_list(told), *_frozen_design(told)]
+    if told.registration.previous:
+        reason = told.registration.reason or "no reason recorded"
+        blocks.insert(
+            1,
+            Paragraph(
+                f"This registration amends an earlier one ({words.short(told.registration.previous)}). Reason given: "
+                f"{reason}.",
+                "warning",
+            ),
+        )
+    return Section("promised", "What was promised", tuple(blocks))
+
+
+def _terms(told: Told) -> Facts:
+    study, analysis = told.study, told.study.analysis
+    runs = len(told.evidence.planned)
+    items = [
+        ("Registered", f"{words.moment(told.registration.registered_at)}, registration {told.registration.sha256}"),
+        (
+            "Arms",
+            f"{len(study.arms)}: {words.listed(study.arms)}; the baseline is {study.baseline}, and claims "
+            "compare with it unless they say otherwise",
+        ),
+        (
+            "Seeds",
+            f"{words.ranged(study.seeds)} ({len(study.seeds)} for each arm, {runs} runs); a seed fixes initial "
+            "weights, batches and dropout, the same for every arm",
+        ),
+        ("Test", f"{TESTS[analysis.test]} on per-seed differences, the effect always left side minus right side"),
+        (
+            "Error rate",
+            f"alpha {words.compact(analysis.alpha)} for each family; correction: "
+            f"{CORRECTIONS[analysis.correct]}, over the hypotheses of one role",
+        ),
+        (
+            "Verdict speaks of",
+            "new seeds on these validation data" if analysis.estimand == "new_seeds" else "new seeds and new items",
+        ),
+        ("Stopping", _stopping(study)),
+        ("Diverged runs", _divergence(study)),
+        (
+            "Unstable run",
+            f"training loss of a step more than {words.compact(study.stable.loss_spike.above)} robust "
+            f"standard deviations above the median of the last {study.stable.loss_spike.window} steps, "
+            f"or above {words.compact(study.stable.diverged.loss_above)} times the first step's, or not "
+            "finite",
+        ),
+    ]
+    if told.registration.corpus is not None:
+        corpus = told.registration.corpus
+        items.insert(
+            2,
+            (
+                "Corpus",
+                f"{corpus.name}: {words.counted(corpus.characters, 'character')}, "
+                f"{words.counted(corpus.size_bytes, 'byte')}, sha256 {corpus.sha256}",
+            ),
+        )
+    return Facts(tuple(items))
+
+
+def _stopping(study: Study) -> str:
+    if isinstance(study.stopping, Looks):
+        looks = words.listed(str(n) for n in study.stopping.looks)
+        return f"looks after {looks} seeds, {study.stopping.spending} spending"
+    if isinstance(study.stopping, EProcess):
+        return f"when the e-process decides, after at most {study.stopping.max_seeds} seeds"
+    return "fixed number of seeds; no look at outcomes before the last planned run has ended"
+
+
+def _divergence(study: Study) -> str:
+    if isinstance(study.on_divergence, Ceiling):
+        return f"scored at {words.compact(study.on_divergence.ceiling)}"
+    return {
+        "exclude_pair": "the pair is left out of the tests and the stability rule takes over",
+        "rank": "ranked worst",
+    }[study.on_divergence]
+
+
+def _frozen_design(told: Told) -> list[Block]:
+    """The operating characteristics that the registration froze: what this study could find, said before it looked."""
+    if told.registration.design is None:
+        return []
+    try:
+        design = Design.model_validate_json(json.dumps(told.registration.design))
+    except ValueError:  # pydantic: a design of another version
+        return [
+            Paragraph(
+                "The design frozen in the registration was written in a format that this version does not read.",
+                "warning",
+            )
+        ]
+    power = tuple(
+        (
+            one.hypothesis,
+            detectable_of(one),
+            words.NONE if one.power_at_smallest is None else words.share(one.power_at_smallest),
+            words.p_cell(one.attainable_support),
+            words.NONE if one.seeds_80 is None else str(one.seeds_80),
+            str(one.n),
+        )
+        for one in design.hypotheses
+    )
+    blocks: list[Block] = [
+        Table(
+            "Design, frozen at registration: what could be found.",
+            (
+                Column("Hypothesis"),
+                Column("Detectable", True),
+                Column("Power", True),
+                Column("Smallest p possible", True),
+                Column("Seeds for power 80%", True),
+                Column("n", True),
+            ),
+            power,
+            note="Detectable: found with power 80% by a paired t after correction. Power: at the smallest difference "
+            "that matters, under the study's assumptions.",
+        )
+    ]
+    chances = tuple(
+        (scenario.name, said, words.share(chance.share), f"±{words.share(chance.error)}", f"{scenario.n_sims:,}")
+        for scenario in design.scenarios
+        for said, chance in [
+            *((f"verdict: {one.of}", one) for one in scenario.verdicts),
+            *((f"any false 'supported', {one.of}", one) for one in scenario.false_supported),
+            *((f"any false 'refuted', {one.of}", one) for one in scenario.false_refuted),
+        ]
+    )
+    if chances:
+        blocks.append(
+            Table(
+                "Design, frozen at registration: the chance of each verdict and of false findings, by simulation of "
+                "the registered rule.",
+                (
+                    Column("If the truth is"),
+                    Column("Outcome of the study"),
+                    Column("Chance", True),
+                    Column("Simulation error", True),
+                    Column("Simulated studies", True),
+                ),
+                chances,
+                folded=True,
+                note=" ".join(f"{note[0].upper()}{note[1:]}." for note in design.notes),
+            )
+        )
+    return blocks
+
+
+def detectable_of(one: HypothesisDesign) -> str:
+    """The difference found with power 80% after correction, on the claim's scale where that is known."""
+    if one.detectable is not None:
+        return words.compact(float(f"{one.detectable:.3g}"))
+    return f"{words.number(one.detectable_sd_corrected, 2)} SD of differences"
+
+
+def _arms(study: Study) -> Table:
+    rows = []
+    for arm in study.arms.values():
+        moved = "; ".join(f"{field} = {json.dumps(value)}" for field, value in arm.overrides.items())
+        rows.append((arm.name, moved or "the base, unchanged", "baseline" if arm.name == study.baseline else ""))
+    return Table(
+        "Arms and what each changes in the base configuration.",
+        (Column("Arm"), Column("Changes"), Column("Used as")),
+        tuple(rows),
+    )
+
+
+def _hypotheses(study: Study) -> Table:
+    rows = []
+    for name, hypothesis in study.hypotheses.items():
+        metric = study.claims[name].metric
+        unit = words.unit_of(metric, hypothesis.scale)
+        way = {"lower": "lower", "higher": "higher", "neither": "neither way"}[study.better(name)]
+        smallest = f"{words.compact(hypothesis.smallest)} {unit}".strip()
+        rows.append((name, hypothesis.claim, hypothesis.role, smallest, way))
+    return Table(
+        "Hypotheses, in the registered words.",
+        (
+            Column("Hypothesis"),
+            Column("Claim"),
+            Column("Role"),
+            Column("Smallest difference that matters"),
+            Column("Better"),
+        ),
+        tuple(rows),
+    )
+
+
+def _decision_list(told: Told) -> Table:
+    held = told.decision.line
+    rows = tuple(
+        (str(at), line.when or "in every other case", line.verdict, "this line held" if at == held else "")
+        for at, line in enumerate(told.study.decision, start=1)
+    )
+    note = "" if held else "No line was applied, because the evidence is inadmissible."
+    return Table(
+        "Decision list. It is read from the top; the first line that holds is the verdict.",
+        (Column("Line"), Column("When"), Column("Verdict"), Column("Held")),
+        rows,
+        note=note,
+        marked=frozenset({held - 1}) if held else frozenset(),
+    )

@@ -1,0 +1,166 @@
+"""Figures and the description behind them: thinning, means, label places, and drawings that hold what they claim."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report_samples import FLOOR, LOSS, told
+
+from ablate.records.evidence import Evidence
+from ablate.report import charts, html
+from ablate.report.description import recorded_metrics, summarise, thin, thin_evenly, trace, trace_differences
+
+ARMS = ("none", "layernorm", "rmsnorm")
+lines = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300).map(lambda values: list(enumerate(values)))
+
+
+@given(lines, st.integers(1, 40))
+def test_thinning_keeps_ends_and_extremes_in_order_and_invents_nothing(
+    line: list[tuple[int, float]], size: int
+) -> None:
+    kept = thin(line, size)
+    assert set(kept) <= set(line) and kept == sorted(kept)
+    assert kept[0] == line[0] and kept[-1] == line[-1]
+    assert max(value for _, value in kept) == max(value for _, value in line)
+    assert min(value for _, value in kept) == min(value for _, value in line)
+
+
+@given(lines, st.integers(1, 40))
+def test_even_thinning_keeps_the_last_point(line: list[tuple[int, float]], size: int) -> None:
+    kept = thin_evenly(line, size)
+    assert set(kept) <= set(line) and kept[-1] == line[-1] and kept[0] == line[0]
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=14), st.floats(0.01, 5))
+def test_labels_keep_their_distance_and_their_order(values: list[float], gap: float) -> None:
+    places = charts.spread(values, gap)
+    ordered = sorted(places)
+    assert all(above - below >= gap * (1 - 1e-6) for below, above in pairwise(ordered))
+    ranked = sorted(range(len(values)), key=lambda at: values[at])
+    assert [places[at] for at in ranked] == ordered
+
+
+def test_labels_that_do_not_collide_stay_where_they_are() -> None:
+    assert charts.spread([3.0, 1.0, 2.0], 0.5) == [3.0, 1.0, 2.0]
+
+
+def test_means_and_deviations_by_arm_are_those_of_the_final_values() -> None:
+    by_arm = {summary.arm: summary for summary in summarise(told().evidence, "val/loss", ARMS)}
+    values = LOSS["layernorm"]
+    mean = sum(values) / 5
+    assert by_arm["layernorm"].mean == pytest.approx(mean)
+    assert by_arm["layernorm"].sd == pytest.approx(math.sqrt(sum((value - mean) ** 2 for value in values) / 4))
+    assert by_arm["layernorm"].n == 5
+    assert summarise(told().evidence, "no/such", ARMS) == ()
+
+
+def test_curves_hold_every_run_and_the_mean_of_each_arm() -> None:
+    traced = trace(told().evidence, "val/loss", ARMS)
+    assert traced is not None and traced.thinned == 1
+    assert len(traced.runs) == 15 and set(traced.means) == set(ARMS)
+    assert traced.means["none"][-1] == (300, pytest.approx(sum(LOSS["none"]) / 5))
+
+
+def test_differences_by_step_end_at_the_differences_that_were_tested() -> None:
+    whole = told()
+    gaps = trace_differences(whole.evidence, "val/loss", ARMS, "none")
+    assert gaps is not None and set(gaps.means) == {"layernorm", "rmsnorm"}
+    finding = whole.decision.findings[0]
+    assert gaps.means["layernorm"][-1][1] == pytest.approx(finding.estimate.difference)  # type: ignore[union-attr]
+    for pair in finding.pairs:
+        assert gaps.runs["layernorm", pair.seed][-1][1] == pytest.approx(pair.difference)
+
+
+def test_a_mean_stops_where_the_first_run_of_the_arm_stops() -> None:
+    whole = told()
+    frame = whole.evidence.metrics
+    cut = frame[~((frame["variant"] == "none") & (frame["seed"] == 1) & (frame["step"] > 100))]
+    traced = trace(replace(whole.evidence, metrics=cut), "val/loss", ARMS)
+    assert traced is not None
+    assert traced.means["none"][-1][0] == 100 and traced.means["layernorm"][-1][0] == 300
+
+
+def test_a_metric_recorded_once_has_no_curve() -> None:
+    assert trace(told().evidence, "grad/norm", ARMS) is None
+    assert "grad/norm" in recorded_metrics(told().evidence)
+
+
+def test_thousands_of_evaluations_are_thinned_and_the_page_says_so() -> None:
+    whole = told(every=1)
+    traced = trace(whole.evidence, "val/loss", ARMS)
+    assert traced is not None
+    page = html.render(replace(whole, evidence=_longer(whole.evidence, 10)))
+    assert "Thinned for size: of every" in page
+    assert len(page) < 1_500_000
+
+
+def _longer(evidence: Evidence, times: int) -> Evidence:
+    frame = evidence.metrics
+    parts = [frame.assign(step=frame["step"] * times + shift) for shift in range(times)]
+    last = frame["step"].max()
+    whole = pd.concat([part[part["step"] <= last * times] for part in parts])
+    runs = tuple(run.model_copy(update={"steps": int(last * times)}) for run in evidence.runs)
+    return replace(evidence, metrics=whole, runs=runs)
+
+
+def text_of(svg: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", piece) for piece in re.findall(r"<text.*?</text>", svg, flags=re.DOTALL))
+
+
+def test_a_forest_plot_writes_each_name_number_outcome_and_n() -> None:
+    findings = told().decision.findings[:2]
+    svg = text_of(charts.draw(charts.forest(findings, wide=True)))
+    for needed in (
+        "gain_ln",
+        "gain_rms",
+        "supported, n = 5",
+        "refuted, n = 5",
+        "−0.0489 [−0.0578, −0.0400]",
+        "lower is better",
+    ):
+        assert needed in svg
+    narrow = text_of(charts.draw(charts.forest(findings, wide=False)))
+    assert "gain_ln" in narrow and "refuted" in narrow
+
+
+def test_an_open_interval_is_drawn_to_the_edge() -> None:
+    finding = told().decision.findings[0]
+    assert finding.simultaneous is not None
+    opened = finding.model_copy(update={"simultaneous": finding.simultaneous.model_copy(update={"low": None})})
+    assert "[−∞, −0.0400]" in text_of(charts.draw(charts.forest([opened], wide=True)))
+
+
+def test_a_paired_plot_names_both_sides_and_every_seed() -> None:
+    svg = text_of(charts.draw(charts.paired(told().decision.findings[0], "layernorm", "none")))
+    for needed in ("none", "layernorm", *(f"seed {seed}" for seed in range(1, 6))):
+        assert needed in svg
+
+
+def test_the_floor_is_drawn_and_named() -> None:
+    traced = trace(told().evidence, "val/loss", ARMS)
+    assert traced is not None
+    chart = charts.curves(
+        traced,
+        "layernorm",
+        baseline="none",
+        unit="nats/token",
+        floor=FLOOR,
+        diverged=(3,),
+        domain=charts.domain_of(traced, FLOOR),
+    )
+    svg = text_of(charts.draw(chart))
+    assert "floor 1.4321" in svg and "× diverged" in svg and "optimiser step" in svg
+
+
+def test_inline_drawings_share_no_identifier() -> None:
+    svg = '<svg width="1" height="2" viewBox="0 0 1 2"><g id="a" clip-path="url(#a)"></g></svg>'
+    inlined = html.inline_svg(svg, words='say "<x>"', prefix="f1")
+    assert 'id="f1-a"' in inlined and "url(#f1-a)" in inlined
+    assert 'aria-label="say &#34;&lt;x&gt;&#34;"' in inlined

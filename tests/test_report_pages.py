@@ -1,0 +1,314 @@
+"""The report's claims: what every page must say, what it must never show, and that it stays inert."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from report_samples import ENDINGS, Ending, told
+
+from ablate.report import html, markdown
+from ablate.report.audit import parameters_in_words
+from ablate.report.blocks import Figure, Table
+from ablate.report.document import compose
+from ablate.report.told import Told
+
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+TITLES = [
+    "What was promised",
+    "What was found",
+    "Curves",
+    "Final values",
+    "Arms and matched pairs",
+    "Checks and stability",
+    "Runs and provenance",
+    "Methods",
+    "Glossary",
+]
+
+
+class Page(HTMLParser):
+    """Every tag with its attributes, the text, and a check that tags close in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1] == tag, (tag, self.open[-5:])
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.words).split())
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[Ending, str]:
+    """The HTML of every ending, drawn once."""
+    return {ending: html.render(told(ending)) for ending in ENDINGS}
+
+
+def titled(title: str) -> Told:
+    """A study with another title, and without drawings, which take time."""
+    whole = told("incomplete", title=title)
+    return replace(whole, decision=whole.decision.model_copy(update={"title": title}))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_nothing_is_fetched_and_nothing_runs(pages: dict[Ending, str], ending: Ending) -> None:
+    page = Page(pages[ending])
+    assert not {name for name, _ in page.tags} & {"script", "iframe", "link", "object", "embed", "img", "base", "form"}
+    for _, attributes in page.tags:
+        assert "src" not in attributes and "srcset" not in attributes
+        assert not [name for name in attributes if name.startswith("on")]
+        for name in ("href", "xlink:href"):
+            assert (attributes.get(name) or "#").startswith("#")
+    assert "@import" not in pages[ending]
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", pages[ending]))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_page_is_one_well_formed_document_with_language_and_title(pages: dict[Ending, str], ending: Ending) -> None:
+    page = Page(pages[ending])
+    assert pages[ending].startswith("<!DOCTYPE html>")
+    assert ("html", {"lang": "en"}) in page.tags
+    assert page.count("title") >= 1 and page.count("h1") == 1 and page.count("main") == 1
+    identifiers = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(identifiers) == len(set(identifiers))
+    targets = {attributes["href"] for name, attributes in page.tags if name == "a"}
+    assert targets == {f"#{section.id}" for section in compose(told(ending)).sections}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_every_table_has_a_caption_and_scopes_and_every_drawing_a_name(
+    pages: dict[Ending, str], ending: Ending
+) -> None:
+    page = Page(pages[ending])
+    assert page.count("caption") == page.count("table") > 0
+    assert all(attributes.get("scope") in ("col", "row") for name, attributes in page.tags if name == "th")
+    assert all(
+        attributes.get("role") == "img" and attributes.get("aria-label")
+        for name, attributes in page.tags
+        if name == "svg"
+    )
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_page_and_markdown_tell_the_same_verdict_reasons_and_hashes(pages: dict[Ending, str], ending: Ending) -> None:
+    whole = told(ending)
+    page, text = Page(pages[ending]).text, markdown.render(whole)
+    decision = whole.decision
+    for needed in (
+        decision.because,
+        decision.registration,
+        decision.evidence,
+        whole.ledger_head,
+        decision.verdict or "No verdict",
+    ):
+        assert needed in page and needed in text, needed
+    for check in decision.checks:
+        assert check.found in page and check.found in text
+
+
+@pytest.mark.parametrize("ending", ["decided", "inconclusive", "inadmissible"])
+def test_every_finding_stands_with_its_difference_n_and_method(pages: dict[Ending, str], ending: Ending) -> None:
+    whole = told(ending)  # type: ignore[arg-type]
+    table = next(
+        block
+        for section in compose(whole).sections
+        for block in section.blocks
+        if isinstance(block, Table) and block.caption.startswith("Findings by hypothesis")
+    )
+    named = [column.name for column in table.columns]
+    assert len(table.rows) == len(whole.decision.findings) == 3
+    for finding, row in zip(whole.decision.findings, table.rows, strict=True):
+        cells = dict(zip(named, row, strict=True))
+        assert cells["Hypothesis"] == finding.hypothesis and cells["Outcome"] == finding.outcome
+        assert finding.estimate is not None
+        shown = float(cells["Difference"].split()[0].replace("−", "-"))
+        assert shown == pytest.approx(finding.estimate.difference, abs=1e-3)
+        assert cells["n"] == "5" and cells["Test"] == "paired t" and finding.unit in cells["Difference"]
+    page = Page(pages[ending]).text  # type: ignore[index]
+    for finding in whole.decision.findings:
+        assert f"{finding.hypothesis}: {finding.claim}, n = 5" in page
+
+
+def test_no_p_value_is_zero_anywhere(pages: dict[Ending, str]) -> None:
+    for ending in ENDINGS:
+        text = Page(pages[ending]).text + markdown.render(told(ending))
+        assert not re.search(r"\bp\s*=\s*0?\.?0+(?![\d.])", text)
+
+
+def test_the_line_that_held_is_marked_in_words() -> None:
+    line = next(line for line in markdown.render(told()).splitlines() if "this line held" in line)
+    assert "**2**" in line and "adopt layernorm" in line
+    assert "this line held" not in markdown.render(told("inadmissible"))
+
+
+def test_sections_stand_in_the_promised_order() -> None:
+    assert [section.title for section in compose(told()).sections] == TITLES
+
+
+def test_an_inadmissible_study_gives_the_reason_first_and_marks_every_number_as_not_to_be_used(
+    pages: dict[Ending, str],
+) -> None:
+    page = Page(pages["inadmissible"]).text
+    assert page.index("1 unregistered look") < page.index("no verdict is given") < page.index("What was promised")
+    assert page.count("Not to be used") == 3  # findings, curves, final values
+    text = markdown.render(told("inadmissible"))
+    assert text.index("1 unregistered look") < text.index("no verdict is given") < text.index("## What was promised")
+
+
+def test_an_incomplete_study_shows_nothing_that_separates_the_arms(pages: dict[Ending, str]) -> None:
+    whole = told("incomplete")
+    page = Page(pages["incomplete"])
+    assert page.count("svg") == 0
+    shown = page.text + markdown.render(whole)
+    blocks = [block for section in compose(whole).sections for block in section.blocks]
+    assert not [block for block in blocks if isinstance(block, Figure)]
+    captions = " ".join(block.caption for block in blocks if isinstance(block, Table))
+    for hidden in ("Findings by hypothesis", "Final values", "Stability", "Effect sizes"):
+        assert hidden not in captions
+    for value in whole.evidence.metrics["value"]:
+        if value != round(value):
+            assert f"{value:.4f}" not in shown
+    assert "while planned runs are missing" in shown
+
+
+@pytest.mark.parametrize(
+    "title", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }} & </title>"]
+)
+def test_a_title_stays_inert(title: str) -> None:
+    rendered = html.render(titled(title))
+    page = Page(rendered)
+    assert page.count("script") == 0 and page.count("img") == 0
+    assert title in page.text
+    assert "<script" not in markdown.render(titled(title)) and "<img" not in markdown.render(titled(title))
+
+
+def test_a_question_with_markup_stays_inert_and_text() -> None:
+    rendered = markdown.render(told(question="a | b <b>bold</b> `code` [x](y) *z*\n\n# no heading"))
+    assert "# no heading" not in rendered.splitlines()
+    assert "a \\| b &lt;b>bold&lt;/b> \\`code\\`" in rendered
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_markdown_tables_are_well_formed(ending: Ending) -> None:
+    lines = markdown.render(told(ending)).splitlines()
+    widths: list[int] = []
+    tables = 0
+    for line in [*lines, ""]:
+        if line.startswith("|"):
+            assert line.endswith("|")
+            widths.append(len(re.findall(r"(?<!\\)\|", line)))
+        elif widths:
+            assert len(set(widths)) == 1 and len(widths) >= 3, (widths, line)
+            tables, widths = tables + 1, []
+    assert tables >= 6
+
+
+def test_markdown_escapes_what_would_be_markup_and_leaves_the_rest() -> None:
+    assert markdown.escape("gain_ln: p < .05") == "gain_ln: p < .05"
+    assert markdown.escape("_x_ <b> a|b") == "\\_x\\_ &lt;b> a\\|b"
+    assert markdown.escape("1. no list") == "1\\. no list"
+    assert markdown.escape("# no heading") == "\\# no heading"
+    assert markdown.escape("[a](b)") == "[a]\\(b)"
+
+
+def test_deviations_come_before_what_held() -> None:
+    text = markdown.render(told())
+    assert text.index("Checks that did not hold: 1 of 5") < text.index("Checks that held: 4 of 5")
+
+
+def test_parameters_are_compared_in_words() -> None:
+    assert (
+        parameters_in_words("layernorm", 1_280_256, "none", 1_280_000)
+        == "layernorm has 256 parameters more than none, 0.020%"
+    )
+    assert parameters_in_words("a", 1, "b", 2) == "a has 1 parameter fewer than b, 50%"
+    assert parameters_in_words("a", 2, "b", 2) == "a has as many parameters as b"
+
+
+def test_a_pair_that_does_not_match_is_counted() -> None:
+    whole = told()
+    runs = list(whole.evidence.runs)
+    at = next(at for at, run in enumerate(runs) if (run.variant, run.seed) == ("layernorm", 2))
+    pairing = runs[at].pairing
+    assert pairing is not None
+    changed = pairing.model_copy(update={"batches": "other", "initial": {**pairing.initial, "wte": "other"}})
+    runs[at] = runs[at].model_copy(update={"pairing": changed})
+    text = markdown.render(replace(whole, evidence=replace(whole.evidence, runs=tuple(runs))))
+    line = next(line for line in text.splitlines() if line.startswith("| layernorm and none"))
+    assert "94 of 95" in line and "4 of 5" in line
+
+
+def test_a_resumed_run_and_differing_machines_are_told() -> None:
+    whole = told()
+    first = whole.evidence.runs[0]
+    other = first.model_copy(update={"provenance": first.provenance.model_copy(update={"device": "another device"})})
+    text = markdown.render(replace(whole, evidence=replace(whole.evidence, runs=(other, *whole.evidence.runs[1:]))))
+    assert "| rmsnorm | 3 | done | 2 | 100 |" in text
+    assert "cpu (14 runs); another device (1 run)" in text
+
+
+def test_a_finding_without_an_estimate_is_told_without_numbers() -> None:
+    whole = told()
+    bare = whole.decision.findings[0].model_copy(
+        update={
+            "estimate": None,
+            "simultaneous": None,
+            "p_support": None,
+            "p_refute": None,
+            "p_support_adjusted": None,
+            "p_refute_adjusted": None,
+            "effects": (),
+            "also": (),
+            "pairs": (),
+            "n": 0,
+            "outcome": "inconclusive",
+        }
+    )
+    decision = whole.decision.model_copy(update={"findings": (bare, *whole.decision.findings[1:])})
+    page = Page(html.render(replace(whole, decision=decision))).text
+    assert "no estimate, n = 0" in page and "no test" in page
+
+
+def test_a_report_of_another_registration_is_our_own_mistake() -> None:
+    whole = told()
+    with pytest.raises(AssertionError):
+        compose(replace(whole, decision=whole.decision.model_copy(update={"registration": "0" * 64})))
+
+
+def test_the_methods_name_the_test_the_correction_and_the_error_rate() -> None:
+    text = markdown.render(told())
+    for needed in (
+        "paired t test (Student 1908)",
+        "Holm 1979",
+        "family-wise error rate",
+        "at most 0.05",
+        "at most 0.1",
+    ):
+        assert needed in text
