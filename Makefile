@@ -1,0 +1,44 @@
+# Two commands set everything up on a machine with Python 3.11 or newer:  make run  and  make test
+.DEFAULT_GOAL := help
+.PHONY: help run test test-all lint bench clean
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { echo $$p; break; }; done)
+BIN := .venv/bin
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer was found; install one, or: make PYTHON=/path/to/python3.11 run"; exit 2; }
+	$(PYTHON) -m venv .venv
+
+.venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/.installed-dev: .venv/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: .venv/.installed ## Set up, run the quickstart study from declaration to verdict, say where the report is
+	$(BIN)/ablate run studies/quickstart.yaml
+	@$(BIN)/ablate decide studies/quickstart.yaml || test $$? -eq 3
+
+test: .venv/.installed-dev ## Run the fast tests (under five minutes on two cores)
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: .venv/.installed-dev ## Run every test, the slow ones too
+	$(BIN)/python -m pytest
+
+lint: .venv/.installed-dev ## Style and types
+	$(BIN)/ruff check prereg ablate tests
+	$(BIN)/ruff format --check --quiet prereg ablate tests
+	$(BIN)/mypy
+
+bench: .venv/.installed-dev ## Measure the promises of performance; NANOGPT=path/to/clone adds the peer
+	$(BIN)/python -m ablate.bench
+
+clean: ## Remove the environment and caches; never records, locks or the ledger
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

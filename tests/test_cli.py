@@ -1,0 +1,285 @@
+"""The verbs as a user meets them: exit codes, messages, and bad input that changes nothing on disk."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import House, tiny_document
+
+from ablate import cli
+from ablate.run.local import study_lock
+from prereg.root import Root
+
+Spoil = Callable[[House], Path]
+
+
+def ablate(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
+    """Run a verb in this process; its exit code."""
+    monkeypatch.setattr(sys, "argv", ["ablate", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0)
+
+
+def replace(house: House, old: str, new: str) -> Path:
+    path = house.write()
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    return path
+
+
+def wrong_corpus(house: House) -> Path:
+    (house.path / "data" / "corpora" / "tiny" / "input.txt").write_text("another text altogether\n" * 40)
+    return house.write()
+
+
+def missing_corpus(house: House) -> Path:
+    shutil.rmtree(house.path / "data" / "corpora" / "tiny")
+    return house.write()
+
+
+def unwritable(house: House) -> Path:
+    # A file where the folder of runs should be: refused by every user, root too.
+    (house.path / "data" / "runs").write_text("")
+    return house.write()
+
+
+MISTAKES: dict[str, tuple[Spoil, str, str]] = {
+    "unknown field": (lambda h: replace(h, "title:", "titel:"), "titel", "title"),
+    "unknown field in depth": (lambda h: replace(h, "layers: 1", "layrs: 1"), "layrs", "layers"),
+    "wrong type": (lambda h: replace(h, "layers: 1", "layers: one"), "base.model.layers", "whole number"),
+    "misspelt variant in a claim": (
+        lambda h: replace(h, "claim: layernorm", "claim: layernrm"),
+        "layernrm",
+        "layernorm",
+    ),
+    "misspelt metric": (lambda h: replace(h, "val/loss", "val/los"), "val/los", "val/loss"),
+    "baseline that is no variant": (lambda h: replace(h, "baseline: none", "baseline: nonne"), "nonne", "none"),
+    "unknown path of an override": (
+        lambda h: replace(h, "model.embedding_norm", "model.embeding_norm"),
+        "embeding_norm",
+        "embedding_norm",
+    ),
+    "duplicate key": (lambda h: replace(h, "title:", "title: twice\ntitle:"), "title", "line"),
+    "not a number": (lambda h: replace(h, "smallest: 0.05", "smallest: .nan"), "smallest", "finite"),
+    "rule with an unknown hypothesis": (lambda h: replace(h, "supported(gain)", "supported(gian)"), "gian", "gain"),
+    "missing corpus": (missing_corpus, "tiny", "ablate corpus"),
+    "wrong sha256": (wrong_corpus, "its sha256 is", "sha256"),
+    "path not writable": (unwritable, "cannot be written", "writable"),
+    "missing file": (lambda h: h.path / "studies" / "tinny.yaml", "tinny", "tiny"),
+    "unsupported part": (
+        lambda h: replace(h, "measure:", "stopping: {looks: [2, 3]}\nmeasure:"),
+        "sequential",
+        "fixed",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_gets_one_clear_message_exit_code_two_and_changes_nothing(
+    mistake: str, house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoil, found, helped = MISTAKES[mistake]
+    house.write()
+    study = spoil(house)
+    before = house.snapshot()
+    assert ablate(monkeypatch, "run", study) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("error: ")
+    assert message.count("error:") == 1
+    assert "Traceback" not in message
+    assert found in message
+    assert helped in message
+    assert house.snapshot() == before
+
+
+def test_a_mistake_in_the_file_is_named_with_its_line(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = replace(house, "layers: 1", "layrs: 1")
+    line = 1 + study.read_text().splitlines().index(next(x for x in study.read_text().splitlines() if "layrs" in x))
+    ablate(monkeypatch, "check", study)
+    assert f"tiny.yaml:{line}" in capsys.readouterr().err
+
+
+def test_a_second_run_at_the_same_time_is_a_mistake_with_the_first_ones_pid(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = house.write()
+    with study_lock(Root(house.path), "tiny"):
+        before = house.snapshot()
+        assert ablate(monkeypatch, "run", study) == 2
+        assert house.snapshot() == before
+    assert "is being run by another process" in capsys.readouterr().err
+
+
+def test_the_whole_chain_from_file_to_report(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = house.write()
+    assert ablate(monkeypatch, "check", study) == 0
+    assert not (house.path / "studies" / "tiny.lock.json").exists()
+    assert ablate(monkeypatch, "decide", study) == 2
+    assert "not registered" in capsys.readouterr().err
+    assert ablate(monkeypatch, "run", study) == 0
+    said = capsys.readouterr().out
+    assert "registered tiny as" in said
+    assert "6 of 6 runs sealed" in said
+    assert ablate(monkeypatch, "status", study) == 0
+    code = ablate(monkeypatch, "decide", study)
+    assert code in (0, 3)
+    folder = house.path / "reports" / "tiny"
+    verdict = json.loads((folder / "verdict.json").read_text())
+    assert code == {"decided": 0, "inconclusive": 3}[verdict["status"]]
+    assert verdict["findings"][0]["n"] == 3
+    assert (folder / "report.md").stat().st_size > 1000
+    assert ablate(monkeypatch, "verify", study) == 0
+    monkeypatch.chdir(house.path)
+    assert ablate(monkeypatch, "verify") == 0
+    monkeypatch.chdir(house.path / "reports")
+    assert ablate(monkeypatch, "verify") == 2  # not in a repository of studies
+
+
+def test_deciding_twice_and_reporting_again_change_no_byte(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = house.write()
+    ablate(monkeypatch, "run", study)
+    code = ablate(monkeypatch, "decide", study)
+    before = house.snapshot()
+    assert ablate(monkeypatch, "decide", study) == code
+    assert house.snapshot() == before
+    assert ablate(monkeypatch, "report", study) == 0
+    assert house.snapshot() == before
+
+
+def test_an_unfinished_study_is_inadmissible_and_shows_no_contrast(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = house.write()
+    assert ablate(monkeypatch, "register", study) == 0
+    before = house.snapshot()
+    capsys.readouterr()
+    assert ablate(monkeypatch, "decide", study) == 4
+    assert "INADMISSIBLE" in capsys.readouterr().out
+    assert house.snapshot() == before
+    assert ablate(monkeypatch, "decide", study, "--json") == 4
+    assert json.loads(capsys.readouterr().out)["findings"] == []
+
+
+def test_a_study_changed_since_registration_is_refused_with_its_fields_and_both_ways_on(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = house.write()
+    ablate(monkeypatch, "register", study)
+    study.write_text(study.read_text().replace("smallest: 0.05", "smallest: 0.01"))
+    before = house.snapshot()
+    capsys.readouterr()
+    assert ablate(monkeypatch, "run", study) == 2
+    message = capsys.readouterr().err
+    assert "hypotheses.gain.smallest" in message
+    assert "0.05" in message
+    assert "0.01" in message
+    assert "ablate amend" in message
+    assert "another name" in message
+    assert house.snapshot() == before
+    assert ablate(monkeypatch, "amend", study, "--reason", "a finer margin, before any run") == 0
+    assert ablate(monkeypatch, "run", study) == 0
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "studies/tiny.yaml",
+        "studies/tiny.lock.json",
+        "studies/ledger.jsonl",
+        "run.json",
+        "metrics.parquet",
+        "reports/tiny/verdict.json",
+    ],
+)
+def test_one_changed_byte_is_found_and_named(
+    part: str, decided: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = decided.path / "studies" / "tiny.yaml"
+    path = next(decided.path.glob(f"data/runs/tiny/*/none/2/{part}")) if "/" not in part else decided.path / part
+    original = path.read_bytes()
+    data = bytearray(original)
+    for place in (len(data) // 3, len(data) // 2, len(data) - 2):
+        data[place] ^= 1
+        path.write_bytes(bytes(data))
+        assert ablate(monkeypatch, "verify", study) == 4, place
+        assert path.name in capsys.readouterr().out
+        data[place] ^= 1
+    path.write_bytes(original)
+    assert ablate(monkeypatch, "verify", study) == 0
+
+
+@pytest.fixture(scope="module")
+def decided(tmp_path_factory: pytest.TempPathFactory) -> House:
+    """The tiny study, run and decided."""
+    made = House(tmp_path_factory.mktemp("decided") / "house")
+    study = made.write()
+    for verb in ("run", "decide"):
+        subprocess.run([sys.executable, "-m", "ablate", verb, str(study)], check=False, capture_output=True)
+    assert (made.path / "reports" / "tiny" / "verdict.json").is_file()
+    return made
+
+
+def test_json_progress_is_one_object_a_line_with_a_summary_last(house: House) -> None:
+    study = house.write()
+    done = subprocess.run(
+        [sys.executable, "-m", "ablate", "run", str(study), "--json"], capture_output=True, text=True, check=True
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert lines[-1]["event"] == "summary"
+    assert lines[-1]["done"] == 6
+    assert len([line for line in lines if line["event"] == "ended"]) == 6
+
+
+def test_progress_never_tells_one_arm_from_another(house: House) -> None:
+    study = house.write()
+    done = subprocess.run(
+        [sys.executable, "-m", "ablate", "run", str(study)], capture_output=True, text=True, check=True
+    )
+    status = subprocess.run(
+        [sys.executable, "-m", "ablate", "status", str(study)], capture_output=True, text=True, check=True
+    )
+    assert "loss" not in done.stdout.replace("loss falls", "")
+    assert "val/loss" not in status.stdout
+
+
+def test_our_own_bugs_are_admitted_with_exit_code_one(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ablate import chain
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(chain, "check", broken)
+    assert ablate(monkeypatch, "check", house.write()) == 1
+    assert "this is a bug in ablate" in capsys.readouterr().err
+
+
+def test_corpora_are_listed_and_added(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = house.path / "mine.txt"
+    text.write_text("mine\n" * 100)
+    assert ablate(monkeypatch, "corpus", "add", "mine", text, "--root", house.path) == 0
+    assert ablate(monkeypatch, "corpus", "list", "--root", house.path) == 0
+    listed = capsys.readouterr().out
+    for name in ("toy", "tinyshakespeare", "mine", "tiny"):
+        assert name in listed
+
+
+def test_the_study_may_be_named_without_its_path(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.write(tiny_document())
+    monkeypatch.chdir(house.path)
+    assert ablate(monkeypatch, "check", "tiny") == 0

@@ -1,0 +1,90 @@
+"""The docs are tests: every verb has help with an example and a place in the README; every study loads."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from ablate import chain, cli
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
+
+
+def verbs() -> dict[str, Any]:
+    """Every verb by the words that call it."""
+    found: dict[str, Any] = {}
+
+    def walk(command: Any, words: tuple[str, ...]) -> None:
+        for name, below in getattr(command, "commands", {}).items():
+            walk(below, (*words, name))
+        if not hasattr(command, "commands"):
+            found[" ".join(words)] = command
+
+    walk(typer.main.get_command(cli.app), ())
+    return found
+
+
+@pytest.mark.parametrize("verb", sorted(verbs()))
+def test_every_verb_has_help_with_an_example_of_itself(verb: str) -> None:
+    text = verbs()[verb].help or ""
+    assert f"Example:  ablate {verb}" in text
+
+
+@pytest.mark.parametrize("verb", sorted(verbs()))
+def test_every_verb_stands_in_the_readme(verb: str) -> None:
+    table = README[README.index("## Verbs") : README.index("Exit codes")]
+    assert f"`{verb.rsplit(maxsplit=1)[-1]}`" in table or f"`ablate {verb.split(maxsplit=1)[0]}" in table
+
+
+def test_every_exit_code_stands_in_the_readme() -> None:
+    codes = README[README.index("Exit codes:") :]
+    for code in cli.Exit:
+        assert f"**{int(code)}**" in codes
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
+def test_every_study_loads_and_this_version_can_carry_it_out(path: Path) -> None:
+    case = chain.check(path)
+    assert case.study.study == path.stem
+
+
+def test_the_study_in_the_readme_is_the_quickstart_less_its_beliefs() -> None:
+    block = re.search(r"```yaml\n(.*?)```", README, re.DOTALL)
+    assert block is not None
+    shown = yaml.safe_load(block.group(1))
+    whole = yaml.safe_load((ROOT / "studies" / "quickstart.yaml").read_text(encoding="utf-8"))
+    assert shown == {key: value for key, value in whole.items() if key in shown}
+    assert set(whole) - set(shown) == {"question", "measure", "assume"}
+
+
+def test_make_knows_every_target_the_docs_name() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    texts = README + (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for target in set(re.findall(r"\bmake ([a-z-]+)\b(?= +#|`|\n)", texts)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_public_names_are_the_ones_a_notebook_needs() -> None:
+    code = "import ablate, sys; assert 'torch' not in sys.modules; print(*ablate.__all__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["decide", "design", "load", "register", "report", "run"]
+
+
+def test_no_tracked_text_names_a_machine_or_a_registry() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    pattern = re.compile(r"/root/|/home/[a-z]+/|pypi\.org|deb\.debian|registry\.npmjs")
+    for name in listed.stdout.split():
+        if name.endswith((".py", ".md", ".toml", ".yaml", ".json", ".jsonl")) and name != "tests/test_docs.py":
+            found = pattern.search((ROOT / name).read_text(encoding="utf-8"))
+            assert found is None, (name, found)

@@ -1,0 +1,160 @@
+"""Who may import whom: exhaustive, so that a new module fails until it has been given a place."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# room -> what its modules may import beside the standard library. A module belongs to the longest room it starts with.
+ROOMS: dict[str, set[str]] = {
+    "prereg": {"prereg", "pydantic", "yaml", "rfc8785"},
+    "ablate": {"ablate.chain"},
+    "ablate.__main__": {"ablate.cli"},
+    "ablate.cli": {"*"},
+    "ablate.chain": {"*"},
+    "ablate.bench": {"*"},
+    "ablate.support": {"prereg"},
+    "ablate.status": {"prereg", "ablate.chain", "ablate.records"},
+    "ablate.verify": {"prereg", "ablate.records"},
+    "ablate.gpt": {"ablate.gpt", "prereg", "torch", "numpy", "safetensors", "tokenizers"},
+    "ablate.measure": {"ablate.measure", "ablate.gpt", "prereg", "torch", "numpy"},
+    "ablate.records": {"ablate.records", "prereg", "pandas", "numpy", "pyarrow", "duckdb", "pydantic"},
+    "ablate.run": {
+        "ablate.run",
+        "ablate.gpt",
+        "ablate.measure",
+        "ablate.records",
+        "prereg",
+        "torch",
+        "numpy",
+        "pydantic",
+        "rich",
+    },
+    "ablate.judge": {
+        "ablate.judge",
+        "ablate.records",
+        "prereg",
+        "numpy",
+        "scipy",
+        "statsmodels",
+        "pingouin",
+        "pandas",
+        "pydantic",
+    },
+    "ablate.report": {
+        "ablate.report",
+        "ablate.judge",
+        "ablate.records",
+        "prereg",
+        "altair",
+        "vl_convert",
+        "jinja2",
+        "markupsafe",
+        "rich",
+        "pandas",
+        "numpy",
+        "ablate.status",
+        "ablate.verify",
+    },
+}
+
+# Only one module joins the trainer, the measures and the records.
+JOINS_EVERYTHING = "ablate.run.worker"
+
+
+def modules() -> list[str]:
+    """Every module of the two packages by its dotted name."""
+    names = []
+    for package in ("prereg", "ablate"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            names.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    return names
+
+
+def source(name: str) -> Path:
+    path = ROOT / Path(*name.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def imports(name: str) -> set[str]:
+    """Everything a module imports at any depth, type-checking blocks left out."""
+    tree = ast.parse(source(name).read_text(encoding="utf-8"))
+    skipped = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: relative import"
+            assert node.module is not None
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def room(name: str) -> str:
+    parts = name.split(".")
+    return next(".".join(parts[:n]) for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in ROOMS)
+
+
+def test_every_module_has_a_place() -> None:
+    for name in modules():
+        if name in ("ablate", "prereg"):
+            continue
+        assert room(name) != "ablate", f"{name} has no place in tests/test_house.py: give it one, or move it"
+
+
+@pytest.mark.parametrize("name", modules())
+def test_a_module_imports_only_what_its_room_may(name: str) -> None:
+    allowed = ROOMS[room(name)]
+    if "*" in allowed:
+        return
+    for imported in imports(name):
+        if imported.split(".")[0] in sys.stdlib_module_names:
+            continue
+        if any(imported == good or imported.startswith(good + ".") for good in allowed):
+            continue
+        pytest.fail(f"{name} imports {imported}; the room '{room(name)}' may import {sorted(allowed)}")
+
+
+def test_the_judge_and_the_report_never_reach_the_trainer() -> None:
+    for name in modules():
+        if name.startswith(("ablate.judge", "ablate.report", "ablate.records", "prereg")):
+            reached = {
+                i for i in imports(name) if i.startswith(("ablate.run", "ablate.gpt", "ablate.measure", "torch"))
+            }
+            assert not reached, (name, reached)
+
+
+def test_only_the_worker_joins_gpt_measure_and_records() -> None:
+    joined = [
+        name
+        for name in modules()
+        if room(name) == "ablate.run"
+        and all(
+            any(i.startswith(part) for i in imports(name))
+            for part in ("ablate.gpt", "ablate.measure", "ablate.records")
+        )
+    ]
+    assert joined == [JOINS_EVERYTHING]
+
+
+def test_importing_the_command_line_loads_nothing_heavy() -> None:
+    code = "import sys, ablate.cli; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    heavy = {"torch", "pandas", "altair", "numpy", "scipy", "pyarrow", "duckdb", "pydantic", "statsmodels", "pingouin"}
+    assert not loaded & heavy, loaded & heavy

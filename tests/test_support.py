@@ -1,0 +1,55 @@
+"""What this version cannot carry out is refused by name, before anything is registered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from conftest import tiny_document
+
+from ablate.support import require_supported
+from prereg.errors import UnsupportedError
+from prereg.spec import study_from_document
+
+BEYOND: dict[str, dict[str, Any]] = {
+    "trainer": {
+        "trainer": "command",
+        "command": ["python", "train.py"],
+        "base": {"lr": 0.1},
+        "variants": {"none": {}, "layernorm": {"lr": 0.2}},
+    },
+    "measure.harness": {"measure": {"harness": {"tasks": "blimp"}}},
+    "measure.suites[1]": {"measure": {"suites": ["loss", "calibration"]}},
+    "analysis.test": {"analysis": {"also": ["items"]}, "measure": {"harness": {"tasks": "blimp"}}},
+    "analysis.correct": {"analysis": {"correct": "max_t"}},
+    "analysis.estimand": {"analysis": {"estimand": "new_seeds_and_items"}},
+    "stopping": {"stopping": {"evidence": "e_process", "max_seeds": 12}},
+    "on_divergence": {"on_divergence": "rank"},
+    "base.data.tokenizer": {"base": {"data": {"corpus": "toy", "tokenizer": {"bpe": 300}}}},
+    "variants": {"variants": {"none": {}, "layernorm": {"data.corpus": "toy"}}},
+}
+
+
+def test_the_tiny_study_can_be_carried_out() -> None:
+    require_supported(study_from_document(tiny_document()))
+
+
+@pytest.mark.parametrize("field", BEYOND)
+def test_a_part_that_does_not_exist_yet_is_refused_by_its_field(field: str) -> None:
+    study = study_from_document(tiny_document(**BEYOND[field]))
+    with pytest.raises(UnsupportedError) as caught:
+        require_supported(study)
+    assert caught.value.fix
+    assert str(caught.value.where) == field
+
+
+def test_one_ceiling_for_two_metrics_is_refused() -> None:
+    two = {
+        "gain": {"claim": "layernorm lowers val/loss", "smallest": 0.05},
+        "harm": {"claim": "layernorm does_not_worsen val/accuracy", "smallest": 0.05, "role": "guardrail"},
+    }
+    decision = [{"verdict": "adopt", "when": "supported(gain) and supported(harm)"}, {"verdict": "inconclusive"}]
+    require_supported(study_from_document(tiny_document(on_divergence={"ceiling": 9.0})))
+    with pytest.raises(UnsupportedError, match="one ceiling"):
+        document = tiny_document(on_divergence={"ceiling": 9.0}, hypotheses=two, decision=decision)
+        require_supported(study_from_document(document))
