@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import House
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -157,4 +158,18 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     heavy = {"torch", "pandas", "altair", "numpy", "scipy", "pyarrow", "duckdb", "pydantic", "statsmodels", "pingouin"}
+    assert not loaded & heavy, loaded & heavy
+
+
+def test_status_answers_without_statistics_charts_or_the_trainer(house: House) -> None:
+    study = house.write()
+    code = (
+        "import sys\nfrom ablate.cli import app\n"
+        f"app(['status', {str(study)!r}], standalone_mode=False)\n"
+        "print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    heavy = {"torch", "pandas", "altair", "numpy", "scipy", "pyarrow", "duckdb", "statsmodels", "pingouin"}
+    assert "6 runs: 6 waiting." in done.stdout
     assert not loaded & heavy, loaded & heavy

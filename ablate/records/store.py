@@ -20,8 +20,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from ablate.records.run_record import RunRecord
@@ -29,18 +27,6 @@ from prereg.canon import sha256_bytes, sha256_file
 from prereg.disk import write_whole
 from prereg.errors import EvidenceError
 from prereg.metrics import METRICS
-
-SCHEMA = pa.schema(
-    [
-        ("study", pa.string()),
-        ("registration", pa.string()),
-        ("variant", pa.string()),
-        ("seed", pa.int64()),
-        ("step", pa.int64()),
-        ("metric", pa.string()),
-        ("value", pa.float64()),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -139,21 +125,7 @@ class RunFolder:
     def seal(self, record: RunRecord, weights: bytes) -> RunRecord:
         """Write the sealed form, then the record that vouches for it, then drop the live form."""
         rows = self.rows()
-        table = pa.table(
-            {
-                "study": [record.study] * len(rows),
-                "registration": [record.registration] * len(rows),
-                "variant": [record.variant] * len(rows),
-                "seed": [record.seed] * len(rows),
-                "step": [r.step for r in rows],
-                "metric": [r.metric for r in rows],
-                "value": [r.value for r in rows],
-            },
-            schema=SCHEMA,
-        )
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd")
-        data = sink.getvalue().to_pybytes()
+        data = parquet_bytes(record, rows)
         write_whole(self.weights_path, weights)
         write_whole(self.sealed_path, data)
         sealed = record.model_copy(update={"metrics_sha256": sha256_bytes(data), "outcome_sha256": outcome_hash(rows)})
@@ -176,6 +148,26 @@ class RunFolder:
         """Whether the run has ended and its seals hold."""
         record = self.read_record()
         return record is not None and record.status in ("done", "diverged") and not self.faults(record)
+
+
+def parquet_bytes(record: RunRecord, rows: list[Row]) -> bytes:
+    """The sealed form of a run's rows: an explicit schema with plain strings, so that files can be read together."""
+    # Reading a thousand run.json files must not cost the import of Arrow.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {
+        "study": pa.array([record.study] * len(rows), pa.string()),
+        "registration": pa.array([record.registration] * len(rows), pa.string()),
+        "variant": pa.array([record.variant] * len(rows), pa.string()),
+        "seed": pa.array([record.seed] * len(rows), pa.int64()),
+        "step": pa.array([row.step for row in rows], pa.int64()),
+        "metric": pa.array([row.metric for row in rows], pa.string()),
+        "value": pa.array([row.value for row in rows], pa.float64()),
+    }
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink, compression="zstd")
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def outcome_hash(rows: Iterable[Row]) -> str:

@@ -1,6 +1,8 @@
 """What the terminal says. Words carry every meaning; colour only repeats it, and only on a terminal.
 
-Nothing a study brings is read as markup. On a stream that cannot write `−`, plain ASCII is written.
+Nothing a study brings is read as markup. What only some verbs need is imported where they need it: `ablate status`
+must answer at once, and the pages behind a decision load charts and statistics. On a stream that cannot write `−`,
+plain ASCII is written.
 """
 
 from __future__ import annotations
@@ -18,8 +20,6 @@ from rich.text import Text
 
 from ablate.judge.verdict import Decision, Finding
 from ablate.report import words
-from ablate.report.document import banner_of
-from ablate.report.promise import detectable_of
 
 if TYPE_CHECKING:
     from ablate.judge.design import Design
@@ -52,6 +52,8 @@ def print_decision(console: Console, decision: Decision, *, report_path: Path | 
 
 
 def _print_banner(console: Console, decision: Decision) -> None:
+    from ablate.report.document import banner_of
+
     banner = banner_of(decision)
     headline = f"{banner.word.upper()}: {banner.headline}"
     style = STATUS_STYLE[decision.status]
@@ -161,6 +163,8 @@ def print_check(console: Console, study: Study) -> None:
 
 def print_design(console: Console, design: Design) -> None:
     """What the registered rule can find with these seeds, and how often it errs, by simulation."""
+    from ablate.report.promise import detectable_of
+
     cost = "" if design.cost_s is None else f", {words.duration(design.cost_s)} one after another"
     _say(
         console,
