@@ -179,6 +179,8 @@ def run(
     onlooker: Watcher = watcher if watcher is not None else PlainWatcher(sys.stderr)
     with study_lock(case.root, name):
         registration, entry = register(case.path, root=root, now=now)
+        if entry is not None:
+            onlooker.note(f"registered {name} as {registration.sha256[:8]}, before any run; ledger head {entry.sha256}")
         summary = run_study(case.root, registration, slots=slots or default_slots(), now=now, watcher=onlooker)
     return Ran(registration, entry is not None, summary)
 

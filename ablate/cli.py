@@ -169,8 +169,6 @@ def run(
             )
         )
     else:
-        if done.registered_now:
-            print(f"registered {name} as {done.registration.sha256[:8]}: it was not registered before this run")
         print(f"{name}: {summary.sealed} of {summary.planned} runs sealed")
         for failure in summary.failed:
             print(f"failed  {failure}")

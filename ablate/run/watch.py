@@ -13,9 +13,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Protocol
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from ablate.run.messages import Message
 
@@ -150,7 +151,7 @@ class LiveWatcher:
 
     @contextmanager
     def watching(self, tally: Tally) -> Iterator[None]:
-        with Live(self._table(tally), console=self.console, refresh_per_second=4, transient=True) as live:
+        with Live(self._screen(tally), console=self.console, refresh_per_second=4, transient=True) as live:
             self._live = live
             yield
         self._live = None
@@ -158,7 +159,7 @@ class LiveWatcher:
 
     def tick(self, tally: Tally) -> None:
         if self._live is not None:
-            self._live.update(self._table(tally))
+            self._live.update(self._screen(tally))
 
     def ended(self, run_id: str, message: Message) -> None:
         if message.status != "done":
@@ -167,15 +168,15 @@ class LiveWatcher:
     def note(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False)
 
-    def _table(self, tally: Tally) -> Table:
-        table = Table(box=None, padding=(0, 2, 0, 0), title=tally.line(), title_justify="left", title_style="")
+    def _screen(self, tally: Tally) -> Group:
+        table = Table(box=None, padding=(0, 2, 0, 0))
         for column in ("run", "step", "steps/s", "loss falls"):
             table.add_column(column, justify="left" if column == "run" else "right")
         for run_id, message in sorted(tally.running.items()):
             falls = {None: "…", True: "yes", False: "not yet"}[message.falling]
             name = "/".join(run_id.split("/")[-2:])
             table.add_row(name, f"{message.step}/{message.steps}", f"{message.steps_per_s:.1f}", falls)
-        return table
+        return Group(Text(tally.line()), table)
 
 
 def _clock(seconds: float) -> str:

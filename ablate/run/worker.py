@@ -28,7 +28,7 @@ from ablate.gpt.tokenizer import CharTokenizer
 from ablate.gpt.train import Step, Trainer
 from ablate.measure.suites import evaluate
 from ablate.records.provenance import collect
-from ablate.records.run_record import Pairing, RunRecord, Status
+from ablate.records.run_record import Pairing, Provenance, RunRecord, Status
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.run.messages import Message
 from prereg.disk import write_whole
@@ -141,11 +141,11 @@ class Run:
         self._seal("done")
 
     def _begin(self) -> RunRecord:
-        """Take a live run up again when the same code left it; otherwise start from the first step."""
+        """Take a live run up again when the same code, libraries and machine left it; otherwise start over."""
         earlier = self.folder.read_record()
         provenance = collect(threads=THREADS)
         resumed = earlier.resumed_from if earlier is not None else ()
-        same = earlier is not None and earlier.provenance.code == provenance.code
+        same = earlier is not None and _moves_alike(earlier.provenance, provenance)
         if same and self.folder.checkpoint_path.is_file():
             self.trainer.restore(self.folder.checkpoint_path)
             self.folder.cut_back(self.trainer.progress.step)
@@ -289,6 +289,12 @@ def main() -> None:
         worker = worker or Worker(Path(str(command["corpora"])), say, stop)
         spec = RunSpec.model_validate_json(json.dumps(command["spec"]))
         worker.carry_out(spec, RunFolder(Path(str(command["folder"]))))
+
+
+def _moves_alike(one: Provenance, other: Provenance) -> bool:
+    """Whether both would take the same step to the same bits, as far as provenance can tell."""
+    parts = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads")
+    return all(getattr(one, part) == getattr(other, part) for part in parts)
 
 
 def _readable(folder: RunFolder) -> RunRecord | None:
