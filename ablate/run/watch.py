@@ -49,8 +49,9 @@ class Tally:
 
     @property
     def seconds_left(self) -> float | None:
-        """At the speed so far; none before there is one."""
-        return (self.steps_planned - self.steps) / self.steps_per_s if self.steps > self.steps_before else None
+        """At the speed so far; none before a fiftieth of this call's work has shown what the speed is."""
+        taken, wanted = self.steps - self.steps_before, self.steps_planned - self.steps_before
+        return (self.steps_planned - self.steps) / self.steps_per_s if taken * 50 >= wanted > 0 else None
 
     def line(self) -> str:
         """The state in one line."""
