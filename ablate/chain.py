@@ -109,6 +109,7 @@ def register(path: str | Path, *, root: Path | None = None, now: Clock = utc_now
     standing = promise.load_registration(case.root, case.study.study)
     if standing is not None:
         promise.require_unchanged(standing, case.loaded)
+        promise.complete(case.root, case.study.study)
         return standing, None
     pin = pin_corpus(case)
     characteristics = simulate(case.study)
@@ -167,6 +168,7 @@ def run(
     from ablate.run.local import default_slots, run_study, study_lock
     from ablate.run.watch import PlainWatcher
     from prereg import register as promise
+    from prereg.ledger import Ledger
 
     case = check(Path(path), root)
     name = case.study.study
@@ -178,6 +180,9 @@ def run(
         preflight(case)
     onlooker: Watcher = watcher if watcher is not None else PlainWatcher(sys.stderr)
     with study_lock(case.root, name):
+        mended = Ledger(case.root.ledger).mend() if case.root.ledger.is_file() else None
+        if mended:
+            onlooker.note(mended)
         registration, entry = register(case.path, root=root, now=now)
         if entry is not None:
             onlooker.note(f"registered {name} as {registration.sha256[:8]}, before any run; ledger head {entry.sha256}")
@@ -207,6 +212,8 @@ def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
         "verdict_sha256": sha256_bytes(verdict),
         "evidence": decision.evidence,
     }
+    # A folder that cannot be written is found before the decision is logged.
+    folder = _report_folder(case)
     earlier = [entry for entry in evidence.ledger if entry.event == "decided"]
     if earlier and earlier[-1].registration == registration.sha256 and earlier[-1].body == body:
         entry = earlier[-1]
@@ -214,8 +221,6 @@ def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
         entry = Ledger(case.root.ledger).append(
             "decided", study=case.study.study, registration=registration.sha256, body=body, at=now()
         )
-    folder = case.root.report(case.study.study)
-    folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "verdict.json", verdict)
     return _tell(case, registration, entry, decision, evidence)
 
@@ -264,7 +269,7 @@ def _tell(case: Case, registration: Registration, entry: Entry, decision: Decisi
     from ablate.report.told import Told
     from prereg.disk import write_whole
 
-    folder = case.root.report(case.study.study)
+    folder = _report_folder(case)
     floors = {"val/loss": toy.entropy_rate()} if registration.corpus and registration.corpus.name == "toy" else {}
     told = Told(
         decision=decision,
@@ -278,6 +283,12 @@ def _tell(case: Case, registration: Registration, entry: Entry, decision: Decisi
     write_whole(markdown_path, markdown.render(told).encode())
     write_whole(html_path, html.render(told).encode())
     return Decided(decision, registration, entry.sha256, folder / "verdict.json", markdown_path, html_path)
+
+
+def _report_folder(case: Case) -> Path:
+    folder = case.root.report(case.study.study)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def require_registered(case: Case) -> Registration:
@@ -307,14 +318,23 @@ def preflight(case: Case) -> None:
 
 
 def pin_corpus(case: Case) -> CorpusPin:
-    """What the study's corpus name means now: found, verified, measured."""
+    """What the study's corpus name means now: found, verified, long enough for every arm, measured."""
+    from ablate.gpt.batches import Split
     from ablate.gpt.corpus import Library
+    from ablate.gpt.tokenizer import CharTokenizer
     from prereg.register import CorpusPin
 
     name = case.study.training(case.study.baseline).data.corpus
     corpus = Library.of(case.root.corpora).find(name)
+    ids = CharTokenizer.of(corpus.text).encode(corpus.text)
+    for arm in case.study.arms:
+        config = case.study.training(arm)
+        Split.of(ids, config.data.validation, config.model.context)
     return CorpusPin(
-        name=name, sha256=corpus.manifest.sha256, size_bytes=corpus.manifest.size_bytes, characters=len(corpus.text)
+        name=name,
+        sha256=corpus.manifest.sha256,
+        size_bytes=corpus.manifest.size_bytes,
+        characters=len(corpus.text),
     )
 
 

@@ -11,7 +11,7 @@ import json
 import sys
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,7 @@ from prereg.errors import StudyError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ablate.gpt.corpus import Library
     from ablate.run.watch import Watcher
 
 
@@ -248,7 +249,7 @@ def verify(
     from ablate.report import console
     from ablate.verify import verify_house, verify_study
 
-    found = verify_study(study, root) if study is not None else verify_house(root or Path())
+    found = verify_study(study, root) if study is not None else verify_house(root)
     if as_json:
         print(found.model_dump_json(indent=2))
     else:
@@ -308,10 +309,11 @@ def corpus_fetch(name: Annotated[str, typer.Argument(help="Name of the corpus.")
     print(f"wrote {_library(root).fetch(name)}")
 
 
-def _library(root: Path | None) -> Any:
+def _library(root: Path | None) -> Library:
     from ablate.gpt.corpus import Library
+    from prereg.root import Root
 
-    return Library.of((root or Path()).resolve() / "data" / "corpora")
+    return Library.of(Root.around(Path(), root).corpora)
 
 
 def _console() -> Console:
@@ -342,6 +344,12 @@ def main() -> None:
         sys.exit(Exit.INTERRUPTED)
     except BrokenPipeError:
         sys.exit(Exit.OK)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"error: {place}{error.strerror or error}", file=sys.stderr)
+        print("  required: files and folders that can be read and written", file=sys.stderr)
+        print("  try:      look at what stands at that path, mend it, and repeat the command", file=sys.stderr)
+        sys.exit(Exit.MISTAKE)
     except Exception:
         import traceback
 

@@ -64,6 +64,7 @@ def read_status(case: Case) -> StudyHealth:
     from prereg.register import differing_fields, load_registration
 
     study = case.study
+    ledger = Ledger(case.root.ledger).entries()  # a damaged ledger is an error here, not an unregistered study
     registration = load_registration(case.root, study.study)
     if registration is None:
         waiting = tuple(
@@ -85,11 +86,7 @@ def read_status(case: Case) -> StudyHealth:
     for spec in plan(registration):
         folder = RunFolder(case.root.run(spec.study, spec.registration, spec.variant, spec.seed))
         health.append(_health(folder, spec.variant, spec.seed, spec.config.budget.steps, active=active))
-    decided = [
-        entry
-        for entry in Ledger(case.root.ledger).entries()
-        if entry.event == "decided" and entry.registration == registration.sha256
-    ]
+    decided = [entry for entry in ledger if entry.event == "decided" and entry.registration == registration.sha256]
     verdict = str(decided[-1].body["verdict"] or decided[-1].body["status"]) if decided else None
     return StudyHealth(
         study=study.study,

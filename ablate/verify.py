@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ablate.records.store import RunFolder
 from prereg.canon import sha256_file
-from prereg.errors import StudyError, StudyFileError
+from prereg.errors import StudyError, StudyFileError, nearest
 from prereg.ledger import Entry, Ledger
 from prereg.part import Part
 from prereg.root import Root
@@ -45,23 +45,29 @@ class Verification(Part):
 
 
 def verify_study(path: Path, given: Path | None = None) -> Verification:
-    """Check one study and the ledger it stands in."""
+    """Check one study and the ledger it stands in. The file itself may be gone; a name nobody knows is a mistake."""
+    if path.suffix != ".yaml":
+        path = (given or Path()) / "studies" / f"{path.name}.yaml" if path.name == str(path) else path
     root = Root.find(path, given)
+    known = {entry.study for entry in _entries(root)} | {lock.name.removesuffix(".lock.json") for lock in _locks(root)}
+    if path.suffix != ".yaml" or (path.stem not in known and not path.is_file()):
+        raise StudyFileError(
+            f"'{path}' is neither a study file nor the name of a registered study",
+            required="studies/NAME.yaml",
+            fix=nearest(path.stem, known) or "ablate verify",
+        )
     return _verify(root, (path.stem,))
 
 
-def verify_house(folder: Path) -> Verification:
-    """Check every registered study below a root."""
-    root = Root(folder.resolve())
-    if not root.studies.is_dir():
-        raise StudyFileError(
-            f"{folder.resolve()} holds no folder named 'studies'",
-            required="a repository of studies",
-            fix="ablate verify studies/NAME.yaml, or --root FOLDER",
-        )
-    locks = sorted(lock.name.removesuffix(".lock.json") for lock in root.studies.glob("*.lock.json"))
+def verify_house(given: Path | None = None) -> Verification:
+    """Check every registered study of a root."""
+    root = Root.around(Path(), given)
     named = {entry.study for entry in _entries(root)}
-    return _verify(root, tuple(sorted({*locks, *named})))
+    return _verify(root, tuple(sorted({lock.name.removesuffix(".lock.json") for lock in _locks(root)} | named)))
+
+
+def _locks(root: Root) -> list[Path]:
+    return sorted(root.studies.glob("*.lock.json"))
 
 
 def _verify(root: Root, studies: tuple[str, ...]) -> Verification:
@@ -96,40 +102,57 @@ def _study_items(root: Root, name: str, entries: tuple[Entry, ...], *, ledger_st
 
 
 def _records(root: Root, name: str, entries: list[Entry]) -> Item:
-    """Every sealed run that the ledger names, the newest seal of each cell."""
-    newest: dict[tuple[str, str, int], Entry] = {}
-    for entry in entries:
-        if entry.event == "sealed":
-            newest[(entry.registration, str(entry.body["variant"]), int(str(entry.body["seed"])))] = entry
-    faults, absent, held = [], 0, 0
-    for (registration, variant, seed), entry in newest.items():
-        folder = RunFolder(root.run(name, registration, variant, seed))
-        if not folder.path.exists():
+    """Every sealed run that the ledger names, the newest seal of each cell, and ended runs that it does not name."""
+    newest: dict[Path, Entry] = {}
+    unreadable = []
+    for entry in (entry for entry in entries if entry.event == "sealed"):
+        variant, seed = entry.body.get("variant"), entry.body.get("seed")
+        if isinstance(variant, str) and isinstance(seed, int):
+            newest[root.run(name, entry.registration, variant, seed)] = entry
+        else:
+            unreadable.append(f"ledger entry {entry.index} seals a run and does not say which")
+    faults, absent, held = unreadable, 0, 0
+    for path, entry in newest.items():
+        folder = RunFolder(path)
+        if not path.exists():
             absent += 1
             continue
         wrong = [
-            path.relative_to(root.path).as_posix()
-            for path, key in ((folder.record_path, "run_sha256"), (folder.sealed_path, "metrics_sha256"))
-            if not path.is_file() or sha256_file(path) != entry.body[key]
+            file.relative_to(root.path).as_posix()
+            for file, key in ((folder.record_path, "run_sha256"), (folder.sealed_path, "metrics_sha256"))
+            if not file.is_file() or sha256_file(file) != entry.body.get(key)
         ]
-        faults += [f"{path} is not what the ledger sealed at {entry.at}" for path in wrong]
+        faults += [f"{file} is not what the ledger sealed at {entry.at}" for file in wrong]
         held += not wrong
     note = f"{held} of {len(newest)} sealed runs hold"
     if absent:
         note += f"; {absent} are not on this disk and could not be checked"
+    # A crash between a seal and its entry leaves one such run a worker; `run` takes it into the ledger.
+    unnamed = [path.parent for path in (root.path / "data" / "runs" / name).glob("*/*/*/metrics.parquet")]
+    unnamed = [path for path in unnamed if path not in newest]
+    if unnamed:
+        note += (
+            f"; {len(unnamed)} sealed on disk are not in the ledger (ablate run takes them in, if nothing was cut off)"
+        )
     return Item(study=name, what="sealed records", faults=tuple(faults), note=note)
 
 
 def _verdict(root: Root, name: str, entries: list[Entry]) -> Item:
     decided = [entry for entry in entries if entry.event == "decided"]
-    if not decided:
-        return Item(study=name, what="verdict", faults=(), note="not decided yet")
     path = root.report(name) / "verdict.json"
+    if not decided:
+        # The one trace that a ledger cut at the end of a line leaves on the disk beside it.
+        gone = f"{path.relative_to(root.path)} is here and the ledger has no decision: its end may have been cut off"
+        return Item(study=name, what="verdict", faults=(gone,) if path.exists() else (), note="not decided yet")
     if not path.is_file():
-        return Item(study=name, what="verdict", faults=(), note="verdict.json is not on this disk")
-    if sha256_file(path) != decided[-1].body["verdict_sha256"]:
+        there = (f"{path.relative_to(root.path)} is not a file",) if path.exists() else ()
+        return Item(study=name, what="verdict", faults=there, note="verdict.json is not on this disk")
+    if sha256_file(path) != decided[-1].body.get("verdict_sha256"):
         fault = f"{path.relative_to(root.path)} is not the decision the ledger recorded at {decided[-1].at}"
         return Item(study=name, what="verdict", faults=(fault,))
     return Item(
-        study=name, what="verdict", faults=(), note=str(decided[-1].body["verdict"] or decided[-1].body["status"])
+        study=name,
+        what="verdict",
+        faults=(),
+        note=str(decided[-1].body.get("verdict") or decided[-1].body.get("status")),
     )

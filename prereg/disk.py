@@ -10,11 +10,15 @@ def write_whole(path: Path, data: bytes) -> None:
     """Replace a file atomically and durably: temporary file, fsync, rename, fsync of the folder."""
     # The process id keeps two writers apart; a leftover of a killed one is overwritten or ignored.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    move(temporary, path)
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        move(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def move(source: Path, target: Path) -> None:

@@ -110,12 +110,28 @@ class Ledger:
 
     def faults(self) -> list[str]:
         """Everything that is wrong, a sentence each, naming the line. Empty when the chain holds."""
-        reading = self._read()
-        found = [f"{self.path.name}, line {line}: {fault}" for line, fault in reading.faults]
+        found, reading = self.damage(), self._read()
         if reading.tail:
             last = reading.complete.count(b"\n") + 1
-            found.append(f"{self.path.name}, line {last}: not ended; an append was cut off")
+            found.append(f"{self.path.name}, line {last}: not ended; an append was cut off (the next one mends it)")
         return found
+
+    def damage(self) -> list[str]:
+        """What is wrong with complete lines. An unfinished last line is what a crash leaves, and no damage."""
+        return [f"{self.path.name}, line {line}: {fault}" for line, fault in self._read().faults]
+
+    def mend(self) -> str | None:
+        """Finish or cut back what a crash left after the last complete line; a sentence about it, or none."""
+        with self.hold():
+            reading = self._read()
+            self._refuse_damage(reading)
+            if not reading.tail:
+                return None
+            if self._whole_tail(reading) is not None:
+                self._write(len(reading.complete) + len(reading.tail), b"\n")
+                return f"{self.path.name}: the last entry lacked its end of line; it has one again"
+            self._write(len(reading.complete), b"")
+            return f"{self.path.name}: {len(reading.tail)} bytes of an entry that was never finished are cut back"
 
     def head(self) -> str:
         """Hash of the last entry; 64 zeros for an empty ledger. Raises `LedgerError` when damaged."""
@@ -200,7 +216,15 @@ class Ledger:
         if self._claim.held or not self._lock_path.exists():
             yield
             return
-        with self._lock_path.open("rb") as stream:
+        try:
+            stream = self._lock_path.open("rb")
+        except OSError as error:
+            raise LedgerError(
+                f"the ledger cannot be locked: {error.strerror}",
+                required=f"a lock file that can be read: {self._lock_path}",
+                where=Where(file=self.path),
+            ) from None
+        with stream:
             fcntl.flock(stream, fcntl.LOCK_SH)
             yield
 

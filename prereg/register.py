@@ -107,8 +107,7 @@ def register(
             _refuse(loaded.path, name, registered, _differences(_json(registered.corpus), _json(corpus), ("corpus",)))
             entry = _newest(ledger, name)
             assert entry is not None, name
-            if _pending(root, name).exists() and not _matches(root.lock(name), entry):
-                move(_pending(root, name), root.lock(name))
+            complete(root, name)
             return registered, entry
         return _commit(root, loaded, ledger, corpus=corpus, design=design, tool=tool, at=at)
 
@@ -127,6 +126,7 @@ def amend(
     """Replace a registration by a changed one, on the record: why, what, and what was known of the outcome."""
     name, ledger = loaded.study.study, Ledger(root.ledger)
     with ledger.hold():
+        complete(root, name)
         registered = load_registration(root, name)
         where = Where(file=loaded.path)
         if registered is None:
@@ -172,6 +172,17 @@ def amend(
             reason=reason.strip(),
             body=body,
         )
+
+
+def complete(root: Root, name: str) -> None:
+    """Move a lock to its place that a crash left beside it, once the ledger has taken its entry."""
+    ledger = Ledger(root.ledger)
+    if not _pending(root, name).exists():
+        return
+    with ledger.hold():
+        entry = _newest(ledger, name)
+        if entry is not None and _matches(_pending(root, name), entry) and not _matches(root.lock(name), entry):
+            move(_pending(root, name), root.lock(name))
 
 
 def load_registration(root: Root, name: str) -> Registration | None:

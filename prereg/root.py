@@ -40,6 +40,21 @@ class Root:
             where=Where(file=study_file),
         )
 
+    @classmethod
+    def around(cls, folder: Path, given: Path | None = None) -> Root:
+        """The root for a verb that names no study: the one given, else the nearest folder upward with `studies/`."""
+        if given is not None:
+            return cls.find(given, given)
+        resolved = folder.resolve()
+        for place in (resolved, *resolved.parents):
+            if (place / "studies").is_dir():
+                return cls(place)
+        raise StudyFileError(
+            f"neither {resolved} nor a folder above it holds a folder named 'studies'",
+            required="a repository of studies",
+            fix="cd to one, use --root FOLDER, or begin one: mkdir studies",
+        )
+
     @property
     def studies(self) -> Path:
         return self.path / "studies"

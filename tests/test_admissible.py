@@ -137,7 +137,7 @@ def test_evidence_as_promised_passes_every_check() -> None:
             lambda r, e: replace(e, metrics=e.metrics[(e.metrics["seed"] != 2) | (e.metrics["metric"] != "val/loss")]),
         ),
         (
-            "every finished run has its train/loss",
+            "every finished run has its train/loss at every step",
             "inadmissible",
             lambda r, e: replace(e, metrics=e.metrics[e.metrics["metric"] != "train/loss"]),
         ),

@@ -143,7 +143,7 @@ def test_the_whole_chain_from_file_to_report(
     assert ablate(monkeypatch, "verify", study) == 0
     monkeypatch.chdir(house.path)
     assert ablate(monkeypatch, "verify") == 0
-    monkeypatch.chdir(house.path / "reports")
+    monkeypatch.chdir(house.path.parent)
     assert ablate(monkeypatch, "verify") == 2  # not in a repository of studies
 
 

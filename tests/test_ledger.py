@@ -188,7 +188,7 @@ def test_the_torso_of_an_entry_is_cut_back_and_the_next_entry_says_so(ledger: Le
     line = ledger.path.read_bytes()[len(whole) :]
     for length in (1, 50, len(line) - 2):
         ledger.path.write_bytes(whole + line[:length])
-        assert ledger.faults() == ["ledger.jsonl, line 2: not ended; an append was cut off"]
+        assert ledger.faults() == ["ledger.jsonl, line 2: not ended; an append was cut off (the next one mends it)"]
         assert ledger.entries() == (first,)
         mended = append(ledger, 1)
         assert mended.body["cut_back"] == {"bytes": length, "sha256": sha256_bytes(line[:length])}

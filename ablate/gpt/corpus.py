@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from prereg.canon import sha256_bytes
 from prereg.disk import write_whole
 from prereg.errors import CorpusError, nearest
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 DOWNLOAD_TIMEOUT_S = 30
 LARGEST_BYTES = 2 * 1024**3
 
@@ -85,6 +87,7 @@ class Library:
             return Manifest("toy", TOY_SHA256, len(_toy_bytes()), None, "Apache-2.0, generated")
         if name in self.known:
             return self.known[name]
+        _require_name(name)
         for folder in self.folders:
             path = folder / name / "manifest.json"
             if path.is_file():
@@ -147,9 +150,9 @@ class Library:
             raise CorpusError(f"{file} has {len(data)} bytes", required=f"at most {LARGEST_BYTES}")
         if name == "toy":
             raise CorpusError("'toy' is generated and takes no file", required="another name")
-        if not name.replace("-", "").replace("_", "").isalnum():
-            raise CorpusError(f"'{name}' cannot name a corpus", required="letters, digits, hyphens and underscores")
-        _decoded(data, str(file))
+        _require_name(name)
+        if not _decoded(data, str(file)).strip():
+            raise CorpusError(f"{file} holds no text", required="a text to learn from")
         if name in self.known:
             manifest = self.known[name]
             _require_same(data, manifest, str(file))
@@ -176,6 +179,14 @@ class Library:
         except OSError as error:
             raise CorpusError(f"{path} cannot be written: {error.strerror}", required="a writable folder") from error
         return path
+
+
+def _require_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise CorpusError(
+            f"'{name[:80]}' cannot name a corpus",
+            required="letters, digits, hyphens and underscores, at most 80",
+        )
 
 
 @cache

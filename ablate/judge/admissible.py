@@ -280,9 +280,10 @@ def _measured(study: Study, evidence: Evidence) -> tuple[Check, ...]:
     checks = [_none("every finished run has every claimed metric", lacking, "a value at the last step")]
     if any("stable(" in (line.when or "").replace(" ", "") for line in study.decision):
         rows = evidence.curve(CURVE)
-        curves = set(zip(rows["variant"], rows["seed"], strict=True))
-        bare = [_said(run) for run in done if (run.variant, run.seed) not in curves]
-        checks.append(_none(f"every finished run has its {CURVE}", bare, "the curve that the stability rule reads"))
+        steps = {cell: set(group) for cell, group in rows.groupby(["variant", "seed"])["step"]}
+        holed = [_said(run) for run in done if steps.get((run.variant, run.seed)) != set(range(1, run.steps + 1))]
+        name = f"every finished run has its {CURVE} at every step"
+        checks.append(_none(name, holed, "the curve that the stability rule reads, without a hole"))
     return tuple(checks)
 
 

@@ -1,6 +1,7 @@
 """Evidence to verdict: audit first, then findings, then the registered rule. The only module that gives one.
 
     runs missing                 -> inadmissible, and no contrast is computed: nothing is shown early
+    the ledger is damaged        -> the same: a look that cannot be logged is not given
     complete, an audit failure   -> inadmissible, findings shown, no verdict
     complete and clean           -> the rule's verdict
 
@@ -34,9 +35,11 @@ def decide(registration: Registration, evidence: Evidence) -> Decision:
     study = registration.study
     require_known_methods(study)
     checks = audit(registration, evidence)
-    if evidence.missing:
+    if evidence.missing or evidence.ledger_faults:
+        # What cannot be logged is not shown either: a look that leaves no trace would be a free one.
         assert not admissible(checks), checks
-        return _decision(registration, evidence, checks=checks, because=_incomplete(evidence))
+        because_not = _incomplete(evidence) if evidence.missing else _not_as_promised(checks)
+        return _decision(registration, evidence, checks=checks, because=because_not)
     findings = judge_hypotheses(study, final_values(study, evidence), rng_seed=rng_seed_of(registration))
     stability = judge_stability(study, evidence)
     if not admissible(checks):
@@ -132,9 +135,14 @@ def _decision(
         findings=findings,
         stability=stability,
         checks=checks,
-        tie_breakers=_tie_breakers(study, evidence) if ruling is not None and ruling.also else {},
+        tie_breakers=_tie_breakers(study, evidence) if ruling is not None and _tied(study, ruling) else {},
         evidence=evidence.sha256,
     )
+
+
+def _tied(study: Study, ruling: Ruling) -> bool:
+    """Whether a later line that holds would have given another verdict."""
+    return any(study.decision[line - 1].verdict != ruling.verdict for line in ruling.also)
 
 
 def _tie_breakers(study: Study, evidence: Evidence) -> dict[str, JsonValue]:

@@ -203,6 +203,6 @@ class Decision(Part):
     checks: tuple[Check, ...]
     """The audit of the evidence, passed ones too."""
     tie_breakers: dict[str, JsonValue] = {}
-    """Means of the registered tie-breaking metrics by arm, when several lines held; description only."""
+    """Means of tie-breaking metrics by arm, when a later line that held gives another verdict; description only."""
     evidence: str
     """sha256 over the sealed records that were read."""

@@ -29,12 +29,14 @@ class Evidence:
     ledger: tuple[Entry, ...] = ()
     ledger_faults: tuple[str, ...] = ()
     ledger_head: str = ""
+    unsealed: tuple[tuple[str, int], ...] = ()
+    """Cells whose run.json claims an end that its seals or the ledger do not bear out."""
 
     @property
     def missing(self) -> tuple[tuple[str, int], ...]:
-        """Planned runs that are neither done nor diverged."""
+        """Planned runs that have not ended, or whose end nothing vouches for."""
         ended = {(run.variant, run.seed) for run in self.runs if run.status in ("done", "diverged")}
-        return tuple(cell for cell in self.planned if cell not in ended)
+        return tuple(cell for cell in self.planned if cell not in ended or cell in self.unsealed)
 
     @property
     def sha256(self) -> str:

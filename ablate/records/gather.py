@@ -21,20 +21,23 @@ Seal = tuple[str, int, str]
 
 def sealed_in_ledger(ledger: Ledger, registration: str) -> dict[Seal, str]:
     """(variant, seed, metrics hash) -> hash of run.json, of every run the ledger has seen sealed."""
-    return {
-        (str(entry.body["variant"]), int(str(entry.body["seed"])), str(entry.body["metrics_sha256"])): str(
-            entry.body["run_sha256"]
-        )
-        for entry in ledger.entries()
-        if entry.event == "sealed" and entry.registration == registration
-    }
+    found: dict[Seal, str] = {}
+    for entry in ledger.entries():
+        if entry.event == "sealed" and entry.registration == registration:
+            body = entry.body
+            variant, seed, metrics, run = (body.get(k) for k in ("variant", "seed", "metrics_sha256", "run_sha256"))
+            # An entry that lacks a part binds nothing; the audit then finds the run unbound.
+            if isinstance(variant, str) and isinstance(seed, int) and isinstance(metrics, str) and isinstance(run, str):
+                found[(variant, seed, metrics)] = run
+    return found
 
 
 def gather(root: Root, registration: Registration) -> Evidence:
     """The evidence of a registration as it lies on disk."""
     study = registration.study.study
     ledger = Ledger(root.ledger)
-    faults = tuple(ledger.faults())
+    # An unfinished last line is what a crash leaves: it binds nothing, and the next append cuts it back.
+    faults = tuple(ledger.damage())
     try:
         entries = ledger.entries()
         head = ledger.head()
@@ -45,6 +48,7 @@ def gather(root: Root, registration: Registration) -> Evidence:
     bound = {} if faults else sealed_in_ledger(ledger, registration.sha256)
     runs: list[RunRecord] = []
     broken: list[str] = []
+    unsealed: list[tuple[str, int]] = []
     sealed: list[Path] = []
     for variant, seed in planned:
         folder = RunFolder(root.run(study, registration.sha256, variant, seed))
@@ -62,7 +66,11 @@ def gather(root: Root, registration: Registration) -> Evidence:
         run_hash = bound.get((variant, seed, str(record.metrics_sha256)))
         if not wrong and not faults and run_hash is not None and run_hash != sha256_file(folder.record_path):
             wrong = [f"{folder.record_path} is not what the ledger sealed"]
+        if not wrong:
+            wrong = _unreadable(folder.sealed_path)
         broken += wrong
+        if wrong or run_hash is None:
+            unsealed.append((variant, seed))
         if not wrong:
             sealed.append(folder.sealed_path)
     return Evidence(
@@ -74,6 +82,7 @@ def gather(root: Root, registration: Registration) -> Evidence:
         ledger=tuple(entry for entry in entries if entry.study == study),
         ledger_faults=faults,
         ledger_head=head,
+        unsealed=tuple(unsealed),
     )
 
 
@@ -98,6 +107,19 @@ def read_metrics(sealed: list[Path]) -> pd.DataFrame:
     return frame
 
 
+def _unreadable(path: Path) -> list[str]:
+    """Whether a file with the right hash is nevertheless no table of metrics: a forged seal can say anything."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        columns = set(pq.read_schema(path).names)
+    except (OSError, pa.ArrowException):
+        return [f"{path} is not a Parquet file"]
+    lacking = [name for name in METRIC_COLUMNS if name not in columns]
+    return [f"{path} has no column {', '.join(lacking)}"] if lacking else []
+
+
 def _unlike_its_place(record: RunRecord, registration: Registration, variant: str, seed: int) -> list[str]:
     if (record.variant, record.seed, record.registration) == (variant, seed, registration.sha256):
         return []
@@ -113,7 +135,7 @@ def _strangers(root: Root, registration: Registration, planned: set[tuple[str, i
     found = []
     for folder in sorted(path.parent for path in base.glob("*/*/run.json")):
         variant, seed = folder.parent.name, folder.name
-        if not seed.isdecimal() or (variant, int(seed)) not in planned:
+        if (variant, seed) not in {(arm, str(number)) for arm, number in planned}:
             found.append(f"{variant}/{seed}")
     return tuple(found)
 

@@ -119,7 +119,8 @@ class RunFolder:
 
     def clear(self) -> None:
         """Back to before the first step."""
-        for path in (self.live_path, self.checkpoint_path, self.sealed_path, self.weights_path):
+        # The checkpoint first: one without the rows it vouches for must not survive a crash in between.
+        for path in (self.checkpoint_path, self.live_path, self.sealed_path, self.weights_path):
             path.unlink(missing_ok=True)
 
     def seal(self, record: RunRecord, weights: bytes) -> RunRecord:

@@ -42,7 +42,7 @@ def print_decision(console: Console, decision: Decision, *, report_path: Path | 
             _say(console, "These findings are shown for the record. They are not to be used.", style="bold")
         _print_findings(console, decision.findings)
     elif decision.status == "inadmissible":
-        _say(console, "No contrast is shown while planned runs are missing.")
+        _say(console, "No contrast is shown: runs are missing or broken, or the ledger cannot log the look.")
     unstable = [arm.variant for arm in decision.stability if not arm.stable] if decision.findings else []
     if unstable:
         quoted = words.listed(f"'{arm}'" for arm in unstable)

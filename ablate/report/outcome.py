@@ -17,8 +17,8 @@ NOT_TO_BE_USED = (
     "conclusion, in either direction."
 )
 WITHHELD = (
-    "Nothing that separates the arms is shown while planned runs are missing: no contrast, no curve, no final "
-    "value. Seeing outcomes before the last run has ended would let the outcome choose when to stop, and the "
+    "Nothing that separates the arms is shown while planned runs are missing or broken: no contrast, no curve, no "
+    "final value. Seeing outcomes before the last run has ended would let the outcome choose when to stop, and the "
     "error rate promised above would no longer hold."
 )
 SHORT_TESTS = {"paired_t": "paired t", "bootstrap_t": "bootstrap-t", "sign_flip": "sign-flip", "wilcoxon": "Wilcoxon"}
@@ -318,7 +318,7 @@ def _tie_breakers(told: Told) -> Table:
             shown = words.compact(float(mean)) if isinstance(mean, int | float) else str(mean)
             rows.append((metric, arm, shown, words.unit_of(metric)))
     return Table(
-        "Tie-breaking metrics: means by arm, shown because several adopting lines held. They decide nothing.",
+        "Tie-breaking metrics: means by arm, as a later line that holds gives another verdict. They decide nothing.",
         (Column("Metric"), Column("Arm"), Column("Mean", True), Column("Unit")),
         tuple(rows),
     )

@@ -68,11 +68,9 @@ class WorkerProcess:
     def send(self, command: dict[str, object]) -> None:
         """One command. A worker that has just died is noticed by its reader, not here."""
         assert self.process.stdin is not None
-        try:
+        with suppress(OSError):
             self.process.stdin.write(json.dumps(command) + "\n")
             self.process.stdin.flush()
-        except (BrokenPipeError, OSError):
-            return
 
     def end(self, patience_s: float | None = None) -> None:
         """No more commands, which ends an idle worker; one that outlasts the patience is killed."""

@@ -32,7 +32,7 @@ from ablate.records.run_record import Pairing, Provenance, RunRecord, Status
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.run.messages import Message
 from prereg.disk import write_whole
-from prereg.errors import StudyError
+from prereg.errors import EvidenceError, StudyError
 from prereg.plan import RunSpec
 
 THREADS = 1
@@ -65,7 +65,9 @@ class Worker:
             Run(self, spec, folder).finish()
         except Exception as error:
             traceback.print_exc()
-            line = error.found if isinstance(error, StudyError) else f"{type(error).__name__}: {error}"
+            line = f"{type(error).__name__}: {error}"
+            if isinstance(error, StudyError):
+                line = f"{error.found}; try: {error.fix}" if error.fix else error.found
             record = _readable(folder)
             if record is not None:
                 folder.write_record(record.model_copy(update={"status": "failed", "error": line, "ended_at": _now()}))
@@ -148,7 +150,7 @@ class Run:
         same = earlier is not None and _moves_alike(earlier.provenance, provenance)
         if same and self.folder.checkpoint_path.is_file():
             self.trainer.restore(self.folder.checkpoint_path)
-            self.folder.cut_back(self.trainer.progress.step)
+            self._take_up()
             resumed = (*resumed, self.trainer.progress.step)
         else:
             self.folder.path.mkdir(parents=True, exist_ok=True)
@@ -172,6 +174,19 @@ class Run:
         )
         self.folder.write_record(record)
         return record
+
+    def _take_up(self) -> None:
+        """Bring the live rows to where the checkpoint stands; a curve with a hole must not be sealed as whole."""
+        step = self.trainer.progress.step
+        # The first evaluation comes before the first step, and is made again by a run that never took one.
+        self.folder.cut_back(step if step else -1)
+        curve = [row.step for row in self.folder.rows() if row.metric == "train/loss"]
+        if curve != list(range(1, step + 1)):
+            raise EvidenceError(
+                f"{self.folder.live_path} lacks rows that its checkpoint at step {step} vouches for",
+                required="every step's training loss up to the checkpoint",
+                fix=f"rm -r {self.folder.path}   (the run is then made again)",
+            )
 
     def _evaluate(self) -> None:
         progress, measure = self.trainer.progress, self.spec.measure

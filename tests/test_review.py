@@ -1,0 +1,263 @@
+"""What a sceptical reviewer tried: each attack or accident, and what must come of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import House
+
+from ablate import chain, cli
+from ablate.records.gather import gather
+from ablate.records.store import RunFolder
+from ablate.run.messages import Message
+from ablate.run.watch import PlainWatcher
+from ablate.run.worker import Worker
+from prereg.canon import sha256_bytes
+from prereg.errors import CorpusError
+from prereg.ledger import Ledger
+from prereg.plan import RunSpec, plan
+
+QUIET = PlainWatcher(StringIO())
+
+
+class StopAfter(threading.Event):
+    """A stop that comes after so many questions whether to stop."""
+
+    def __init__(self, asked: int) -> None:
+        super().__init__()
+        self.asked = asked
+
+    def is_set(self) -> bool:
+        self.asked -= 1
+        return self.asked < 0
+
+
+def ablate(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
+    monkeypatch.setattr(sys, "argv", ["ablate", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0)
+
+
+def carry_out(house: House, folder: RunFolder, spec: RunSpec, asked: int) -> list[Message]:
+    """One run in this process, stopped after so many steps."""
+    torch.set_num_threads(1)
+    said: list[Message] = []
+    folder.path.mkdir(parents=True, exist_ok=True)
+    Worker(house.path / "data" / "corpora", said.append, StopAfter(asked)).carry_out(spec, folder)
+    return said
+
+
+def first_run(house: House) -> tuple[RunSpec, RunFolder]:
+    registration, _ = chain.register(house.write())
+    return plan(registration)[0], RunFolder(house.path / "run")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny study, run to its end and not yet decided."""
+    made = House(tmp_path_factory.mktemp("finished") / "house")
+    chain.run(made.write(), watcher=QUIET)
+    return made.path
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be spoiled."""
+    return Path(shutil.copytree(finished, tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("asked", [0, 1, 13, 29])
+def test_a_stop_at_any_step_the_zeroth_too_leads_to_the_same_bits(house: House, asked: int) -> None:
+    spec, folder = first_run(house)
+    carry_out(house, folder, spec, 1000)
+    whole = folder.read_record()
+    other = RunFolder(house.path / "other")
+    assert carry_out(house, other, spec, asked)[-1].event == "stopped"
+    assert carry_out(house, other, spec, 1000)[-1].status == "done"
+    again = other.read_record()
+    assert whole is not None
+    assert again is not None
+    assert again.outcome_sha256 == whole.outcome_sha256
+    assert again.pairing == whole.pairing
+    assert again.resumed_from == (asked,)
+
+
+def test_a_curve_with_a_hole_is_not_sealed_as_whole_and_says_the_way_out(house: House) -> None:
+    spec, folder = first_run(house)
+    carry_out(house, folder, spec, 15)
+    lines = folder.live_path.read_text().splitlines(keepends=True)
+    folder.live_path.write_text("".join(lines[:3]))
+    last = carry_out(house, folder, spec, 1000)[-1]
+    assert last.status == "failed"
+    assert last.error is not None
+    assert "lacks rows" in last.error
+    assert f"rm -r {folder.path}" in last.error
+
+
+def test_a_damaged_ledger_shows_nothing_because_it_cannot_log_the_look(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger = copy / "studies" / "ledger.jsonl"
+    ledger.write_bytes(ledger.read_bytes().replace(b'"status":"done"', b'"status":"d0ne"', 1))
+    before = ledger.read_bytes()
+    assert ablate(monkeypatch, "decide", copy / "studies" / "tiny.yaml", "--json") == 4
+    assert json.loads(capsys.readouterr().out)["findings"] == []
+    assert ledger.read_bytes() == before
+    assert not (copy / "reports").exists()
+
+
+@pytest.mark.parametrize("spoil", ["no parquet", "garbage", "swapped", "unsealed"])
+def test_a_run_that_only_claims_its_end_is_missing_and_nothing_is_shown(copy: Path, spoil: str) -> None:
+    case = chain.open_case(copy / "studies" / "tiny.yaml")
+    registration = chain.require_registered(case)
+    one, two = (copy / "data" / "runs" / "tiny" / registration.sha256[:8] / "none" / seed for seed in ("1", "2"))
+    if spoil == "no parquet":
+        (one / "metrics.parquet").unlink()
+    elif spoil == "garbage":
+        (one / "metrics.parquet").write_bytes(b"garbage")
+    elif spoil == "swapped":
+        shutil.rmtree(one)
+        shutil.copytree(two, one)
+    else:
+        ledger = copy / "studies" / "ledger.jsonl"
+        ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:2]))
+    evidence = gather(case.root, registration)
+    assert ("none", 1) in evidence.missing
+    decided = chain.decide(copy / "studies" / "tiny.yaml")
+    assert decided.decision.status == "inadmissible"
+    assert decided.decision.findings == ()
+    assert decided.verdict_path is None
+
+
+def test_the_torso_of_an_entry_hinders_neither_decide_nor_run(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, ledger = copy / "studies" / "tiny.yaml", copy / "studies" / "ledger.jsonl"
+    whole = ledger.read_bytes()
+    ledger.write_bytes(whole + b'{"at":"2026')
+    assert ablate(monkeypatch, "verify", study) == 4
+    assert ablate(monkeypatch, "decide", study) in (0, 3)
+    assert Ledger(ledger).faults() == []
+    assert Ledger(ledger).entries()[-1].body["cut_back"] == {"bytes": 11, "sha256": sha256_bytes(b'{"at":"2026')}
+    for left in (b'{"at":"2026', b""):
+        ledger.write_bytes(whole + left if left else whole[:-1])
+        assert ablate(monkeypatch, "run", study) == 0
+        assert ledger.read_bytes() == whole
+
+
+def test_a_lock_left_beside_its_place_by_a_crash_is_moved_there(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, lock = copy / "studies" / "tiny.yaml", copy / "studies" / "tiny.lock.json"
+    lock.rename(copy / "studies" / ".tiny.lock.pending")
+    assert ablate(monkeypatch, "verify", study) == 4
+    assert ablate(monkeypatch, "register", study) == 0
+    assert ablate(monkeypatch, "verify", study) == 0
+    assert lock.is_file()
+
+
+def test_the_functions_of_the_package_stay_functions_however_often_they_are_called(copy: Path) -> None:
+    code = (
+        "import ablate\n"
+        f"study = {str(copy / 'studies' / 'tiny.yaml')!r}\n"
+        "for _ in range(2):\n"
+        "    ablate.run(study); ablate.decide(study); ablate.report(study)\n"
+        "from ablate import load, design, register, run, decide, report\n"
+        "import ablate.run.local, ablate.report.html\n"
+        "print(load(study).study, run(study).summary.complete, report(study).decision.status)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("tiny True ")
+
+
+@pytest.mark.parametrize(("part", "value"), [("model", {"context": 9000}), ("data", {"validation": 0.0001})])
+def test_a_corpus_too_short_for_an_arm_is_found_before_registration(
+    house: House, part: str, value: dict[str, object]
+) -> None:
+    base = {"model": {"layers": 1, "width": 16, "heads": 2, "context": 16}, "data": {"corpus": "tiny"}}
+    base[part] = base[part] | value
+    study = house.write(base=base)
+    before = house.snapshot()
+    for verb in (chain.register, chain.run):
+        with pytest.raises(CorpusError, match="split has"):
+            verb(study)
+    assert house.snapshot() == before
+
+
+@pytest.mark.parametrize("place", ["reports", "reports/tiny", "reports/tiny/verdict.json/x", "studies/.ledger.lock/x"])
+def test_a_file_where_a_folder_should_be_is_a_mistake_and_not_our_bug(
+    copy: Path, place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = copy / place
+    if path.name == "x":  # a folder where a file should be
+        path.parent.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    assert ablate(monkeypatch, "decide", copy / "studies" / "tiny.yaml") == 2
+    message = capsys.readouterr().err
+    assert message.startswith("error: ")
+    assert "Traceback" not in message
+    assert not list(copy.rglob("*.tmp"))
+
+
+def test_reports_are_written_again_where_their_folder_is_gone(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = copy / "studies" / "tiny.yaml"
+    ablate(monkeypatch, "decide", study)
+    shutil.rmtree(copy / "reports")
+    assert ablate(monkeypatch, "report", study) == 0
+    assert (copy / "reports" / "tiny" / "report.html").is_file()
+
+
+@pytest.mark.parametrize("named", ["studies/nope.yaml", "studies", "studies/tiny.lock.json", "nope"])
+def test_verify_does_not_vouch_for_what_does_not_exist(copy: Path, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(copy)
+    assert ablate(monkeypatch, "verify", named) == 2
+
+
+def test_verify_knows_a_study_whose_file_is_gone(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copy / "studies" / "tiny.yaml").unlink()
+    monkeypatch.chdir(copy)
+    assert ablate(monkeypatch, "verify", "studies/tiny.yaml") == 4
+    assert "tiny.yaml: missing" in capsys.readouterr().out
+
+
+def test_a_ledger_cut_before_its_decision_is_betrayed_by_the_verdict_beside_it(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, ledger = copy / "studies" / "tiny.yaml", copy / "studies" / "ledger.jsonl"
+    ablate(monkeypatch, "decide", study)
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
+    assert ablate(monkeypatch, "verify", study) == 4
+    assert "its end may have been cut off" in " ".join(capsys.readouterr().out.split())
+
+
+def test_corpora_belong_to_a_root_and_are_never_put_where_no_run_looks(
+    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = tmp_path / "mine.txt"
+    text.write_text("mine\n" * 50)
+    monkeypatch.chdir(house.path / "studies")
+    assert ablate(monkeypatch, "corpus", "add", "mine", text) == 0
+    assert (house.path / "data" / "corpora" / "mine" / "input.txt").is_file()
+    monkeypatch.chdir(tmp_path)
+    assert ablate(monkeypatch, "corpus", "add", "other", text) == 2
+    assert ablate(monkeypatch, "corpus", "list", "--root", tmp_path / "nowhere") == 2
+    assert not (tmp_path / "data").exists()
+    text.write_text("\n \n")
+    assert ablate(monkeypatch, "corpus", "add", "blank", text, "--root", house.path) == 2
+    assert ablate(monkeypatch, "corpus", "add", "x" * 300, text, "--root", house.path) == 2
+
+
+def test_a_damaged_ledger_is_not_taken_for_an_unregistered_study(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (copy / "studies" / "ledger.jsonl").write_bytes(bytes(range(256)) + b"\n")
+    assert ablate(monkeypatch, "status", copy / "studies" / "tiny.yaml") == 2
