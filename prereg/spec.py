@@ -160,6 +160,8 @@ class Assume(Part):
     """By metric."""
     seconds_per_run: Annotated[float, Field(gt=0.0)] | None = None
     """Time of one run, for the cost of a design."""
+    divergence: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+    """Share of runs that diverge, whatever the arm, in the design's scenarios with divergence; 0 leaves them out."""
 
 
 class MetricsFile(Part):

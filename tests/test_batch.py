@@ -54,9 +54,7 @@ def test_the_judge_over_rows_is_the_scalar_judge(study: Study, seed: int, coarse
     kept = {name: rng.random((rows, n)) < 0.7 for name in study.hypotheses} if losses else None
     found = judge_rows(study, drawn, kept)
     for row in range(rows):
-        one = {
-            name: values[row] if kept is None else values[row][kept[name][row]] for name, values in drawn.items()
-        }
+        one = {name: values[row] if kept is None else values[row][kept[name][row]] for name, values in drawn.items()}
         expected = outcomes_of(study, one)
         assert [OUTCOME[code] for code in found[row]] == [expected[name] for name in study.hypotheses], row
 
@@ -71,4 +69,4 @@ def test_all_outcomes_occur_so_that_the_comparison_means_something() -> None:
     "analysis", [{"test": "bootstrap_t"}, {"test": "wilcoxon"}, {"correct": "max_t"}, {"test": "sign_flip"}]
 )
 def test_what_has_no_form_over_rows_is_left_to_the_scalar_judge(analysis: dict[str, str]) -> None:
-    assert not batchable(one_claim(seeds=FLIPPED_PAIRS + 1, analysis=analysis))
+    assert not batchable(one_claim(analysis=analysis), FLIPPED_PAIRS + 1)

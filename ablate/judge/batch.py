@@ -31,19 +31,17 @@ _CHUNK = 4_000_000
 """Subset means held at a time: 32 MB."""
 
 
-def batchable(study: Study) -> bool:
-    """Whether this judge over rows knows the study's test, correction and stopping."""
-    known = study.analysis.test == "paired_t" or (
-        study.analysis.test == "sign_flip" and len(study.seeds) <= FLIPPED_PAIRS
-    )
+def batchable(study: Study, n: int) -> bool:
+    """Whether this judge over rows knows the study's test with n pairs, its correction and its stopping."""
+    known = study.analysis.test == "paired_t" or (study.analysis.test == "sign_flip" and n <= FLIPPED_PAIRS)
     return known and study.analysis.correct in ("holm", "none") and study.stopping == "fixed"
 
 
 def judge_rows(study: Study, differences: Mapping[str, Floats], kept: Mapping[str, Kept] | None = None) -> Codes:
     """Outcome codes, studies x hypotheses; `differences` are studies x seeds, `kept` the pairs that enter."""
-    assert batchable(study), (study.analysis, study.stopping)
     names = list(study.hypotheses)
-    n_studies = len(differences[names[0]])
+    n_studies, n = differences[names[0]].shape
+    assert batchable(study, n), (study.analysis, study.stopping, n)
     support, refute = np.ones((n_studies, len(names))), np.ones((n_studies, len(names)))
     for place, name in enumerate(names):
         claim, smallest = study.claims[name], study.hypotheses[name].smallest
