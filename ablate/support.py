@@ -48,7 +48,6 @@ def _missing_parts(study: Study) -> Iterator[Missing]:
     claimed = {claim.metric for claim in study.claims.values()}
     ceilings = isinstance(study.on_divergence, Ceiling) and len(claimed) > 1
     yield ("on_divergence",), ceilings, "one ceiling for several claimed metrics", "exclude_pair"
-    yield ("analysis", "correct"), analysis.correct == "max_t", "the max_t correction", "correct: holm"
     wider = analysis.estimand != "new_seeds"
     yield ("analysis", "estimand"), wider, "the estimand new_seeds_and_items", "estimand: new_seeds"
     yield ("stopping",), study.stopping != "fixed", "sequential stopping", "stopping: fixed"

@@ -326,9 +326,7 @@ def test_description_stands_beside_every_finding() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"analysis": {"correct": "max_t"}},
         {"on_divergence": "rank"},
-        {"stopping": {"looks": [3, 5]}},
         {"analysis": {"estimand": "new_seeds_and_items"}},
     ],
 )

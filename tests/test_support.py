@@ -21,7 +21,6 @@ BEYOND: dict[str, dict[str, Any]] = {
     "measure.harness": {"measure": {"harness": {"tasks": "blimp"}}},
     "measure.suites[1]": {"measure": {"suites": ["loss", "calibration"]}},
     "analysis.test": {"analysis": {"also": ["items"]}, "measure": {"harness": {"tasks": "blimp"}}},
-    "analysis.correct": {"analysis": {"correct": "max_t"}},
     "analysis.estimand": {"analysis": {"estimand": "new_seeds_and_items"}},
     "stopping": {"stopping": {"evidence": "e_process", "max_seeds": 12}},
     "on_divergence": {"on_divergence": "rank"},

@@ -14,6 +14,7 @@ from math import isfinite, log, log10
 
 import numpy as np
 
+from ablate.judge import max_t
 from ablate.judge.effects import effect_sizes
 from ablate.judge.estimate import NoTestError, estimate, prepare, summarise, words
 from ablate.judge.nulls import Judged, Nulls, judge_families, require_known_methods, weigh
@@ -53,7 +54,8 @@ def judge_hypotheses(
     # A test can be defined against zero and undefined against a margin (all differences zero): then it decides nothing.
     tests |= {name: found for name, found in nulls.items() if isinstance(found, NoTestError)}
     usable = {name: None if isinstance(found, NoTestError) else found for name, found in nulls.items()}
-    judged = judge_families(study, usable)
+    judged = judge_families(study, usable, rng_seed=rng_seed)
+    together = _simultaneous(study, tests, rng_seed)
     return tuple(
         _finding(
             study,
@@ -62,6 +64,7 @@ def judge_hypotheses(
             test=tests[name],
             nulls=usable[name],
             judged=judged[name],
+            together=together.get(name),
             values=values.get(study.claims[name].metric, {}),
             rng_seed=rng_seed,
         )
@@ -120,9 +123,24 @@ def _prepared(study: Study, pairs: Contrast, rng_seed: int) -> Procedure | NoTes
     if pairs.refused is not None:
         return NoTestError(pairs.refused)
     try:
-        return prepare(pairs.differences, study.analysis.test, generator(rng_seed))
+        test = prepare(pairs.differences, study.analysis.test, generator(rng_seed))
     except NoTestError as error:
         return error
+    test.seeds = pairs.seeds
+    return test
+
+
+def _simultaneous(study: Study, tests: Mapping[str, Procedure | NoTestError], rng_seed: int) -> dict[str, Interval]:
+    """Max-T intervals by name, in the families that have them; Bonferroni's stand in for the others, and say so."""
+    if study.analysis.correct != "max_t":
+        return {}
+    found: dict[str, Interval] = {}
+    for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
+        family = {name: test for name in study.family(role) if isinstance(test := tests[name], Procedure)}
+        if len(family) == len(study.family(role)) > 1:
+            made = max_t.intervals(list(family.values()), study.analysis.alpha, family=len(family), rng_seed=rng_seed)
+            found |= dict(zip(family, made or (), strict=False))
+    return found
 
 
 def _weighed(study: Study, name: str, test: Procedure | NoTestError) -> Nulls | NoTestError:
@@ -142,19 +160,20 @@ def _finding(
     test: Procedure | NoTestError,
     nulls: Nulls | None,
     judged: Judged,
+    together: Interval | None,
     values: Mapping[tuple[str, int], float],
     rng_seed: int,
 ) -> Finding:
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
     family = len(study.family(hypothesis.role))
-    notes = list(pairs.notes)
+    notes = [*pairs.notes, *([judged.note] if judged.note else [])]
     deciding: Estimate | None = None
     simultaneous: Interval | None = None
     if isinstance(test, NoTestError):
         notes.append(str(test))
     else:
         deciding = summarise(test, analysis.alpha)
-        simultaneous = test.interval(analysis.alpha / family, suffix=f", Bonferroni over {family}")
+        simultaneous = together or test.interval(analysis.alpha / family, suffix=f", Bonferroni over {family}")
         if simultaneous is None:
             notes.append("no simultaneous interval: " + test.without_interval(analysis.alpha / family))
         if test.leaning and test.leaning != np.sign(test.mean):

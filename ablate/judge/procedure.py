@@ -48,6 +48,8 @@ class Procedure(ABC):
             raise NoTestError(f"{values.size} pair(s); a test needs at least two")
         self.differences = values
         self.n = int(values.size)
+        self.seeds: tuple[int, ...] = tuple(range(self.n))
+        """Which seed each difference is of: what a joint resampling of several tests shares."""
         self.mean = float(values.mean())
         self.size = float(np.abs(values).max())
         self.all_zero = self.size == 0.0
@@ -77,6 +79,10 @@ class Procedure(ABC):
         if found is None:
             return None
         return Interval(low=found[0], high=found[1], level=1.0 - alpha, method=self.words + suffix)
+
+    def scores(self, null: float) -> Floats:
+        """What the test adds up, one score a pair, its sign the pair's: what a joint sign-flip flips."""
+        return self.differences - null
 
     @property
     def leaning(self) -> int:

@@ -116,8 +116,9 @@ def _evidence(
 
 def _said_correction(analysis: Analysis, family: int, adjusted: float, outcome: Outcome) -> str:
     against = {"supported": "", "refuted": " for the refutation", "inconclusive": " for support"}[outcome]
-    if analysis.correct == "holm" and family > 1:
-        return f"Holm p {said_p(adjusted)} over {family}{against}"
+    if analysis.correct != "none" and family > 1:
+        named = "Holm" if analysis.correct == "holm" else "max-T"
+        return f"{named} p {said_p(adjusted)} over {family}{against}"
     return f"p {said_p(adjusted)}{against}"
 
 

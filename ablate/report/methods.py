@@ -78,8 +78,17 @@ def _rate(study: Study) -> str:
         f"{sizes}. The chance of one or more false 'supported' in a family is at most {alpha}, and so is the "
         "chance of one or more false 'refuted' (strong control of the family-wise error rate); the chance of "
         f"either is at most {words.compact(2 * study.analysis.alpha)}. It is not controlled over all families "
-        "together. The simultaneous intervals are Bonferroni's, and can be wider than the correction needs."
+        f"together. {_about_intervals(study)}"
     )
+
+
+def _about_intervals(study: Study) -> str:
+    if study.analysis.correct == "max_t" and study.analysis.test in ("paired_t", "bootstrap_t"):
+        return (
+            "The simultaneous intervals of a family of several are those of the joint bootstrap-t (its largest "
+            "statistic), and Bonferroni's where a family has none; the findings name which."
+        )
+    return "The simultaneous intervals are Bonferroni's, and can be wider than the correction needs."
 
 
 def _closing(study: Study) -> str:
