@@ -110,7 +110,7 @@ def outcomes_of(study: Study, differences: Mapping[str, Floats], rng_seed: int =
             nulls[name] = weigh(test, claim.verb, study.better(name), study.hypotheses[name].smallest)
         except NoTestError:
             nulls[name] = None
-    return {name: judged.outcome for name, judged in judge_families(study, nulls).items()}
+    return {name: judged.outcome for name, judged in judge_families(study, nulls, rng_seed=rng_seed).items()}
 
 
 def verdicts_of(study: Study) -> tuple[str, ...]:

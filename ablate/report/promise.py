@@ -7,6 +7,7 @@ import json
 from ablate.judge.design import Design, HypothesisDesign
 from ablate.report import words
 from ablate.report.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.report.planned import facts_of, power_figure
 from ablate.report.told import Told
 from prereg.spec import Ceiling, EProcess, Looks, Study
 
@@ -42,7 +43,7 @@ def tell_promise(told: Told) -> Section:
 
 def _terms(told: Told) -> Facts:
     study, analysis = told.study, told.study.analysis
-    runs = len(told.evidence.planned)
+    runs = len(study.seeds) * len(study.arms)
     items = [
         ("Registered", f"{words.moment(told.registration.registered_at)}, registration {told.registration.sha256}"),
         (
@@ -155,6 +156,12 @@ def _frozen_design(told: Told) -> list[Block]:
             *((f"any false 'refuted', {one.of}", one) for one in scenario.false_refuted),
         ]
     )
+    told_facts = tuple(facts_of(design))
+    if told_facts:
+        blocks.insert(0, Facts(told_facts))
+    figure = None if told.withheld else power_figure(design)
+    if figure is not None:
+        blocks.append(figure)
     if chances:
         blocks.append(
             Table(
