@@ -36,7 +36,7 @@ from prereg.errors import HopelessDesignError, Where
 from prereg.part import Part
 from prereg.spec import Study, Test
 
-_KIND: dict[Verb, power.Kind] = {
+KIND: dict[Verb, power.Kind] = {
     "lowers": "towards",
     "raises": "towards",
     "changes": "either",
@@ -229,7 +229,7 @@ def _curve(study: Study, beliefs: Beliefs, *, n_sims: int, seed: int) -> tuple[P
         for name, hypothesis in study.hypotheses.items():
             sd = _sd_difference(study, name, beliefs)
             if sd is not None and hypothesis.smallest > 0:
-                level, kind = _level(study, name), _KIND[study.claims[name].verb]
+                level, kind = _level(study, name), KIND[study.claims[name].verb]
                 chances[name] = min(1.0, power.power(kind, hypothesis.smallest / sd, n, level))
         chance = None
         if simulated and batchable(study, n):
@@ -282,7 +282,7 @@ def _quoted(verdicts: list[str]) -> str:
 def _hypothesis(study: Study, name: str, beliefs: Beliefs) -> HypothesisDesign:
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
     n, family = len(study.seeds), len(study.family(hypothesis.role))
-    level, kind = _level(study, name), _KIND[claim.verb]
+    level, kind = _level(study, name), KIND[claim.verb]
     support, refute = _sides(claim.verb, hypothesis.smallest)
     floors = [None if side is None else p_floor_of(analysis, family, n, side) for side in (support, refute)]
     assert floors[0] is not None, name

@@ -8,6 +8,7 @@ from ablate.judge.verdict import Check, Decision
 from ablate.report.audit import in_order, tell_checks, tell_pairs, tell_runs
 from ablate.report.blocks import Section
 from ablate.report.course import tell_curves, tell_final_values
+from ablate.report.hindsight import tell_hindsight
 from ablate.report.methods import tell_glossary, tell_methods
 from ablate.report.outcome import tell_findings
 from ablate.report.promise import tell_promise
@@ -45,6 +46,7 @@ def compose(told: Told) -> Document:
     sections = (
         tell_promise(told),
         tell_findings(told),
+        tell_hindsight(told),
         tell_curves(told),
         tell_final_values(told),
         tell_pairs(told),
