@@ -27,6 +27,7 @@ def check_promises(study: Study) -> None:
     _check_seeds(study)
     _check_hypotheses(study)
     _check_analysis(study)
+    _check_ranks(study)
     _ = study.rule
 
 
@@ -181,6 +182,44 @@ def _check_verb(study: Study, name: str, claim: Claim, hypothesis: Hypothesis) -
             required="does_not_change for a difference of differences",
             where=Where(field=("hypotheses", name, "claim")),
         )
+
+
+def _check_ranks(study: Study) -> None:
+    """A diverged run can only be ranked by a test of ranks, in a comparison of two arms, where worse has a side."""
+    if study.on_divergence != "rank":
+        return
+    for field, tests in (("test", (study.analysis.test,)), ("also", study.analysis.also)):
+        for test in tests:
+            if test not in ("wilcoxon", "sign_flip"):
+                raise _fault(
+                    ("analysis", field),
+                    f"'{test}' with on_divergence: rank",
+                    required="wilcoxon or sign_flip: a diverged run has a rank and no number, and other tests need one",
+                    fix="test: wilcoxon, or on_divergence: exclude_pair",
+                )
+    sides: dict[str, str] = {}
+    for name in study.hypotheses:
+        claim, better = study.claims[name], study.better(name)
+        if better == "neither":
+            raise _fault(
+                ("hypotheses", name, "better"),
+                f"a diverged run is ranked worst, and nothing says which way {claim.metric} improves",
+                required="better: lower, or better: higher",
+                fix="better: lower",
+            )
+        if sides.setdefault(claim.metric, better) != better:
+            raise _fault(
+                ("hypotheses", name, "better"),
+                f"{claim.metric} improves both ways",
+                required="one worst end for a metric on which diverged runs are ranked",
+            )
+        if len(claim.left) != 1 or len(claim.right) != 1:
+            raise _fault(
+                ("hypotheses", name, "claim"),
+                "a difference of differences with on_divergence: rank",
+                required="claims between two arms: the difference of two diverged runs has no rank",
+                fix="on_divergence: exclude_pair",
+            )
 
 
 def _check_analysis(study: Study) -> None:

@@ -326,7 +326,6 @@ def test_description_stands_beside_every_finding() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"on_divergence": "rank"},
         {"analysis": {"estimand": "new_seeds_and_items"}},
     ],
 )

@@ -11,7 +11,7 @@ derive from the registration.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
+from math import inf, isfinite
 
 from pydantic import JsonValue
 
@@ -63,15 +63,22 @@ def decide(registration: Registration, evidence: Evidence) -> Decision:
 
 
 def final_values(study: Study, evidence: Evidence) -> Mapping[str, Mapping[tuple[str, int], float]]:
-    """metric -> {(arm, seed): final value}; a diverged run has the registered ceiling, or no value at all."""
+    """metric -> {(arm, seed): final value}; a diverged run has the registered ceiling, the worst, or no value."""
     diverged = [(run.variant, run.seed) for run in evidence.runs if run.status == "diverged"]
     values = {}
     for metric in dict.fromkeys(claim.metric for claim in study.claims.values()):
         found = evidence.final(metric)
         if isinstance(study.on_divergence, Ceiling):
             found |= dict.fromkeys(diverged, study.on_divergence.ceiling)
+        if study.on_divergence == "rank":
+            found |= dict.fromkeys(diverged, worst_of(study, metric))
         values[metric] = found
     return values
+
+
+def worst_of(study: Study, metric: str) -> float:
+    """The worse end of the line; claims about one metric agree on it (`prereg.promises`)."""
+    return inf if study.better(next(n for n, c in study.claims.items() if c.metric == metric)) == "lower" else -inf
 
 
 def rng_seed_of(registration: Registration) -> int:

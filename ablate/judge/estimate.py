@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ablate.judge.procedure import Floats, NoTestError, PairedT, Procedure, Side
+from ablate.judge.ranked import RankedPairs
 from ablate.judge.resample import BootstrapT, SignedRank, SignFlip
 from ablate.judge.verdict import Estimate
 from prereg.errors import UnsupportedError
@@ -20,8 +21,13 @@ PROCEDURES: dict[str, type[Procedure]] = {kind.name: kind for kind in (PairedT, 
 
 
 def prepare(differences: Floats, method: Test, rng: np.random.Generator) -> Procedure:
-    """The test bound to these differences. Raises `NoTestError` where the test is undefined."""
+    """The test bound to these differences. Raises `NoTestError` where the test is undefined.
+
+    An infinite difference is a pair with one diverged run, NaN one with two: see `ablate.judge.ranked`.
+    """
     kind = _kind(method)
+    if not np.isfinite(differences).all():
+        return RankedPairs(differences, method)
     if kind is BootstrapT:
         return BootstrapT(differences, rng)
     if kind is SignFlip:
@@ -40,7 +46,8 @@ def summarise(test: Procedure, alpha: float) -> Estimate:
     notes = test.notes if interval is not None else (*test.notes, test.without_interval(alpha))
     return Estimate(
         method=test.name,
-        difference=test.mean,
+        difference=test.centre,
+        ranked=test.unsized,
         interval=interval,
         p=test.p(0.0, "two"),
         p_floor=test.floor(test.n),

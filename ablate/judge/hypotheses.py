@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, log, log10
+from math import inf, isfinite, isinf, log, log10
 
 import numpy as np
+import numpy.typing as npt
 
 from ablate.judge import max_t
 from ablate.judge.effects import effect_sizes
@@ -38,7 +39,14 @@ class Contrast:
 
     @property
     def differences(self) -> Floats:
-        return self.left - self.right
+        """Left minus right: infinite where one side diverged and is ranked worst, NaN where both did."""
+        with np.errstate(invalid="ignore"):
+            return self.left - self.right
+
+    @property
+    def sized(self) -> npt.NDArray[np.bool_]:
+        """Which pairs have a number on both sides."""
+        return np.isfinite(self.left) & np.isfinite(self.right)
 
 
 def judge_hypotheses(
@@ -90,7 +98,12 @@ def contrast(study: Study, name: str, values: Values, seeds: Sequence[int] | Non
             notes.append(f"seed {seed} is left out: no {claim.metric} from {', '.join(lacking)}")
         else:
             kept.append(seed)
-    refused = _unusable(claim.metric, scale, {(arm, seed): found[arm, seed] for seed in kept for arm in arms})
+    used = {(arm, seed): found[arm, seed] for seed in kept for arm in arms}
+    # Under `rank` the worst end of the line stands for a diverged run; any other value that is not finite is refused.
+    worst = inf if study.better(name) == "lower" else -inf
+    beyond = [cell for cell, value in used.items() if study.on_divergence == "rank" and value == worst]
+    notes += [f"{arm}, seed {seed}, diverged and is ranked worst" for arm, seed in beyond]
+    refused = _unusable(claim.metric, scale, {cell: value for cell, value in used.items() if cell not in beyond})
     if refused is None and len(kept) < 2:
         refused = f"{len(kept)} complete pair(s), and a test needs at least two"
     if refused is not None:
@@ -116,7 +129,9 @@ def _unusable(metric: str, scale: Scale, used: Mapping[tuple[str, int], float]) 
 
 
 def _scaled(value: float, scale: Scale) -> float:
-    return value if scale == "raw" else log(value) if scale == "log" else log10(value)
+    if scale == "raw" or isinf(value):
+        return value
+    return log(value) if scale == "log" else log10(value)
 
 
 def _prepared(study: Study, pairs: Contrast, rng_seed: int) -> Procedure | NoTestError:
@@ -176,8 +191,11 @@ def _finding(
         simultaneous = together or test.interval(analysis.alpha / family, suffix=f", Bonferroni over {family}")
         if simultaneous is None:
             notes.append("no simultaneous interval: " + test.without_interval(analysis.alpha / family))
-        if test.leaning and test.leaning != np.sign(test.mean):
+        if test.centre is not None and test.leaning and test.leaning != np.sign(test.centre):
             notes.append("the ranks point the other way than the mean; the direction is that of the ranks")
+    whole = bool(pairs.sized.all())
+    if not whole:
+        notes.append("no standardised effect: a diverged run has no number")
     also, unable = _description(study, pairs, rng_seed)
     adjusted = judged.refute if judged.outcome == "refuted" else judged.support
     return Finding(
@@ -200,7 +218,7 @@ def _finding(
         p_refute=nulls.refute if nulls else None,
         p_support_adjusted=judged.support,
         p_refute_adjusted=judged.refute,
-        effects=effect_sizes(pairs.left, pairs.right, alpha=analysis.alpha) if pairs.seeds else (),
+        effects=effect_sizes(pairs.left, pairs.right, alpha=analysis.alpha) if whole and pairs.seeds else (),
         also=also,
         pairs=_pairs(pairs),
         arms=_arms(study, name, values),
@@ -223,7 +241,8 @@ def _description(study: Study, pairs: Contrast, rng_seed: int) -> tuple[tuple[Es
 def _pairs(pairs: Contrast) -> tuple[Pair, ...]:
     return tuple(
         Pair(seed=seed, left=float(left), right=float(right), difference=float(left - right))
-        for seed, left, right in zip(pairs.seeds, pairs.left, pairs.right, strict=True)
+        for seed, left, right, sized in zip(pairs.seeds, pairs.left, pairs.right, pairs.sized, strict=True)
+        if sized
     )
 
 
@@ -247,7 +266,7 @@ def _arms(study: Study, name: str, values: Mapping[tuple[str, int], float]) -> t
 
 def _correlation(pairs: Contrast) -> float | None:
     """Correlation of the sides; with two pairs it is always 1 or -1 and says nothing."""
-    sides = (pairs.left, pairs.right)
-    if len(pairs.seeds) < 3 or any(np.ptp(side) <= EQUAL * np.abs(side).max() for side in sides):
+    sides = (pairs.left[pairs.sized], pairs.right[pairs.sized])
+    if sides[0].size < 3 or any(np.ptp(side) <= EQUAL * np.abs(side).max() for side in sides):
         return None
     return float(np.corrcoef(*sides)[0, 1])

@@ -39,6 +39,8 @@ class Procedure(ABC):
     """As a study writes it."""
     words: str
     """As a sentence says it."""
+    against_mean = "the ranks point the other way than the mean; the direction is that of the ranks"
+    """What a reader is told when `leaning` and the mean disagree."""
 
     def __init__(self, differences: Floats) -> None:
         values = np.asarray(differences, dtype=np.float64)
@@ -51,6 +53,10 @@ class Procedure(ABC):
         self.seeds: tuple[int, ...] = tuple(range(self.n))
         """Which seed each difference is of: what a joint resampling of several tests shares."""
         self.mean = float(values.mean())
+        self.centre: float | None = self.mean
+        """The effect that is shown: the mean, unless a test has reason to give another, or none."""
+        self.unsized = 0
+        """Pairs without a size, because a run diverged and is ranked."""
         self.size = float(np.abs(values).max())
         self.all_zero = self.size == 0.0
         self.all_equal = bool(np.ptp(values) <= EQUAL * self.size)

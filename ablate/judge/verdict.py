@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from prereg.metrics import Better
 from prereg.part import Part
@@ -37,8 +37,9 @@ class Estimate(Part):
 
     method: str
     """paired_t, bootstrap_t, sign_flip, wilcoxon."""
-    difference: float
-    """The effect: left side of the claim minus right side, on the registered scale."""
+    difference: float | None
+    """The effect: left side of the claim minus right side, on the registered scale. The mean; where diverged runs are
+    ranked the Hodges-Lehmann estimate, and none where that is not finite."""
     interval: Interval | None
     """Two-sided at 1 - alpha, uncorrected; none where the method yields no finite one at this n."""
     p: float
@@ -47,12 +48,22 @@ class Estimate(Part):
     """Smallest p this method can give at this n."""
     n: int
     """Pairs."""
+    ranked: int = 0
+    """Pairs among them that hold a diverged run, which is ranked worst and has no number."""
     se: float | None = None
     """Standard error of the difference, where the method has one."""
     df: float | None = None
     """Degrees of freedom, where the method has them."""
     notes: tuple[str, ...] = ()
     """What a reader must know: enumeration or resamples, zero-SE rule, ties."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_ranks(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        # A verdict without diverged runs keeps the bytes that its ledger entry has hashed.
+        written: dict[str, JsonValue] = handler(self)
+        if self.ranked == 0:
+            written.pop("ranked", None)
+        return written
 
 
 class EffectSize(Part):

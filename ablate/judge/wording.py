@@ -61,19 +61,28 @@ def sentence(
     unit = f" {unit}" if unit else ""
     matters = f"smallest that matters {hypothesis.smallest:g}"
     flip = outcome == "supported" and claim.verb == "lowers"
-    by_how_much = _number(-estimate.difference if flip else estimate.difference, estimate)
     evidence = _evidence(study, name, estimate, adjusted, flip=flip, outcome=outcome)
-    if outcome == "supported" and claim.verb in ("lowers", "raises"):
+    plain = outcome == "supported" and claim.verb in ("lowers", "raises")
+    if estimate.difference is None:
+        head = f"{side(claim.left)} {claim.verb} {claim.metric}{_than(study, claim)}" if plain else None
+        head = head or _head(claim, outcome, hypothesis.smallest, unit)
+        return f"{head}; runs diverged, so no difference can be stated ({evidence}); {matters}."
+    by_how_much = _number(-estimate.difference if flip else estimate.difference, estimate)
+    if plain:
         return (
             f"{side(claim.left)} {claim.verb} {claim.metric}{_than(study, claim)} by "
             f"{by_how_much}{unit} ({evidence}); {matters}."
         )
-    head = {
-        "supported": _held(claim, hypothesis.smallest, unit),
-        "refuted": _denied(claim, hypothesis.smallest, unit),
+    head = _head(claim, outcome, hypothesis.smallest, unit)
+    return f"{head}: {side(claim.left)} minus {side(claim.right)} is {by_how_much}{unit} ({evidence}); {matters}."
+
+
+def _head(claim: Claim, outcome: Outcome, smallest: float, unit: str) -> str:
+    return {
+        "supported": _held(claim, smallest, unit),
+        "refuted": _denied(claim, smallest, unit),
         "inconclusive": f"Whether {_asked(claim)} is undecided",
     }[outcome]
-    return f"{head}: {side(claim.left)} minus {side(claim.right)} is {by_how_much}{unit} ({evidence}); {matters}."
 
 
 def _held(claim: Claim, smallest: float, unit: str) -> str:
@@ -107,7 +116,11 @@ def _evidence(
     parts = []
     if estimate.interval is not None:
         parts.append(_bounds(estimate.interval, estimate, flip=flip))
-    parts += [words(study.analysis.test), f"n = {estimate.n} seeds"]
+    tested = words(study.analysis.test)
+    if estimate.ranked:
+        shown = "" if estimate.difference is None else "; the difference is Hodges and Lehmann's"
+        tested = f"signed ranks, diverged runs ranked worst in {estimate.ranked} of {estimate.n} pairs{shown}"
+    parts += [tested, f"n = {estimate.n} seeds"]
     if adjusted is not None:
         family = len(study.family(study.hypotheses[name].role))
         parts.append(_said_correction(study.analysis, family, adjusted, outcome))
