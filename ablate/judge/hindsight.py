@@ -7,9 +7,9 @@ the p value again (Hoenig and Heisey 2001), but at the registered `smallest`; wh
 
 Type M and type S (Gelman and Carlin 2014), for a true effect D > 0, SD s of the differences, n pairs, and a two-sided
 paired t test at the level that the finding had to reach: given the sample SD, the mean is normal about D with SE
-s/sqrt(n) and is significant beyond +-c, c = t* x sample SD / sqrt(n). So power, E|mean| and the chance of the wrong sign
-have closed forms given the sample SD, and are averaged over its chi law by quadrature. Gelman and Carlin shift a central
-t instead of averaging, which is the same for large n and too heavy in the tails for a few seeds.
+s/sqrt(n) and is significant beyond +-c, c = t* x sample SD / sqrt(n). So power, E|mean| and the chance of the wrong
+sign have closed forms given the sample SD, and are averaged over its chi law by quadrature. Gelman and Carlin shift a
+central t instead of averaging, which is the same for large n and too heavy in the tails for a few seeds.
 """
 
 from __future__ import annotations

@@ -67,10 +67,11 @@ def _sentence(one: Hindsight, finding: Finding) -> str:
     if one.exaggeration is not None and one.wrong_sign is not None and one.power is not None:
         return (
             f"Beware of the winner's curse. If the true difference were the registered {smallest}, this test would "
-            f"find it with power {words.share(one.power)} (below {words.share(LOW_POWER)}), and an estimate that it does "
-            f"find would on average be {words.number(one.exaggeration, 1)} times too large (type M error), with the wrong "
-            f"sign in {words.share(one.wrong_sign)} of cases (type S error). "
-            f"SD {words.compact(float(f'{one.sd:.3g}'))}, n = {one.n}, paired t at the corrected level (Gelman and Carlin 2014)."
+            f"find it with power {words.share(one.power)} (below {words.share(LOW_POWER)}), and an estimate that it "
+            f"does find would on average be {words.number(one.exaggeration, 1)} times too large (type M error), with "
+            f"the wrong sign in {words.share(one.wrong_sign)} of cases (type S error). "
+            f"SD {words.compact(float(f'{one.sd:.3g}'))}, n = {one.n}, paired t at the corrected level (Gelman and "
+            "Carlin 2014)."
         )
     if one.beyond_reach:
         return (
@@ -84,8 +85,9 @@ def _sentence(one: Hindsight, finding: Finding) -> str:
             f"Inconclusive although the power at {smallest} was {words.share(one.power)} at the achieved SD with n = "
             f"{one.n}: more seeds are not what was lacking. Post hoc."
         )
+    more = words.counted(one.more_seeds, "more seed")
     return (
-        f"Inconclusive. The same rule would need {words.counted(one.more_seeds, 'more seed')} ({one.n + one.more_seeds} "
-        f"in all) for power 80% at {smallest}, at the achieved SD and by a paired t after correction. Post hoc: it plans "
-        "another study and must not extend this one."
+        f"Inconclusive. The same rule would need {more} ({one.n + one.more_seeds} in all) for power 80% at {smallest}, "
+        "at the achieved SD and by a paired t after correction. Post hoc: it plans another study and must not extend "
+        "this one."
     )
