@@ -48,4 +48,3 @@ def _missing_parts(study: Study) -> Iterator[Missing]:
     yield ("on_divergence",), ceilings, "one ceiling for several claimed metrics", "exclude_pair"
     wider = analysis.estimand != "new_seeds"
     yield ("analysis", "estimand"), wider, "the estimand new_seeds_and_items", "estimand: new_seeds"
-    yield ("stopping",), study.stopping != "fixed", "sequential stopping", "stopping: fixed"

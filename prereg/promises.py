@@ -28,6 +28,7 @@ def check_promises(study: Study) -> None:
     _check_hypotheses(study)
     _check_analysis(study)
     _check_ranks(study)
+    _check_stopping(study)
     _ = study.rule
 
 
@@ -253,6 +254,34 @@ def _check_analysis(study: Study) -> None:
                 required="one of " + ", ".join(sorted(claimed)),
                 fix=nearest(metric, claimed),
             )
+
+
+def _check_stopping(study: Study) -> None:
+    """Sequential levels are worked out for the t test; every seed that may ever be trained is registered."""
+    if study.stopping == "fixed":
+        return
+    most = getattr(study.stopping, "max_seeds", None)
+    if most is not None and most != len(study.seeds):
+        raise _fault(
+            ("stopping", "max_seeds"),
+            f"max_seeds is {most} and {len(study.seeds)} seeds are listed",
+            required="every seed that may be trained, in its order, and no other",
+            fix=f"max_seeds: {len(study.seeds)}, or {most} seeds",
+        )
+    if study.analysis.test != "paired_t":
+        raise _fault(
+            ("analysis", "test"),
+            f"test is '{study.analysis.test}' in a sequential study",
+            required="paired_t: the levels of looks, and the e-process, are those of a t test",
+            fix="test: paired_t, or stopping: fixed",
+        )
+    if study.analysis.correct == "max_t":
+        raise _fault(
+            ("analysis", "correct"),
+            "correct is 'max_t' in a sequential study",
+            required="holm or none: a joint resampling at one look knows nothing of the other looks",
+            fix="correct: holm, or stopping: fixed",
+        )
 
 
 def _first_repeated(values: Iterable[T]) -> T | None:

@@ -375,7 +375,7 @@ def _stronger(stated: EvidenceState, ledger: Ledger, name: str) -> EvidenceState
     shown = 0
     for entry in ledger.entries():
         if entry.study == name and entry.event not in ("registered", "amended"):
-            shown = max(shown, 2 if entry.event in ("decided", "peeked") else 1)
+            shown = max(shown, 2 if entry.event in ("decided", "looked", "peeked") else 1)
     return order[max(shown, order.index(stated))]
 
 

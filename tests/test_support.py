@@ -22,7 +22,6 @@ BEYOND: dict[str, dict[str, Any]] = {
     "measure.suites[1]": {"measure": {"suites": ["loss", "calibration"]}},
     "analysis.test": {"analysis": {"also": ["items"]}, "measure": {"harness": {"tasks": "blimp"}}},
     "analysis.estimand": {"analysis": {"estimand": "new_seeds_and_items"}},
-    "stopping": {"stopping": {"evidence": "e_process", "max_seeds": 12}},
     "base.data.tokenizer": {"base": {"data": {"corpus": "toy", "tokenizer": {"bpe": 300}}}},
     "variants": {"variants": {"none": {}, "layernorm": {"data.corpus": "toy"}}},
 }

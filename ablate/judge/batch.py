@@ -9,7 +9,7 @@ any correction but Holm's or none) is left to the scalar judge, and `batchable` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -37,16 +37,27 @@ def batchable(study: Study, n: int) -> bool:
     return known and study.analysis.correct in ("holm", "none") and study.stopping == "fixed"
 
 
-def judge_rows(study: Study, differences: Mapping[str, Floats], kept: Mapping[str, Kept] | None = None) -> Codes:
-    """Outcome codes, studies x hypotheses; `differences` are studies x seeds, `kept` the pairs that enter."""
+def judge_rows(
+    study: Study,
+    differences: Mapping[str, Floats],
+    kept: Mapping[str, Kept] | None = None,
+    *,
+    rows_of: Callable[[Floats], Rows] | None = None,
+) -> Codes:
+    """Outcome codes, studies x hypotheses; `differences` are studies x seeds, `kept` the pairs that enter.
+
+    `rows_of` makes another test than the study's own: at a look of a sequential study, the test of that look.
+    """
     names = list(study.hypotheses)
     n_studies, n = differences[names[0]].shape
-    assert batchable(study, n), (study.analysis, study.stopping, n)
+    if rows_of is None:
+        assert batchable(study, n), (study.analysis, study.stopping, n)
+        rows_of = RowsOfT if study.analysis.test == "paired_t" else _RowsOfFlips
     support, refute = np.ones((n_studies, len(names))), np.ones((n_studies, len(names)))
     for place, name in enumerate(names):
         claim, smallest = study.claims[name], study.hypotheses[name].smallest
         for rows, values in _complete(differences[name], None if kept is None else kept[name]):
-            test = (_RowsOfT if study.analysis.test == "paired_t" else _RowsOfFlips)(values)
+            test = rows_of(values)
             supporting, refuting = _weigh(test, claim.verb, study.better(name), smallest)
             # A study that cannot be tested keeps its place in the family with p = 1.
             support[rows, place] = np.where(test.usable, supporting, 1.0)
@@ -74,7 +85,7 @@ def _complete(differences: Floats, kept: Kept | None) -> Iterator[tuple[npt.NDAr
             yield rows, np.ascontiguousarray(differences[rows][kept[rows]].reshape(len(rows), count))
 
 
-class _Rows:
+class Rows:
     """One test for every row."""
 
     def __init__(self, values: Floats) -> None:
@@ -88,7 +99,7 @@ class _Rows:
         raise NotImplementedError
 
 
-class _RowsOfT(_Rows):
+class RowsOfT(Rows):
     """`PairedT` over rows."""
 
     def __init__(self, values: Floats) -> None:
@@ -105,7 +116,7 @@ class _RowsOfT(_Rows):
         return p
 
 
-class _RowsOfFlips(_Rows):
+class _RowsOfFlips(Rows):
     """`SignFlip` over rows, by the same doubling."""
 
     def p(self, null: float, side: Side) -> Floats:
@@ -127,7 +138,7 @@ class _RowsOfFlips(_Rows):
         return chosen
 
 
-def _weigh(test: _Rows, verb: Verb, better: Better, smallest: float) -> tuple[Floats, Floats | None]:
+def _weigh(test: Rows, verb: Verb, better: Better, smallest: float) -> tuple[Floats, Floats | None]:
     """`nulls.weigh` over rows."""
     two_sided = test.p(0.0, "two")
 

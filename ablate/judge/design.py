@@ -18,6 +18,7 @@ from ablate.judge.estimate import words
 from ablate.judge.max_t import p_floor_of
 from ablate.judge.nulls import require_known_methods
 from ablate.judge.procedure import Side
+from ablate.judge.sequential import EProcessT
 from ablate.judge.simulate import (
     Chance,
     Scenario,
@@ -34,7 +35,7 @@ from prereg.claim import Verb
 from prereg.condition import Outcome, parse_condition, questions
 from prereg.errors import HopelessDesignError, Where
 from prereg.part import Part
-from prereg.spec import Study, Test
+from prereg.spec import EProcess, Study, Test
 
 KIND: dict[Verb, power.Kind] = {
     "lowers": "towards",
@@ -171,6 +172,7 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
             undrawn.setdefault(reason, []).append(f"'{truth.name}'")
             continue
         scenarios.append(simulate(study, truth, believed, n_sims=drawn, seed=[seed, index]))
+    notes += [said for one in scenarios if (said := _said_stops(one))]
     notes += [f"not simulated: {', '.join(names)}: {reason}" for reason, names in undrawn.items()]
     worst = _worst(scenarios)
     seeds_80, seeds_90 = (_seeds_for_all(hypotheses, target) for target in (80, 90))
@@ -284,7 +286,7 @@ def _hypothesis(study: Study, name: str, beliefs: Beliefs) -> HypothesisDesign:
     n, family = len(study.seeds), len(study.family(hypothesis.role))
     level, kind = _level(study, name), KIND[claim.verb]
     support, refute = _sides(claim.verb, hypothesis.smallest)
-    floors = [None if side is None else p_floor_of(analysis, family, n, side) for side in (support, refute)]
+    floors = [None if side is None else _floor(study, family, n, side) for side in (support, refute)]
     assert floors[0] is not None, name
     size = power.detectable(kind, n, level)
     sd = _sd_difference(study, name, beliefs)
@@ -308,6 +310,13 @@ def _hypothesis(study: Study, name: str, beliefs: Beliefs) -> HypothesisDesign:
         seeds_80=None if relative is None else power.seeds_for(kind, relative, level, 0.8),
         seeds_90=None if relative is None else power.seeds_for(kind, relative, level, 0.9),
     )
+
+
+def _floor(study: Study, family: int, n: int, side: Side) -> float:
+    """Smallest p at the first step of the correction; of an e-process, with the most seeds."""
+    if isinstance(study.stopping, EProcess):
+        return min(1.0, EProcessT.floor(n) * (family if study.analysis.correct == "holm" else 1))
+    return p_floor_of(study.analysis, family, n, side)
 
 
 def _sides(verb: Verb, smallest: float) -> tuple[Side, Side | None]:
@@ -367,9 +376,7 @@ def _remedy(study: Study, hypotheses: tuple[HypothesisDesign, ...]) -> str:
         return ""
     analysis = study.analysis
     for n in range(len(study.seeds) + 1, 31):
-        floors = [
-            p_floor_of(analysis, one.family, n, _sides(study.claims[one.hypothesis].verb, 1.0)[0]) for one in stuck
-        ]
+        floors = [_floor(study, one.family, n, _sides(study.claims[one.hypothesis].verb, 1.0)[0]) for one in stuck]
         if max(floors) <= analysis.alpha:
             return f"give {n} seeds, or test: paired_t"
     return "test: paired_t"
@@ -383,6 +390,8 @@ def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
         "detectable sizes, power and seeds are those of a paired t"
         + ("" if study.analysis.test == "paired_t" else f"; the chances are those of {study.analysis.test}"),
     ]
+    if study.stopping != "fixed":
+        notes.append("detectable sizes, power and seeds are those of all planned seeds judged once, without looks")
     notes += [_said_belief(belief) for belief in beliefs.metrics]
     if lacking:
         notes.append(
@@ -392,6 +401,17 @@ def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
             + "}}, or give --pilot STUDY"
         )
     return notes
+
+
+def _said_stops(scenario: Scenario) -> str:
+    """Where a sequential study would end; only under the laws that its levels are worked out for."""
+    if not scenario.stops or scenario.law != "normal" or scenario.divergence:
+        return ""
+    chances = ", ".join(f"{100 * one.share:.3g}% {one.of.split(', ')[1]}" for one in scenario.stops if one.share > 0)
+    return (
+        f"'{scenario.name}': the study ends {chances}; {scenario.mean_seeds:.3g} seeds on average, in "
+        f"{scenario.n_sims:,} simulated studies"
+    )
 
 
 def _said_belief(belief: Belief) -> str:

@@ -20,8 +20,10 @@ from ablate.judge.effects import effect_sizes
 from ablate.judge.estimate import NoTestError, estimate, prepare, summarise, words
 from ablate.judge.nulls import Judged, Nulls, judge_families, require_known_methods, weigh
 from ablate.judge.procedure import EQUAL, Floats, Procedure
+from ablate.judge.sequential import EProcessT, RepeatedT, prepare_at, require_own_rule
 from ablate.judge.verdict import ArmSummary, Estimate, Finding, Interval, Pair
 from ablate.judge.wording import sentence, unit_of
+from prereg.looks import Look
 from prereg.spec import Scale, Study
 
 Values = Mapping[str, Mapping[tuple[str, int], float]]
@@ -50,13 +52,19 @@ class Contrast:
 
 
 def judge_hypotheses(
-    study: Study, values: Values, *, seeds: Sequence[int] | None = None, rng_seed: int = 0
+    study: Study, values: Values, *, seeds: Sequence[int] | None = None, rng_seed: int = 0, look: Look | None = None
 ) -> tuple[Finding, ...]:
-    """Every hypothesis' finding, in the order of the study. `values` is metric -> {(arm, seed): final value}."""
+    """Every hypothesis' finding, in the order of the study. `values` is metric -> {(arm, seed): final value}.
+
+    A sequential study is judged at a registered look, by its adjusted tests; any other without one.
+    """
     require_known_methods(study)
+    require_own_rule(study, look)
+    if look is not None:
+        seeds = study.seeds[: look.n_seeds] if seeds is None else seeds
     contrasts = {name: contrast(study, name, values, seeds) for name in study.hypotheses}
     tests: dict[str, Procedure | NoTestError] = {
-        name: _prepared(study, contrasts[name], rng_seed) for name in study.hypotheses
+        name: _prepared(study, contrasts[name], rng_seed, look) for name in study.hypotheses
     }
     nulls = {name: _weighed(study, name, test) for name, test in tests.items()}
     # A test can be defined against zero and undefined against a margin (all differences zero): then it decides nothing.
@@ -134,11 +142,15 @@ def _scaled(value: float, scale: Scale) -> float:
     return log(value) if scale == "log" else log10(value)
 
 
-def _prepared(study: Study, pairs: Contrast, rng_seed: int) -> Procedure | NoTestError:
+def _prepared(study: Study, pairs: Contrast, rng_seed: int, look: Look | None) -> Procedure | NoTestError:
     if pairs.refused is not None:
         return NoTestError(pairs.refused)
     try:
-        test = prepare(pairs.differences, study.analysis.test, generator(rng_seed))
+        test = (
+            prepare(pairs.differences, study.analysis.test, generator(rng_seed))
+            if look is None
+            else prepare_at(pairs.differences, study, look)
+        )
     except NoTestError as error:
         return error
     test.seeds = pairs.seeds
@@ -192,7 +204,10 @@ def _finding(
         if simultaneous is None:
             notes.append("no simultaneous interval: " + test.without_interval(analysis.alpha / family))
         if test.centre is not None and test.leaning and test.leaning != np.sign(test.centre):
-            notes.append("the ranks point the other way than the mean; the direction is that of the ranks")
+            notes.append(test.against_mean)
+        if isinstance(test, RepeatedT | EProcessT):
+            notes.append(test.describe(analysis.alpha))
+            notes.append("effect sizes and tests under 'also' are description and not adjusted for the looks")
     whole = bool(pairs.sized.all())
     if not whole:
         notes.append("no standardised effect: a diverged run has no number")

@@ -129,12 +129,16 @@ def _levels(alpha: float, times: Times, spending: Spending, two_sided: bool) -> 
 
 def repeated_p(p: float, times: Times, look: int, spending: Spending, *, two_sided: bool = True) -> float:
     """The smallest alpha whose level at this look the nominal p reaches; 1 where that is above one half."""
+    return float(repeated_ps(np.array([p]), times, look, spending, two_sided=two_sided)[0])
+
+
+def repeated_ps(p: Floats, times: Times, look: int, spending: Spending, *, two_sided: bool = True) -> Floats:
+    """`repeated_p` of many."""
     table, lowest, highest = _inverse(times[:look], spending, two_sided)
-    if p > highest:
-        return 1.0
     # Below the table lies nothing that any level in use could tell apart: its lowest alpha errs upwards only.
-    p = max(p, lowest)
-    return min(1.0, max(p, float(special.ndtr(table(special.ndtri(p))))))
+    alphas = special.ndtr(table(special.ndtri(np.clip(p, lowest, highest))))
+    found: Floats = np.where(p > highest, 1.0, np.clip(alphas, p, 1.0))
+    return found
 
 
 @lru_cache(maxsize=64)

@@ -30,9 +30,11 @@ from ablate.judge.beliefs import Beliefs, Group, groups_of
 from ablate.judge.estimate import NoTestError, prepare
 from ablate.judge.nulls import Nulls, judge_families, weigh
 from ablate.judge.procedure import Floats
+from ablate.judge.stopping import run_to_the_stop
 from ablate.judge.verdict import Outcome, Outcomes
 from prereg.claim import Verb
 from prereg.condition import All, AnyOf, Condition, Not, Question, parse_condition
+from prereg.looks import looks_of
 from prereg.metrics import Better
 from prereg.part import Part
 from prereg.spec import Ceiling, Study, Test
@@ -80,6 +82,10 @@ class Scenario(Part):
     """Law of the differences about their means."""
     divergence: float = 0.0
     """Share of runs that diverge."""
+    stops: tuple[Chance, ...] = ()
+    """The chance that a sequential study ends at each of its looks; none for a fixed number of seeds."""
+    mean_seeds: float | None = None
+    """Seeds that a sequential study takes on average."""
 
 
 @dataclass(frozen=True)
@@ -253,6 +259,8 @@ def draw(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, n_seeds: 
 def judge_drawn(study: Study, drawn: Drawn) -> Codes:
     """Outcome codes of simulated studies: over rows where that is proved to be the same, one by one elsewhere."""
     n_seeds = next(iter(drawn.differences.values())).shape[1]
+    if study.stopping != "fixed":
+        return run_to_the_stop(study, drawn.differences, drawn.kept, drawn.stable)[0]
     if batchable(study, n_seeds):
         return judge_rows(study, drawn.differences, drawn.kept)
     rows = []
@@ -269,7 +277,16 @@ def judge_drawn(study: Study, drawn: Drawn) -> Codes:
 def simulate(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, seed: list[int]) -> Scenario:
     """What the registered rule makes of simulated studies under a truth."""
     drawn = draw(study, truth, beliefs, n_sims=n_sims, n_seeds=len(study.seeds), rng=np.random.default_rng(seed))
-    codes, names = judge_drawn(study, drawn), list(study.hypotheses)
+    names, looks = list(study.hypotheses), looks_of(study)
+    stops: tuple[Chance, ...] = ()
+    mean_seeds = None
+    if looks:
+        codes, stopped = run_to_the_stop(study, drawn.differences, drawn.kept, drawn.stable)
+        counts = {look.words: int((stopped == look.number).sum()) for look in looks}
+        stops = _chances(counts, tuple(counts), n_sims)
+        mean_seeds = sum(counts[look.words] * look.n_seeds for look in looks) / n_sims
+    else:
+        codes = judge_drawn(study, drawn)
     effects, adopting = truth.effects, adopting_verdicts(study)
     false = {
         key: [one for one in names if not _true(study, one, effects[one], key)] for key in ("supported", "refuted")
@@ -315,6 +332,8 @@ def simulate(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, seed:
         false_adopting=_chance("any false adoption", owed, n_sims) if adopting else None,
         law=truth.law,
         divergence=truth.divergence,
+        stops=stops,
+        mean_seeds=mean_seeds,
     )
 
 
@@ -408,6 +427,8 @@ def _chances(counts: Mapping[str, int], names: tuple[str, ...], n: int) -> tuple
 def affordable(study: Study) -> int:
     """How many studies a scenario takes by default: by test and n alone, so that a design repeats."""
     n = len(study.seeds)
+    if study.stopping != "fixed":
+        return 4_000
     if batchable(study, n):
         return 20_000
     slow: dict[Test, list[tuple[float, int]]] = {

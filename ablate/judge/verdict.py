@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
+from prereg.looks import Look
 from prereg.metrics import Better
 from prereg.part import Part
 from prereg.spec import Role, Scale
@@ -36,7 +37,7 @@ class Estimate(Part):
     """One test of one contrast."""
 
     method: str
-    """paired_t, bootstrap_t, sign_flip, wilcoxon."""
+    """paired_t, bootstrap_t, sign_flip, wilcoxon; e_process where a study adds seeds until decided."""
     difference: float | None
     """The effect: left side of the claim minus right side, on the registered scale. The mean; where diverged runs are
     ranked the Hodges-Lehmann estimate, and none where that is not finite."""
@@ -199,8 +200,8 @@ class Decision(Part):
     """Its title."""
     registration: str
     """sha256 of the registration."""
-    status: Literal["decided", "inconclusive", "inadmissible"]
-    """Exit codes 0, 3 and 4."""
+    status: Literal["decided", "inconclusive", "inadmissible", "continue"]
+    """Exit codes 0, 3, 4 and 3. `continue`: a look of a sequential study that settled nothing and is not the last."""
     verdict: str | None
     """The registered words; none when inadmissible."""
     line: int | None
@@ -217,3 +218,13 @@ class Decision(Part):
     """Means of the registered tie-breaking metrics by arm, when several lines held; description only."""
     evidence: str
     """sha256 over the sealed records that were read."""
+    look: Look | None = None
+    """The look of a sequential study; not written for a fixed number of seeds."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_looks(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        # A verdict of a fixed design keeps the bytes that its ledger entry has hashed.
+        written: dict[str, JsonValue] = handler(self)
+        if self.look is None:
+            written.pop("look", None)
+        return written

@@ -12,7 +12,7 @@ from ablate.judge.estimate import words
 from ablate.judge.verdict import Estimate, Interval, Outcome
 from prereg.claim import Claim, Verb
 from prereg.metrics import METRICS
-from prereg.spec import Analysis, Scale, Study
+from prereg.spec import Analysis, EProcess, Looks, Scale, Study
 
 _PLAIN: dict[Verb, str] = {
     "lowers": "lower",
@@ -115,8 +115,8 @@ def _evidence(
 ) -> str:
     parts = []
     if estimate.interval is not None:
-        parts.append(_bounds(estimate.interval, estimate, flip=flip))
-    tested = words(study.analysis.test)
+        parts.append(_bounds(estimate.interval, estimate, flip=flip, kind=_kind_of_interval(study)))
+    tested = "t-test e-process" if isinstance(study.stopping, EProcess) else words(study.analysis.test)
     if estimate.ranked:
         shown = "" if estimate.difference is None else "; the difference is Hodges and Lehmann's"
         tested = f"signed ranks, diverged runs ranked worst in {estimate.ranked} of {estimate.n} pairs{shown}"
@@ -135,10 +135,17 @@ def _said_correction(analysis: Analysis, family: int, adjusted: float, outcome: 
     return f"p {said_p(adjusted)}{against}"
 
 
-def _bounds(interval: Interval, estimate: Estimate, *, flip: bool) -> str:
+def _kind_of_interval(study: Study) -> str:
+    """A sequential study's intervals are not the ordinary ones, and are named."""
+    if study.stopping == "fixed":
+        return "CI"
+    return "repeated CI" if isinstance(study.stopping, Looks) else "anytime-valid CI"
+
+
+def _bounds(interval: Interval, estimate: Estimate, *, flip: bool, kind: str) -> str:
     assert interval.low is not None and interval.high is not None, interval
     low, high = (-interval.high, -interval.low) if flip else (interval.low, interval.high)
-    return f"{100 * interval.level:.6g}% CI {_number(low, estimate)} to {_number(high, estimate)}"
+    return f"{100 * interval.level:.6g}% {kind} {_number(low, estimate)} to {_number(high, estimate)}"
 
 
 def _number(value: float, estimate: Estimate) -> str:

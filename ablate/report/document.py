@@ -14,7 +14,12 @@ from ablate.report.outcome import tell_findings
 from ablate.report.promise import tell_promise
 from ablate.report.told import Told
 
-STATUS_WORDS = {"decided": "Decided", "inconclusive": "Not decided", "inadmissible": "INADMISSIBLE"}
+STATUS_WORDS = {
+    "decided": "Decided",
+    "inconclusive": "Not decided",
+    "inadmissible": "INADMISSIBLE",
+    "continue": "Continue",
+}
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,8 @@ def compose(told: Told) -> Document:
 def banner_of(decision: Decision) -> Banner:
     """Status, verdict and reasons of a decision, in words."""
     headline = "No verdict" if decision.verdict is None else decision.verdict
+    if decision.status == "continue":
+        headline = "no verdict yet, more seeds are planned"
     return Banner(
         decision.status,
         STATUS_WORDS[decision.status],
