@@ -266,6 +266,10 @@ def test_the_refusal_names_the_witness_the_lost_verdict_and_the_least_change() -
     assert "'gain_ln' can never be supported: the smallest p that sign-flip gives with 5 seeds is 0.125" in error.found
     assert "'adopt rmsnorm' can never be the verdict" in error.found
     assert error.fix == "give 7 seeds, or test: paired_t"
+    # A paired t would do with fewer, and the registered test cannot: its power is nothing, and its seeds are seven.
+    gain = hopeless.hypotheses[0]
+    assert gain.power_at_smallest == 0.0 and gain.seeds_80 == 7
+    assert [at.power["gain_ln"] > 0.0 for at in hopeless.curve] == [at.n >= 7 for at in hopeless.curve]
     assert obstacle(design(small_study(), n_sims=20)) is None
 
 

@@ -47,6 +47,8 @@ KIND: dict[Verb, power.Kind] = {
 _CURVE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 25, 30)
 """Numbers of seeds on the curve of power, and the study's own."""
 _CURVE_SIMS = 4_000
+_MOST_FLOOR = 60
+"""No exact test needs more seeds than this for its smallest p: 2 / 2^60."""
 
 
 class HypothesisDesign(Part):
@@ -231,8 +233,7 @@ def _curve(study: Study, beliefs: Beliefs, *, n_sims: int, seed: int) -> tuple[P
         for name, hypothesis in study.hypotheses.items():
             sd = _sd_difference(study, name, beliefs)
             if sd is not None and hypothesis.smallest > 0:
-                level, kind = _level(study, name), KIND[study.claims[name].verb]
-                chances[name] = min(1.0, power.power(kind, hypothesis.smallest / sd, n, level))
+                chances[name] = _power(study, name, sd, n)
         chance = None
         if simulated and batchable(study, n):
             chance = adoption(study, truth, beliefs, n_seeds=n, n_sims=n_sims, seed=[seed, 1_000 + n])
@@ -306,10 +307,33 @@ def _hypothesis(study: Study, name: str, beliefs: Beliefs) -> HypothesisDesign:
         detectable_sd_corrected=size,
         sd_difference=sd,
         detectable=None if sd is None else size * sd,
-        power_at_smallest=None if relative is None else min(1.0, power.power(kind, relative, n, level)),
-        seeds_80=None if relative is None else power.seeds_for(kind, relative, level, 0.8),
-        seeds_90=None if relative is None else power.seeds_for(kind, relative, level, 0.9),
+        power_at_smallest=None if sd is None or not relative else _power(study, name, sd, n),
+        seeds_80=None if sd is None or not relative else _seeds(study, name, sd, 0.8),
+        seeds_90=None if sd is None or not relative else _seeds(study, name, sd, 0.9),
     )
+
+
+def _power(study: Study, name: str, sd: float, n: int) -> float:
+    """Power of a paired t at `smallest`, corrected; 0 where the registered test could not support the claim at all."""
+    if not _attainable(study, name, n):
+        return 0.0
+    size = study.hypotheses[name].smallest / sd
+    return min(1.0, power.power(KIND[study.claims[name].verb], size, n, _level(study, name)))
+
+
+def _seeds(study: Study, name: str, sd: float, target: float) -> int | None:
+    """Fewest seeds that reach the power and that let the registered test support the claim at all."""
+    size = study.hypotheses[name].smallest / sd
+    n = power.seeds_for(KIND[study.claims[name].verb], size, _level(study, name), target)
+    while n is not None and n < _MOST_FLOOR and not _attainable(study, name, n):
+        n += 1
+    return n
+
+
+def _attainable(study: Study, name: str, n: int) -> bool:
+    family = len(study.family(study.hypotheses[name].role))
+    side = _sides(study.claims[name].verb, study.hypotheses[name].smallest)[0]
+    return _floor(study, family, n, side) <= study.analysis.alpha
 
 
 def _floor(study: Study, family: int, n: int, side: Side) -> float:
