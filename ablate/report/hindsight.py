@@ -13,6 +13,12 @@ POST_HOC = (
     "matters, never at the observed one; only the spread is taken from the data, and from few seeds it is uncertain."
 )
 
+AS_IF_FIXED = (
+    "These numbers take the number of pairs as fixed beforehand. This study could stop at a look because of what it "
+    "found, at a stricter level, which selects large estimates further: power is lower, and an exaggeration larger, "
+    "than said here."
+)
+
 
 def tell_hindsight(told: Told) -> Section | None:
     """Achieved against assumed, or nothing while nothing may be shown."""
@@ -23,6 +29,8 @@ def tell_hindsight(told: Told) -> Section | None:
         return None
     findings = {finding.hypothesis: finding for finding in told.decision.findings}
     blocks: list[Block] = [Paragraph(POST_HOC, "aside"), _table(found, findings)]
+    if told.decision.look is not None:
+        blocks.insert(1, Paragraph(AS_IF_FIXED, "aside"))
     said = tuple((one.hypothesis, text) for one in found if (text := _sentence(one, findings[one.hypothesis])))
     if said:
         blocks.append(Facts(said))
