@@ -179,6 +179,22 @@ def test_a_ceiling_needs_a_level_and_says_so() -> None:
     assert any("which a --pilot gives" in note for note in found.notes)
 
 
+def test_runs_that_diverge_can_rank_worst_in_the_design_too() -> None:
+    study = one_claim(
+        seeds=8,
+        on_divergence="rank",
+        analysis={"test": "sign_flip"},
+        assume={"metrics": {"val/loss": {"sd": 0.01, "correlation": 0.5}}, "divergence": 0.2},
+    )
+    truth = Truth("t", {"h": 0.0}, divergence=0.2)
+    drawn = draw(study, truth, assumed(study), n_sims=5_000, n_seeds=8, rng=np.random.default_rng(0))
+    worse, better = (drawn.differences["h"] == end for end in (np.inf, -np.inf))
+    assert worse.mean() == pytest.approx(0.16, abs=0.01) and better.mean() == pytest.approx(0.16, abs=0.01)
+    assert np.isnan(drawn.differences["h"]).mean() == pytest.approx(0.04, abs=0.01) and drawn.kept is None
+    found = scenario(design(study), "no effect anywhere, 20% of runs diverge")
+    assert found.n_sims == 1_000 and share(found.false_supported, "primary") <= 0.05 + 4 * sqrt(0.05 * 0.95 / 1_000)
+
+
 def test_every_hypothesis_stands_alone_once_and_every_guardrail_falls_alone_once() -> None:
     names = [one.name for one in design(small_study(), n_sims=20).scenarios]
     assert names == [

@@ -98,6 +98,12 @@ def test_nothing_is_looked_back_at_while_runs_are_missing() -> None:
     assert found == {} and tell_hindsight(told) is None
 
 
+def test_a_pair_without_a_size_is_not_looked_back_at() -> None:
+    study = one_claim(on_divergence="rank", analysis={"test": "wilcoxon"}, seeds=8)
+    found, told = hindsight(study, diverged=(("layernorm", 2),))
+    assert told.decision.findings[0].n == 8 and found == {}
+
+
 def test_a_registration_without_a_design_is_looked_back_at_all_the_same() -> None:
     registration, evidence = make_evidence(small_study())
     found = look_back(registration, decide(registration, evidence).findings)

@@ -95,8 +95,8 @@ def frozen_design(registration: Registration) -> Design | None:
 
 def _one(study: Study, finding: Finding, design: Design | None, planned: HypothesisDesign | None) -> Hindsight | None:
     differences = np.array([pair.difference for pair in finding.pairs])
-    if differences.size < 2:
-        return None
+    if differences.size < 2 or differences.size != finding.n:
+        return None  # pairs without a size, ranked worst, have no SD to speak of
     sd = float(differences.std(ddof=1))
     if sd <= 0.0:
         return None
@@ -105,8 +105,10 @@ def _one(study: Study, finding: Finding, design: Design | None, planned: Hypothe
     kind, smallest = KIND[verb], finding.smallest
     reached = min(1.0, power.power(kind, smallest / sd, n, level)) if smallest > 0 else None
     seeds = power.seeds_for(kind, smallest / sd, level, 0.8) if smallest > 0 else None
-    undecided = finding.outcome == "inconclusive" and smallest > 0
-    selected = finding.outcome == ("refuted" if verb.startswith("does_not") else "supported")
+    # Looks select and stop in their own way: of them, only plan and outcome are set side by side.
+    fixed = study.stopping == "fixed"
+    undecided = finding.outcome == "inconclusive" and smallest > 0 and fixed
+    selected = fixed and finding.outcome == ("refuted" if verb.startswith("does_not") else "supported")
     luck = None
     if selected and smallest > 0:
         luck = selection(smallest / sd, n, level)

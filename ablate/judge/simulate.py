@@ -207,8 +207,8 @@ def drawable(study: Study, truth: Truth, beliefs: Beliefs) -> str | None:
     """Why a state of the world cannot be drawn; none when it can."""
     if arm_means(study, truth.effects) is None:
         return "the claims cannot all be so at once"
-    if truth.divergence and study.on_divergence == "rank":
-        return "ranks of diverged runs are not simulated yet"
+    if truth.divergence and study.on_divergence == "rank" and study.stopping != "fixed":
+        return "ranks of diverged runs are not simulated at looks"
     if truth.divergence and isinstance(study.on_divergence, Ceiling):
         lacking = [
             metric
@@ -234,9 +234,13 @@ def draw(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, n_seeds: 
         if lost is not None and isinstance(study.on_divergence, Ceiling):
             assert belief is not None and belief.level is not None, group
             values[lost] = _scaled(study.on_divergence.ceiling, group) - belief.level
+        if lost is not None and study.on_divergence == "rank":
+            values[lost] = np.inf if study.better(names[0]) == "lower" else -np.inf
         weights = _weights(study, names)
         for hypothesis, own in zip(names, weights, strict=True):
-            contrast = np.einsum("a,san->sn", own, values)
+            mine = own != 0.0
+            with np.errstate(invalid="ignore"):  # worst minus worst is NaN: a tie, as in `hypotheses.contrast`
+                contrast = np.einsum("a,san->sn", own[mine], values[:, mine])
             differences[hypothesis] = _skewed(
                 contrast,
                 truth.effects[hypothesis],
@@ -247,7 +251,7 @@ def draw(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, n_seeds: 
     if lost is None:
         return Drawn(differences, None, np.ones((n_sims, len(arms)), dtype=bool))
     kept: dict[str, Kept] | None = None
-    if not isinstance(study.on_divergence, Ceiling):
+    if study.on_divergence == "exclude_pair":
         kept = {}
         for name, claim in study.claims.items():
             whole: Kept = ~np.any(lost[:, [arms.index(arm) for arm in claim.arms], :], axis=1)
@@ -261,7 +265,8 @@ def judge_drawn(study: Study, drawn: Drawn) -> Codes:
     n_seeds = next(iter(drawn.differences.values())).shape[1]
     if study.stopping != "fixed":
         return run_to_the_stop(study, drawn.differences, drawn.kept, drawn.stable)[0]
-    if batchable(study, n_seeds):
+    unsized = study.on_divergence == "rank" and not all(np.isfinite(rows).all() for rows in drawn.differences.values())
+    if batchable(study, n_seeds) and not unsized:
         return judge_rows(study, drawn.differences, drawn.kept)
     rows = []
     for index in range(len(drawn.stable)):
