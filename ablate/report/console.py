@@ -43,7 +43,8 @@ def print_decision(console: Console, decision: Decision, *, report_path: Path | 
             _say(console, "These findings are shown for the record. They are not to be used.", style="bold")
         _print_findings(console, decision.findings)
     elif decision.status == "inadmissible":
-        _say(console, "No contrast is shown while planned runs are missing.")
+        early = decision.look is not None and not decision.look.last
+        _say(console, f"No contrast is shown {'before a verdict' if early else 'while planned runs are missing'}.")
     unstable = [arm.variant for arm in decision.stability if not arm.stable] if decision.findings else []
     if unstable:
         quoted = words.listed(f"'{arm}'" for arm in unstable)
@@ -258,6 +259,8 @@ def print_status(console: Console, health: StudyHealth) -> None:
     _say(console, f"{words.counted(len(health.runs), 'run')}: {tally}.{at_work}")
     if health.decided is not None:
         _say(console, f"Decided: {health.decided}")
+    if health.next_look is not None:
+        _say(console, f"Next: {health.next_look}. The runs of later seeds wait for what it says.")
     table = _table(
         console, ("Run", "left"), ("State", "left"), ("Step", "right"), ("Training loss", "left"), ("Attempts", "right")
     )

@@ -21,6 +21,8 @@ ABOUT_TESTS: dict[Test, str] = {
     "null, differences are symmetric about zero.",
     "items": "The deciding test treats seeds and items as crossed samples, with a two-way standard error and "
     "Satterthwaite degrees of freedom.",
+    "percentile": "The deciding test is the percentile bootstrap of the mean (Efron 1979) over at least twenty pairs.",
+    "bca": "The deciding test is the BCa bootstrap of the mean (Efron 1987) over at least twenty pairs.",
 }
 ABOUT_CORRECTIONS = {
     "holm": "by Holm's step-down procedure (Holm 1979), which needs no assumption on how the tests depend on one "
@@ -30,6 +32,10 @@ ABOUT_CORRECTIONS = {
 }
 
 
+ABOUT_E_PROCESS = (
+    "The deciding test is a t-test e-process on per-seed differences, described below. It holds its error rate when "
+    "these differences are close to normal; with few seeds, strongly skewed differences raise the rate."
+)
 SPENDING = {"obrien_fleming": "O'Brien-Fleming type", "pocock": "Pocock type"}
 
 
@@ -81,16 +87,17 @@ def _looks(told: Told, look: Look) -> str:
         "planned seeds as information, and is applied to the p values of t tests. The p values shown are repeated p "
         "values and the intervals repeated confidence intervals (Jennison and Turnbull 1989): they hold over all looks "
         "together, and are wider than stage-wise ones. The joint law of t tests at few seeds is only close to the one "
-        "that the levels rest on: simulated at .05, the error rate is .052 for looks at 3, 5 and 10 seeds, and at 3, 5, 8 "
-        "and 10 seeds .054 (O'Brien-Fleming type) and .056 (Pocock type)."
+        "that the levels rest on: simulated at .05, the error rate is .052 for looks at 3, 5 and 10 seeds, and at 3, "
+        "5, 8 and 10 seeds .054 (O'Brien-Fleming type) and .056 (Pocock type)."
     )
 
 
 def _tests(study: Study) -> str:
     also = words.listed(TESTS[test] for test in study.analysis.also)
     beside = f" Registered as description, deciding nothing: {also}." if also else ""
+    deciding = ABOUT_E_PROCESS if isinstance(study.stopping, EProcess) else ABOUT_TESTS[study.analysis.test]
     return (
-        f"{ABOUT_TESTS[study.analysis.test]} Each hypothesis is asked two questions: whether the data establish "
+        f"{deciding} Each hypothesis is asked two questions: whether the data establish "
         "the claim (supported), and whether they rule it out (refuted). A claimed change is tested against zero "
         "and ruled out at its registered smallest difference; a claimed absence is tested against that difference "
         "and ruled out by a change. Against zero the test is two-sided and counts only in the claimed direction; "

@@ -21,7 +21,15 @@ WITHHELD = (
     "value. Seeing outcomes before the last run has ended would let the outcome choose when to stop, and the "
     "error rate promised above would no longer hold."
 )
-SHORT_TESTS = {"paired_t": "paired t", "bootstrap_t": "bootstrap-t", "sign_flip": "sign-flip", "wilcoxon": "Wilcoxon"}
+SHORT_TESTS = {
+    "paired_t": "paired t",
+    "bootstrap_t": "bootstrap-t",
+    "sign_flip": "sign-flip",
+    "wilcoxon": "Wilcoxon",
+    "e_process": "e-process",
+    "percentile": "percentile bootstrap",
+    "bca": "BCa bootstrap",
+}
 EFFECT_NAMES = {"d_z": "d_z", "g_z": "g_z", "g_av": "g_av", "cliff_delta": "Cliff's delta"}
 
 

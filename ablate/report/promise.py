@@ -17,6 +17,8 @@ TESTS = {
     "sign_flip": "exact sign-flip test",
     "wilcoxon": "exact Wilcoxon signed-rank test",
     "items": "two-way test over seeds and items",
+    "percentile": "percentile bootstrap (description below twenty pairs)",
+    "bca": "BCa bootstrap (description below twenty pairs)",
 }
 CORRECTIONS = {"holm": "Holm (1979)", "max_t": "max-T over shared seeds", "none": "none"}
 
@@ -56,7 +58,7 @@ def _terms(told: Told) -> Facts:
             f"{words.ranged(study.seeds)} ({len(study.seeds)} for each arm, {runs} runs); a seed fixes initial "
             "weights, batches and dropout, the same for every arm",
         ),
-        ("Test", f"{TESTS[analysis.test]} on per-seed differences, the effect always left side minus right side"),
+        ("Test", f"{_test(study)} on per-seed differences, the effect always left side minus right side"),
         (
             "Error rate",
             f"alpha {words.compact(analysis.alpha)} for each family; correction: "
@@ -87,6 +89,10 @@ def _terms(told: Told) -> Facts:
             ),
         )
     return Facts(tuple(items))
+
+
+def _test(study: Study) -> str:
+    return "t-test e-process" if isinstance(study.stopping, EProcess) else TESTS[study.analysis.test]
 
 
 def _stopping(study: Study) -> str:
