@@ -231,6 +231,21 @@ def _check_analysis(study: Study) -> None:
             required="measure.harness, or a test over seeds",
             fix="test: paired_t",
         )
+    if study.analysis.test in ("percentile", "bca"):
+        if len(study.seeds) < 20:
+            raise _fault(
+                ("analysis", "test"),
+                f"test is '{study.analysis.test}' with {len(study.seeds)} seeds",
+                required="twenty seeds or more: with fewer it rejects a true null two to six times too often",
+                fix=f"test: bootstrap_t, and also: [{study.analysis.test}] as description",
+            )
+        if study.analysis.correct == "max_t":
+            raise _fault(
+                ("analysis", "correct"),
+                f"correct is 'max_t' and test is '{study.analysis.test}'",
+                required="paired_t, bootstrap_t, sign_flip or wilcoxon, which have a joint resampling",
+                fix="correct: holm",
+            )
     if study.analysis.test in study.analysis.also:
         raise _fault(
             ("analysis", "also"),

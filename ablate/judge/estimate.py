@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ablate.judge.percentile import Bca, Percentile
 from ablate.judge.procedure import Floats, NoTestError, PairedT, Procedure, Side
 from ablate.judge.ranked import RankedPairs
 from ablate.judge.resample import BootstrapT, SignedRank, SignFlip
@@ -17,7 +18,9 @@ from prereg.spec import Test
 
 __all__ = ["NoTestError", "Side", "estimate", "p_against", "p_floor", "prepare", "words"]
 
-PROCEDURES: dict[str, type[Procedure]] = {kind.name: kind for kind in (PairedT, BootstrapT, SignFlip, SignedRank)}
+PROCEDURES: dict[str, type[Procedure]] = {
+    kind.name: kind for kind in (PairedT, BootstrapT, SignFlip, SignedRank, Percentile, Bca)
+}
 
 
 def prepare(differences: Floats, method: Test, rng: np.random.Generator) -> Procedure:
@@ -28,6 +31,8 @@ def prepare(differences: Floats, method: Test, rng: np.random.Generator) -> Proc
     kind = _kind(method)
     if not np.isfinite(differences).all():
         return RankedPairs(differences, method)
+    if issubclass(kind, Percentile):
+        return kind(differences, rng)
     if kind is BootstrapT:
         return BootstrapT(differences, rng)
     if kind is SignFlip:

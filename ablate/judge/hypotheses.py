@@ -19,6 +19,7 @@ from ablate.judge import max_t
 from ablate.judge.effects import effect_sizes
 from ablate.judge.estimate import NoTestError, estimate, prepare, summarise, words
 from ablate.judge.nulls import Judged, Nulls, judge_families, require_known_methods, weigh
+from ablate.judge.percentile import FEWEST_PAIRS, Bca, Percentile
 from ablate.judge.procedure import EQUAL, Floats, Procedure
 from ablate.judge.sequential import EProcessT, RepeatedT, prepare_at, require_own_rule
 from ablate.judge.verdict import ArmSummary, Estimate, Finding, Interval, Pair
@@ -145,6 +146,8 @@ def _scaled(value: float, scale: Scale) -> float:
 def _prepared(study: Study, pairs: Contrast, rng_seed: int, look: Look | None) -> Procedure | NoTestError:
     if pairs.refused is not None:
         return NoTestError(pairs.refused)
+    if study.analysis.test in (Percentile.name, Bca.name) and len(pairs.seeds) < FEWEST_PAIRS:
+        return NoTestError(f"{len(pairs.seeds)} pairs, and {words(study.analysis.test)} decides from {FEWEST_PAIRS} on")
     try:
         test = (
             prepare(pairs.differences, study.analysis.test, generator(rng_seed))

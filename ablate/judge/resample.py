@@ -85,7 +85,7 @@ def studentized_draws(differences: Floats, rng: np.random.Generator) -> tuple[Fl
     n = differences.size
     centred = differences - differences.mean()
     if n <= ENUMERATED_PAIRS:
-        counts, weights = _multisets(n)
+        counts, weights = multisets(n)
         shift = counts @ centred / n
         spread = np.sqrt((counts * (centred[None, :] - shift[:, None]) ** 2).sum(axis=1) / (n - 1))
         chosen = counts > 0
@@ -101,7 +101,7 @@ def studentized_draws(differences: Floats, rng: np.random.Generator) -> tuple[Fl
 
 
 @lru_cache(maxsize=8)
-def _multisets(n: int) -> tuple[Floats, Floats]:
+def multisets(n: int) -> tuple[Floats, Floats]:
     """Every resample of n from n as counts, and how many of the n^n index vectors give it."""
     rows = [np.bincount(chosen, minlength=n) for chosen in combinations_with_replacement(range(n), n)]
     counts = np.array(rows, dtype=np.float64)
