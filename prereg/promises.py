@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from math import isclose
 from typing import TYPE_CHECKING, TypeVar
 
 from prereg.claim import Claim, parse_claim
@@ -177,7 +178,7 @@ def _check_verb(study: Study, name: str, claim: Claim, hypothesis: Hypothesis) -
             required="better: lower, or better: higher",
             fix="better: lower",
         )
-    if sum(claim.left.values()) != 1.0:
+    if not isclose(sum(claim.left.values()), 1.0):
         raise ClaimError(
             f"'{hypothesis.claim}' asks whether a difference worsens",
             required="does_not_change for a difference of differences",

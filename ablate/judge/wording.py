@@ -38,7 +38,7 @@ def side(weights: Mapping[str, float]) -> str:
     text = ""
     for arm, weight in weights.items():
         sign = ("- " if weight < 0 else "") if not text else (" - " if weight < 0 else " + ")
-        text += sign + (arm if abs(weight) == 1.0 else f"{abs(weight):g} {arm}")
+        text += sign + (arm if abs(weight) == 1.0 else f"{abs(weight):g}*{arm}")
     return f"({text})"
 
 

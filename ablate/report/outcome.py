@@ -152,9 +152,10 @@ def _forest(findings: list[Finding]) -> Figure:
 
 
 def side_in_words(weights: Mapping[str, float]) -> str:
-    """One side of a claim: `layernorm`, `post-deep - pre-deep`."""
+    """One side of a claim: `layernorm`, `post-deep - pre-deep`, `0.5*a + 0.5*b`."""
     text = ""
-    for arm, weight in weights.items():
+    for name, weight in weights.items():
+        arm = name if abs(weight) == 1.0 else f"{abs(weight):g}*{name}"
         text += (" + " if weight > 0 else " - ") + arm if text else (arm if weight > 0 else f"- {arm}")
     return text
 
