@@ -2,8 +2,8 @@
 
 Of the reference values in the statistics notes, these stand elsewhere: sleep data in test_estimate and test_effects,
 depression data and R's interval in test_estimate, Holm's example in test_multiplicity, power and detectable effects in
-test_design. Here are the remaining ones and a second set as large. ECE, Brier score and clustered standard errors
-belong to suites that this version refuses (test_support).
+test_design, the clustered standard error in test_items. Here are the remaining ones and a second set as large. ECE and
+Brier score belong to a suite that this version refuses (test_support).
 
 | trap | test that fails if it is built in |
 |---|---|
@@ -18,8 +18,10 @@ belong to suites that this version refuses (test_support).
 | p = 0 | test_p_is_never_zero |
 | p = 0 from resamples | test_sign_flip_beyond_enumeration_draws_and_never_gives_zero |
 | a standard error of 0 from too little data | test_equal_differences_have_no_t_and_say_so_while_sign_flip_still_works |
-| unpaired z, or clusters of one, over items | test_a_part_that_does_not_exist_yet_is_refused_by_its_field |
-| all resamples held at once | test_twenty_pairs_are_flipped_without_a_table_of_signs |
+| a clustered standard error of 0 from one cluster | test_one_cluster_or_one_item_has_no_standard_error_instead_of_zero |
+| paired items compared as if unpaired | test_items_are_paired_by_identity_and_not_by_their_order |
+| all resamples of many items held at once | test_ten_thousand_items_take_a_moment_and_little_memory |
+| all sign vectors held at once | test_twenty_pairs_are_flipped_without_a_table_of_signs |
 | NaN from nct on wide brackets | test_the_noncentral_interval_inverts_the_noncentral_t |
 | power solved into nct's NaN | test_the_detectable_effect_is_that_of_the_table |
 | zero-SE resamples counted as extreme | test_bootstrap_t_drops_resamples_without_spread_and_can_reject_at_three |
