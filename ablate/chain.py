@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from ablate.judge.design import Design
     from ablate.judge.verdict import Decision
     from ablate.records.evidence import Evidence
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from ablate.run.watch import Watcher
     from prereg.ledger import Entry
     from prereg.load import Loaded
-    from prereg.register import CorpusPin, Registration
+    from prereg.looks import Look
+    from prereg.register import CorpusPin, Override, Registration
     from prereg.root import Root
     from prereg.spec import Study
 
@@ -52,6 +55,8 @@ class Ran:
     registration: Registration
     registered_now: bool
     summary: Summary
+    look: Look | None = None
+    """The look that the trained seeds lead up to; none for a fixed number of seeds."""
 
 
 @dataclass(frozen=True)
@@ -91,17 +96,62 @@ def check(path: Path, root: Path | None = None) -> Case:
     return case
 
 
-def design(path: str | Path, *, root: Path | None = None) -> Design:
+def design(path: str | Path, *, root: Path | None = None, pilot: str | None = None) -> Design:
     """Operating characteristics of a study's registered rule, by simulation."""
+    return characterise(check(Path(path), root), pilot=pilot)
+
+
+def characterise(case: Case, *, pilot: str | None = None) -> Design:
+    """The design of a study, from its own beliefs or from what a pilot's records tell."""
+    from ablate.judge.beliefs import learned
     from ablate.judge.design import design as simulate
+    from ablate.records.gather import gather
 
-    return simulate(check(Path(path), root).study)
+    if pilot is None:
+        return simulate(case.study)
+    other = open_case(Path(pilot), case.root.path)
+    earlier = require_registered(other)
+    found: list[Design] = []
+    evidence = gather(other.root, earlier)
+    _placed(case, lambda: found.append(simulate(case.study, beliefs=learned(case.study, earlier, evidence))))
+    return found[0]
 
 
-def register(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) -> tuple[Registration, Entry | None]:
-    """Register a study, or return the registration that already stands (then with no entry)."""
-    from ablate.judge.design import design as simulate
-    from ablate.judge.design import require_possible
+def accepted(case: Case, characteristics: Design, reason: str | None) -> Override | None:
+    """Refuse a hopeless design, or put on record that the user goes on with it and why."""
+    from ablate.judge.design import obstacle
+    from prereg.errors import HopelessDesignError, RegistrationError
+    from prereg.register import Override
+
+    found = obstacle(characteristics)
+    if found is None and reason is None:
+        return None
+    if found is None:
+        raise RegistrationError(
+            "--accept-underpowered has nothing to accept: data could lead to every verdict of this design",
+            required="the option only where registration is refused",
+            fix="leave it out",
+        )
+    if reason is None or not reason.strip():
+        advice = "; or, on record: --accept-underpowered " + '"why it is run all the same"'
+        hopeless = HopelessDesignError(found.found, required=found.required, fix=found.fix + advice, where=found.where)
+        raise hopeless.at(file=case.path, line=case.loaded.line(found.where.field))
+    return Override(obstacle=found.found, reason=reason.strip())
+
+
+def register(
+    path: str | Path,
+    *,
+    root: Path | None = None,
+    now: Clock = utc_now,
+    accept_underpowered: str | None = None,
+    pilot: str | None = None,
+    planned: Design | None = None,
+) -> tuple[Registration, Entry | None]:
+    """Register a study, or return the registration that already stands (then with no entry).
+
+    `planned` is its design where the caller has it already.
+    """
     from ablate.records.provenance import tool_versions
     from prereg import register as promise
 
@@ -112,8 +162,8 @@ def register(path: str | Path, *, root: Path | None = None, now: Clock = utc_now
         promise.complete(case.root, case.study.study)
         return standing, None
     pin = pin_corpus(case)
-    characteristics = simulate(case.study)
-    _placed(case, lambda: require_possible(characteristics))
+    characteristics = planned or characterise(case, pilot=pilot)
+    override = accepted(case, characteristics, accept_underpowered)
     return promise.register(
         case.root,
         case.loaded,
@@ -121,24 +171,31 @@ def register(path: str | Path, *, root: Path | None = None, now: Clock = utc_now
         design=characteristics.model_dump(mode="json"),
         tool=tool_versions(),
         at=now(),
+        override=override,
     )
 
 
-def amend(path: Path, *, reason: str, root: Path | None = None, now: Clock = utc_now) -> tuple[Registration, Entry]:
+def amend(
+    path: Path,
+    *,
+    reason: str,
+    root: Path | None = None,
+    now: Clock = utc_now,
+    accept_underpowered: str | None = None,
+    pilot: str | None = None,
+) -> tuple[Registration, Entry]:
     """Register a changed study in place of its earlier registration, with a reason."""
-    from ablate.judge.design import design as simulate
-    from ablate.judge.design import require_possible
     from ablate.records.provenance import tool_versions
     from prereg import register as promise
     from prereg.ledger import Ledger
 
     case = check(path, root)
     pin = pin_corpus(case)
-    characteristics = simulate(case.study)
-    _placed(case, lambda: require_possible(characteristics))
+    characteristics = characterise(case, pilot=pilot)
+    override = accepted(case, characteristics, accept_underpowered)
     events = {entry.event for entry in Ledger(case.root.ledger).entries() if entry.study == case.study.study}
     evidence: promise.EvidenceState = "none"
-    if events & {"decided", "peeked"}:
+    if events & {"decided", "looked", "peeked"}:
         evidence = "outcomes read"
     elif events & {"started", "sealed", "failed"}:
         evidence = "runs started"
@@ -151,6 +208,7 @@ def amend(path: Path, *, reason: str, root: Path | None = None, now: Clock = utc
         at=now(),
         reason=reason,
         evidence=evidence,
+        override=override,
     )
 
 
@@ -161,38 +219,79 @@ def run(
     slots: int | None = None,
     watcher: Watcher | None = None,
     now: Clock = utc_now,
+    next_look: bool = False,
+    accept_underpowered: str | None = None,
+    pilot: str | None = None,
 ) -> Ran:
-    """Register if need be, then train what is left of the plan."""
+    """Register if need be, then train what is left of the plan; of a sequential study, what its next look needs.
+
+    `next_look` says so in words, and is refused for a fixed number of seeds.
+    """
     import sys
 
     from ablate.run.local import default_slots, run_study, study_lock
     from ablate.run.watch import PlainWatcher
     from prereg import register as promise
+    from prereg.errors import RunError
     from prereg.ledger import Ledger
 
     case = check(Path(path), root)
     name = case.study.study
+    if next_look and case.study.stopping == "fixed":
+        raise RunError(
+            f"'{name}' has a fixed number of seeds, and so no next look",
+            required="stopping: {looks: [...]} or {evidence: e_process, max_seeds: N}",
+            fix=f"ablate run {case.path}",
+        )
     standing = promise.load_registration(case.root, name)
+    planned: Design | None = None
     if standing is not None:
         promise.require_unchanged(standing, case.loaded)
         require_pinned(case, standing)
+        look_to_run_up_to(case, standing)
     else:
-        preflight(case)
+        planned = preflight(case, accept_underpowered=accept_underpowered, pilot=pilot)
     onlooker: Watcher = watcher if watcher is not None else PlainWatcher(sys.stderr)
     with study_lock(case.root, name):
         mended = Ledger(case.root.ledger).mend() if case.root.ledger.is_file() else None
         if mended:
             onlooker.note(mended)
-        registration, entry = register(case.path, root=root, now=now)
+        registration, entry = register(
+            case.path, root=root, now=now, accept_underpowered=accept_underpowered, pilot=pilot, planned=planned
+        )
         if entry is not None:
             onlooker.note(f"registered {name} as {registration.sha256[:8]}, before any run; ledger head {entry.sha256}")
-        summary = run_study(case.root, registration, slots=slots or default_slots(), now=now, watcher=onlooker)
-    return Ran(registration, entry is not None, summary)
+        look = look_to_run_up_to(case, registration)
+        summary = run_study(
+            case.root, registration, slots=slots or default_slots(), now=now, watcher=onlooker, look=look
+        )
+    return Ran(registration, entry is not None, summary, look)
+
+
+def look_to_run_up_to(case: Case, registration: Registration) -> Look | None:
+    """The first look not taken yet, or none for a fixed number of seeds. Refused once a look has ended the study."""
+    from prereg.errors import RunError
+    from prereg.ledger import Ledger
+    from prereg.looks import looks_of, next_look, taken_looks
+
+    study = registration.study
+    if not looks_of(study):
+        return None
+    taken = taken_looks(Ledger(case.root.ledger).entries(), registration.sha256)
+    look = next_look(study, taken)
+    if look is None:
+        raise RunError(
+            f"'{study.study}' was decided at look {taken[-1].number} of {len(looks_of(study))}",
+            required="no seed added after the verdict: more of them would undo the error rate that was promised",
+            fix=f"ablate report {case.path}",
+        )
+    return look
 
 
 def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) -> Decided:
     """Judge the evidence by the registered rule, log the decision, write the reports."""
     from ablate.judge.decide import decide as judge
+    from ablate.judge.view import view
     from ablate.records.gather import gather
     from prereg.canon import sha256_bytes
     from prereg.disk import write_whole
@@ -202,9 +301,15 @@ def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     registration = require_registered(case)
     evidence = gather(case.root, registration)
     decision = judge(registration, evidence)
-    if evidence.missing or evidence.ledger_faults:
+    evidence, look = view(registration, evidence).evidence, decision.look
+    unfit = look is not None and not look.last and decision.status == "inadmissible"
+    if evidence.missing or evidence.ledger_faults or unfit:
         # Nothing may be written: either the study is unfinished, or the ledger cannot take an entry.
         return Decided(decision, registration, evidence.ledger_head, None, None, None)
+    if look is not None:
+        head = _log_look(case, registration, evidence, look, final=decision.status != "continue", at=now())
+        if decision.status == "continue":
+            return Decided(decision, registration, head, None, None, None)
     verdict = _verdict_bytes(decision)
     body = {
         "status": decision.status,
@@ -225,9 +330,30 @@ def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     return _tell(case, registration, entry, decision, evidence)
 
 
+def _log_look(case: Case, registration: Registration, evidence: Evidence, look: Look, *, final: bool, at: str) -> str:
+    """Put a look in the ledger, once; returns the ledger's head. Only that it was taken is said, not what it showed."""
+    from prereg.ledger import Ledger
+
+    ledger = Ledger(case.root.ledger)
+    body: dict[str, JsonValue] = {
+        "look": look.number,
+        "of": look.of,
+        "seeds": look.n_seeds,
+        "evidence": evidence.sha256,
+        "final": final,
+    }
+    if not any(
+        entry.event == "looked" and entry.registration == registration.sha256 and entry.body == body
+        for entry in evidence.ledger
+    ):
+        ledger.append("looked", study=case.study.study, registration=registration.sha256, body=body, at=at)
+    return ledger.head()
+
+
 def report(path: str | Path, *, root: Path | None = None) -> Decided:
     """Write the reports of a decision again, from the evidence and the ledger; decides nothing new."""
     from ablate.judge.decide import decide as judge
+    from ablate.judge.view import view
     from ablate.records.gather import gather
     from prereg.canon import sha256_bytes
     from prereg.errors import EvidenceError
@@ -254,7 +380,7 @@ def report(path: str | Path, *, root: Path | None = None) -> Decided:
             required=f"the evidence of the decision taken {entries[-1].at}",
             fix=f"ablate verify {case.path}, then ablate decide {case.path}",
         )
-    return _tell(case, registration, entries[-1], decision, evidence)
+    return _tell(case, registration, entries[-1], decision, view(registration, evidence).evidence)
 
 
 def _verdict_bytes(decision: Decision) -> bytes:
@@ -307,14 +433,12 @@ def require_registered(case: Case) -> Registration:
     return standing
 
 
-def preflight(case: Case) -> None:
-    """What would stop a registration, found before anything is written."""
-    from ablate.judge.design import design as simulate
-    from ablate.judge.design import require_possible
-
+def preflight(case: Case, *, accept_underpowered: str | None = None, pilot: str | None = None) -> Design:
+    """What would stop a registration, found before anything is written; returns the design."""
     pin_corpus(case)
-    characteristics = simulate(case.study)
-    _placed(case, lambda: require_possible(characteristics))
+    characteristics = characterise(case, pilot=pilot)
+    accepted(case, characteristics, accept_underpowered)
+    return characteristics
 
 
 def pin_corpus(case: Case) -> CorpusPin:

@@ -46,14 +46,26 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help="Pre-registered ablation studies for language models.\n\n"
     "\b\nStart with:\n  ablate run studies/quickstart.yaml\n  ablate decide studies/quickstart.yaml\n\n"
-    "Exit codes: 0 done or decided, 2 your mistake, 3 inconclusive, 4 inadmissible, 5 runs failed, 130 interrupted, "
-    "1 our bug.",
+    "Exit codes: 0 done or decided, 2 your mistake, 3 inconclusive or to be continued, 4 inadmissible, 5 runs failed, "
+    "130 interrupted, 1 our bug.",
 )
 corpus_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Texts that models read: list, add, fetch.")
 app.add_typer(corpus_app, name="corpus")
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="Path of a study file, such as studies/embnorm.yaml.")]
 RootFolder = Annotated[Path | None, typer.Option("--root", help="The folder that holds studies/ (found by itself).")]
+Pilot = Annotated[
+    str | None,
+    typer.Option(metavar="STUDY", help="Take SDs, correlations and run time from this finished study's records."),
+]
+Accept = Annotated[
+    str | None,
+    typer.Option(
+        "--accept-underpowered",
+        metavar="REASON",
+        help="Register although a verdict can never happen; the reason goes into lock, ledger and report.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 
 
@@ -85,7 +97,7 @@ def schema() -> None:
 
 
 @app.command()
-def design(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
+def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_json: AsJson = False) -> None:
     """Simulate the registered rule before any data.
 
     Says what can be found with these seeds, how often by chance, and how many seeds it would take.
@@ -94,7 +106,7 @@ def design(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
     """
     from ablate.report import console
 
-    found = chain.design(study, root=root)
+    found = chain.design(study, root=root, pilot=pilot)
     if as_json:
         print(found.model_dump_json(indent=2))
     else:
@@ -102,14 +114,14 @@ def design(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
 
 
 @app.command()
-def register(study: StudyFile, root: RootFolder = None) -> None:
+def register(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, accept: Accept = None) -> None:
     """Freeze a study in its lock and in the ledger.
 
     Doing it twice changes nothing.
 
     Example:  ablate register studies/embnorm.yaml
     """
-    registration, entry = chain.register(study, root=root)
+    registration, entry = chain.register(study, root=root, pilot=pilot, accept_underpowered=accept)
     name = registration.study.study
     if entry is None:
         print(f"{name} is registered already, {registration.sha256[:8]} since {registration.registered_at}")
@@ -123,6 +135,8 @@ def amend(
     study: StudyFile,
     reason: Annotated[str, typer.Option(help="Why, in a sentence; kept in the ledger.")],
     root: RootFolder = None,
+    pilot: Pilot = None,
+    accept: Accept = None,
 ) -> None:
     """Register a changed study, with a reason.
 
@@ -130,7 +144,7 @@ def amend(
 
     Example:  ablate amend studies/embnorm.yaml --reason "two more seeds, before any run"
     """
-    registration, entry = chain.amend(study, reason=reason, root=root)
+    registration, entry = chain.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
     print(
         f"amended {registration.study.study}: {str(registration.previous)[:8]} is now {registration.sha256[:8]}; "
         f"evidence by then: {entry.body['evidence']}"
@@ -142,16 +156,31 @@ def amend(
 def run(
     study: StudyFile,
     root: RootFolder = None,
+    *,
     slots: Annotated[int | None, typer.Option(min=1, help="Runs side by side (default: one a core).")] = None,
     as_json: AsJson = False,
+    next_look: Annotated[
+        bool, typer.Option("--next-look", help="Only what the next look of a sequential study needs (as without it).")
+    ] = False,
+    pilot: Pilot = None,
+    accept: Accept = None,
 ) -> None:
     """Train every run that is not sealed yet.
 
     Registers the study first if need be, and says so. Ctrl-C stops cleanly; run again to go on.
+    A sequential study is trained up to its next look, and no further before that look is taken.
 
     Example:  ablate run studies/quickstart.yaml
     """
-    done = chain.run(study, root=root, slots=slots, watcher=_watcher(as_json))
+    done = chain.run(
+        study,
+        root=root,
+        slots=slots,
+        watcher=_watcher(as_json),
+        next_look=next_look,
+        pilot=pilot,
+        accept_underpowered=accept,
+    )
     summary, name = done.summary, done.registration.study.study
     if as_json:
         print(
@@ -166,11 +195,15 @@ def run(
                     "failed": list(summary.failed),
                     "interrupted": summary.interrupted,
                     "head": summary.head,
+                    **({"look": done.look.model_dump()} if done.look is not None else {}),
                 }
             )
         )
     else:
         print(f"{name}: {summary.sealed} of {summary.planned} runs sealed")
+        if done.look is not None:
+            left = len(done.registration.study.seeds) - done.look.n_seeds
+            print(f"these are the runs of {done.look.words}; planned seeds that wait for what it says: {left}")
         for failure in summary.failed:
             print(f"failed  {failure}")
         print(f"ledger head {summary.head}")
@@ -202,6 +235,7 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
     """Judge the evidence by the registered rule.
 
     Logs the decision and writes verdict.json, report.md and report.html under reports/STUDY/.
+    At a look of a sequential study that settles nothing it logs the look, says CONTINUE and ends with 3.
 
     Example:  ablate decide studies/embnorm.yaml
     """
@@ -212,10 +246,15 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
         print(decided.decision.model_dump_json(indent=2))
     else:
         console.print_decision(_console(), decided.decision, report_path=decided.html_path, ledger_head=decided.head)
+        if decided.decision.status == "continue":
+            print(f"next:  ablate run {study} --next-look")
     raise typer.Exit(
-        {"decided": Exit.OK, "inconclusive": Exit.INCONCLUSIVE, "inadmissible": Exit.INADMISSIBLE}[
-            decided.decision.status
-        ]
+        {
+            "decided": Exit.OK,
+            "inconclusive": Exit.INCONCLUSIVE,
+            "inadmissible": Exit.INADMISSIBLE,
+            "continue": Exit.INCONCLUSIVE,
+        }[decided.decision.status]
     )
 
 

@@ -51,6 +51,8 @@ class StudyHealth(Part):
     """The verdict in the ledger, if there is one."""
     runs: tuple[RunHealth, ...]
     """Every planned run."""
+    next_look: str | None = None
+    """The first look not taken yet; none for a fixed number of seeds, and after the look that ended the study."""
 
     def count(self, state: str) -> int:
         """Runs in a state."""
@@ -60,6 +62,7 @@ class StudyHealth(Part):
 def read_status(case: Case) -> StudyHealth:
     """The state of a study from its files."""
     from prereg.ledger import Ledger
+    from prereg.looks import next_look, taken_looks
     from prereg.plan import plan
     from prereg.register import differing_fields, load_registration
 
@@ -87,6 +90,7 @@ def read_status(case: Case) -> StudyHealth:
         folder = RunFolder(case.root.run(spec.study, spec.registration, spec.variant, spec.seed))
         health.append(_health(folder, spec.variant, spec.seed, spec.config.budget.steps, active=active))
     decided = [entry for entry in ledger if entry.event == "decided" and entry.registration == registration.sha256]
+    look = next_look(registration.study, taken_looks(ledger, registration.sha256))
     verdict = str(decided[-1].body["verdict"] or decided[-1].body["status"]) if decided else None
     return StudyHealth(
         study=study.study,
@@ -96,6 +100,7 @@ def read_status(case: Case) -> StudyHealth:
         active=active,
         decided=verdict,
         runs=tuple(health),
+        next_look=None if look is None else look.words,
     )
 
 

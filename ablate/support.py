@@ -43,12 +43,8 @@ def _missing_parts(study: Study) -> Iterator[Missing]:
     calibration = measure.suites.index("calibration") if "calibration" in measure.suites else -1
     there = ("measure", "suites", calibration)
     yield there, calibration >= 0, "the calibration suite", "loss, activations, gradients, speed"
-    ranked = study.on_divergence == "rank"
-    yield ("on_divergence",), ranked, "on_divergence: rank", "exclude_pair, or {ceiling: VALUE}"
     claimed = {claim.metric for claim in study.claims.values()}
     ceilings = isinstance(study.on_divergence, Ceiling) and len(claimed) > 1
     yield ("on_divergence",), ceilings, "one ceiling for several claimed metrics", "exclude_pair"
-    yield ("analysis", "correct"), analysis.correct == "max_t", "the max_t correction", "correct: holm"
     wider = analysis.estimand != "new_seeds"
     yield ("analysis", "estimand"), wider, "the estimand new_seeds_and_items", "estimand: new_seeds"
-    yield ("stopping",), study.stopping != "fixed", "sequential stopping", "stopping: fixed"

@@ -1,12 +1,13 @@
 """The claim language: one sentence that says which arms differ in which metric, and which way.
 
     claim := side VERB METRIC [ 'than' side ]
-    side  := NAME | '(' NAME { ('+' | '-') NAME } ')'
+    side  := NAME | '(' term { ('+' | '-') term } ')'
+    term  := [ NUMBER '*' ] NAME
     VERB  := lowers | raises | changes | does_not_worsen | does_not_change
 
 Without `than`, the other side is the study's baseline. A claim resolves to weights over arms that
-sum to zero; the effect is always the left side minus the right side. `+` and `-` stand between
-spaces, because names of arms may contain hyphens.
+sum to zero; the effect is always the left side minus the right side. `(0.5*a + 0.5*b)` is the mean of
+two arms. `+` and `-` stand between spaces, because names of arms may contain hyphens.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Literal, get_args
 
 from prereg.errors import ClaimError, nearest
@@ -24,6 +26,7 @@ VERBS: tuple[Verb, ...] = get_args(Verb)
 _SIGNS = frozenset({"+", "-"})
 _MARKS = frozenset({"+", "-", "("})
 
+_TERM = re.compile(r"(?:(?P<weight>\d+(?:\.\d+)?)\*)?(?P<arm>[^*]+)")
 _TOKEN = re.compile(r"\s*(?:(?P<mark>[()])|(?P<sign>[+-])(?=\s)|(?P<word>[^\s()]+))")
 
 
@@ -106,7 +109,7 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
 
 def _tokens(text: str) -> list[str]:
     found, position = [], 0
-    stripped = text.rstrip()
+    stripped = re.sub(r"\s*\*\s*", "*", text.rstrip())
     while position < len(stripped):
         match = _TOKEN.match(stripped, position)
         assert match is not None, (text, position)  # every character is a mark, a sign or part of a word
@@ -136,5 +139,12 @@ def _side(tokens: list[str], text: str) -> tuple[dict[str, float], list[str]]:
         )
     weights: dict[str, float] = {}
     for sign, arm in zip(["+", *inner[1::2]], inner[0::2], strict=True):
-        weights[arm] = weights.get(arm, 0.0) + (1.0 if sign == "+" else -1.0)
+        term = _TERM.fullmatch(arm)
+        weight = float(term["weight"] or 1.0) if term is not None else 0.0
+        if term is None or not 0.0 < weight < inf:
+            raise ClaimError(
+                f"'{arm}' in claim '{text}' is not a term",
+                required="ARM, or a weight above zero times an arm, such as 0.5*ARM",
+            )
+        weights[term["arm"]] = weights.get(term["arm"], 0.0) + (weight if sign == "+" else -weight)
     return weights, rest

@@ -27,7 +27,9 @@ from prereg.disk import sync_folder
 from prereg.errors import LedgerError, Where
 from prereg.part import Part
 
-Event = Literal["registered", "amended", "started", "sealed", "failed", "finished", "decided", "peeked", "imported"]
+Event = Literal[
+    "registered", "amended", "started", "sealed", "failed", "finished", "looked", "decided", "peeked", "imported"
+]
 
 FIRST = "0" * 64
 """What the first entry names as the hash of the one before."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from math import isclose
 from typing import TYPE_CHECKING, TypeVar
 
 from prereg.claim import Claim, parse_claim
@@ -27,6 +28,8 @@ def check_promises(study: Study) -> None:
     _check_seeds(study)
     _check_hypotheses(study)
     _check_analysis(study)
+    _check_ranks(study)
+    _check_stopping(study)
     _ = study.rule
 
 
@@ -175,12 +178,50 @@ def _check_verb(study: Study, name: str, claim: Claim, hypothesis: Hypothesis) -
             required="better: lower, or better: higher",
             fix="better: lower",
         )
-    if sum(claim.left.values()) != 1.0:
+    if not isclose(sum(claim.left.values()), 1.0):
         raise ClaimError(
             f"'{hypothesis.claim}' asks whether a difference worsens",
             required="does_not_change for a difference of differences",
             where=Where(field=("hypotheses", name, "claim")),
         )
+
+
+def _check_ranks(study: Study) -> None:
+    """A diverged run can only be ranked by a test of ranks, in a comparison of two arms, where worse has a side."""
+    if study.on_divergence != "rank":
+        return
+    for field, tests in (("test", (study.analysis.test,)), ("also", study.analysis.also)):
+        for test in tests:
+            if test not in ("wilcoxon", "sign_flip"):
+                raise _fault(
+                    ("analysis", field),
+                    f"'{test}' with on_divergence: rank",
+                    required="wilcoxon or sign_flip: a diverged run has a rank and no number, and other tests need one",
+                    fix="test: wilcoxon, or on_divergence: exclude_pair",
+                )
+    sides: dict[str, str] = {}
+    for name in study.hypotheses:
+        claim, better = study.claims[name], study.better(name)
+        if better == "neither":
+            raise _fault(
+                ("hypotheses", name, "better"),
+                f"a diverged run is ranked worst, and nothing says which way {claim.metric} improves",
+                required="better: lower, or better: higher",
+                fix="better: lower",
+            )
+        if sides.setdefault(claim.metric, better) != better:
+            raise _fault(
+                ("hypotheses", name, "better"),
+                f"{claim.metric} improves both ways",
+                required="one worst end for a metric on which diverged runs are ranked",
+            )
+        if len(claim.left) != 1 or len(claim.right) != 1:
+            raise _fault(
+                ("hypotheses", name, "claim"),
+                "a difference of differences with on_divergence: rank",
+                required="claims between two arms: the difference of two diverged runs has no rank",
+                fix="on_divergence: exclude_pair",
+            )
 
 
 def _check_analysis(study: Study) -> None:
@@ -191,6 +232,21 @@ def _check_analysis(study: Study) -> None:
             required="measure.harness, or a test over seeds",
             fix="test: paired_t",
         )
+    if study.analysis.test in ("percentile", "bca"):
+        if len(study.seeds) < 20:
+            raise _fault(
+                ("analysis", "test"),
+                f"test is '{study.analysis.test}' with {len(study.seeds)} seeds",
+                required="twenty seeds or more: with fewer it rejects a true null two to six times too often",
+                fix=f"test: bootstrap_t, and also: [{study.analysis.test}] as description",
+            )
+        if study.analysis.correct == "max_t":
+            raise _fault(
+                ("analysis", "correct"),
+                f"correct is 'max_t' and test is '{study.analysis.test}'",
+                required="paired_t, bootstrap_t, sign_flip or wilcoxon, which have a joint resampling",
+                fix="correct: holm",
+            )
     if study.analysis.test in study.analysis.also:
         raise _fault(
             ("analysis", "also"),
@@ -214,6 +270,34 @@ def _check_analysis(study: Study) -> None:
                 required="one of " + ", ".join(sorted(claimed)),
                 fix=nearest(metric, claimed),
             )
+
+
+def _check_stopping(study: Study) -> None:
+    """Sequential levels are worked out for the t test; every seed that may ever be trained is registered."""
+    if study.stopping == "fixed":
+        return
+    most = getattr(study.stopping, "max_seeds", None)
+    if most is not None and most != len(study.seeds):
+        raise _fault(
+            ("stopping", "max_seeds"),
+            f"max_seeds is {most} and {len(study.seeds)} seeds are listed",
+            required="every seed that may be trained, in its order, and no other",
+            fix=f"max_seeds: {len(study.seeds)}, or {most} seeds",
+        )
+    if study.analysis.test != "paired_t":
+        raise _fault(
+            ("analysis", "test"),
+            f"test is '{study.analysis.test}' in a sequential study",
+            required="paired_t: the levels of looks, and the e-process, are those of a t test",
+            fix="test: paired_t, or stopping: fixed",
+        )
+    if study.analysis.correct == "max_t":
+        raise _fault(
+            ("analysis", "correct"),
+            "correct is 'max_t' in a sequential study",
+            required="holm or none: a joint resampling at one look knows nothing of the other looks",
+            fix="correct: holm, or stopping: fixed",
+        )
 
 
 def _first_repeated(values: Iterable[T]) -> T | None:

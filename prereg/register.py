@@ -44,6 +44,15 @@ class CorpusPin(Part):
     """Characters of its text."""
 
 
+class Override(Part):
+    """A hopeless design, registered because the user said so."""
+
+    obstacle: str
+    """What can never happen, in the words of the refusal."""
+    reason: str
+    """Why the user went on, in the user's words."""
+
+
 class Registration(Part):
     """A study as it was promised."""
 
@@ -65,6 +74,8 @@ class Registration(Part):
     """sha256 of the registration that this one amends."""
     reason: str | None
     """Why it was amended."""
+    override: Override | None = None
+    """What the user accepted although registration would have refused it; none, and not in the lock, otherwise."""
     lock_sha256: str
     """sha256 of the exact bytes of the lock file; not stored in it."""
 
@@ -97,6 +108,7 @@ def register(
     design: dict[str, JsonValue] | None,
     tool: dict[str, str],
     at: str,
+    override: Override | None = None,
 ) -> tuple[Registration, Entry]:
     """Register a study. What is registered and unchanged is returned as it is; what has changed is refused."""
     name, ledger = loaded.study.study, Ledger(root.ledger)
@@ -109,7 +121,7 @@ def register(
             assert entry is not None, name
             complete(root, name)
             return registered, entry
-        return _commit(root, loaded, ledger, corpus=corpus, design=design, tool=tool, at=at)
+        return _commit(root, loaded, ledger, corpus=corpus, design=design, tool=tool, at=at, override=override)
 
 
 def amend(
@@ -122,6 +134,7 @@ def amend(
     at: str,
     reason: str,
     evidence: EvidenceState,
+    override: Override | None = None,
 ) -> tuple[Registration, Entry]:
     """Replace a registration by a changed one, on the record: why, what, and what was known of the outcome."""
     name, ledger = loaded.study.study, Ledger(root.ledger)
@@ -171,6 +184,7 @@ def amend(
             previous=registered.sha256,
             reason=reason.strip(),
             body=body,
+            override=override,
         )
 
 
@@ -268,12 +282,14 @@ def _commit(
     previous: str | None = None,
     reason: str | None = None,
     body: dict[str, JsonValue] | None = None,
+    override: Override | None = None,
 ) -> tuple[Registration, Entry]:
     """Write the lock beside its place, let the ledger take it, move it there."""
     source = _relative(root, loaded.path)
     ledger.head()  # a damaged ledger is refused before anything is written
     name, study = loaded.study.study, _json(loaded.study)
     sha256 = promise_sha256(study, _json(corpus))
+    accepted = {} if override is None else {"override": _json(override)}
     # Keys stand in the order of the study's file, not sorted: the order of the factors names the arms.
     document = {
         "study": study,
@@ -285,6 +301,7 @@ def _commit(
         "design": design,
         "previous": previous,
         "reason": reason,
+        **accepted,
     }
     data = (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
     try:
@@ -308,6 +325,7 @@ def _commit(
             "lock_sha256": registration.lock_sha256,
             "source_sha256": registration.source_sha256,
             "file": source,
+            **accepted,
             **(body or {}),
         },
     )
@@ -386,7 +404,7 @@ def _stronger(stated: EvidenceState, ledger: Ledger, name: str) -> EvidenceState
     shown = 0
     for entry in ledger.entries():
         if entry.study == name and entry.event not in ("registered", "amended"):
-            shown = max(shown, 2 if entry.event in ("decided", "peeked") else 1)
+            shown = max(shown, 2 if entry.event in ("decided", "looked", "peeked") else 1)
     return order[max(shown, order.index(stated))]
 
 

@@ -8,7 +8,7 @@ supported for statistical reasons is found by the design's simulation, not here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated
@@ -133,6 +133,10 @@ class Rule:
             also=tuple(number for number in later if self._conditions[number - 1] is not None),
         )
 
+    def reached(self, possible: Mapping[str, Collection[Outcome]]) -> tuple[int, ...]:
+        """Lines that decide some case when hypotheses can end only as given; what is not given can end as anything."""
+        return self._proof.reached(possible)
+
     def table(self) -> list[RuleRow]:
         """For each line: its condition, how many combinations of outcomes it settles, and one of them."""
         return self._proof.rows()
@@ -204,6 +208,19 @@ class _Proof:
             )
             for number, (line, settled) in enumerate(zip(self.lines, self.settled, strict=True), start=1)
         ]
+
+    def reached(self, possible: Mapping[str, Collection[Outcome]]) -> tuple[int, ...]:
+        """Numbers of the lines that settle a case within the possible outcomes."""
+        within = TRUE
+        for (of_variant, name), position in self.order.items():
+            if not of_variant and name in possible:
+                values = {OUTCOMES.index(outcome) for outcome in possible[name]}
+                within = self.diagrams.both(within, self.diagrams.among(position, values))
+        return tuple(
+            number
+            for number, settled in enumerate(self.settled, start=1)
+            if self.diagrams.both(settled, within) != FALSE
+        )
 
     def _blamed(self, index: int) -> str:
         """A smallest set of earlier lines that leaves nothing for this one."""

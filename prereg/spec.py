@@ -36,7 +36,7 @@ from prereg.training import Training
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*$", max_length=80)]
 Overrides = dict[str, JsonValue]
 Role = Literal["primary", "secondary", "guardrail", "exploratory"]
-Test = Literal["paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "items"]
+Test = Literal["paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "items", "percentile", "bca"]
 Scale = Literal["raw", "log", "log10"]
 Alpha = Annotated[float, Field(gt=0.0, le=0.5)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
@@ -108,7 +108,8 @@ class Analysis(Part):
     """How evidence is judged."""
 
     test: Test = "paired_t"
-    """The test that decides, over per-seed paired differences (items: over seeds and items)."""
+    """The test that decides, over per-seed paired differences (items: over seeds and items). percentile and bca
+    decide from twenty seeds on, and below only describe."""
     alpha: Alpha = 0.05
     """Chance of any false finding of one kind within the hypotheses of one role."""
     correct: Literal["holm", "max_t", "none"] = "holm"
@@ -160,6 +161,8 @@ class Assume(Part):
     """By metric."""
     seconds_per_run: Annotated[float, Field(gt=0.0)] | None = None
     """Time of one run, for the cost of a design."""
+    divergence: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+    """Share of runs that diverge, whatever the arm, in the design's scenarios with divergence; 0 leaves them out."""
 
 
 class MetricsFile(Part):

@@ -60,6 +60,21 @@ def test_what_is_not_a_claim_is_refused(text: str, found: str) -> None:
         parse_claim(text, baseline="none")
 
 
+@pytest.mark.parametrize("text", ["(0.5*a + 0.5*b) lowers m than c", "(0.5 * a + 0.5 * b) lowers m than c"])
+def test_arms_carry_weights_in_a_sum(text: str) -> None:
+    claim = parse_claim(text, baseline="none")
+    assert claim.weights == {"a": 0.5, "b": 0.5, "c": -1.0}
+    assert parse_claim("(2*a - b) raises m than c", baseline="none").left == {"a": 2.0, "b": -1.0}
+    with pytest.raises(ClaimError, match="do not sum to zero"):
+        parse_claim("(0.5*a + 0.6*b) lowers m than c", baseline="none")
+
+
+@pytest.mark.parametrize("term", ["0*a", "*a", "0.5*", "x*a", "0.5*0.5*a", "1e3*a", "9" * 400 + "*a"])
+def test_a_weight_is_a_plain_number_above_zero(term: str) -> None:
+    with pytest.raises(ClaimError):
+        parse_claim(f"({term} + b) lowers m than c", baseline="none")
+
+
 def test_a_misspelt_verb_gets_the_nearest() -> None:
     with pytest.raises(ClaimError) as caught:
         parse_claim("a does_not_worse m", baseline="none")
@@ -69,7 +84,9 @@ def test_a_misspelt_verb_gets_the_nearest() -> None:
 @settings(max_examples=200, deadline=None)
 @given(
     st.text(max_size=40)
-    | st.lists(st.sampled_from(["a", "b-c", "(", ")", "+", "-", "than", "m", *VERBS]), max_size=12).map(" ".join)
+    | st.lists(
+        st.sampled_from(["a", "b-c", "(", ")", "+", "-", "0.5*a", "0*", "*", "than", "m", *VERBS]), max_size=12
+    ).map(" ".join)
 )
 def test_every_text_is_a_contrast_or_a_study_error(text: str) -> None:
     try:

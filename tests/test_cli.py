@@ -75,9 +75,9 @@ MISTAKES: dict[str, tuple[Spoil, str, str]] = {
     "path not writable": (unwritable, "cannot be written", "writable"),
     "missing file": (lambda h: h.path / "studies" / "tinny.yaml", "tinny", "tiny"),
     "unsupported part": (
-        lambda h: replace(h, "measure:", "stopping: {looks: [2, 3]}\nmeasure:"),
-        "sequential",
-        "fixed",
+        lambda h: replace(h, "corpus: tiny", "corpus: tiny\n    tokenizer: {bpe: 300}"),
+        "byte-pair",
+        "char",
     ),
 }
 

@@ -125,6 +125,6 @@ def test_several_lines_that_hold_show_the_tie_breakers() -> None:
 
 def test_what_is_not_built_is_refused_before_any_number() -> None:
     registration, evidence = make_evidence(small_study())
-    ranked = registration.model_copy(update={"study": small_study(on_divergence="rank")})
-    with pytest.raises(UnsupportedError, match="rank"):
-        decide(ranked, evidence)
+    wider = small_study(analysis={"estimand": "new_seeds_and_items"})
+    with pytest.raises(UnsupportedError, match="new_seeds_and_items"):
+        decide(registration.model_copy(update={"study": wider}), evidence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from math import log, sqrt
 from time import perf_counter
 
@@ -11,15 +12,24 @@ from evidence_factory import one_claim, small_study
 from scipy import stats
 
 from ablate.judge import power
-from ablate.judge.design import Design, design, require_possible
+from ablate.judge.beliefs import assumed
+from ablate.judge.design import Design, design, obstacle, require_possible
 from ablate.judge.hypotheses import judge_hypotheses
-from ablate.judge.simulate import outcomes_of
+from ablate.judge.simulate import Law, Scenario, Truth, adopting_verdicts, draw, outcomes_of
 from prereg.canon import sha256_of
 from prereg.errors import HopelessDesignError, UnsupportedError
+
+BELIEVED = {
+    "metrics": {"val/loss": {"sd": 0.01, "correlation": 0.5}, "val/accuracy": {"sd": 0.003, "correlation": 0.5}}
+}
 
 
 def share(chances: tuple, of: str) -> float:  # type: ignore[type-arg]
     return next(chance.share for chance in chances if chance.of == of)
+
+
+def scenario(found: Design, name: str) -> Scenario:
+    return next(one for one in found.scenarios if one.name == name)
 
 
 def test_power_of_a_paired_t_is_the_published_one() -> None:
@@ -116,10 +126,167 @@ def test_what_plans_decides_exactly_as_what_judges(test: str) -> None:
 
 
 def test_the_simulated_rule_errs_as_seldom_as_it_promises() -> None:
-    for scenario in design(small_study(), n_sims=1500).scenarios:
-        for chance in (*scenario.false_supported, *scenario.false_refuted):
-            assert chance.share <= 0.05 + 4 * sqrt(0.05 * 0.95 / 1500), (scenario.name, chance)
-        assert sum(chance.share for chance in scenario.verdicts) == pytest.approx(1.0)
+    for one in design(small_study(), n_sims=1500).scenarios:
+        for chance in (*one.false_supported, *one.false_refuted):
+            if one.law == "normal":
+                assert chance.share <= 0.05 + 4 * sqrt(0.05 * 0.95 / 1500), (one.name, chance)
+        assert sum(chance.share for chance in one.verdicts) == pytest.approx(1.0)
+
+
+def test_skewed_differences_show_what_five_seeds_and_a_t_test_cost() -> None:
+    # The table of the statistics notes: at n = 5 a two-sided t on lognormal differences errs at .18, and nearly all
+    # of it on the side away from the tail, where these scenarios put the claim.
+    found = design(small_study(), n_sims=4000)
+    skewed = scenario(found, "does_not claims false at their margins, lognormal differences")
+    normal = scenario(found, "gains true, every does_not claim false at its margin")
+    assert share(skewed.false_supported, "guardrail") > 0.2
+    assert share(normal.false_supported, "guardrail") < 0.06
+    assert found.false_adoption is not None and found.false_adoption.share < 0.06  # of the normal scenarios only
+
+
+@pytest.mark.parametrize("law", ["exponential", "lognormal"])
+def test_skewed_differences_keep_their_mean_and_sd(law: Law) -> None:
+    study = small_study()
+    truth = Truth("t", dict.fromkeys(study.hypotheses, 0.0) | {"gain_ln": -0.02}, law)
+    drawn = draw(study, truth, assumed(study), n_sims=40_000, n_seeds=5, rng=np.random.default_rng(0))
+    one, other = drawn.differences["gain_ln"], drawn.differences["gain_rms"]
+    assert one.mean() == pytest.approx(-0.02, abs=2e-4) and one.std() == pytest.approx(0.01, rel=0.03)
+    assert stats.skew(one, axis=None) > 1.5  # against "lowers": above
+    assert stats.skew(drawn.differences["harm_ln"], axis=None) < -1.5  # accuracy: worse is lower
+    assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.3  # the shared baseline
+
+
+def test_diverged_runs_take_their_pairs_along_and_their_arms_stability() -> None:
+    study = small_study()
+    truth = Truth("t", dict.fromkeys(study.hypotheses, 0.0), divergence=0.1)
+    drawn = draw(study, truth, assumed(study), n_sims=20_000, n_seeds=5, rng=np.random.default_rng(0))
+    assert drawn.kept is not None
+    assert drawn.kept["gain_ln"].mean() == pytest.approx(0.9**2, abs=0.01)
+    assert drawn.stable.mean() == pytest.approx(0.9**5, abs=0.01)
+    quiet = scenario(design(study, n_sims=2000), "no effect anywhere")
+    noisy = scenario(design(study, n_sims=2000), "no effect anywhere, 10% of runs diverge")
+    # The registered line "not stable(none) and stable(layernorm) and not refuted(harm_ln)" adopts without a finding:
+    # often when runs diverge, and that is no false support.
+    assert quiet.adopting is not None and noisy.adopting is not None and noisy.false_adopting is not None
+    assert quiet.adopting.share < 0.05 and noisy.adopting.share > 0.1 and noisy.false_adopting.share < 0.05
+    assert not any(one.divergence for one in design(small_study(assume={**BELIEVED, "divergence": 0.0})).scenarios)
+
+
+def test_a_ceiling_needs_a_level_and_says_so() -> None:
+    study = one_claim(on_divergence={"ceiling": 9.0}, assume={"metrics": {"val/loss": {"sd": 0.01}}})
+    found = design(study, n_sims=50)
+    assert not any(one.divergence for one in found.scenarios)
+    assert any("which a --pilot gives" in note for note in found.notes)
+
+
+def test_runs_that_diverge_can_rank_worst_in_the_design_too() -> None:
+    study = one_claim(
+        seeds=8,
+        on_divergence="rank",
+        analysis={"test": "sign_flip"},
+        assume={"metrics": {"val/loss": {"sd": 0.01, "correlation": 0.5}}, "divergence": 0.2},
+    )
+    truth = Truth("t", {"h": 0.0}, divergence=0.2)
+    drawn = draw(study, truth, assumed(study), n_sims=5_000, n_seeds=8, rng=np.random.default_rng(0))
+    worse, better = (drawn.differences["h"] == end for end in (np.inf, -np.inf))
+    assert worse.mean() == pytest.approx(0.16, abs=0.01) and better.mean() == pytest.approx(0.16, abs=0.01)
+    assert np.isnan(drawn.differences["h"]).mean() == pytest.approx(0.04, abs=0.01) and drawn.kept is None
+    found = scenario(design(study), "no effect anywhere, 20% of runs diverge")
+    assert found.n_sims == 1_000 and share(found.false_supported, "primary") <= 0.05 + 4 * sqrt(0.05 * 0.95 / 1_000)
+
+
+def test_every_hypothesis_stands_alone_once_and_every_guardrail_falls_alone_once() -> None:
+    names = [one.name for one in design(small_study(), n_sims=20).scenarios]
+    assert names == [
+        "no effect anywhere",
+        "every claim true at its smallest",
+        "only gain_ln true, at its smallest",
+        "only gain_rms true, at its smallest",
+        "gains true, every does_not claim false at its margin",
+        "all true but harm_ln, false at its margin",
+        "all true but harm_rms, false at its margin",
+        "no effect anywhere, exponential differences",
+        "no effect anywhere, lognormal differences",
+        "does_not claims false at their margins, lognormal differences",
+        "no effect anywhere, 10% of runs diverge",
+        "every claim true at its smallest, 10% of runs diverge",
+    ]
+
+
+def test_an_adopting_verdict_is_one_that_asks_for_support() -> None:
+    assert adopting_verdicts(small_study()) == ("adopt layernorm", "adopt rmsnorm")
+    study = one_claim(
+        decision=[
+            {"verdict": "yes", "when": "not (not supported(h))"},
+            {"verdict": "no", "when": "not supported(h) and refuted(h)"},
+            {"verdict": "inconclusive"},
+        ]
+    )
+    assert adopting_verdicts(study) == ("yes",)
+
+
+def test_a_false_adoption_is_one_that_the_rule_owes_to_a_false_support() -> None:
+    found = design(small_study(), n_sims=4000)
+    true = scenario(found, "every claim true at its smallest")
+    assert true.adopting is not None and true.adopting.share > 0.6
+    assert true.false_adopting is not None and true.false_adopting.share == 0.0
+    fallen = scenario(found, "all true but harm_ln, false at its margin")
+    assert fallen.adopting is not None and fallen.false_adopting is not None
+    # rmsnorm is still rightly adopted; layernorm is not.
+    assert fallen.false_adopting.share < 0.07 < fallen.adopting.share
+    assert found.false_adoption is not None
+    assert found.false_adoption.share == max(
+        one.false_adopting.share
+        for one in found.scenarios
+        if one.law == "normal" and not one.divergence and one.false_adopting is not None
+    )
+
+
+def test_the_curve_grows_with_seeds_and_meets_the_seeds_needed() -> None:
+    found = design(small_study(), n_sims=2000)
+    powers = [at.power["gain_ln"] for at in found.curve]
+    assert powers == sorted(powers)
+    assert found.seeds_80 == max(one.seeds_80 or 0 for one in found.hypotheses)
+    chances = {at.n: at.adopting.share for at in found.curve if at.adopting is not None}
+    assert chances[found.n_seeds] == pytest.approx(
+        share(scenario(found, "every claim true at its smallest").verdicts, "adopt layernorm")
+        + share(scenario(found, "every claim true at its smallest").verdicts, "adopt rmsnorm"),
+        abs=0.05,
+    )
+    assert found.adoption_80 == min(n for n, chance in chances.items() if chance >= 0.8)
+
+
+def test_the_cost_of_enough_seeds_is_said() -> None:
+    found = design(small_study(assume={**BELIEVED, "seconds_per_run": 10.0}), n_sims=20)
+    assert found.seeds_80 is not None and found.cost_80_s == 10.0 * 3 * found.seeds_80
+    assert found.seeds_90 is not None and found.cost_90_s == 10.0 * 3 * found.seeds_90 and found.timed == "assumed"
+
+
+def test_a_design_of_an_old_lock_is_still_read() -> None:
+    old = design(small_study(), n_sims=20).model_dump(mode="json")
+    for name, field in Design.model_fields.items():
+        if not field.is_required():
+            del old[name]
+    for one in old["scenarios"]:
+        for name in ("adopting", "false_adopting", "law", "divergence"):
+            del one[name]
+    read = Design.model_validate_json(json.dumps(old))
+    assert read.curve == () and read.seed is None and read.scenarios[0].false_adopting is None
+
+
+def test_the_refusal_names_the_witness_the_lost_verdict_and_the_least_change() -> None:
+    # Five seeds, sign-flip, alpha .05, two primaries: the smallest corrected p is 2 x 2/32.
+    hopeless = design(small_study(analysis={"test": "sign_flip"}), n_sims=20)
+    error = obstacle(hopeless)
+    assert error is not None
+    assert "'gain_ln' can never be supported: the smallest p that sign-flip gives with 5 seeds is 0.125" in error.found
+    assert "'adopt rmsnorm' can never be the verdict" in error.found
+    assert error.fix == "give 7 seeds, or test: paired_t"
+    # A paired t would do with fewer, and the registered test cannot: its power is nothing, and its seeds are seven.
+    gain = hopeless.hypotheses[0]
+    assert gain.power_at_smallest == 0.0 and gain.seeds_80 == 7
+    assert [at.power["gain_ln"] > 0.0 for at in hopeless.curve] == [at.n >= 7 for at in hopeless.curve]
+    assert obstacle(design(small_study(), n_sims=20)) is None
 
 
 def test_simulated_power_meets_the_closed_form() -> None:
@@ -134,7 +301,7 @@ def test_simulated_power_meets_the_closed_form() -> None:
 
 
 def test_a_guardrail_at_its_margin_is_simulated_too() -> None:
-    last = design(small_study(), n_sims=300).scenarios[-1]
+    last = scenario(design(small_study(), n_sims=300), "gains true, every does_not claim false at its margin")
     assert last.effects["harm_ln"] == -0.005  # accuracy: worse is lower
     assert share(last.false_supported, "guardrail") < 0.1 and share(last.supported, "gain_ln") > 0.5
 
@@ -155,7 +322,7 @@ def test_claims_that_contradict_each_other_are_not_simulated_as_all_true() -> No
         assume={"metrics": {"val/loss": {"sd": 0.01}}},
     )
     found = design(study, n_sims=20)
-    assert [one.name for one in found.scenarios] == ["no effect anywhere"]
+    assert not any("every claim true" in one.name for one in found.scenarios)
     assert any("cannot all be so at once" in note for note in found.notes)
 
 
@@ -235,7 +402,7 @@ def test_a_log_scale_is_planned_on_its_own_scale() -> None:
 
 def test_a_slow_test_draws_fewer_studies_and_says_how_many() -> None:
     study = one_claim(seeds=8, analysis={"test": "bootstrap_t"})
-    assert design(study).scenarios[0].n_sims == 200
+    assert design(study).scenarios[0].n_sims == 100
     assert design(one_claim(seeds=5), n_sims=321).scenarios[0].n_sims == 321
 
 
@@ -252,4 +419,4 @@ def test_the_cost_is_runs_times_seconds() -> None:
 
 def test_what_is_not_built_is_refused() -> None:
     with pytest.raises(UnsupportedError):
-        design(one_claim(analysis={"correct": "max_t"}))
+        design(one_claim(analysis={"estimand": "new_seeds_and_items"}))

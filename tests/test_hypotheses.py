@@ -326,9 +326,6 @@ def test_description_stands_beside_every_finding() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"analysis": {"correct": "max_t"}},
-        {"on_divergence": "rank"},
-        {"stopping": {"looks": [3, 5]}},
         {"analysis": {"estimand": "new_seeds_and_items"}},
     ],
 )
@@ -362,3 +359,14 @@ def test_equivalence_gives_the_clinic_data_of_r() -> None:
     test = prepare(np.array(treated) - np.array(control), "paired_t", np.random.default_rng(0))
     assert test.mean == pytest.approx(0.5626666666666665) and test.se == pytest.approx(0.2478276410785118)
     assert weigh(test, "does_not_change", "neither", 0.6).support == pytest.approx(0.4412034046017588, abs=1e-9)
+
+
+def test_a_mean_of_two_arms_is_compared_by_its_weights_and_named_so() -> None:
+    study = one_claim("(0.5*layernorm + 0.5*rmsnorm) lowers val/loss")
+    values = {
+        "val/loss": values_of(around(-0.04))["val/loss"] | values_of(around(-0.08), arm="rmsnorm")["val/loss"],
+    }
+    found = judge_hypotheses(study, values)[0]
+    assert found.estimate is not None
+    assert found.estimate.difference == pytest.approx(-0.06)
+    assert found.sentence.startswith("(0.5*layernorm + 0.5*rmsnorm) lowers val/loss by 0.06")

@@ -19,6 +19,7 @@ VOID = {"meta", "br", "hr", "img", "link", "input"}
 TITLES = [
     "What was promised",
     "What was found",
+    "Looking back at the plan",
     "Curves",
     "Final values",
     "Arms and matched pairs",

@@ -21,10 +21,7 @@ BEYOND: dict[str, dict[str, Any]] = {
     "measure.harness": {"measure": {"harness": {"tasks": "blimp"}}},
     "measure.suites[1]": {"measure": {"suites": ["loss", "calibration"]}},
     "analysis.test": {"analysis": {"also": ["items"]}, "measure": {"harness": {"tasks": "blimp"}}},
-    "analysis.correct": {"analysis": {"correct": "max_t"}},
     "analysis.estimand": {"analysis": {"estimand": "new_seeds_and_items"}},
-    "stopping": {"stopping": {"evidence": "e_process", "max_seeds": 12}},
-    "on_divergence": {"on_divergence": "rank"},
     "base.data.tokenizer": {"base": {"data": {"corpus": "toy", "tokenizer": {"bpe": 300}}}},
     "variants": {"variants": {"none": {}, "layernorm": {"data.corpus": "toy"}}},
 }

@@ -36,6 +36,7 @@ def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
             "an unbroken chain and an unchanged registration",
         ),
         *_amendments(evidence.ledger),
+        *_overridden(registration),
         _none(
             "no look before the last run ended",
             [f"entry {entry.index}, at {entry.at}" for entry in evidence.ledger if entry.event == "peeked"],
@@ -104,6 +105,22 @@ def _registered_first(registration: Registration, ledger: tuple[Entry, ...]) -> 
         severity="inadmissible",
         found=found,
         required="the registration's entry before the first run's",
+    )
+
+
+def _overridden(registration: Registration) -> tuple[Check, ...]:
+    """A study that was registered although some verdict can never happen says so before anything else it says."""
+    override = registration.override
+    if override is None:
+        return ()
+    return (
+        Check(
+            name="the design could reach every verdict",
+            passed=False,
+            severity="deviation",
+            found=f"underpowered, and accepted before any run: {override.obstacle}. Reason given: {override.reason}",
+            required="data that could lead to every verdict",
+        ),
     )
 
 

@@ -5,6 +5,11 @@
     complete, an audit failure   -> inadmissible, findings shown, no verdict
     complete and clean           -> the rule's verdict
 
+A sequential study is judged at its registered looks (`ablate.judge.view`), and each sees its own seeds only. A look
+that is not the last gives a verdict when the line that holds is not `inconclusive` and rests on something found: with
+every outcome inconclusive, another line would hold. So neither futility nor the stability of a few runs ends a study.
+Otherwise the answer is "continue", and no contrast is shown: nobody can be tempted by what has not been decided.
+
 The same evidence under the same registration gives the same bytes: no clock, no path, and random numbers that
 derive from the registration.
 """
@@ -12,7 +17,7 @@ derive from the registration.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
+from math import inf, isfinite
 
 from pydantic import JsonValue
 
@@ -20,8 +25,11 @@ from ablate.judge.admissible import admissible, audit
 from ablate.judge.hypotheses import judge_hypotheses
 from ablate.judge.nulls import require_known_methods
 from ablate.judge.stability import judge_stability
+from ablate.judge.stopping import settles
 from ablate.judge.verdict import Check, Decision, Finding, Stability
+from ablate.judge.view import View, check_looks, view
 from ablate.records.evidence import Evidence
+from prereg.looks import Look
 from prereg.register import Registration
 from prereg.rule import Ruling
 from prereg.spec import Ceiling, Study
@@ -34,47 +42,65 @@ def decide(registration: Registration, evidence: Evidence) -> Decision:
     """The decision of a registered study on its evidence."""
     study = registration.study
     require_known_methods(study)
+    seen = view(registration, evidence)
+    look, whole, evidence = seen.look, evidence, seen.evidence
     checks = audit(registration, evidence)
+    if look is not None:
+        checks += check_looks(registration, whole, look)
     if evidence.missing or evidence.ledger_faults:
         # What cannot be logged is not shown either: a look that leaves no trace would be a free one.
         assert not admissible(checks), checks
-        because_not = _incomplete(evidence) if evidence.missing else _not_as_promised(checks)
-        return _decision(registration, evidence, checks=checks, because=because_not)
-    findings = judge_hypotheses(study, final_values(study, evidence), rng_seed=rng_seed_of(registration))
+        because_not = _incomplete(evidence, look) if evidence.missing else _not_as_promised(checks)
+        return _decision(registration, evidence, look, checks=checks, because=because_not)
+    early = look is not None and not look.last
+    if early and not admissible(checks):
+        return _decision(registration, evidence, look, checks=checks, because=_not_as_promised(checks))
+    findings = judge_hypotheses(study, final_values(study, evidence), rng_seed=rng_seed_of(registration), look=look)
     stability = judge_stability(study, evidence)
     if not admissible(checks):
         return _decision(
             registration,
             evidence,
+            look,
             checks=checks,
             findings=findings,
             stability=stability,
             because=_not_as_promised(checks),
         )
-    ruling = study.rule.decide(
-        {finding.hypothesis: finding.outcome for finding in findings}, {one.variant: one.stable for one in stability}
-    )
+    outcomes = {finding.hypothesis: finding.outcome for finding in findings}
+    stable = {one.variant: one.stable for one in stability}
+    ruling = study.rule.decide(outcomes, stable)
+    if early and not settles(study, outcomes, stable):
+        return _decision(registration, evidence, look, checks=checks, because=_continues(seen))
     return _decision(
         registration,
         evidence,
+        look,
         checks=checks,
         findings=findings,
         stability=stability,
         ruling=ruling,
-        because=because(study, ruling),
+        because=because(study, ruling) + ("" if look is None else f" Decided at {look.words}."),
     )
 
 
 def final_values(study: Study, evidence: Evidence) -> Mapping[str, Mapping[tuple[str, int], float]]:
-    """metric -> {(arm, seed): final value}; a diverged run has the registered ceiling, or no value at all."""
+    """metric -> {(arm, seed): final value}; a diverged run has the registered ceiling, the worst, or no value."""
     diverged = [(run.variant, run.seed) for run in evidence.runs if run.status == "diverged"]
     values = {}
     for metric in dict.fromkeys(claim.metric for claim in study.claims.values()):
         found = evidence.final(metric)
         if isinstance(study.on_divergence, Ceiling):
             found |= dict.fromkeys(diverged, study.on_divergence.ceiling)
+        if study.on_divergence == "rank":
+            found |= dict.fromkeys(diverged, worst_of(study, metric))
         values[metric] = found
     return values
+
+
+def worst_of(study: Study, metric: str) -> float:
+    """The worse end of the line; claims about one metric agree on it (`prereg.promises`)."""
+    return inf if study.better(next(n for n, c in study.claims.items() if c.metric == metric)) == "lower" else -inf
 
 
 def rng_seed_of(registration: Registration) -> int:
@@ -95,8 +121,21 @@ def because(study: Study, ruling: Ruling) -> str:
     return reason
 
 
-def _incomplete(evidence: Evidence) -> str:
+def _continues(seen: View) -> str:
+    assert seen.look is not None and seen.following is not None, seen.look
+    return (
+        f"{seen.look.words.capitalize()}, has settled nothing at its level. This is not final, and no contrast is "
+        f"shown. Next look at {seen.following.n_seeds} seeds."
+    )
+
+
+def _incomplete(evidence: Evidence, look: Look | None) -> str:
     total, lacking = len(evidence.planned), len(evidence.missing)
+    if look is not None:
+        return (
+            f"{look.words.capitalize()}, needs {total} runs, and {total - lacking} have ended; nothing is judged, and "
+            f"nothing is shown, before all have."
+        )
     return (
         f"{total - lacking} of {total} planned runs have ended; nothing is judged, and nothing is shown, "
         f"before all have."
@@ -115,6 +154,7 @@ def _not_as_promised(checks: tuple[Check, ...]) -> str:
 def _decision(
     registration: Registration,
     evidence: Evidence,
+    look: Look | None = None,
     *,
     checks: tuple[Check, ...],
     because: str,
@@ -124,11 +164,13 @@ def _decision(
 ) -> Decision:
     study = registration.study
     status = "inadmissible" if ruling is None else INCONCLUSIVE if ruling.verdict == INCONCLUSIVE else "decided"
+    if ruling is None and admissible(checks):
+        status = "continue"
     return Decision(
         study=study.study,
         title=study.title,
         registration=registration.sha256,
-        status=status,  # type: ignore[arg-type]  # one of the three by construction
+        status=status,  # type: ignore[arg-type]  # one of the four by construction
         verdict=None if ruling is None else ruling.verdict,
         line=None if ruling is None else ruling.line,
         because=because,
@@ -137,6 +179,7 @@ def _decision(
         checks=checks,
         tie_breakers=_tie_breakers(study, evidence) if ruling is not None and _tied(study, ruling) else {},
         evidence=evidence.sha256,
+        look=look,
     )
 
 

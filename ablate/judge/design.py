@@ -1,34 +1,55 @@
 """Operating characteristics before data: what the registered rule can find, how often it errs, what never happens.
 
 The chances of every verdict come from `ablate.judge.simulate`; power in closed form is a paired t's and says so.
-What no data could produce is found here by the floors of p, and refused before anything is registered.
+What no data could produce is found here by the floors of p and by the rule's own diagram, with a witness, and refused
+before anything is registered unless the user's reason for going on goes on record.
+
+Fields added after the first version carry defaults: a design frozen in an old lock is still read.
 """
 
 from __future__ import annotations
 
-from itertools import product
 from math import sqrt
 
 from ablate.judge import power
-from ablate.judge.estimate import p_floor, words
+from ablate.judge.batch import batchable
+from ablate.judge.beliefs import Belief, Beliefs, assumed, groups_of
+from ablate.judge.estimate import words
+from ablate.judge.max_t import p_floor_of
 from ablate.judge.nulls import require_known_methods
 from ablate.judge.procedure import Side
-from ablate.judge.simulate import Scenario, affordable, arm_means, simulate, truths, verdicts_of
+from ablate.judge.sequential import EProcessT
+from ablate.judge.simulate import (
+    Chance,
+    Scenario,
+    Truth,
+    adopting_verdicts,
+    adoption,
+    affordable,
+    drawable,
+    simulate,
+    truths,
+    verdicts_of,
+)
 from prereg.claim import Verb
-from prereg.condition import parse_condition, questions
+from prereg.condition import Outcome, parse_condition, questions
 from prereg.errors import HopelessDesignError, Where
 from prereg.part import Part
-from prereg.spec import Study, Test
+from prereg.spec import EProcess, Study, Test
 
-_KIND: dict[Verb, power.Kind] = {
+KIND: dict[Verb, power.Kind] = {
     "lowers": "towards",
     "raises": "towards",
     "changes": "either",
     "does_not_worsen": "margin",
     "does_not_change": "equivalence",
 }
-_MOST_CASES = 20_000
-"""Up to so many combinations of outcomes are tried to see which verdicts remain."""
+_CURVE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 25, 30)
+"""Numbers of seeds on the curve of power, and the study's own."""
+_CURVE_SIMS = 4_000
+_RANKED_SIMS = 1_000
+_MOST_FLOOR = 60
+"""No exact test needs more seeds than this for its smallest p: 2 / 2^60."""
 
 
 class HypothesisDesign(Part):
@@ -71,6 +92,17 @@ class HypothesisDesign(Part):
     """Seeds for power .90."""
 
 
+class PowerAt(Part):
+    """What a number of seeds can find."""
+
+    n: int
+    """Seeds."""
+    power: dict[str, float]
+    """Hypothesis -> power of a paired t at its `smallest`, at the corrected level."""
+    adopting: Chance | None = None
+    """The chance of any adopting verdict when every claim is true, by simulation of the registered rule."""
+
+
 class Design(Part):
     """The operating characteristics of a study."""
 
@@ -98,76 +130,171 @@ class Design(Part):
     """The smallest change after which every needed "supported" can happen; empty when all can."""
     notes: tuple[str, ...]
     """What these numbers rest on."""
+    seed: int | None = None
+    """Seed of the simulation; this and every field below is missing from the first designs."""
+    beliefs: tuple[Belief, ...] = ()
+    """SD and correlation of every claimed metric, with their source."""
+    adopting: tuple[str, ...] = ()
+    """Verdicts that a supported claim brings about: see `ablate.judge.simulate`."""
+    false_adoption: Chance | None = None
+    """The false-positive rate of the whole rule: the largest chance of a false adoption over the scenarios with normal
+    differences and no divergence."""
+    false_adoption_in: str = ""
+    """The scenario where it is largest."""
+    curve: tuple[PowerAt, ...] = ()
+    """Power by number of seeds."""
+    seeds_80: int | None = None
+    """Seeds with which every hypothesis that the decision asks to be supported has power .80 at its `smallest`."""
+    seeds_90: int | None = None
+    """The same for power .90."""
+    adoption_80: int | None = None
+    """Fewest seeds of the curve with which an adopting verdict has a chance of .80 when every claim is true."""
+    seconds_per_run: float | None = None
+    """Time of a run, assumed or measured."""
+    timed: str = ""
+    """Which of the two, and on how many runs."""
+    cost_80_s: float | None = None
+    """Seconds for all runs with `seeds_80` seeds, one after another."""
+    cost_90_s: float | None = None
+    """Seconds for all runs with `seeds_90` seeds."""
 
 
-def design(study: Study, *, n_sims: int = 2_000, seed: int = 0) -> Design:
-    """Plan a study with the functions that will judge it."""
+def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: Beliefs | None = None) -> Design:
+    """Plan a study with the functions that will judge it. Without beliefs, those of its `assume:` block hold."""
     require_known_methods(study)
-    n = len(study.seeds)
-    hypotheses = tuple(_hypothesis(study, name) for name in study.hypotheses)
-    lacking = sorted({claim.metric for claim in study.claims.values()} - set(study.assume.metrics))
-    drawn = min(n_sims, affordable(study.analysis.test, n))
-    scenarios, notes = [], _notes(study, lacking)
-    for index, (name, wanted) in enumerate(truths(study, assumed=not lacking)):
-        means = arm_means(study, wanted)
-        if means is None:
-            notes.append(f"'{name}' is not simulated: the claims cannot all be so at once")
+    believed = assumed(study) if beliefs is None else beliefs
+    n, arms = len(study.seeds), len(study.arms)
+    hypotheses = tuple(_hypothesis(study, name, believed) for name in study.hypotheses)
+    lacking = sorted({metric for metric, scale in groups_of(study) if believed.of(metric, scale) is None})
+    drawn = affordable(study) if n_sims is None else min(n_sims, affordable(study))
+    scenarios, notes = [], _notes(study, lacking, believed)
+    undrawn: dict[str, list[str]] = {}
+    for index, truth in enumerate(truths(study, assumed=not lacking, divergence=believed.divergence)):
+        reason = drawable(study, truth, believed)
+        if reason is not None:
+            undrawn.setdefault(reason, []).append(f"'{truth.name}'")
             continue
-        scenarios.append(simulate(study, name, wanted, means=means, n_sims=drawn, seed=[seed, index]))
+        # Diverged runs by rank are judged one study at a time.
+        ranked = truth.divergence > 0.0 and study.on_divergence == "rank"
+        n_here = min(drawn, _RANKED_SIMS) if ranked else drawn
+        scenarios.append(simulate(study, truth, believed, n_sims=n_here, seed=[seed, index]))
+    notes += [said for one in scenarios if (said := _said_stops(one))]
+    notes += [f"not simulated: {', '.join(names)}: {reason}" for reason, names in undrawn.items()]
+    worst = _worst(scenarios)
+    seeds_80, seeds_90 = (_seeds_for_all(hypotheses, target) for target in (80, 90))
+    each = believed.seconds_per_run
+    curve = () if lacking else _curve(study, believed, n_sims=min(drawn, _CURVE_SIMS), seed=seed)
     return Design(
         study=study.study,
         test=study.analysis.test,
         alpha=study.analysis.alpha,
         correct=study.analysis.correct,
         n_seeds=n,
-        n_runs=n * len(study.arms),
-        cost_s=None if (each := study.assume.seconds_per_run) is None else each * n * len(study.arms),
+        n_runs=n * arms,
+        cost_s=None if each is None else each * n * arms,
         hypotheses=hypotheses,
         scenarios=tuple(scenarios),
         unreachable=_unreachable(study, hypotheses),
         remedy=_remedy(study, hypotheses),
         notes=tuple(notes),
+        seed=seed,
+        beliefs=believed.metrics,
+        adopting=adopting_verdicts(study),
+        false_adoption=None if worst is None else worst.false_adopting,
+        false_adoption_in="" if worst is None else worst.name,
+        curve=curve,
+        seeds_80=seeds_80,
+        seeds_90=seeds_90,
+        adoption_80=next((at.n for at in curve if at.adopting is not None and at.adopting.share >= 0.8), None),
+        seconds_per_run=each,
+        timed=believed.timed if each is not None else "",
+        cost_80_s=None if each is None or seeds_80 is None else each * seeds_80 * arms,
+        cost_90_s=None if each is None or seeds_90 is None else each * seeds_90 * arms,
     )
 
 
+def _worst(scenarios: list[Scenario]) -> Scenario | None:
+    """Where the whole rule errs most often, the laws of differences being what the tests assume."""
+    plain = [one for one in scenarios if one.law == "normal" and not one.divergence]
+    counted = [(one.false_adopting.share, one) for one in plain if one.false_adopting is not None]
+    return max(counted, key=lambda pair: pair[0])[1] if counted else None
+
+
+def _seeds_for_all(hypotheses: tuple[HypothesisDesign, ...], target: int) -> int | None:
+    """The most seeds that any needed hypothesis asks for; none when one of them is unknown or beyond reach."""
+    asked = [one.seeds_80 if target == 80 else one.seeds_90 for one in hypotheses if one.needed]
+    known = [n for n in asked if n is not None]
+    return max(known) if known and len(known) == len(asked) else None
+
+
+def _curve(study: Study, beliefs: Beliefs, *, n_sims: int, seed: int) -> tuple[PowerAt, ...]:
+    """Power by number of seeds; the chance of adopting only where the rule can be simulated at every number."""
+    truth = Truth("every claim true", {name: _effect_when_true(study, name) for name in study.hypotheses})
+    simulated = bool(adopting_verdicts(study)) and drawable(study, truth, beliefs) is None
+    found = []
+    for n in sorted({*_CURVE, len(study.seeds)}):
+        chances = {}
+        for name, hypothesis in study.hypotheses.items():
+            sd = _sd_difference(study, name, beliefs)
+            if sd is not None and hypothesis.smallest > 0:
+                chances[name] = _power(study, name, sd, n)
+        chance = None
+        if simulated and batchable(study, n):
+            chance = adoption(study, truth, beliefs, n_seeds=n, n_sims=n_sims, seed=[seed, 1_000 + n])
+        found.append(PowerAt(n=n, power=chances, adopting=chance))
+    return tuple(found)
+
+
 def require_possible(design: Design) -> None:
-    """Refuse a design in which a needed "supported", or a whole verdict, can never happen."""
+    """Refuse a design in which a needed "supported", an adopting verdict or any other verdict can never happen."""
+    found = obstacle(design)
+    if found is not None:
+        raise found
+
+
+def obstacle(design: Design) -> HopelessDesignError | None:
+    """What makes a design hopeless, with its witness and the least change that mends it; none when nothing does."""
     for hypothesis in design.hypotheses:
         if hypothesis.needed and not hypothesis.can_be_supported:
             corrected = f" after {design.correct} over {hypothesis.family}" if design.correct != "none" else ""
-            raise HopelessDesignError(
+            stopped = [verdict for verdict in design.adopting if verdict in design.unreachable]
+            costs = f", so that {_quoted(stopped)} can never be the verdict" if stopped else ""
+            return HopelessDesignError(
                 f"'{hypothesis.hypothesis}' can never be supported: the smallest p that {words(design.test)} gives "
-                f"with {hypothesis.n} seeds is {hypothesis.attainable_support:.4g}{corrected}",
+                f"with {hypothesis.n} seeds is {hypothesis.attainable_support:.4g}{corrected}{costs}",
                 required=f"a p that can reach alpha = {design.alpha:g}; the decision asks "
                 f"supported({hypothesis.hypothesis})",
                 fix=design.remedy,
                 where=Where(field=("hypotheses", hypothesis.hypothesis)),
             )
-    if design.unreachable:
-        stuck = [
-            one.hypothesis + (" can never be refuted" if one.can_be_supported else " can never be supported")
-            for one in design.hypotheses
-            if not (one.can_be_supported and one.can_be_refuted)
-        ]
-        raise HopelessDesignError(
-            f"the verdict '{design.unreachable[0]}' can never be reached with {design.n_seeds} seeds: "
-            + ", ".join(stuck),
-            required="data that could lead to every verdict",
-            fix=design.remedy or "more seeds, or test: paired_t",
-            where=Where(field=("decision",)),
-        )
+    if not design.unreachable:
+        return None
+    stuck = [
+        one.hypothesis + (" can never be refuted" if one.can_be_supported else " can never be supported")
+        for one in design.hypotheses
+        if not (one.can_be_supported and one.can_be_refuted)
+    ]
+    return HopelessDesignError(
+        f"the verdict '{design.unreachable[0]}' can never be reached with {design.n_seeds} seeds: " + ", ".join(stuck),
+        required="data that could lead to every verdict",
+        fix=design.remedy or "more seeds, or test: paired_t",
+        where=Where(field=("decision",)),
+    )
 
 
-def _hypothesis(study: Study, name: str) -> HypothesisDesign:
+def _quoted(verdicts: list[str]) -> str:
+    return " or ".join(f"'{verdict}'" for verdict in verdicts)
+
+
+def _hypothesis(study: Study, name: str, beliefs: Beliefs) -> HypothesisDesign:
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
     n, family = len(study.seeds), len(study.family(hypothesis.role))
-    steps = family if analysis.correct == "holm" else 1
-    level, kind = analysis.alpha / steps, _KIND[claim.verb]
+    level, kind = _level(study, name), KIND[claim.verb]
     support, refute = _sides(claim.verb, hypothesis.smallest)
-    floors = [None if side is None else min(1.0, steps * p_floor(analysis.test, n, side)) for side in (support, refute)]
+    floors = [None if side is None else _floor(study, family, n, side) for side in (support, refute)]
     assert floors[0] is not None, name
     size = power.detectable(kind, n, level)
-    sd = _sd_difference(study, name)
+    sd = _sd_difference(study, name, beliefs)
     relative = hypothesis.smallest / sd if sd is not None and hypothesis.smallest > 0 else None
     return HypothesisDesign(
         hypothesis=name,
@@ -184,10 +311,40 @@ def _hypothesis(study: Study, name: str) -> HypothesisDesign:
         detectable_sd_corrected=size,
         sd_difference=sd,
         detectable=None if sd is None else size * sd,
-        power_at_smallest=None if relative is None else min(1.0, power.power(kind, relative, n, level)),
-        seeds_80=None if relative is None else power.seeds_for(kind, relative, level, 0.8),
-        seeds_90=None if relative is None else power.seeds_for(kind, relative, level, 0.9),
+        power_at_smallest=None if sd is None or not relative else _power(study, name, sd, n),
+        seeds_80=None if sd is None or not relative else _seeds(study, name, sd, 0.8),
+        seeds_90=None if sd is None or not relative else _seeds(study, name, sd, 0.9),
     )
+
+
+def _power(study: Study, name: str, sd: float, n: int) -> float:
+    """Power of a paired t at `smallest`, corrected; 0 where the registered test could not support the claim at all."""
+    if not _attainable(study, name, n):
+        return 0.0
+    size = study.hypotheses[name].smallest / sd
+    return min(1.0, power.power(KIND[study.claims[name].verb], size, n, _level(study, name)))
+
+
+def _seeds(study: Study, name: str, sd: float, target: float) -> int | None:
+    """Fewest seeds that reach the power and that let the registered test support the claim at all."""
+    size = study.hypotheses[name].smallest / sd
+    n = power.seeds_for(KIND[study.claims[name].verb], size, _level(study, name), target)
+    while n is not None and n < _MOST_FLOOR and not _attainable(study, name, n):
+        n += 1
+    return n
+
+
+def _attainable(study: Study, name: str, n: int) -> bool:
+    family = len(study.family(study.hypotheses[name].role))
+    side = _sides(study.claims[name].verb, study.hypotheses[name].smallest)[0]
+    return _floor(study, family, n, side) <= study.analysis.alpha
+
+
+def _floor(study: Study, family: int, n: int, side: Side) -> float:
+    """Smallest p at the first step of the correction; of an e-process, with the most seeds."""
+    if isinstance(study.stopping, EProcess):
+        return min(1.0, EProcessT.floor(n) * (family if study.analysis.correct == "holm" else 1))
+    return p_floor_of(study.analysis, family, n, side)
 
 
 def _sides(verb: Verb, smallest: float) -> tuple[Side, Side | None]:
@@ -199,13 +356,24 @@ def _sides(verb: Verb, smallest: float) -> tuple[Side, Side | None]:
     return "less", "two"
 
 
-def _sd_difference(study: Study, name: str) -> float | None:
+def _level(study: Study, name: str) -> float:
+    """The level of the first step of the correction. Max-T is less strict; Holm's first step bounds it."""
+    family = len(study.family(study.hypotheses[name].role))
+    return study.analysis.alpha / (1 if study.analysis.correct == "none" else family)
+
+
+def _effect_when_true(study: Study, name: str) -> float:
+    verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
+    return {"lowers": -smallest, "raises": smallest, "changes": smallest}.get(verb, 0.0)
+
+
+def _sd_difference(study: Study, name: str, beliefs: Beliefs) -> float | None:
     """SD of a contrast: with equal SDs and correlations, Var = sd^2 (1 - r) sum(w^2), because the weights sum to 0."""
     claim = study.claims[name]
-    belief = study.assume.metrics.get(claim.metric)
+    belief = beliefs.of(claim.metric, study.hypotheses[name].scale)
     if belief is None:
         return None
-    return belief.sd * sqrt((1.0 - belief.correlation) * sum(weight**2 for weight in claim.weights.values()))
+    return belief.sd_of_rest * sqrt(sum(weight**2 for weight in claim.weights.values()))
 
 
 def _asked_to_be_supported(study: Study) -> set[str]:
@@ -219,34 +387,13 @@ def _asked_to_be_supported(study: Study) -> set[str]:
 
 
 def _unreachable(study: Study, hypotheses: tuple[HypothesisDesign, ...]) -> tuple[str, ...]:
-    """Verdicts that remain out of reach when impossible outcomes are left out."""
-    possible = [[True, False]] * len(study.arms)
-    names = [one.hypothesis for one in hypotheses]
-    outcomes = [
-        [
-            outcome
-            for outcome, can in (
-                ("supported", one.can_be_supported),
-                ("refuted", one.can_be_refuted),
-                ("inconclusive", True),
-            )
-            if can
-        ]
-        for one in hypotheses
-    ]
-    cases = 2.0 ** len(study.arms)
-    for choices in outcomes:
-        cases *= len(choices)
-    if cases > _MOST_CASES or all(one.can_be_supported and one.can_be_refuted for one in hypotheses):
-        return ()  # nothing is ruled out that the rule's own proof allowed, or too much to try
-    reached = {
-        study.rule.decide(
-            dict(zip(names, case, strict=True)),  # type: ignore[arg-type]
-            dict(zip(study.arms, stable, strict=True)),
-        ).verdict
-        for case in product(*outcomes)
-        for stable in product(*possible)
-    }
+    """Verdicts that remain out of reach when impossible outcomes are left out: exact, by the rule's diagram."""
+    possible: dict[str, list[Outcome]] = {}
+    for one in hypotheses:
+        possible[one.hypothesis] = ["inconclusive"]
+        possible[one.hypothesis] += ["supported"] if one.can_be_supported else []
+        possible[one.hypothesis] += ["refuted"] if one.can_be_refuted else []
+    reached = {study.decision[line - 1].verdict for line in study.rule.reached(possible)}
     return tuple(verdict for verdict in verdicts_of(study) if verdict not in reached)
 
 
@@ -257,27 +404,50 @@ def _remedy(study: Study, hypotheses: tuple[HypothesisDesign, ...]) -> str:
         return ""
     analysis = study.analysis
     for n in range(len(study.seeds) + 1, 31):
-        floors = [
-            p_floor(analysis.test, n, _sides(study.claims[one.hypothesis].verb, 1.0)[0])
-            * (one.family if analysis.correct == "holm" else 1)
-            for one in stuck
-        ]
+        floors = [_floor(study, one.family, n, _sides(study.claims[one.hypothesis].verb, 1.0)[0]) for one in stuck]
         if max(floors) <= analysis.alpha:
             return f"give {n} seeds, or test: paired_t"
     return "test: paired_t"
 
 
-def _notes(study: Study, lacking: list[str]) -> list[str]:
+def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
     notes = [
-        "normal differences, metrics independent of each other, every run stable",
+        "normal differences and stable runs unless a scenario says otherwise; skewed differences have the same mean "
+        "and SD, and their long tail against the claim, where a t test errs most; seeds are independent, and different "
+        "metrics of one run are drawn independently of each other, which the format has no field to say otherwise",
         "detectable sizes, power and seeds are those of a paired t"
         + ("" if study.analysis.test == "paired_t" else f"; the chances are those of {study.analysis.test}"),
     ]
+    if study.stopping != "fixed":
+        notes.append("detectable sizes, power and seeds are those of all planned seeds judged once, without looks")
+    notes += [_said_belief(belief) for belief in beliefs.metrics]
     if lacking:
         notes.append(
             "without assumed SDs no power can be given in the metric's unit, and only 'no effect anywhere' is "
             "simulated, with SDs of 1, where margins mean nothing; write assume: {metrics: {"
             + ", ".join(f"{metric}: {{sd: SD, correlation: R}}" for metric in lacking)
-            + "}}"
+            + "}}, or give --pilot STUDY"
         )
     return notes
+
+
+def _said_stops(scenario: Scenario) -> str:
+    """Where a sequential study would end; only under the laws that its levels are worked out for."""
+    if not scenario.stops or scenario.law != "normal" or scenario.divergence:
+        return ""
+    chances = ", ".join(f"{100 * one.share:.3g}% {one.of.split(', ')[1]}" for one in scenario.stops if one.share > 0)
+    return (
+        f"'{scenario.name}': the study ends {chances}; {scenario.mean_seeds:.3g} seeds on average, in "
+        f"{scenario.n_sims:,} simulated studies"
+    )
+
+
+def _said_belief(belief: Belief) -> str:
+    scale = "" if belief.scale == "raw" else f" ({belief.scale} scale)"
+    said = f"{belief.metric}{scale}: SD {belief.sd:.4g}, correlation {belief.correlation:.2f} ({belief.source})"
+    if belief.sd_difference_low is None or belief.sd_difference_high is None:
+        return said
+    return (
+        f"{said}; SD of a difference of two arms {sqrt(2.0) * belief.sd_of_rest:.4g}, 95% interval "
+        f"{belief.sd_difference_low:.4g} to {belief.sd_difference_high:.4g}: power and seeds are as uncertain as that"
+    )

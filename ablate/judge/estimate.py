@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ablate.judge.percentile import Bca, Percentile
 from ablate.judge.procedure import Floats, NoTestError, PairedT, Procedure, Side
+from ablate.judge.ranked import RankedPairs
 from ablate.judge.resample import BootstrapT, SignedRank, SignFlip
 from ablate.judge.verdict import Estimate
 from prereg.errors import UnsupportedError
@@ -16,12 +18,21 @@ from prereg.spec import Test
 
 __all__ = ["NoTestError", "Side", "estimate", "p_against", "p_floor", "prepare", "words"]
 
-PROCEDURES: dict[str, type[Procedure]] = {kind.name: kind for kind in (PairedT, BootstrapT, SignFlip, SignedRank)}
+PROCEDURES: dict[str, type[Procedure]] = {
+    kind.name: kind for kind in (PairedT, BootstrapT, SignFlip, SignedRank, Percentile, Bca)
+}
 
 
 def prepare(differences: Floats, method: Test, rng: np.random.Generator) -> Procedure:
-    """The test bound to these differences. Raises `NoTestError` where the test is undefined."""
+    """The test bound to these differences. Raises `NoTestError` where the test is undefined.
+
+    An infinite difference is a pair with one diverged run, NaN one with two: see `ablate.judge.ranked`.
+    """
     kind = _kind(method)
+    if not np.isfinite(differences).all():
+        return RankedPairs(differences, method)
+    if issubclass(kind, Percentile):
+        return kind(differences, rng)
     if kind is BootstrapT:
         return BootstrapT(differences, rng)
     if kind is SignFlip:
@@ -40,7 +51,8 @@ def summarise(test: Procedure, alpha: float) -> Estimate:
     notes = test.notes if interval is not None else (*test.notes, test.without_interval(alpha))
     return Estimate(
         method=test.name,
-        difference=test.mean,
+        difference=test.centre,
+        ranked=test.unsized,
         interval=interval,
         p=test.p(0.0, "two"),
         p_floor=test.floor(test.n),

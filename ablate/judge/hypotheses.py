@@ -10,16 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, log, log10
+from math import inf, isfinite, isinf, log, log10
 
 import numpy as np
+import numpy.typing as npt
 
+from ablate.judge import max_t
 from ablate.judge.effects import effect_sizes
 from ablate.judge.estimate import NoTestError, estimate, prepare, summarise, words
 from ablate.judge.nulls import Judged, Nulls, judge_families, require_known_methods, weigh
+from ablate.judge.percentile import FEWEST_PAIRS, Bca, Percentile
 from ablate.judge.procedure import EQUAL, Floats, Procedure
+from ablate.judge.sequential import EProcessT, RepeatedT, prepare_at, require_own_rule
 from ablate.judge.verdict import ArmSummary, Estimate, Finding, Interval, Pair
 from ablate.judge.wording import sentence, unit_of
+from prereg.looks import Look
 from prereg.spec import Scale, Study
 
 Values = Mapping[str, Mapping[tuple[str, int], float]]
@@ -37,23 +42,37 @@ class Contrast:
 
     @property
     def differences(self) -> Floats:
-        return self.left - self.right
+        """Left minus right: infinite where one side diverged and is ranked worst, NaN where both did."""
+        with np.errstate(invalid="ignore"):
+            return self.left - self.right
+
+    @property
+    def sized(self) -> npt.NDArray[np.bool_]:
+        """Which pairs have a number on both sides."""
+        return np.isfinite(self.left) & np.isfinite(self.right)
 
 
 def judge_hypotheses(
-    study: Study, values: Values, *, seeds: Sequence[int] | None = None, rng_seed: int = 0
+    study: Study, values: Values, *, seeds: Sequence[int] | None = None, rng_seed: int = 0, look: Look | None = None
 ) -> tuple[Finding, ...]:
-    """Every hypothesis' finding, in the order of the study. `values` is metric -> {(arm, seed): final value}."""
+    """Every hypothesis' finding, in the order of the study. `values` is metric -> {(arm, seed): final value}.
+
+    A sequential study is judged at a registered look, by its adjusted tests; any other without one.
+    """
     require_known_methods(study)
+    require_own_rule(study, look)
+    if look is not None:
+        seeds = study.seeds[: look.n_seeds] if seeds is None else seeds
     contrasts = {name: contrast(study, name, values, seeds) for name in study.hypotheses}
     tests: dict[str, Procedure | NoTestError] = {
-        name: _prepared(study, contrasts[name], rng_seed) for name in study.hypotheses
+        name: _prepared(study, contrasts[name], rng_seed, look) for name in study.hypotheses
     }
     nulls = {name: _weighed(study, name, test) for name, test in tests.items()}
     # A test can be defined against zero and undefined against a margin (all differences zero): then it decides nothing.
     tests |= {name: found for name, found in nulls.items() if isinstance(found, NoTestError)}
     usable = {name: None if isinstance(found, NoTestError) else found for name, found in nulls.items()}
-    judged = judge_families(study, usable)
+    judged = judge_families(study, usable, rng_seed=rng_seed)
+    together = _simultaneous(study, tests, rng_seed)
     return tuple(
         _finding(
             study,
@@ -62,6 +81,7 @@ def judge_hypotheses(
             test=tests[name],
             nulls=usable[name],
             judged=judged[name],
+            together=together.get(name),
             values=values.get(study.claims[name].metric, {}),
             rng_seed=rng_seed,
         )
@@ -87,7 +107,12 @@ def contrast(study: Study, name: str, values: Values, seeds: Sequence[int] | Non
             notes.append(f"seed {seed} is left out: no {claim.metric} from {', '.join(lacking)}")
         else:
             kept.append(seed)
-    refused = _unusable(claim.metric, scale, {(arm, seed): found[arm, seed] for seed in kept for arm in arms})
+    used = {(arm, seed): found[arm, seed] for seed in kept for arm in arms}
+    # Under `rank` the worst end of the line stands for a diverged run; any other value that is not finite is refused.
+    worst = inf if study.better(name) == "lower" else -inf
+    beyond = [cell for cell, value in used.items() if study.on_divergence == "rank" and value == worst]
+    notes += [f"{arm}, seed {seed}, diverged and is ranked worst" for arm, seed in beyond]
+    refused = _unusable(claim.metric, scale, {cell: value for cell, value in used.items() if cell not in beyond})
     if refused is None and len(kept) < 2:
         refused = f"{len(kept)} complete pair(s), and a test needs at least two"
     if refused is not None:
@@ -113,16 +138,39 @@ def _unusable(metric: str, scale: Scale, used: Mapping[tuple[str, int], float]) 
 
 
 def _scaled(value: float, scale: Scale) -> float:
-    return value if scale == "raw" else log(value) if scale == "log" else log10(value)
+    if scale == "raw" or isinf(value):
+        return value
+    return log(value) if scale == "log" else log10(value)
 
 
-def _prepared(study: Study, pairs: Contrast, rng_seed: int) -> Procedure | NoTestError:
+def _prepared(study: Study, pairs: Contrast, rng_seed: int, look: Look | None) -> Procedure | NoTestError:
     if pairs.refused is not None:
         return NoTestError(pairs.refused)
+    if study.analysis.test in (Percentile.name, Bca.name) and len(pairs.seeds) < FEWEST_PAIRS:
+        return NoTestError(f"{len(pairs.seeds)} pairs, and {words(study.analysis.test)} decides from {FEWEST_PAIRS} on")
     try:
-        return prepare(pairs.differences, study.analysis.test, generator(rng_seed))
+        test = (
+            prepare(pairs.differences, study.analysis.test, generator(rng_seed))
+            if look is None
+            else prepare_at(pairs.differences, study, look)
+        )
     except NoTestError as error:
         return error
+    test.seeds = pairs.seeds
+    return test
+
+
+def _simultaneous(study: Study, tests: Mapping[str, Procedure | NoTestError], rng_seed: int) -> dict[str, Interval]:
+    """Max-T intervals by name, in the families that have them; Bonferroni's stand in for the others, and say so."""
+    if study.analysis.correct != "max_t":
+        return {}
+    found: dict[str, Interval] = {}
+    for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
+        family = {name: test for name in study.family(role) if isinstance(test := tests[name], Procedure)}
+        if len(family) == len(study.family(role)) > 1:
+            made = max_t.intervals(list(family.values()), study.analysis.alpha, family=len(family), rng_seed=rng_seed)
+            found |= dict(zip(family, made or (), strict=False))
+    return found
 
 
 def _weighed(study: Study, name: str, test: Procedure | NoTestError) -> Nulls | NoTestError:
@@ -142,23 +190,30 @@ def _finding(
     test: Procedure | NoTestError,
     nulls: Nulls | None,
     judged: Judged,
+    together: Interval | None,
     values: Mapping[tuple[str, int], float],
     rng_seed: int,
 ) -> Finding:
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
     family = len(study.family(hypothesis.role))
-    notes = list(pairs.notes)
+    notes = [*pairs.notes, *([judged.note] if judged.note else [])]
     deciding: Estimate | None = None
     simultaneous: Interval | None = None
     if isinstance(test, NoTestError):
         notes.append(str(test))
     else:
         deciding = summarise(test, analysis.alpha)
-        simultaneous = test.interval(analysis.alpha / family, suffix=f", Bonferroni over {family}")
+        simultaneous = together or test.interval(analysis.alpha / family, suffix=f", Bonferroni over {family}")
         if simultaneous is None:
             notes.append("no simultaneous interval: " + test.without_interval(analysis.alpha / family))
-        if test.leaning and test.leaning != np.sign(test.mean):
-            notes.append("the ranks point the other way than the mean; the direction is that of the ranks")
+        if test.centre is not None and test.leaning and test.leaning != np.sign(test.centre):
+            notes.append(test.against_mean)
+        if isinstance(test, RepeatedT | EProcessT):
+            notes.append(test.describe(analysis.alpha))
+            notes.append("effect sizes and tests under 'also' are description and not adjusted for the looks")
+    whole = bool(pairs.sized.all())
+    if not whole:
+        notes.append("no standardised effect: a diverged run has no number")
     also, unable = _description(study, pairs, rng_seed)
     adjusted = judged.refute if judged.outcome == "refuted" else judged.support
     return Finding(
@@ -181,7 +236,7 @@ def _finding(
         p_refute=nulls.refute if nulls else None,
         p_support_adjusted=judged.support,
         p_refute_adjusted=judged.refute,
-        effects=effect_sizes(pairs.left, pairs.right, alpha=analysis.alpha) if pairs.seeds else (),
+        effects=effect_sizes(pairs.left, pairs.right, alpha=analysis.alpha) if whole and pairs.seeds else (),
         also=also,
         pairs=_pairs(pairs),
         arms=_arms(study, name, values),
@@ -204,7 +259,8 @@ def _description(study: Study, pairs: Contrast, rng_seed: int) -> tuple[tuple[Es
 def _pairs(pairs: Contrast) -> tuple[Pair, ...]:
     return tuple(
         Pair(seed=seed, left=float(left), right=float(right), difference=float(left - right))
-        for seed, left, right in zip(pairs.seeds, pairs.left, pairs.right, strict=True)
+        for seed, left, right, sized in zip(pairs.seeds, pairs.left, pairs.right, pairs.sized, strict=True)
+        if sized
     )
 
 
@@ -228,7 +284,7 @@ def _arms(study: Study, name: str, values: Mapping[tuple[str, int], float]) -> t
 
 def _correlation(pairs: Contrast) -> float | None:
     """Correlation of the sides; with two pairs it is always 1 or -1 and says nothing."""
-    sides = (pairs.left, pairs.right)
-    if len(pairs.seeds) < 3 or any(np.ptp(side) <= EQUAL * np.abs(side).max() for side in sides):
+    sides = (pairs.left[pairs.sized], pairs.right[pairs.sized])
+    if sides[0].size < 3 or any(np.ptp(side) <= EQUAL * np.abs(side).max() for side in sides):
         return None
     return float(np.corrcoef(*sides)[0, 1])

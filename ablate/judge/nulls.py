@@ -25,14 +25,17 @@ family that shrank with the data would correct too little.
 When both hold: an improvement that is real but smaller than what matters refutes `lowers`, `raises` and `changes`;
 a worsening that is real but smaller than what matters supports `does_not_worsen` and `does_not_change`.
 
+Under `max_t` the same nulls are tested jointly over the role: see `ablate.judge.max_t`.
+
 This module knows no records and makes no sentence; `design` uses exactly these functions on simulated data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ablate.judge.max_t import MOST_TWO_SIDED_MARGINS, Member, Null, adjust
 from ablate.judge.multiplicity import holm
 from ablate.judge.procedure import Procedure
 from ablate.judge.verdict import Outcome
@@ -48,6 +51,9 @@ class Nulls:
 
     support: float
     refute: float | None
+    test: Procedure | None = None
+    """The test they come from, and the nulls below: what a joint correction needs."""
+    asked: tuple[Null, Null | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -57,28 +63,35 @@ class Judged:
     support: float | None
     refute: float | None
     outcome: Outcome
+    note: str = ""
+    """What a reader must know of the correction."""
 
 
 def weigh(test: Procedure, verb: Verb, better: Better, smallest: float) -> Nulls:
     """Both p values of a claim."""
+    support, refute = nulls_of(verb, better, smallest)
+    return Nulls(support.p(test), None if refute is None else refute.p(test), test, (support, refute))
+
+
+def nulls_of(verb: Verb, better: Better, smallest: float) -> tuple[Null, Null | None]:
+    """What a claim must reject to be supported, and to be refuted; none when no data could refute it."""
     if verb in ("lowers", "raises"):
         sign = -1 if verb == "lowers" else 1
-        return Nulls(_towards(test, sign), _short_of(test, sign, smallest))
+        return _towards(sign), _short_of(sign, smallest)
     if verb == "does_not_worsen":
         assert better != "neither", (verb, better)
         worse = 1 if better == "lower" else -1
-        return Nulls(_short_of(test, worse, smallest), _towards(test, worse))
-    two_sided = test.p(0.0, "two")
+        return _short_of(worse, smallest), _towards(worse)
     if verb == "changes":
-        return Nulls(two_sided, _within(test, smallest) if smallest > 0 else None)
-    return Nulls(_within(test, smallest), two_sided)
+        return _towards(0), _within(smallest) if smallest > 0 else None
+    return _within(smallest), _towards(0)
 
 
-def judge_families(study: Study, nulls: Mapping[str, Nulls | None]) -> dict[str, Judged]:
+def judge_families(study: Study, nulls: Mapping[str, Nulls | None], *, rng_seed: int = 0) -> dict[str, Judged]:
     """Correct within each role and give every hypothesis its outcome."""
     judged: dict[str, Judged] = {}
     for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
-        judged |= _judge_family(study, role, nulls)
+        judged |= _judge_family(study, role, nulls, rng_seed)
     return {name: judged[name] for name in study.hypotheses}
 
 
@@ -86,16 +99,21 @@ def require_known_methods(study: Study) -> None:
     """Refuse what the study format can say and this judge cannot yet do, before any number is made."""
     unsupported = {
         "test: items": study.analysis.test == "items" or "items" in study.analysis.also,
-        "correct: max_t": study.analysis.correct == "max_t",
         "estimand: new_seeds_and_items": study.analysis.estimand != "new_seeds",
-        "a sequential stopping rule": study.stopping != "fixed",
-        "on_divergence: rank": study.on_divergence == "rank",
     }
     for what, asked in unsupported.items():
         if asked:
             raise UnsupportedError(
                 f"this version cannot judge {what}",
-                required="a fixed number of seeds, a test over seeds, and holm or none",
+                required="a fixed number of seeds and a test over seeds",
+            )
+    for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
+        either = [name for name in study.family(role) if study.claims[name].verb in ("changes", "does_not_change")]
+        if study.analysis.correct == "max_t" and len(either) > MOST_TWO_SIDED_MARGINS:
+            raise UnsupportedError(
+                f"max_t over {len(either)} {role} claims with a null on either side of zero",
+                required=f"at most {MOST_TWO_SIDED_MARGINS} claims 'changes' or 'does_not_change' in a role",
+                fix="correct: holm",
             )
     metrics = sorted({claim.metric for claim in study.claims.values()})
     if isinstance(study.on_divergence, Ceiling) and len(metrics) > 1:
@@ -107,11 +125,11 @@ def require_known_methods(study: Study) -> None:
         )
 
 
-def _judge_family(study: Study, role: Role, nulls: Mapping[str, Nulls | None]) -> dict[str, Judged]:
+def _judge_family(study: Study, role: Role, nulls: Mapping[str, Nulls | None], rng_seed: int) -> dict[str, Judged]:
     names = study.family(role)
     found = [nulls[name] for name in names]
-    support = _corrected(study, [1.0 if one is None else one.support for one in found])
-    refute = _corrected(study, [1.0 if one is None or one.refute is None else one.refute for one in found])
+    support, note = _corrected(study, found, 0, rng_seed)
+    refute, _ = _corrected(study, found, 1, rng_seed)
     judged = {}
     for name, one, adjusted_support, adjusted_refute in zip(names, found, support, refute, strict=True):
         if one is None:
@@ -122,25 +140,39 @@ def _judge_family(study: Study, role: Role, nulls: Mapping[str, Nulls | None]) -
         if supported and refuted:
             supported = study.claims[name].verb.startswith("does_not")
         outcome: Outcome = "supported" if supported else "refuted" if refuted else "inconclusive"
-        judged[name] = Judged(adjusted_support, adjusted_refute if one.refute is not None else None, outcome)
+        judged[name] = Judged(adjusted_support, adjusted_refute if one.refute is not None else None, outcome, note)
     return judged
 
 
-def _corrected(study: Study, p: list[float]) -> tuple[float, ...]:
-    return holm(p) if study.analysis.correct == "holm" else tuple(p)
+def _corrected(study: Study, found: Sequence[Nulls | None], which: int, rng_seed: int) -> tuple[tuple[float, ...], str]:
+    """Corrected p of support (0) or refutation (1), and a note; a claim without a p keeps its place with 1."""
+    p = [1.0 if one is None or (value := (one.support, one.refute)[which]) is None else value for one in found]
+    if study.analysis.correct == "holm":
+        return holm(p), ""
+    if study.analysis.correct == "none":
+        return tuple(p), ""
+    return adjust([_member(one, which) for one in found], rng_seed=rng_seed)
 
 
-def _towards(test: Procedure, sign: int) -> float:
-    """Two-sided p against zero, worth nothing unless the test's own statistic points the claimed way."""
-    return test.p(0.0, "two") if test.leaning == sign else 1.0
+def _member(one: Nulls | None, which: int) -> Member | None:
+    if one is None:
+        return None
+    assert one.test is not None and one.asked is not None, "max_t corrects tests, not p values"
+    null = one.asked[which]
+    return None if null is None else (one.test, null)
 
 
-def _short_of(test: Procedure, sign: int, margin: float) -> float:
-    """One-sided p of an effect that reaches the margin in the given direction."""
-    return test.p(sign * margin, "less" if sign > 0 else "greater")
+def _towards(sign: int) -> Null:
+    """No effect, two-sided, worth nothing unless the test's own statistic points the claimed way (0: either way)."""
+    return Null(((0.0, "two"),), sign)
 
 
-def _within(test: Procedure, margin: float) -> float:
-    """TOST: the larger of the two one-sided p values."""
+def _short_of(sign: int, margin: float) -> Null:
+    """An effect that reaches the margin in the given direction, one-sided."""
+    return Null(((sign * margin, "less" if sign > 0 else "greater"),))
+
+
+def _within(margin: float) -> Null:
+    """TOST: an effect that reaches the margin in either direction; the larger of the two one-sided p values counts."""
     assert margin > 0, margin
-    return max(_short_of(test, 1, margin), _short_of(test, -1, margin))
+    return Null((*_short_of(1, margin).points, *_short_of(-1, margin).points))

@@ -27,7 +27,7 @@ MOST_SEEDS = 2_000
 def power(kind: Kind, size_sd: float, n: int, alpha: float) -> float:
     """Chance of rejecting; `size_sd` is the effect, or the margin, in SDs of the differences."""
     assert n >= 2 and 0 < alpha < 1, (n, alpha)
-    spread, weight = _spread(n - 1)
+    spread, weight = sample_sd(n - 1)
     shift = size_sd * np.sqrt(n)
     critical = float(special.stdtrit(n - 1, 1.0 - (alpha / 2.0 if kind in ("towards", "either") else alpha)))
     chance = special.ndtr(shift - critical * spread)
@@ -63,7 +63,7 @@ def _first(holds: Callable[[int], bool], low: int, high: int) -> int | None:
 
 
 @lru_cache(maxsize=4096)
-def _spread(df: int) -> tuple[Floats, Floats]:
+def sample_sd(df: int) -> tuple[Floats, Floats]:
     """Nodes and weights of sample SD / true SD."""
     node, weight = _legendre()
     spread = np.sqrt(stats.chi2.ppf(node, df) / df)

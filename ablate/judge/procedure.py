@@ -39,6 +39,8 @@ class Procedure(ABC):
     """As a study writes it."""
     words: str
     """As a sentence says it."""
+    against_mean = "the ranks point the other way than the mean; the direction is that of the ranks"
+    """What a reader is told when `leaning` and the mean disagree."""
 
     def __init__(self, differences: Floats) -> None:
         values = np.asarray(differences, dtype=np.float64)
@@ -48,7 +50,13 @@ class Procedure(ABC):
             raise NoTestError(f"{values.size} pair(s); a test needs at least two")
         self.differences = values
         self.n = int(values.size)
+        self.seeds: tuple[int, ...] = tuple(range(self.n))
+        """Which seed each difference is of: what a joint resampling of several tests shares."""
         self.mean = float(values.mean())
+        self.centre: float | None = self.mean
+        """The effect that is shown: the mean, unless a test has reason to give another, or none."""
+        self.unsized = 0
+        """Pairs without a size, because a run diverged and is ranked."""
         self.size = float(np.abs(values).max())
         self.all_zero = self.size == 0.0
         self.all_equal = bool(np.ptp(values) <= EQUAL * self.size)
@@ -77,6 +85,10 @@ class Procedure(ABC):
         if found is None:
             return None
         return Interval(low=found[0], high=found[1], level=1.0 - alpha, method=self.words + suffix)
+
+    def scores(self, null: float) -> Floats:
+        """What the test adds up, one score a pair, its sign the pair's: what a joint sign-flip flips."""
+        return self.differences - null
 
     @property
     def leaning(self) -> int:

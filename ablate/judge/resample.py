@@ -44,24 +44,9 @@ class BootstrapT(Studentized):
         self.t_star, self.weights = np.empty(0), np.empty(0)
         if self.all_zero:
             return
-        if self.n <= ENUMERATED_PAIRS:
-            counts, weights = _multisets(self.n)
-            centred = self.differences - self.mean
-            shift = counts @ centred / self.n
-            spread = np.sqrt((counts * (centred[None, :] - shift[:, None]) ** 2).sum(axis=1) / (self.n - 1))
-            chosen = counts > 0
-            width = np.where(chosen, centred, -np.inf).max(axis=1) - np.where(chosen, centred, np.inf).min(axis=1)
-            how = f"all {self.n}^{self.n} resamples enumerated"
-        else:
-            index = rng.integers(0, self.n, size=(RESAMPLES, self.n))
-            centred = self.differences - self.mean
-            drawn = centred[index]
-            shift, spread, width = drawn.mean(axis=1), drawn.std(axis=1, ddof=1), np.ptp(drawn, axis=1)
-            weights = np.ones(RESAMPLES)
-            how = f"{RESAMPLES} resamples"
-        kept = width > EQUAL * self.size
-        self.t_star = shift[kept] / (spread[kept] / np.sqrt(self.n))
-        self.weights = weights[kept]
+        t_star, weights, how = studentized_draws(self.differences, rng)
+        kept = ~np.isnan(t_star)
+        self.t_star, self.weights = t_star[kept], weights[kept]
         dropped = int(weights[~kept].sum())
         self.notes += (f"{how}, {dropped} without spread dropped, the observed sample counted",)
 
@@ -95,8 +80,28 @@ class BootstrapT(Studentized):
         return self.mean - half, self.mean + half
 
 
+def studentized_draws(differences: Floats, rng: np.random.Generator) -> tuple[Floats, Floats, str]:
+    """(t* of every resample of pairs, NaN without spread; how often each occurs; how they were made)."""
+    n = differences.size
+    centred = differences - differences.mean()
+    if n <= ENUMERATED_PAIRS:
+        counts, weights = multisets(n)
+        shift = counts @ centred / n
+        spread = np.sqrt((counts * (centred[None, :] - shift[:, None]) ** 2).sum(axis=1) / (n - 1))
+        chosen = counts > 0
+        width = np.where(chosen, centred, -np.inf).max(axis=1) - np.where(chosen, centred, np.inf).min(axis=1)
+        how = f"all {n}^{n} resamples enumerated"
+    else:
+        drawn = centred[rng.integers(0, n, size=(RESAMPLES, n))]
+        shift, spread, width = drawn.mean(axis=1), drawn.std(axis=1, ddof=1), np.ptp(drawn, axis=1)
+        weights = np.ones(RESAMPLES)
+        how = f"{RESAMPLES} resamples"
+    kept = width > EQUAL * np.abs(differences).max()
+    return np.where(kept, shift / np.where(kept, spread / np.sqrt(n), 1.0), np.nan), weights, how
+
+
 @lru_cache(maxsize=8)
-def _multisets(n: int) -> tuple[Floats, Floats]:
+def multisets(n: int) -> tuple[Floats, Floats]:
     """Every resample of n from n as counts, and how many of the n^n index vectors give it."""
     rows = [np.bincount(chosen, minlength=n) for chosen in combinations_with_replacement(range(n), n)]
     counts = np.array(rows, dtype=np.float64)
@@ -176,10 +181,18 @@ class SignedRank(Procedure):
 
     def ranks(self, null: float) -> tuple[Floats, Floats]:
         """Mid-ranks of the non-zero shifted differences, and their signs."""
-        scale = max(self.size, abs(null)) or 1.0
-        shifted = np.round((self.differences - null) / scale, 12)  # ties and zeros survive the shift's rounding
+        shifted = self._shifted(null)
         kept = shifted != 0.0
         return stats.rankdata(np.abs(shifted))[kept], np.sign(shifted[kept])
+
+    def _shifted(self, null: float) -> Floats:
+        scale = max(self.size, abs(null)) or 1.0
+        return np.round((self.differences - null) / scale, 12)  # ties and zeros survive the shift's rounding
+
+    def scores(self, null: float) -> Floats:
+        shifted = self._shifted(null)
+        signed: Floats = stats.rankdata(np.abs(shifted)) * np.sign(shifted)
+        return signed
 
     def p(self, null: float, side: Side) -> float:
         ranks, signs = self.ranks(null)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
+from prereg.looks import Look
 from prereg.metrics import Better
 from prereg.part import Part
 from prereg.spec import Role, Scale
@@ -36,9 +37,10 @@ class Estimate(Part):
     """One test of one contrast."""
 
     method: str
-    """paired_t, bootstrap_t, sign_flip, wilcoxon."""
-    difference: float
-    """The effect: left side of the claim minus right side, on the registered scale."""
+    """paired_t, bootstrap_t, sign_flip, wilcoxon; e_process where a study adds seeds until decided."""
+    difference: float | None
+    """The effect: left side of the claim minus right side, on the registered scale. The mean; where diverged runs are
+    ranked the Hodges-Lehmann estimate, and none where that is not finite."""
     interval: Interval | None
     """Two-sided at 1 - alpha, uncorrected; none where the method yields no finite one at this n."""
     p: float
@@ -47,12 +49,22 @@ class Estimate(Part):
     """Smallest p this method can give at this n."""
     n: int
     """Pairs."""
+    ranked: int = 0
+    """Pairs among them that hold a diverged run, which is ranked worst and has no number."""
     se: float | None = None
     """Standard error of the difference, where the method has one."""
     df: float | None = None
     """Degrees of freedom, where the method has them."""
     notes: tuple[str, ...] = ()
     """What a reader must know: enumeration or resamples, zero-SE rule, ties."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_ranks(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        # A verdict without diverged runs keeps the bytes that its ledger entry has hashed.
+        written: dict[str, JsonValue] = handler(self)
+        if self.ranked == 0:
+            written.pop("ranked", None)
+        return written
 
 
 class EffectSize(Part):
@@ -188,8 +200,8 @@ class Decision(Part):
     """Its title."""
     registration: str
     """sha256 of the registration."""
-    status: Literal["decided", "inconclusive", "inadmissible"]
-    """Exit codes 0, 3 and 4."""
+    status: Literal["decided", "inconclusive", "inadmissible", "continue"]
+    """Exit codes 0, 3, 4 and 3. `continue`: a look of a sequential study that settled nothing and is not the last."""
     verdict: str | None
     """The registered words; none when inadmissible."""
     line: int | None
@@ -206,3 +218,13 @@ class Decision(Part):
     """Means of tie-breaking metrics by arm, when a later line that held gives another verdict; description only."""
     evidence: str
     """sha256 over the sealed records that were read."""
+    look: Look | None = None
+    """The look of a sequential study; not written for a fixed number of seeds."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_looks(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        # A verdict of a fixed design keeps the bytes that its ledger entry has hashed.
+        written: dict[str, JsonValue] = handler(self)
+        if self.look is None:
+            written.pop("look", None)
+        return written

@@ -12,7 +12,7 @@ from ablate.judge.estimate import words
 from ablate.judge.verdict import Estimate, Interval, Outcome
 from prereg.claim import Claim, Verb
 from prereg.metrics import METRICS
-from prereg.spec import Analysis, Scale, Study
+from prereg.spec import Analysis, EProcess, Looks, Scale, Study
 
 _PLAIN: dict[Verb, str] = {
     "lowers": "lower",
@@ -38,7 +38,7 @@ def side(weights: Mapping[str, float]) -> str:
     text = ""
     for arm, weight in weights.items():
         sign = ("- " if weight < 0 else "") if not text else (" - " if weight < 0 else " + ")
-        text += sign + (arm if abs(weight) == 1.0 else f"{abs(weight):g} {arm}")
+        text += sign + (arm if abs(weight) == 1.0 else f"{abs(weight):g}*{arm}")
     return f"({text})"
 
 
@@ -61,19 +61,28 @@ def sentence(
     unit = f" {unit}" if unit else ""
     matters = f"smallest that matters {hypothesis.smallest:g}"
     flip = outcome == "supported" and claim.verb == "lowers"
-    by_how_much = _number(-estimate.difference if flip else estimate.difference, estimate)
     evidence = _evidence(study, name, estimate, adjusted, flip=flip, outcome=outcome)
-    if outcome == "supported" and claim.verb in ("lowers", "raises"):
+    plain = outcome == "supported" and claim.verb in ("lowers", "raises")
+    if estimate.difference is None:
+        head = f"{side(claim.left)} {claim.verb} {claim.metric}{_than(study, claim)}" if plain else None
+        head = head or _head(claim, outcome, hypothesis.smallest, unit)
+        return f"{head}; runs diverged, so no difference can be stated ({evidence}); {matters}."
+    by_how_much = _number(-estimate.difference if flip else estimate.difference, estimate)
+    if plain:
         return (
             f"{side(claim.left)} {claim.verb} {claim.metric}{_than(study, claim)} by "
             f"{by_how_much}{unit} ({evidence}); {matters}."
         )
-    head = {
-        "supported": _held(claim, hypothesis.smallest, unit),
-        "refuted": _denied(claim, hypothesis.smallest, unit),
+    head = _head(claim, outcome, hypothesis.smallest, unit)
+    return f"{head}: {side(claim.left)} minus {side(claim.right)} is {by_how_much}{unit} ({evidence}); {matters}."
+
+
+def _head(claim: Claim, outcome: Outcome, smallest: float, unit: str) -> str:
+    return {
+        "supported": _held(claim, smallest, unit),
+        "refuted": _denied(claim, smallest, unit),
         "inconclusive": f"Whether {_asked(claim)} is undecided",
     }[outcome]
-    return f"{head}: {side(claim.left)} minus {side(claim.right)} is {by_how_much}{unit} ({evidence}); {matters}."
 
 
 def _held(claim: Claim, smallest: float, unit: str) -> str:
@@ -106,8 +115,12 @@ def _evidence(
 ) -> str:
     parts = []
     if estimate.interval is not None:
-        parts.append(_bounds(estimate.interval, estimate, flip=flip))
-    parts += [words(study.analysis.test), f"n = {estimate.n} seeds"]
+        parts.append(_bounds(estimate.interval, estimate, flip=flip, kind=_kind_of_interval(study)))
+    tested = "t-test e-process" if isinstance(study.stopping, EProcess) else words(study.analysis.test)
+    if estimate.ranked:
+        shown = "" if estimate.difference is None else "; the difference is Hodges and Lehmann's"
+        tested = f"signed ranks, diverged runs ranked worst in {estimate.ranked} of {estimate.n} pairs{shown}"
+    parts += [tested, f"n = {estimate.n} seeds"]
     if adjusted is not None:
         family = len(study.family(study.hypotheses[name].role))
         parts.append(_said_correction(study.analysis, family, adjusted, outcome))
@@ -116,15 +129,23 @@ def _evidence(
 
 def _said_correction(analysis: Analysis, family: int, adjusted: float, outcome: Outcome) -> str:
     against = {"supported": "", "refuted": " for the refutation", "inconclusive": " for support"}[outcome]
-    if analysis.correct == "holm" and family > 1:
-        return f"Holm p {said_p(adjusted)} over {family}{against}"
+    if analysis.correct != "none" and family > 1:
+        named = "Holm" if analysis.correct == "holm" else "max-T"
+        return f"{named} p {said_p(adjusted)} over {family}{against}"
     return f"p {said_p(adjusted)}{against}"
 
 
-def _bounds(interval: Interval, estimate: Estimate, *, flip: bool) -> str:
+def _kind_of_interval(study: Study) -> str:
+    """A sequential study's intervals are not the ordinary ones, and are named."""
+    if study.stopping == "fixed":
+        return "CI"
+    return "repeated CI" if isinstance(study.stopping, Looks) else "anytime-valid CI"
+
+
+def _bounds(interval: Interval, estimate: Estimate, *, flip: bool, kind: str) -> str:
     assert interval.low is not None and interval.high is not None, interval
     low, high = (-interval.high, -interval.low) if flip else (interval.low, interval.high)
-    return f"{100 * interval.level:.6g}% CI {_number(low, estimate)} to {_number(high, estimate)}"
+    return f"{100 * interval.level:.6g}% {kind} {_number(low, estimate)} to {_number(high, estimate)}"
 
 
 def _number(value: float, estimate: Estimate) -> str:

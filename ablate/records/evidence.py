@@ -14,6 +14,7 @@ from ablate.records.run_record import RunRecord
 from prereg.canon import sha256_of
 from prereg.ledger import Entry
 
+ITEM_COLUMNS = ("variant", "seed", "task", "item", "item_sha256", "metric", "value")
 METRIC_COLUMNS = ("variant", "seed", "step", "metric", "value")
 
 
@@ -31,6 +32,8 @@ class Evidence:
     ledger_head: str = ""
     unsealed: tuple[tuple[str, int], ...] = ()
     """Cells whose run.json claims an end that its seals or the ledger do not bear out."""
+    items: pd.DataFrame | None = None
+    """One row an item, arm, seed and metric (`ITEM_COLUMNS`), where items were scored; no record fills it yet."""
 
     @property
     def missing(self) -> tuple[tuple[str, int], ...]:

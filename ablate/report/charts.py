@@ -157,7 +157,7 @@ def _forest_domain(findings: Sequence[Finding]) -> tuple[float, float]:
     for finding in findings:
         ends += [finding.smallest, -finding.smallest]
         if finding.estimate is not None:
-            ends.append(finding.estimate.difference)
+            ends += [] if finding.estimate.difference is None else [finding.estimate.difference]
             for bounds in (finding.estimate.interval, finding.simultaneous):
                 ends += [end for end in (bounds.low, bounds.high) if end is not None] if bounds else []
     return _padded(ends)
@@ -222,6 +222,33 @@ def paired(finding: Finding, left: str, right: str) -> alt.LayerChart:
             .encode(x=x, y=y, text="seed:N")
         )
     return _dressed(alt.layer(*layers), PANEL_WIDTH, 260, fit=True)
+
+
+def power_by_seeds(
+    power: Sequence[tuple[int, float]], adopting: Sequence[tuple[int, float]], *, registered: int
+) -> alt.LayerChart:
+    """Chance of success by number of seeds: solid in closed form, dashed by simulation of the rule."""
+    last = max(n for n, _ in [*power, *adopting])
+    x = alt.X(
+        "n:Q", scale=alt.Scale(domain=[0, last], nice=False), axis=alt.Axis(title="seeds", tickCount=6, format="d")
+    )
+    y = alt.Y(
+        "share:Q",
+        scale=alt.Scale(domain=[0, 1], nice=False),
+        axis=alt.Axis(title="power", tickCount=5, format=".0%"),
+    )
+    layers: list[Any] = [
+        alt.Chart(_rows([{"share": 0.8}])).mark_rule(color=GREY, strokeWidth=1).encode(y=y),
+        alt.Chart(_rows([{"n": registered}])).mark_rule(color=GREY, strokeWidth=1, strokeDash=[1, 3]).encode(x=x),
+    ]
+    for line, colour, dash, filled in ((power, BLUE, [1, 0], True), (adopting, VERMILLION, [5, 3], False)):
+        if line:
+            base = alt.Chart(_rows([{"n": n, "share": share} for n, share in line]))
+            layers += [
+                base.mark_line(color=colour, strokeDash=dash, strokeWidth=1.6).encode(x=x, y=y),
+                base.mark_point(color=colour, filled=filled, size=28, opacity=1).encode(x=x, y=y),
+            ]
+    return _dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
 
 
 def curves(

@@ -23,12 +23,11 @@ from ablate.report import words
 
 if TYPE_CHECKING:
     from ablate.judge.design import Design
-    from ablate.judge.simulate import Scenario
     from ablate.status import StudyHealth
     from ablate.verify import Verification
     from prereg.spec import Study
 
-STATUS_STYLE = {"decided": "blue", "inconclusive": "yellow", "inadmissible": "red"}
+STATUS_STYLE = {"decided": "blue", "inconclusive": "yellow", "inadmissible": "red", "continue": "yellow"}
 OUTCOME_STYLE = {"supported": "blue", "refuted": "yellow", "inconclusive": "dim"}
 ASCII = str.maketrans({"−": "-", "–": "-", "±": "+/-", "∞": "inf", "×": "x"})
 Justify = Literal["left", "right"]
@@ -42,7 +41,9 @@ def print_decision(console: Console, decision: Decision, *, report_path: Path | 
             _say(console, "These findings are shown for the record. They are not to be used.", style="bold")
         _print_findings(console, decision.findings)
     elif decision.status == "inadmissible":
-        _say(console, "No contrast is shown: runs are missing or broken, or the ledger cannot log the look.")
+        early = decision.look is not None and not decision.look.last
+        why = "before a verdict" if early else "while runs are missing or broken, or the ledger cannot log the look"
+        _say(console, f"No contrast is shown {why}.")
     unstable = [arm.variant for arm in decision.stability if not arm.stable] if decision.findings else []
     if unstable:
         quoted = words.listed(f"'{arm}'" for arm in unstable)
@@ -163,6 +164,8 @@ def print_check(console: Console, study: Study) -> None:
 
 def print_design(console: Console, design: Design) -> None:
     """What the registered rule can find with these seeds, and how often it errs, by simulation."""
+    from ablate.judge.design import obstacle
+    from ablate.report.planned import facts_of
     from ablate.report.promise import detectable_of
 
     cost = "" if design.cost_s is None else f", {words.duration(design.cost_s)} one after another"
@@ -202,26 +205,51 @@ def print_design(console: Console, design: Design) -> None:
         "difference that matters. Seeds: for power 80% there.",
         style="dim",
     )
-    for scenario in design.scenarios:
-        _print_scenario(console, scenario)
+    for term, text in facts_of(design):
+        _say(console, f"{term}: {text}")
+    _print_scenarios(console, design)
+    _print_power(console, design)
     for verdict in design.unreachable:
         _say(console, f"No data can lead to the verdict '{verdict}'.", style="bold red")
+    refused = obstacle(design)
+    if refused is not None:
+        _say(console, f"Registration will be refused: {refused.found}.", style="bold red")
     if design.remedy:
         _say(console, f"Remedy: {design.remedy}", style="bold")
     for note in design.notes:
         _say(console, f"- {note}")
 
 
-def _print_scenario(console: Console, scenario: Scenario) -> None:
+def _print_scenarios(console: Console, design: Design) -> None:
+    table = _table(console, ("If the truth is", "left"), ("The study ends as", "left"), ("False", "right"))
+    for scenario in design.scenarios:
+        verdicts = ", ".join(f"{one.of} {words.share(one.share)}" for one in scenario.verdicts if one.share > 0.0)
+        wrong = [*scenario.false_supported, *scenario.false_refuted]
+        _row(console, table, scenario.name, verdicts, words.share(max((one.share for one in wrong), default=0.0)))
+    _show(console, table)
+    _say(
+        console,
+        "False: the largest chance, over roles, of any false 'supported' or any false 'refuted'. All of them, with "
+        "their simulation errors: ablate design --json.",
+        style="dim",
+    )
+
+
+def _print_power(console: Console, design: Design) -> None:
+    """The chart, in the characters that the stream can write."""
+    from ablate.report.planned import text_chart
+
+    lines = text_chart(design)
+    if not lines:
+        return
     _say(console, "")
-    _say(console, f"If the truth is: {scenario.name} ({scenario.n_sims:,} simulated studies)", style="bold")
-    table = _table(console, ("Outcome of the study", "left"), ("Chance", "right"), ("Simulation error", "right"))
-    chances = [(f"verdict: {chance.of}", chance) for chance in scenario.verdicts]
-    chances += [(f"any false 'supported', {chance.of}", chance) for chance in scenario.false_supported]
-    chances += [(f"any false 'refuted', {chance.of}", chance) for chance in scenario.false_refuted]
-    for said, chance in chances:
-        _row(console, table, said, words.share(chance.share), f"±{words.share(chance.error)}")
-    console.print(table)
+    for line in lines:
+        try:
+            line.encode(console.encoding)
+        except UnicodeEncodeError:
+            line = line.translate(str.maketrans("●○◉", "*o@"))  # noqa: PLW2901
+        _say(console, line, wrap=False)
+    _say(console, "")
 
 
 def print_status(console: Console, health: StudyHealth) -> None:
@@ -238,6 +266,8 @@ def print_status(console: Console, health: StudyHealth) -> None:
     _say(console, f"{words.counted(len(health.runs), 'run')}: {tally}.{at_work}")
     if health.decided is not None:
         _say(console, f"Decided: {health.decided}")
+    if health.next_look is not None:
+        _say(console, f"Next: {health.next_look}. The runs of later seeds wait for what it says.")
     table = _table(
         console, ("Run", "left"), ("State", "left"), ("Step", "right"), ("Training loss", "left"), ("Attempts", "right")
     )

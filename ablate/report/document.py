@@ -8,12 +8,18 @@ from ablate.judge.verdict import Check, Decision
 from ablate.report.audit import in_order, tell_checks, tell_pairs, tell_runs
 from ablate.report.blocks import Section
 from ablate.report.course import tell_curves, tell_final_values
+from ablate.report.hindsight import tell_hindsight
 from ablate.report.methods import tell_glossary, tell_methods
 from ablate.report.outcome import tell_findings
 from ablate.report.promise import tell_promise
 from ablate.report.told import Told
 
-STATUS_WORDS = {"decided": "Decided", "inconclusive": "Not decided", "inadmissible": "INADMISSIBLE"}
+STATUS_WORDS = {
+    "decided": "Decided",
+    "inconclusive": "Not decided",
+    "inadmissible": "INADMISSIBLE",
+    "continue": "Continue",
+}
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ def compose(told: Told) -> Document:
     sections = (
         tell_promise(told),
         tell_findings(told),
+        tell_hindsight(told),
         tell_curves(told),
         tell_final_values(told),
         tell_pairs(told),
@@ -64,6 +71,8 @@ def compose(told: Told) -> Document:
 def banner_of(decision: Decision) -> Banner:
     """Status, verdict and reasons of a decision, in words."""
     headline = "No verdict" if decision.verdict is None else decision.verdict
+    if decision.status == "continue":
+        headline = "no verdict yet, more seeds are planned"
     return Banner(
         decision.status,
         STATUS_WORDS[decision.status],

@@ -6,7 +6,8 @@ from ablate.report import words
 from ablate.report.blocks import Facts, Paragraph, Section
 from ablate.report.promise import TESTS
 from ablate.report.told import Told
-from prereg.spec import Study, Test
+from prereg.looks import Look
+from prereg.spec import EProcess, Looks, Study, Test
 
 ABOUT_TESTS: dict[Test, str] = {
     "paired_t": "The deciding test is the paired t test (Student 1908) on per-seed differences. It holds its error "
@@ -20,6 +21,8 @@ ABOUT_TESTS: dict[Test, str] = {
     "null, differences are symmetric about zero.",
     "items": "The deciding test treats seeds and items as crossed samples, with a two-way standard error and "
     "Satterthwaite degrees of freedom.",
+    "percentile": "The deciding test is the percentile bootstrap of the mean (Efron 1979) over at least twenty pairs.",
+    "bca": "The deciding test is the BCa bootstrap of the mean (Efron 1987) over at least twenty pairs.",
 }
 ABOUT_CORRECTIONS = {
     "holm": "by Holm's step-down procedure (Holm 1979), which needs no assumption on how the tests depend on one "
@@ -29,28 +32,72 @@ ABOUT_CORRECTIONS = {
 }
 
 
+ABOUT_E_PROCESS = (
+    "The deciding test is a t-test e-process on per-seed differences, described below. It holds its error rate when "
+    "these differences are close to normal; with few seeds, strongly skewed differences raise the rate."
+)
+SPENDING = {"obrien_fleming": "O'Brien-Fleming type", "pocock": "Pocock type"}
+
+
 def tell_methods(told: Told) -> Section:
     """Each procedure by name, and which error rate is controlled."""
     study = told.study
-    paragraphs = [_pairs(study), _tests(study), _rate(study), _closing(study)]
+    looked = [] if told.decision.look is None else [_looks(told, told.decision.look)]
+    paragraphs = [_pairs(told), _tests(study), *looked, _rate(study), _closing(study)]
     return Section("methods", "Methods", tuple(Paragraph(text) for text in paragraphs))
 
 
-def _pairs(study: Study) -> str:
+def _pairs(told: Told) -> str:
+    study, look = told.study, told.decision.look
+    seeds = words.counted(len(study.seeds), "seed")
+    if look is not None and not look.last:
+        seeds = f"{words.counted(look.n_seeds, 'seed')} (of {len(study.seeds)} planned)"
     return (
         f"{words.counted(len(study.arms), 'arm').capitalize()} were trained with the same "
-        f"{words.counted(len(study.seeds), 'seed')}. Where their configurations allow it, runs of one "
+        f"{seeds}. Where their configurations allow it, runs of one "
         "seed share the initial value of every tensor they have in common, the order of batches and the keys of "
         "dropout, so each seed gives one paired difference for each claim: left side minus right side, at the "
         "last step."
     )
 
 
+def _looks(told: Told, look: Look) -> str:
+    """What makes the p values and intervals of a sequential study hold, whenever it stopped."""
+    study = told.study
+    alpha = words.compact(study.analysis.alpha)
+    stopped = (
+        f"The study ended at {look.words}. A look that is not the last gives a verdict only where a finding at its "
+        "level makes a line of the decision list hold; otherwise it shows nothing and the next seeds are trained. "
+    )
+    if isinstance(study.stopping, EProcess):
+        return (
+            f"{stopped}Seeds were added until decided, at most {study.stopping.max_seeds}. The evidence of each test "
+            "is a t-test e-process over the differences in the order of their seeds: the likelihood of their "
+            "scale-free part with a normal effect, of mean 0 and variance 2 in units of the standard deviation, over "
+            "that with no effect (Lai 1976; Wang and Ramdas 2023). If there is no effect, and the differences are "
+            f"normal, it reaches {words.compact(1 / study.analysis.alpha)} at any number of seeds with a chance of at "
+            f"most {alpha} (Ville 1939), so p is 1 over its largest value so far. Intervals are the anytime-valid "
+            "ones of the same e-process, over all numbers of seeds so far. A valid p at every moment is all that the "
+            "correction over hypotheses needs."
+        )
+    assert isinstance(study.stopping, Looks), study.stopping
+    return (
+        f"{stopped}The level is spent over the looks after {words.listed(str(n) for n in study.stopping.looks)} seeds "
+        f"by the spending function of Lan and DeMets (1983) of {SPENDING[study.stopping.spending]}, with the share of "
+        "planned seeds as information, and is applied to the p values of t tests. The p values shown are repeated p "
+        "values and the intervals repeated confidence intervals (Jennison and Turnbull 1989): they hold over all looks "
+        "together, and are wider than stage-wise ones. The joint law of t tests at few seeds is only close to the one "
+        "that the levels rest on: simulated at .05, the error rate is .052 for looks at 3, 5 and 10 seeds, and at 3, "
+        "5, 8 and 10 seeds .054 (O'Brien-Fleming type) and .056 (Pocock type)."
+    )
+
+
 def _tests(study: Study) -> str:
     also = words.listed(TESTS[test] for test in study.analysis.also)
     beside = f" Registered as description, deciding nothing: {also}." if also else ""
+    deciding = ABOUT_E_PROCESS if isinstance(study.stopping, EProcess) else ABOUT_TESTS[study.analysis.test]
     return (
-        f"{ABOUT_TESTS[study.analysis.test]} Each hypothesis is asked two questions: whether the data establish "
+        f"{deciding} Each hypothesis is asked two questions: whether the data establish "
         "the claim (supported), and whether they rule it out (refuted). A claimed change is tested against zero "
         "and ruled out at its registered smallest difference; a claimed absence is tested against that difference "
         "and ruled out by a change. Against zero the test is two-sided and counts only in the claimed direction; "
@@ -78,8 +125,17 @@ def _rate(study: Study) -> str:
         f"{sizes}. The chance of one or more false 'supported' in a family is at most {alpha}, and so is the "
         "chance of one or more false 'refuted' (strong control of the family-wise error rate); the chance of "
         f"either is at most {words.compact(2 * study.analysis.alpha)}. It is not controlled over all families "
-        "together. The simultaneous intervals are Bonferroni's, and can be wider than the correction needs."
+        f"together. {_about_intervals(study)}"
     )
+
+
+def _about_intervals(study: Study) -> str:
+    if study.analysis.correct == "max_t" and study.analysis.test in ("paired_t", "bootstrap_t"):
+        return (
+            "The simultaneous intervals of a family of several are those of the joint bootstrap-t (its largest "
+            "statistic), and Bonferroni's where a family has none; the findings name which."
+        )
+    return "The simultaneous intervals are Bonferroni's, and can be wider than the correction needs."
 
 
 def _closing(study: Study) -> str:

@@ -21,7 +21,15 @@ WITHHELD = (
     "final value. Seeing outcomes before the last run has ended would let the outcome choose when to stop, and the "
     "error rate promised above would no longer hold."
 )
-SHORT_TESTS = {"paired_t": "paired t", "bootstrap_t": "bootstrap-t", "sign_flip": "sign-flip", "wilcoxon": "Wilcoxon"}
+SHORT_TESTS = {
+    "paired_t": "paired t",
+    "bootstrap_t": "bootstrap-t",
+    "sign_flip": "sign-flip",
+    "wilcoxon": "Wilcoxon",
+    "e_process": "e-process",
+    "percentile": "percentile bootstrap",
+    "bca": "BCa bootstrap",
+}
 EFFECT_NAMES = {"d_z": "d_z", "g_z": "g_z", "g_av": "g_av", "cliff_delta": "Cliff's delta"}
 
 
@@ -144,9 +152,10 @@ def _forest(findings: list[Finding]) -> Figure:
 
 
 def side_in_words(weights: Mapping[str, float]) -> str:
-    """One side of a claim: `layernorm`, `post-deep - pre-deep`."""
+    """One side of a claim: `layernorm`, `post-deep - pre-deep`, `0.5*a + 0.5*b`."""
     text = ""
-    for arm, weight in weights.items():
+    for name, weight in weights.items():
+        arm = name if abs(weight) == 1.0 else f"{abs(weight):g}*{name}"
         text += (" + " if weight > 0 else " - ") + arm if text else (arm if weight > 0 else f"- {arm}")
     return text
 

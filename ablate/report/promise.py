@@ -7,6 +7,7 @@ import json
 from ablate.judge.design import Design, HypothesisDesign
 from ablate.report import words
 from ablate.report.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.report.planned import facts_of, power_figure
 from ablate.report.told import Told
 from prereg.spec import Ceiling, EProcess, Looks, Study
 
@@ -16,6 +17,8 @@ TESTS = {
     "sign_flip": "exact sign-flip test",
     "wilcoxon": "exact Wilcoxon signed-rank test",
     "items": "two-way test over seeds and items",
+    "percentile": "percentile bootstrap (description below twenty pairs)",
+    "bca": "BCa bootstrap (description below twenty pairs)",
 }
 CORRECTIONS = {"holm": "Holm (1979)", "max_t": "max-T over shared seeds", "none": "none"}
 
@@ -42,7 +45,7 @@ def tell_promise(told: Told) -> Section:
 
 def _terms(told: Told) -> Facts:
     study, analysis = told.study, told.study.analysis
-    runs = len(told.evidence.planned)
+    runs = len(study.seeds) * len(study.arms)
     items = [
         ("Registered", f"{words.moment(told.registration.registered_at)}, registration {told.registration.sha256}"),
         (
@@ -55,7 +58,7 @@ def _terms(told: Told) -> Facts:
             f"{words.ranged(study.seeds)} ({len(study.seeds)} for each arm, {runs} runs); a seed fixes initial "
             "weights, batches and dropout, the same for every arm",
         ),
-        ("Test", f"{TESTS[analysis.test]} on per-seed differences, the effect always left side minus right side"),
+        ("Test", f"{_test(study)} on per-seed differences, the effect always left side minus right side"),
         (
             "Error rate",
             f"alpha {words.compact(analysis.alpha)} for each family; correction: "
@@ -86,6 +89,10 @@ def _terms(told: Told) -> Facts:
             ),
         )
     return Facts(tuple(items))
+
+
+def _test(study: Study) -> str:
+    return "t-test e-process" if isinstance(study.stopping, EProcess) else TESTS[study.analysis.test]
 
 
 def _stopping(study: Study) -> str:
@@ -155,6 +162,12 @@ def _frozen_design(told: Told) -> list[Block]:
             *((f"any false 'refuted', {one.of}", one) for one in scenario.false_refuted),
         ]
     )
+    told_facts = tuple(facts_of(design))
+    if told_facts:
+        blocks.insert(0, Facts(told_facts))
+    figure = None if told.withheld else power_figure(design)
+    if figure is not None:
+        blocks.append(figure)
     if chances:
         blocks.append(
             Table(

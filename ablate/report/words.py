@@ -32,8 +32,10 @@ def number(value: float, decimals: int) -> str:
     return text
 
 
-def signed(value: float, decimals: int) -> str:
-    """A difference: its sign is always written, unless it rounds to nothing."""
+def signed(value: float | None, decimals: int) -> str:
+    """A difference: its sign is always written, unless it rounds to nothing; none where runs diverged."""
+    if value is None:
+        return NONE
     text = number(value, decimals)
     return text if text.startswith(MINUS) or not any(digit in text for digit in "123456789") else f"+{text}"
 

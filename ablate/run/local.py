@@ -33,6 +33,7 @@ from ablate.run.watch import Tally, Watcher
 from prereg.canon import sha256_file
 from prereg.errors import EvidenceError, RunError
 from prereg.ledger import Event, Ledger
+from prereg.looks import Look
 from prereg.plan import RunSpec, plan
 from prereg.register import Registration
 from prereg.root import Root
@@ -290,11 +291,20 @@ class Scheduler:
 
 
 def run_study(
-    root: Root, registration: Registration, *, slots: int, now: Callable[[], str], watcher: Watcher
+    root: Root,
+    registration: Registration,
+    *,
+    slots: int,
+    now: Callable[[], str],
+    watcher: Watcher,
+    look: Look | None = None,
 ) -> Summary:
-    """Carry out what is left of a registration's plan. The caller holds the study's lock."""
+    """Carry out what is left of a registration's plan, up to a look if there is one. The caller holds the lock."""
     ledger = Ledger(root.ledger)
     specs = plan(registration)
+    whole = len(specs)
+    if look is not None:
+        specs = tuple(spec for spec in specs if spec.seed in registration.study.seeds[: look.n_seeds])
     folder = root.runs(registration.study.study, registration.sha256)
     folder.mkdir(parents=True, exist_ok=True)
     tally = Tally(planned=len(specs), steps_planned=sum(spec.config.budget.steps for spec in specs))
@@ -327,8 +337,8 @@ def run_study(
         )
         with watcher.watching(tally):
             interrupted = scheduler.serve(slots)
-    if tally.sealed == len(specs) and not _finished(ledger, registration.sha256):
-        scheduler.log("finished", {"runs": len(specs)})
+    if tally.sealed == whole and not _finished(ledger, registration.sha256):
+        scheduler.log("finished", {"runs": whole})
     return Summary(len(specs), tally.sealed, tuple(scheduler.failed), interrupted, ledger.head())
 
 

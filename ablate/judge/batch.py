@@ -1,0 +1,173 @@
+"""Thousands of simulated studies judged at once: the scalar judge written over rows, and nothing else.
+
+A design asks for 20,000 studies in a dozen states of the world. One study at a time that takes minutes; here each
+row of an array is a study. Every number is made by the same operations in the same order as in `procedure`,
+`resample`, `nulls` and `multiplicity`, so that outcomes are the same and not merely close: `tests/test_batch.py`
+draws studies at random and compares. What has no such form (bootstrap-t, signed ranks, many pairs under sign-flip,
+any correction but Holm's or none) is left to the scalar judge, and `batchable` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from ablate.judge.procedure import EQUAL, TINY, Floats, Side
+from ablate.judge.verdict import Outcome
+from prereg.claim import Verb
+from prereg.metrics import Better
+from prereg.spec import Study
+
+Codes = npt.NDArray[np.int8]
+Kept = npt.NDArray[np.bool_]
+OUTCOME: tuple[Outcome, ...] = ("supported", "refuted", "inconclusive")
+"""What a code means."""
+FLIPPED_PAIRS = 8
+"""Up to here sign-flip is enumerated for all studies at once: 255 subset means a study."""
+_CHUNK = 4_000_000
+"""Subset means held at a time: 32 MB."""
+
+
+def batchable(study: Study, n: int) -> bool:
+    """Whether this judge over rows knows the study's test with n pairs, its correction and its stopping."""
+    known = study.analysis.test == "paired_t" or (study.analysis.test == "sign_flip" and n <= FLIPPED_PAIRS)
+    return known and study.analysis.correct in ("holm", "none") and study.stopping == "fixed"
+
+
+def judge_rows(
+    study: Study,
+    differences: Mapping[str, Floats],
+    kept: Mapping[str, Kept] | None = None,
+    *,
+    rows_of: Callable[[Floats], Rows] | None = None,
+) -> Codes:
+    """Outcome codes, studies x hypotheses; `differences` are studies x seeds, `kept` the pairs that enter.
+
+    `rows_of` makes another test than the study's own: at a look of a sequential study, the test of that look.
+    """
+    names = list(study.hypotheses)
+    n_studies, n = differences[names[0]].shape
+    if rows_of is None:
+        assert batchable(study, n), (study.analysis, study.stopping, n)
+        rows_of = RowsOfT if study.analysis.test == "paired_t" else _RowsOfFlips
+    support, refute = np.ones((n_studies, len(names))), np.ones((n_studies, len(names)))
+    for place, name in enumerate(names):
+        claim, smallest = study.claims[name], study.hypotheses[name].smallest
+        for rows, values in _complete(differences[name], None if kept is None else kept[name]):
+            test = rows_of(values)
+            supporting, refuting = _weigh(test, claim.verb, study.better(name), smallest)
+            # A study that cannot be tested keeps its place in the family with p = 1.
+            support[rows, place] = np.where(test.usable, supporting, 1.0)
+            if refuting is not None:
+                refute[rows, place] = np.where(test.usable, refuting, 1.0)
+    codes = np.empty((n_studies, len(names)), dtype=np.int8)
+    for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
+        places = [names.index(name) for name in study.family(role)]
+        supported, refuted = (_corrected(study, p[:, places]) <= study.analysis.alpha for p in (support, refute))
+        yields = np.array([study.claims[names[place]].verb.startswith("does_not") for place in places])
+        supported &= ~refuted | yields
+        codes[:, places] = np.where(supported, 0, np.where(refuted, 1, 2))
+    return codes
+
+
+def _complete(differences: Floats, kept: Kept | None) -> Iterator[tuple[npt.NDArray[np.intp], Floats]]:
+    """Studies with equally many complete pairs, and these pairs in the order of their seeds."""
+    if kept is None:
+        yield np.arange(len(differences)), differences
+        return
+    counts = kept.sum(axis=1)
+    for count in np.unique(counts):
+        rows = np.flatnonzero(counts == count)
+        if count >= 2:
+            yield rows, np.ascontiguousarray(differences[rows][kept[rows]].reshape(len(rows), count))
+
+
+class Rows:
+    """One test for every row."""
+
+    def __init__(self, values: Floats) -> None:
+        self.values, self.n = values, values.shape[1]
+        self.mean = values.mean(axis=1)
+        self.size = np.abs(values).max(axis=1)
+        self.usable: Kept = np.ones(len(values), dtype=bool)
+        self.leaning = np.sign(self.mean)
+
+    def p(self, null: float, side: Side) -> Floats:
+        raise NotImplementedError
+
+
+class RowsOfT(Rows):
+    """`PairedT` over rows."""
+
+    def __init__(self, values: Floats) -> None:
+        super().__init__(values)
+        # Equal differences have no SE. All zero, the scalar test says p = 1 or nothing at all: the same outcome.
+        self.usable = np.ptp(values, axis=1) > EQUAL * self.size
+        self.se = values.std(axis=1, ddof=1) / np.sqrt(self.n)
+
+    def p(self, null: float, side: Side) -> Floats:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            t = (self.mean - null) / self.se
+        tail = -np.abs(t) if side == "two" else -t if side == "greater" else t
+        p: Floats = np.maximum(special.stdtr(float(self.n - 1), tail) * (2.0 if side == "two" else 1.0), TINY)
+        return p
+
+
+class _RowsOfFlips(Rows):
+    """`SignFlip` over rows, by the same doubling."""
+
+    def p(self, null: float, side: Side) -> Floats:
+        step = max(1, _CHUNK // 2**self.n)
+        return np.concatenate([self._p(at, at + step, null, side) for at in range(0, len(self.values), step)])
+
+    def _p(self, start: int, stop: int, null: float, side: Side) -> Floats:
+        values = self.values[start:stop]
+        sums, counts = np.zeros((len(values), 1)), np.zeros(1)
+        for column in values.T:
+            sums = np.concatenate([sums, sums + column[:, None]], axis=1)
+            counts = np.concatenate([counts, counts + 1.0])
+        means = sums[:, 1:] / counts[1:]
+        slack = (EQUAL * np.maximum(self.size[start:stop], abs(null)))[:, None]
+        total = 2.0**self.n
+        above = (1.0 + (means <= null + slack).sum(axis=1)) / total
+        below = (1.0 + (means >= null - slack).sum(axis=1)) / total
+        chosen: Floats = {"two": np.minimum(1.0, 2.0 * np.minimum(above, below)), "greater": above, "less": below}[side]
+        return chosen
+
+
+def _weigh(test: Rows, verb: Verb, better: Better, smallest: float) -> tuple[Floats, Floats | None]:
+    """`nulls.weigh` over rows."""
+    two_sided = test.p(0.0, "two")
+
+    def towards(sign: int) -> Floats:
+        return np.where(test.leaning == sign, two_sided, 1.0)
+
+    def short_of(sign: int) -> Floats:
+        return test.p(sign * smallest, "less" if sign > 0 else "greater")
+
+    if verb in ("lowers", "raises"):
+        sign = -1 if verb == "lowers" else 1
+        return towards(sign), short_of(sign)
+    if verb == "does_not_worsen":
+        worse = 1 if better == "lower" else -1
+        return short_of(worse), towards(worse)
+    within = np.maximum(short_of(1), short_of(-1)) if smallest > 0 else None
+    if verb == "changes":
+        return two_sided, within
+    assert within is not None, (verb, smallest)
+    return within, two_sided
+
+
+def _corrected(study: Study, p: Floats) -> Floats:
+    """`multiplicity.holm` over rows, or nothing."""
+    if study.analysis.correct == "none":
+        return p
+    m = p.shape[1]
+    order = np.argsort(p, axis=1, kind="stable")
+    steps = np.minimum(1.0, np.arange(m, 0, -1) * np.take_along_axis(p, order, axis=1))
+    adjusted = np.empty_like(p)
+    np.put_along_axis(adjusted, order, np.maximum.accumulate(steps, axis=1), axis=1)
+    return adjusted

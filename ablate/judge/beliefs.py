@@ -1,0 +1,194 @@
+"""What is believed of every claimed metric before data: from `assume`, or from another study's sealed records.
+
+Model of a metric: every arm has the same SD over seeds, any two arms the same correlation over shared seeds (compound
+symmetry). Then the SD of every contrast follows from sd^2 (1 - r), the seed-by-arm interaction of a two-way table, and
+that is what a pilot estimates: its mean square has (S - 1)(A - 1) degrees of freedom and an exact chi-square interval.
+The means of arms are taken out and never looked at: a pilot may tell how noisy a metric is, not who is better.
+"""
+
+from __future__ import annotations
+
+from math import isfinite, log, log10, sqrt
+from typing import Final
+
+import numpy as np
+from scipy import stats
+
+from ablate.judge.procedure import EQUAL, Floats
+from ablate.records.evidence import Evidence
+from prereg.errors import EvidenceError, SpecError, Where
+from prereg.metrics import METRICS
+from prereg.part import Part
+from prereg.register import Registration
+from prereg.spec import Scale, Study
+
+Group = tuple[str, Scale]
+
+BOUNDS: Final[dict[str, tuple[float, float]]] = {"share": (0.0, 1.0)}
+"""Unit -> the least and greatest value that a metric of this unit can have."""
+_ROOM_SD: Final = 2.0
+"""A pilot's mean within so many SDs of a bound lies at it."""
+
+
+class Belief(Part):
+    """What is believed of one metric on one scale."""
+
+    metric: str
+    """The metric."""
+    scale: Scale
+    """The scale of the claims about it."""
+    sd: float
+    """SD of one arm's value over seeds."""
+    correlation: float
+    """Correlation of two arms over shared seeds."""
+    source: str
+    """Where it comes from, with n."""
+    level: float | None = None
+    """Mean over all runs of the pilot; none without a pilot. Needed where a diverged run is scored at a ceiling."""
+    sd_difference_low: float | None = None
+    """Lower end of the 95% interval of the SD of a difference of two arms; none for an assumption."""
+    sd_difference_high: float | None = None
+    """Upper end of it."""
+
+    @property
+    def sd_of_rest(self) -> float:
+        """SD of what arms of one seed do not share: the SD of a contrast is this times sqrt(sum of squared weights)."""
+        return sqrt(self.sd**2 * (1.0 - self.correlation))
+
+
+class Beliefs(Part):
+    """Everything the design takes for granted."""
+
+    metrics: tuple[Belief, ...] = ()
+    """By metric and scale."""
+    seconds_per_run: float | None = None
+    """Time of a run."""
+    timed: str = "assumed"
+    """Whether the time is assumed or measured, and on how many runs."""
+    divergence: float = 0.0
+    """Share of runs that diverge in the scenarios with divergence; 0 leaves them out."""
+
+    def of(self, metric: str, scale: Scale) -> Belief | None:
+        """The belief about a metric, if there is one."""
+        return next((one for one in self.metrics if (one.metric, one.scale) == (metric, scale)), None)
+
+
+def groups_of(study: Study) -> dict[Group, list[str]]:
+    """(metric, scale) -> hypotheses about it."""
+    groups: dict[Group, list[str]] = {}
+    for name, claim in study.claims.items():
+        groups.setdefault((claim.metric, study.hypotheses[name].scale), []).append(name)
+    return groups
+
+
+def assumed(study: Study) -> Beliefs:
+    """The beliefs of the study's own `assume:` block."""
+    found = []
+    for metric, scale in groups_of(study):
+        belief = study.assume.metrics.get(metric)
+        if belief is not None:
+            found.append(
+                Belief(metric=metric, scale=scale, sd=belief.sd, correlation=belief.correlation, source="assumed")
+            )
+    return Beliefs(
+        metrics=tuple(found), seconds_per_run=study.assume.seconds_per_run, divergence=study.assume.divergence
+    )
+
+
+def learned(study: Study, pilot: Registration, evidence: Evidence) -> Beliefs:
+    """Beliefs from the sealed records of another study. Raises `EvidenceError` where they cannot tell."""
+    name = pilot.study.study
+    if name == study.study:
+        raise EvidenceError(
+            f"'{name}' cannot be its own pilot",
+            required="another study: numbers that plan a test may not come from the data that it will judge",
+        )
+    if evidence.missing:
+        raise EvidenceError(
+            f"the pilot '{name}' lacks {len(evidence.missing)} of {len(evidence.planned)} planned runs",
+            required="a finished pilot: reading an unfinished study's values is an early look at it",
+            fix=f"ablate run {name}",
+        )
+    faults = [*evidence.broken, *evidence.ledger_faults]
+    if faults:
+        raise EvidenceError(f"the pilot '{name}' is damaged: {faults[0]}", required="records whose seals hold")
+    done = [run for run in evidence.runs if run.status == "done"]
+    diverged = sum(run.status == "diverged" for run in evidence.runs)
+    seconds = [run.wall_s for run in done if run.wall_s is not None]
+    return Beliefs(
+        metrics=tuple(_learned(study, group, pilot, evidence) for group in groups_of(study)),
+        seconds_per_run=float(np.mean(seconds)) if seconds else study.assume.seconds_per_run,
+        timed=f"mean of {len(seconds)} runs of the pilot '{name}'" if seconds else "assumed",
+        divergence=diverged / len(evidence.runs) if diverged else study.assume.divergence,
+    )
+
+
+def _learned(study: Study, group: Group, pilot: Registration, evidence: Evidence) -> Belief:
+    metric, scale = group
+    name, final = pilot.study.study, evidence.final(metric)
+    arms = list(pilot.study.arms)
+    seeds = [seed for seed in pilot.study.seeds if all(isfinite(final.get((arm, seed), np.nan)) for arm in arms)]
+    if len(seeds) < 3:
+        raise EvidenceError(
+            f"the pilot '{name}' has {metric} from every arm for {len(seeds)} seed(s)",
+            required="at least 3 seeds that every arm finished",
+            fix=f"assume: {{metrics: {{{metric}: {{sd: SD, correlation: R}}}}}}",
+        )
+    raw = np.array([[final[arm, seed] for arm in arms] for seed in seeds])
+    if scale != "raw" and raw.min() <= 0.0:
+        raise EvidenceError(
+            f"{metric} of the pilot '{name}' has values at or below 0, which have no logarithm",
+            required="positive values for a claim on a log scale",
+        )
+    table = raw if scale == "raw" else np.vectorize(log if scale == "log" else log10)(raw)
+    rest, total = _variances(table)
+    require_headroom(study, metric, raw, name)
+    df = (len(seeds) - 1) * (len(arms) - 1)
+    low, high = (sqrt(2.0 * rest * df / stats.chi2.ppf(q, df)) for q in (0.975, 0.025))
+    # Where seeds vary less than their interaction with arms the estimate of r is below 0, and it is left there.
+    return Belief(
+        metric=metric,
+        scale=scale,
+        sd=sqrt(total),
+        correlation=float(np.clip(1.0 - rest / total, -0.999, 0.999)),
+        source=f"pilot '{name}', {len(seeds)} seeds x {len(arms)} arms",
+        level=float(table.mean()),
+        sd_difference_low=low,
+        sd_difference_high=high,
+    )
+
+
+def _variances(table: Floats) -> tuple[float, float]:
+    """Mean square of the seed-by-arm interaction, and the variance of one arm over seeds."""
+    seeds, arms = table.shape
+    centred = table - table.mean(axis=0)
+    by_seed = centred.mean(axis=1, keepdims=True)
+    rest = float(((centred - by_seed) ** 2).sum()) / ((seeds - 1) * (arms - 1))
+    return rest, float((centred**2).sum()) / ((seeds - 1) * arms)
+
+
+def require_headroom(study: Study, metric: str, values: Floats, pilot: str) -> None:
+    """Refuse a metric that does not move, or that lies at the end of its range: there no difference can show."""
+    where = Where(field=("hypotheses", next(name for name, claim in study.claims.items() if claim.metric == metric)))
+    if np.ptp(values, axis=0).max() <= EQUAL * np.abs(values).max():
+        raise SpecError(
+            f"{metric} is the same for every seed of the pilot '{pilot}' ({values.flat[0]:.6g})",
+            required="a metric that varies over seeds",
+            fix="another metric",
+            where=where,
+        )
+    unit = METRICS[metric].unit if metric in METRICS else ("share" if metric.endswith("accuracy") else "")
+    if unit not in BOUNDS:
+        return
+    spread, middle = float(values.std(axis=0, ddof=1).mean()), float(values.mean())
+    for bound, word in zip(BOUNDS[unit], ("floor", "ceiling"), strict=True):
+        room = abs(middle - bound)
+        if room < _ROOM_SD * spread:
+            raise SpecError(
+                f"{metric} lies at its {word} in the pilot '{pilot}': mean {middle:.4g}, SD {spread:.2g}, "
+                f"n = {values.size} runs, bound {bound:g}",
+                required=f"at least {_ROOM_SD:g} SDs of room: at its {word} a metric cannot show a difference, "
+                "and its SD is no guide",
+                fix="a harder or easier measure, or a metric without that bound",
+                where=where,
+            )

@@ -1,0 +1,207 @@
+"""Step-down max-T over the hypotheses of one role (Westfall and Young 1993, algorithm 4.1), seeds resampled jointly.
+
+Shared seeds make the tests of a role depend on each other, and Holm must assume the worst dependence. Here the seeds
+are resampled once for the whole family, so the dependence is the data's own:
+
+    sign_flip, wilcoxon     one sign a seed, shared by all hypotheses; all 2^n of them up to 20 seeds
+    bootstrap_t, paired_t   one vector of resampled seeds, shared by all; all n^n of them up to 6 seeds
+
+The p floor is that of one test, not m times it. Every hypothesis is shifted to its own null first, supports and
+refutations are families of their own, and statistics are standardised, so that units do not matter. Two-sided
+hypotheses enter by |T| and one-sided ones by T. A hypothesis that points away from its claim cannot be rejected but
+keeps its place in the maximum.
+
+A paired t has no joint resampling of its own: in a family of two or more its corrected p is the joint bootstrap-t's,
+and never below its own. A family of one is not corrected.
+
+Seeds that differ. Signs are drawn for the union of the seeds, and each hypothesis uses those of its own. Resampled
+indices have no such reading, so where diverged runs leave the hypotheses of a role with different seeds the
+bootstrap's family is corrected by Holm's procedure, which needs no joint distribution, and the findings say so.
+
+Two one-sided tests (does_not_change, and the refutation of changes) have a null on either side and only one of them
+can be true. The p is the largest over the choices of a side for every such hypothesis, so that a family of one is
+the plain TOST; `MOST_TWO_SIDED_MARGINS` keeps the number of choices small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import floor, inf
+from typing import Final
+
+import numpy as np
+
+from ablate.judge.estimate import p_floor
+from ablate.judge.multiplicity import holm
+from ablate.judge.procedure import EQUAL, Floats, Procedure, Side, Studentized
+from ablate.judge.resample import FLIPPED_PAIRS, RESAMPLES, studentized_draws
+from ablate.judge.verdict import Interval
+from prereg.spec import Analysis
+
+MOST_TWO_SIDED_MARGINS: Final = 6
+"""More hypotheses of one role with a null on either side are refused: 2^6 choices of sides are tried."""
+
+
+@dataclass(frozen=True)
+class Null:
+    """What must be rejected: every point, from its side, and the test's statistic must point `towards` if not 0."""
+
+    points: tuple[tuple[float, Side], ...]
+    towards: int = 0
+
+    def p(self, test: Procedure) -> float:
+        """p of the null by one test: two points are an intersection-union test, and the larger p counts."""
+        if self.towards and test.leaning != self.towards:
+            return 1.0
+        return max(test.p(point, side) for point, side in self.points)
+
+
+Member = tuple[Procedure, Null]
+
+
+def adjust(members: Sequence[Member | None], *, rng_seed: int) -> tuple[tuple[float, ...], str]:
+    """Corrected p values in the order given, and a note where joint resampling was not possible.
+
+    None stands for a hypothesis that cannot be tested: it gets 1, and has no statistic that could enter a maximum.
+    """
+    tested = [member for member in members if member is not None]
+    own = [null.p(test) for test, null in tested]
+    note = ""
+    if len(members) <= 1 or not tested:
+        found = own
+    elif not resampled_together([test for test, _ in tested]):
+        found = list(holm([*own, *[1.0] * (len(members) - len(tested))]))
+        note = (
+            "corrected by Holm's procedure: hypotheses of this role have different seeds, which no joint bootstrap has"
+        )
+    else:
+        choices = [
+            _stepped_down(
+                [(test, *point, null.towards) for (test, null), point in zip(tested, side, strict=True)], rng_seed
+            )
+            for side in product(*(null.points for _, null in tested))
+        ]
+        found = np.maximum(np.max(choices, axis=0), own).tolist()
+    left = iter(found)
+    return tuple(1.0 if member is None else float(next(left)) for member in members), note
+
+
+def p_floor_of(analysis: Analysis, family: int, n: int, side: Side) -> float:
+    """Smallest p after correction that any n pairs can give, at the first step."""
+    # A paired t in a family under max-T is corrected by the joint bootstrap-t, and that has a floor.
+    joint = analysis.correct == "max_t" and family > 1 and analysis.test == "paired_t"
+    steps = family if analysis.correct == "holm" else 1
+    return min(1.0, steps * p_floor("bootstrap_t" if joint else analysis.test, n, side))
+
+
+def resampled_together(tests: Sequence[Procedure]) -> bool:
+    """Whether one joint resampling serves all of them."""
+    return not isinstance(tests[0], Studentized) or len({test.seeds for test in tests}) == 1
+
+
+def intervals(tests: Sequence[Procedure], alpha: float, *, family: int, rng_seed: int) -> tuple[Interval, ...] | None:
+    """Single-step simultaneous intervals: mean +- c SE, c the 1 - alpha quantile of the joint bootstrap's max |t*|.
+
+    None where there are none: sign-flip and rank tests of several hypotheses have a joint null for every point of a
+    space, and no interval a hypothesis; nor has a family with different seeds, or one with a zero standard error.
+    """
+    if not isinstance(tests[0], Studentized) or not resampled_together(tests) or any(test.all_zero for test in tests):
+        return None
+    drawn, weights = _bootstrapped(tests, rng_seed)
+    largest = np.abs(drawn).max(axis=1)
+    rank = floor(alpha * (1.0 + weights.sum()) + EQUAL)
+    if rank < 1:
+        return None
+    order = np.argsort(-largest, kind="stable")
+    place = int(np.searchsorted(np.cumsum(weights[order]), rank))
+    if place >= largest.size:
+        return None
+    found = []
+    for test in tests:
+        assert test.se is not None
+        half = float(largest[order][place]) * test.se
+        method = f"joint bootstrap-t, max-T over {family}"
+        found.append(Interval(low=test.mean - half, high=test.mean + half, level=1.0 - alpha, method=method))
+    return tuple(found)
+
+
+def step_down(observed: Floats, drawn: Floats, weights: Floats, *, extra: float) -> Floats:
+    """Monotone adjusted p: at each step the maximum runs over the hypotheses not yet passed.
+
+    `drawn` is draws x hypotheses; `extra` is 1 where the observed sample is not among the draws. A p is never 0.
+    """
+    order = np.argsort(-observed, kind="stable")
+    maxima = np.maximum.accumulate(drawn[:, order[::-1]], axis=1)[:, ::-1]
+    adjusted = np.empty(observed.size)
+    running = 0.0
+    for step, place in enumerate(order):
+        # A tie that rounding broke counts as a tie.
+        slack = EQUAL * max(1.0, abs(observed[place])) if np.isfinite(observed[place]) else 0.0
+        reached = weights[maxima[:, step] >= observed[place] - slack].sum()
+        running = max(running, float((extra + reached) / (extra + weights.sum())))
+        adjusted[place] = running
+    return adjusted
+
+
+Asked = tuple[Procedure, float, Side, int]
+
+
+def _stepped_down(asked: Sequence[Asked], rng_seed: int) -> Floats:
+    """Step-down p of one null point a hypothesis."""
+    tests = [test for test, *_ in asked]
+    if isinstance(tests[0], Studentized):
+        drawn, weights = _bootstrapped(tests, rng_seed)
+        observed = np.array([test.statistic(null) or 0.0 for test, null, *_ in asked])  # type: ignore[attr-defined]
+        extra = 1.0
+    else:
+        drawn, extra = _flipped([(test, null) for test, null, *_ in asked], rng_seed)
+        observed, weights = drawn[0].copy(), np.ones(len(drawn) - int(extra))
+        drawn = drawn[int(extra) :]
+    for place, (_, _, side, _) in enumerate(asked):
+        if side == "two":
+            drawn[:, place], observed[place] = np.abs(drawn[:, place]), abs(observed[place])
+        elif side == "less":
+            drawn[:, place], observed[place] = -drawn[:, place], -observed[place]
+    for place, (test, _, _, towards) in enumerate(asked):
+        if towards and test.leaning != towards:
+            observed[place] = -inf
+    return step_down(observed, drawn, weights, extra=extra)
+
+
+def _bootstrapped(tests: Sequence[Procedure], rng_seed: int) -> tuple[Floats, Floats]:
+    """t* of every test (draws x tests) and the weight of each draw.
+
+    Each test draws from a generator in the same state, so that the indices are shared: that is the joint resampling.
+    A draw in which any of them has no spread is dropped for all, by the zero-SE rule of `BootstrapT`.
+    """
+    columns, weights = [], np.ones(0)
+    for test in tests:
+        t_star, weights, _ = studentized_draws(test.differences, np.random.default_rng(rng_seed))
+        columns.append(np.zeros_like(t_star) if test.all_zero else t_star)
+    drawn = np.stack(columns, axis=1)
+    kept = ~np.isnan(drawn).any(axis=1)
+    return drawn[kept], weights[kept]
+
+
+def _flipped(asked: Sequence[tuple[Procedure, float]], rng_seed: int) -> tuple[Floats, float]:
+    """Standardised flipped sums, draws x tests, the observed ones first; 1.0 where those are not one of the draws.
+
+    A sum over its root sum of squares has variance 1 under flips, whatever the unit and however many the seeds. It is
+    a monotone function of t, because flips leave the sum of squares alone.
+    """
+    seeds = sorted({seed for test, _ in asked for seed in test.seeds})
+    scores = np.zeros((len(seeds), len(asked)))
+    place_of = {seed: place for place, seed in enumerate(seeds)}
+    for column, (test, null) in enumerate(asked):
+        scores[[place_of[seed] for seed in test.seeds], column] = test.scores(null)
+    size = np.sqrt((scores**2).sum(axis=0))
+    scores /= np.where(size > 0, size, 1.0)
+    if len(seeds) <= FLIPPED_PAIRS:
+        sums = np.zeros((1, len(asked)))
+        for row in scores:  # doubling: no 2^n x n table of signs
+            sums = np.concatenate([sums + row, sums - row])
+        return sums, 0.0
+    signs = 2.0 * np.random.default_rng(rng_seed).integers(0, 2, size=(RESAMPLES, len(seeds))) - 1.0
+    return np.concatenate([scores.sum(axis=0, keepdims=True), signs @ scores]), 1.0

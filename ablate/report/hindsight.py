@@ -1,0 +1,101 @@
+"""The part of the report that looks back: plan against outcome, seeds still needed, and the winner's curse."""
+
+from __future__ import annotations
+
+from ablate.judge.hindsight import LOW_POWER, Hindsight, look_back
+from ablate.judge.verdict import Finding
+from ablate.report import words
+from ablate.report.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.report.told import Told
+
+POST_HOC = (
+    "Post hoc: computed after the data and no part of the verdict. Power is at the registered smallest difference that "
+    "matters, never at the observed one; only the spread is taken from the data, and from few seeds it is uncertain."
+)
+
+AS_IF_FIXED = (
+    "These numbers take the number of pairs as fixed beforehand. This study could stop at a look because of what it "
+    "found, at a stricter level, which selects large estimates further: power is lower, and an exaggeration larger, "
+    "than said here."
+)
+
+
+def tell_hindsight(told: Told) -> Section | None:
+    """Achieved against assumed, or nothing while nothing may be shown."""
+    if told.withheld:
+        return None
+    found = look_back(told.registration, told.decision.findings)
+    if not found:
+        return None
+    findings = {finding.hypothesis: finding for finding in told.decision.findings}
+    blocks: list[Block] = [Paragraph(POST_HOC, "aside"), _table(found, findings)]
+    if told.decision.look is not None:
+        blocks.insert(1, Paragraph(AS_IF_FIXED, "aside"))
+    said = tuple((one.hypothesis, text) for one in found if (text := _sentence(one, findings[one.hypothesis])))
+    if said:
+        blocks.append(Facts(said))
+    return Section("hindsight", "Looking back at the plan", tuple(blocks))
+
+
+def _table(found: tuple[Hindsight, ...], findings: dict[str, Finding]) -> Table:
+    rows = []
+    for one in found:
+        decimals = words.finding_decimals(findings[one.hypothesis]) + 1
+
+        def pair(achieved: float | None, assumed: float | None, places: int) -> str:
+            return " / ".join(words.NONE if one is None else words.number(one, places) for one in (achieved, assumed))
+
+        rows.append(
+            (
+                one.hypothesis,
+                pair(one.sd, one.sd_assumed, decimals),
+                pair(one.correlation, one.correlation_assumed, 2),
+                pair(one.detectable, one.detectable_assumed, decimals),
+                words.NONE if one.power is None else words.share(one.power),
+                str(one.n),
+            )
+        )
+    return Table(
+        "Achieved / assumed.",
+        (
+            Column("Hypothesis"),
+            Column("SD of differences", True),
+            Column("Correlation of the sides", True),
+            Column("Detectable", True),
+            Column("Power at the smallest difference that matters", True),
+            Column("n", True),
+        ),
+        tuple(rows),
+        note="Detectable: found with power 80% by a paired t after correction. Power: with the achieved SD.",
+    )
+
+
+def _sentence(one: Hindsight, finding: Finding) -> str:
+    smallest = f"{words.compact(finding.smallest)} {finding.unit}".strip()
+    if one.exaggeration is not None and one.wrong_sign is not None and one.power is not None:
+        return (
+            f"Beware of the winner's curse. If the true difference were the registered {smallest}, this test would "
+            f"find it with power {words.share(one.power)} (below {words.share(LOW_POWER)}), and an estimate that it "
+            f"does find would on average be {words.number(one.exaggeration, 1)} times too large (type M error), with "
+            f"the wrong sign in {words.share(one.wrong_sign)} of cases (type S error). "
+            f"SD {words.compact(float(f'{one.sd:.3g}'))}, n = {one.n}, paired t at the corrected level (Gelman and "
+            "Carlin 2014)."
+        )
+    if one.beyond_reach:
+        return (
+            f"Inconclusive, and at the achieved SD no number of seeds up to 2,000 would give power 80% at {smallest}: "
+            "a less noisy measure is needed. Post hoc."
+        )
+    if one.more_seeds is None or one.power is None:
+        return ""
+    if one.more_seeds == 0:
+        return (
+            f"Inconclusive although the power at {smallest} was {words.share(one.power)} at the achieved SD with n = "
+            f"{one.n}: more seeds are not what was lacking. Post hoc."
+        )
+    more = words.counted(one.more_seeds, "more seed")
+    return (
+        f"Inconclusive. The same rule would need {more} ({one.n + one.more_seeds} in all) for power 80% at {smallest}, "
+        "at the achieved SD and by a paired t after correction. Post hoc: it plans another study and must not extend "
+        "this one."
+    )

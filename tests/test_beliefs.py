@@ -1,0 +1,125 @@
+"""Claims about beliefs: what `assume` says, what a pilot may tell, and when it may not."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+import pytest
+from evidence_factory import make_evidence, make_registration, one_claim, small_study
+
+from ablate import chain
+from ablate.judge.beliefs import assumed, learned
+from ablate.judge.design import design
+from ablate.records.evidence import Evidence
+from prereg.errors import EvidenceError, SpecError
+from prereg.register import Registration
+from prereg.spec import Study
+
+
+def pilot(seeds: int = 30, **made: object) -> tuple[Registration, Evidence]:
+    study = small_study(study="pilot", seeds=list(range(seeds)))
+    return make_evidence(study, **made)  # type: ignore[arg-type]
+
+
+def planned(**changes: object) -> Study:
+    return small_study(assume={}, **changes)
+
+
+def test_assumed_beliefs_are_those_of_the_block() -> None:
+    found = assumed(small_study(assume={"metrics": {"val/loss": {"sd": 0.02, "correlation": 0.3}}, "divergence": 0.2}))
+    belief = found.of("val/loss", "raw")
+    assert belief is not None and (belief.sd, belief.correlation, belief.source) == (0.02, 0.3, "assumed")
+    assert found.of("val/accuracy", "raw") is None and found.divergence == 0.2
+
+
+def test_a_pilot_tells_sd_correlation_time_and_how_sure_it_is() -> None:
+    found = learned(planned(), *pilot(sd=0.02, rho=0.6))
+    belief = found.of("val/loss", "raw")
+    assert belief is not None
+    assert belief.sd == pytest.approx(0.02, rel=0.25) and belief.correlation == pytest.approx(0.6, abs=0.2)
+    assert belief.source == "pilot 'pilot', 30 seeds x 3 arms"
+    low, high = belief.sd_difference_low, belief.sd_difference_high
+    assert low is not None and high is not None
+    assert low < sqrt(2) * belief.sd_of_rest < high and low < 0.02 * sqrt(2 * 0.4) < high
+    assert found.seconds_per_run is not None and "90 runs" in found.timed
+
+
+def test_the_interval_of_a_pilots_sd_covers_as_often_as_it_says() -> None:
+    covered, studies = 0, 60
+    for seed in range(studies):
+        belief = learned(one_claim(assume={}), *pilot(5, sd=0.02, rho=0.5, seed=seed)).of("val/loss", "raw")
+        assert belief is not None and belief.sd_difference_low is not None and belief.sd_difference_high is not None
+        covered += belief.sd_difference_low <= 0.02 <= belief.sd_difference_high  # sqrt(2 (1 - .5)) x .02
+    assert covered / studies >= 0.95 - 4 * sqrt(0.05 * 0.95 / studies)
+
+
+def test_a_pilot_never_tells_who_is_better() -> None:
+    apart = learned(planned(), *pilot(effects={"val/loss": {"layernorm": -0.3}})).of("val/loss", "raw")
+    same = learned(planned(), *pilot()).of("val/loss", "raw")
+    assert apart is not None and same is not None
+    assert apart.sd == pytest.approx(same.sd) and apart.correlation == pytest.approx(same.correlation)
+
+
+def test_a_design_from_a_pilot_freezes_what_it_took_and_says_so() -> None:
+    found = design(planned(), n_sims=50, beliefs=learned(planned(), *pilot()))
+    assert len(found.scenarios) > 5 and len(found.beliefs) == 2 and found.seeds_80 is not None
+    assert any("30 seeds x 3 arms" in note and "95% interval" in note for note in found.notes)
+    assert found.seconds_per_run is not None and found.cost_80_s is not None and "pilot" in found.timed
+
+
+def test_a_pilot_gives_a_ceiling_its_level() -> None:
+    study = one_claim(on_divergence={"ceiling": 9.0}, assume={})
+    found = design(study, n_sims=200, beliefs=learned(study, *pilot()))
+    diverging = [one for one in found.scenarios if one.divergence]
+    assert len(diverging) == 2
+    # One run in ten at nine nats drowns a gain of 0.02.
+    assert diverging[1].supported[0].share < 0.7
+
+
+def test_an_unfinished_pilot_is_not_looked_at() -> None:
+    with pytest.raises(EvidenceError, match="early look"):
+        learned(planned(), *pilot(5, left_out=(("layernorm", 3),)))
+
+
+def test_a_study_is_not_its_own_pilot() -> None:
+    registration, evidence = make_evidence(small_study())
+    assert registration == make_registration(small_study())
+    with pytest.raises(EvidenceError, match="its own pilot"):
+        learned(small_study(), registration, evidence)
+
+
+def test_two_seeds_are_no_pilot() -> None:
+    with pytest.raises(EvidenceError, match="at least 3 seeds"):
+        learned(planned(), *pilot(2))
+
+
+@pytest.mark.parametrize(("level", "word"), [(0.998, "ceiling"), (0.001, "floor")])
+def test_a_metric_at_the_end_of_its_range_cannot_decide(level: float, word: str) -> None:
+    rng = np.random.default_rng(0)
+    study = small_study(study="pilot")
+    cells = {
+        "val/accuracy": {
+            (arm, seed): float(np.clip(level + 0.002 * rng.standard_normal(), 0, 1))
+            for arm in study.arms
+            for seed in study.seeds
+        }
+    }
+    with pytest.raises(SpecError, match=f"val/accuracy lies at its {word}"):
+        learned(planned(), *make_evidence(study, finals=cells))
+
+
+def test_a_metric_that_never_moves_cannot_decide() -> None:
+    study = small_study(study="pilot")
+    stuck = {"val/accuracy": {(arm, seed): 0.25 for arm in study.arms for seed in study.seeds}}
+    with pytest.raises(SpecError, match="the same for every seed"):
+        learned(planned(), *make_evidence(study, finals=stuck))
+
+
+def test_the_verb_takes_a_pilot_of_the_same_house(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    registration, evidence = pilot()
+    assert tmp_path
+    monkeypatch.setattr(chain, "require_registered", lambda _: registration)
+    monkeypatch.setattr("ablate.records.gather.gather", lambda *_: evidence)
+    found = chain.design("studies/embnorm.yaml", pilot="quickstart")
+    assert all(belief.source.startswith("pilot") for belief in found.beliefs)

@@ -1,0 +1,110 @@
+"""Claims about looking back: plan against outcome, seeds still needed, exaggeration and wrong signs."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+import pytest
+from evidence_factory import make_evidence, one_claim, small_study
+from scipy import stats
+
+from ablate.judge import power
+from ablate.judge.decide import decide
+from ablate.judge.design import design
+from ablate.judge.hindsight import Hindsight, look_back, selection
+from ablate.report.hindsight import tell_hindsight
+from ablate.report.told import Told
+from prereg.spec import Study
+
+
+def hindsight(study: Study, **made: object) -> tuple[dict[str, Hindsight], Told]:
+    registration, evidence = make_evidence(study, **made)  # type: ignore[arg-type]
+    registration = registration.model_copy(update={"design": design(study, n_sims=20).model_dump(mode="json")})
+    decision = decide(registration, evidence)
+    told = Told(decision, registration, evidence, ledger_head="0" * 64, generated_at="2026-05-04T14:00:00+00:00")
+    return {one.hypothesis: one for one in look_back(registration, decision.findings)}, told
+
+
+def test_selection_agrees_with_a_simulation_of_two_hundred_thousand_tests() -> None:
+    rng, n, size, alpha = np.random.default_rng(1), 5, 0.5, 0.05
+    x = rng.standard_normal((200_000, n)) + size
+    mean, se = x.mean(axis=1), x.std(axis=1, ddof=1) / sqrt(n)
+    hit = np.abs(mean / se) > stats.t.ppf(1 - alpha / 2, n - 1)
+    found = selection(size, n, alpha)
+    assert found.power == pytest.approx(hit.mean(), abs=0.003)
+    assert found.exaggeration == pytest.approx(np.abs(mean[hit]).mean() / size, rel=0.01)
+    assert found.wrong_sign == pytest.approx((mean[hit] < 0).mean(), abs=0.004)
+
+
+def test_selection_gives_gelman_and_carlins_example_where_n_is_large() -> None:
+    # Gelman and Carlin (2014), "Beyond power calculations", p. 643-644: true effect 2, SE 8.1: power .06, type S .24,
+    # exaggeration 9.7 ("a factor of 9.7" by 10,000 simulations). Closed form for a normal: Lu, Qiu and Deng (2019).
+    n = 100_000
+    found = selection(2 / 8.1 / sqrt(n), n, 0.05)
+    assert found.power == pytest.approx(0.057, abs=1e-3)
+    assert found.wrong_sign == pytest.approx(0.24, abs=0.005)
+    assert found.exaggeration == pytest.approx(9.6, abs=0.15)
+
+
+def test_selection_vanishes_where_power_is_high() -> None:
+    found = selection(4.0, 8, 0.05)
+    assert found.power > 0.999 and found.exaggeration == pytest.approx(1.0, abs=1e-3) and found.wrong_sign < 1e-12
+    assert selection(1.0, 6, 0.05).power == pytest.approx(power.power("either", 1.0, 6, 0.05))
+
+
+def test_what_came_stands_beside_what_was_assumed() -> None:
+    found, told = hindsight(small_study(), sd=0.02, rho=0.0)
+    gain = found["gain_ln"]
+    finding = next(one for one in told.decision.findings if one.hypothesis == "gain_ln")
+    assert finding.estimate is not None and finding.estimate.se is not None
+    assert gain.sd == pytest.approx(finding.estimate.se * sqrt(5)) and gain.sd_assumed == pytest.approx(0.01)
+    assert gain.correlation == finding.correlation and gain.correlation_assumed == 0.5
+    assert gain.detectable == pytest.approx(power.detectable("towards", 5, 0.025) * gain.sd)
+    assert gain.detectable_assumed == pytest.approx(power.detectable("towards", 5, 0.025) * 0.01)
+
+
+def test_an_inconclusive_hypothesis_says_how_many_more_seeds_at_the_registered_smallest() -> None:
+    study = one_claim(smallest=0.02)
+    found, told = hindsight(study, sd=0.05, rho=0.0, seed=3)
+    assert told.decision.findings[0].outcome == "inconclusive"
+    one = found["h"]
+    assert one.more_seeds == power.seeds_for("towards", 0.02 / one.sd, 0.05, 0.8) - 5  # type: ignore[operator]
+    # At another observed effect with the same differences about it, the number is the same: it is not observed power.
+    moved, _ = hindsight(study, sd=0.05, rho=0.0, seed=3, effects={"val/loss": {"layernorm": 0.005}})
+    assert moved["h"].more_seeds == one.more_seeds
+    text = str(tell_hindsight(told))
+    assert "Post hoc" in text and f"{one.more_seeds} more seeds" in text
+
+
+def test_a_finding_at_low_power_carries_its_exaggeration() -> None:
+    study = one_claim(smallest=0.005)
+    found, told = hindsight(study, effects={"val/loss": {"layernorm": -0.05}}, sd=0.01)
+    assert told.decision.findings[0].outcome == "supported"
+    one = found["h"]
+    expected = selection(0.005 / one.sd, 5, 0.05)
+    assert one.exaggeration == pytest.approx(expected.exaggeration) and one.exaggeration > 1.3
+    assert one.wrong_sign == pytest.approx(expected.wrong_sign) and one.more_seeds is None
+    assert "winner's curse" in str(tell_hindsight(told))
+
+
+def test_a_finding_at_high_power_carries_none() -> None:
+    found, told = hindsight(one_claim(smallest=0.05), effects={"val/loss": {"layernorm": -0.2}}, sd=0.005)
+    assert found["h"].exaggeration is None and "winner's curse" not in str(tell_hindsight(told))
+
+
+def test_nothing_is_looked_back_at_while_runs_are_missing() -> None:
+    found, told = hindsight(one_claim(), left_out=(("layernorm", 3),))
+    assert found == {} and tell_hindsight(told) is None
+
+
+def test_a_pair_without_a_size_is_not_looked_back_at() -> None:
+    study = one_claim(on_divergence="rank", analysis={"test": "wilcoxon"}, seeds=8)
+    found, told = hindsight(study, diverged=(("layernorm", 2),))
+    assert told.decision.findings[0].n == 8 and found == {}
+
+
+def test_a_registration_without_a_design_is_looked_back_at_all_the_same() -> None:
+    registration, evidence = make_evidence(small_study())
+    found = look_back(registration, decide(registration, evidence).findings)
+    assert len(found) == 4 and found[0].sd_assumed is None and found[0].correlation_assumed == 0.5

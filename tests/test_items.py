@@ -1,0 +1,245 @@
+"""Claims about seeds x items: the crossed variance, its df, clusters, identity of items, the pigeonhole bootstrap."""
+
+from __future__ import annotations
+
+import tracemalloc
+from math import sqrt
+from time import perf_counter
+
+import numpy as np
+import pandas as pd
+import pytest
+from evidence_factory import make_evidence, small_study
+from scipy import stats
+
+from ablate.judge.items import (
+    Crossed,
+    MeanSquares,
+    TwoWay,
+    cross,
+    mean_squares,
+    pigeonhole,
+    pigeonhole_interval,
+    variance_of_mean,
+)
+from ablate.judge.procedure import Floats, NoTestError
+from ablate.records.evidence import ITEM_COLUMNS
+
+
+def crossed(values: Floats, clusters: list[int] | None = None) -> Crossed:
+    labels = np.arange(values.shape[1]) if clusters is None else np.array(clusters)
+    return Crossed(values=values, seeds=tuple(range(1, len(values) + 1)), clusters=labels.astype(np.int64))
+
+
+def draw(rng: np.random.Generator, seeds: int, items: int, *, by_seed: float, by_item: float, both: float) -> Floats:
+    return np.asarray(
+        sqrt(by_seed) * rng.standard_normal((seeds, 1))
+        + sqrt(by_item) * rng.standard_normal((1, items))
+        + sqrt(both) * rng.standard_normal((seeds, items))
+    )
+
+
+def item_table(values: Floats, *, arms: tuple[str, str] = ("layernorm", "none")) -> pd.DataFrame:
+    """Right side 0, left side the values, items in two tasks."""
+    rows = []
+    for side, arm in enumerate(arms):
+        for seed, row in enumerate(values, start=1):
+            for item, value in enumerate(row):
+                task, number = ("even", "odd")[item % 2], item // 2
+                rows.append(
+                    (arm, seed, task, number, f"sha-{task}-{number}", "harness/accuracy", float(value) * (1 - side))
+                )
+    return pd.DataFrame(rows, columns=list(ITEM_COLUMNS))
+
+
+def test_mean_squares_are_those_of_the_randomised_block_design() -> None:
+    # Two-way layout without replication, worked by hand: rows 1,2,3 / 2,4,6 give row means 2, 4 and column means
+    # 1.5, 3, 4.5 around 3: SS rows 6, columns 9, rest 1.
+    found = mean_squares(np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]))
+    assert (found.seeds, found.items, found.interaction) == pytest.approx((6.0, 4.5, 0.5))
+
+
+def test_the_variance_of_the_mean_is_unbiased_and_its_df_is_satterthwaites() -> None:
+    squares = MeanSquares(seeds=6.0, items=4.5, interaction=0.5)
+    variance, df, dropped = variance_of_mean(squares, 2, 3, "new_seeds_and_items")
+    assert variance == pytest.approx((6.0 + 4.5 - 0.5) / 6)
+    assert df == pytest.approx(10.0**2 / (36.0 / 1 + 4.5**2 / 2 + 0.25 / 2))
+    assert dropped == ()
+    rng = np.random.default_rng(0)
+    true = 0.5 / 4 + 0.8 / 6 + 1.2 / 24
+    found = []
+    for _ in range(4000):
+        squares = mean_squares(draw(rng, 4, 6, by_seed=0.5, by_item=0.8, both=1.2))
+        found.append((squares.seeds + squares.items - squares.interaction) / 24)
+    assert np.mean(found) == pytest.approx(true, abs=4 * np.std(found) / sqrt(4000))
+
+
+@pytest.mark.parametrize(
+    ("squares", "expected", "df", "dropped"),
+    [
+        ((6.0, 0.4, 0.5), 6.0, 2, ("items",)),
+        ((0.4, 6.0, 0.5), 6.0, 9, ("seeds",)),
+        ((0.4, 0.3, 0.5), 0.5, 18, ("seeds", "items")),
+    ],
+)
+def test_a_component_that_is_not_positive_is_taken_as_zero(
+    squares: tuple[float, float, float], expected: float, df: int, dropped: tuple[str, ...]
+) -> None:
+    found = variance_of_mean(MeanSquares(*squares), 3, 10, "new_seeds_and_items")
+    assert found == (pytest.approx(expected / 30), df, dropped)
+
+
+def test_with_the_items_fixed_it_is_the_paired_t_over_the_means_of_seeds() -> None:
+    values = draw(np.random.default_rng(1), 5, 40, by_seed=0.2, by_item=1.0, both=1.0)
+    test = TwoWay(crossed(values), estimand="new_seeds")
+    reference = stats.ttest_1samp(values.mean(axis=1), 0.0)
+    assert test.p(0.0, "two") == pytest.approx(reference.pvalue)
+    interval = reference.confidence_interval(0.95)
+    assert test.bounds(0.05) == pytest.approx((interval.low, interval.high))
+    assert test.p(0.0, "greater") + test.p(0.0, "less") == pytest.approx(1.0)
+
+
+def test_items_that_differ_widen_the_interval_when_new_items_are_meant() -> None:
+    values = draw(np.random.default_rng(2), 5, 40, by_seed=0.05, by_item=2.0, both=1.0)
+    fixed, both = TwoWay(crossed(values), estimand="new_seeds"), TwoWay(crossed(values))
+    assert fixed.se is not None and both.se is not None
+    assert both.se > 1.5 * fixed.se
+    assert both.mean == pytest.approx(fixed.mean) == pytest.approx(values.mean())
+
+
+def test_clusters_of_equal_size_give_the_published_clustered_error() -> None:
+    # Values 0..19, cluster = i mod 4: clustered SE of the mean .6454972 (the statistics notes' reference value).
+    values = np.tile(np.arange(20.0), (2, 1))
+    cells = crossed(values, [i % 4 for i in range(20)]).cells
+    assert sqrt(mean_squares(cells).items / cells.size) == pytest.approx(0.6454972, abs=1e-7)
+
+
+def test_clusters_of_unequal_size_keep_the_mean_over_items() -> None:
+    values = draw(np.random.default_rng(3), 4, 30, by_seed=0.1, by_item=1.0, both=1.0)
+    labels = [0] * 15 + [1] * 10 + [2] * 5
+    cells = crossed(values, labels).cells
+    assert cells.mean(axis=1) == pytest.approx(values.mean(axis=1))
+    # Adding a constant moves the mean and nothing else: sizes alone are no effect.
+    assert TwoWay(crossed(values + 5.0, labels)).se == pytest.approx(TwoWay(crossed(values, labels)).se)
+    alone = crossed(values, list(range(30))).cells
+    assert alone == pytest.approx(values)
+
+
+def test_one_cluster_or_one_item_has_no_standard_error_instead_of_zero() -> None:
+    # inspect_ai returned a clustered SE of 0.0 for one cluster.
+    values = draw(np.random.default_rng(4), 4, 6, by_seed=1.0, by_item=1.0, both=1.0)
+    for table in (crossed(values, [0] * 6), crossed(values[:, :1])):
+        with pytest.raises(NoTestError, match="unknown, not zero"):
+            TwoWay(table)
+    with pytest.raises(NoTestError, match="zero"):
+        TwoWay(crossed(np.ones((3, 4))))
+
+
+def test_items_are_paired_by_identity_and_not_by_their_order() -> None:
+    values = draw(np.random.default_rng(5), 3, 8, by_seed=1.0, by_item=1.0, both=1.0)
+    table = item_table(values)
+    sides = ({"layernorm": 1.0}, {"none": 1.0})
+    plain = cross(table, "harness/accuracy", *sides, (1, 2, 3))
+    mixed = cross(table.sample(frac=1.0, random_state=0), "harness/accuracy", *sides, (1, 2, 3))
+    assert plain.values.mean(axis=1) == pytest.approx(values.mean(axis=1))
+    assert (mixed.values == plain.values).all()
+    assert (mixed.clusters == plain.clusters).all()
+    assert list(cross(table, "harness/accuracy", *sides, (1, 2, 3), clustered=True).sizes) == [4, 4]
+
+
+def test_items_that_are_missing_doubled_or_changed_are_refused_and_never_dropped() -> None:
+    table = item_table(draw(np.random.default_rng(6), 3, 6, by_seed=1.0, by_item=1.0, both=1.0))
+    sides = ({"layernorm": 1.0}, {"none": 1.0})
+    changed = table.copy()
+    changed.loc[0, "item_sha256"] = "another text"
+    for broken, words in (
+        (table.iloc[1:], "1 of 36"),
+        (pd.concat([table, table.iloc[:1]]), "twice"),
+        (changed, "differ in content between runs, first even/0"),
+        (table[table["variant"] == "none"], "18 of 36"),
+    ):
+        with pytest.raises(NoTestError, match=words):
+            cross(broken, "harness/accuracy", *sides, (1, 2, 3))
+
+
+def test_evidence_carries_items_and_its_hash_does_not_move() -> None:
+    from dataclasses import replace
+
+    _, evidence = make_evidence(small_study())
+    table = item_table(np.ones((5, 4)))
+    assert evidence.items is None
+    assert replace(evidence, items=table).sha256 == evidence.sha256
+
+
+def test_the_pigeonhole_bootstrap_resamples_pairs_with_one_seed_and_never_the_arms_apart() -> None:
+    rng = np.random.default_rng(7)
+    values = draw(rng, 5, 30, by_seed=0.3, by_item=0.5, both=1.0)
+    means = pigeonhole(crossed(values), np.random.default_rng(1), resamples=20_000)
+    # Exact moments: with p the plug-in variances, Var* = [R + C + X] where R, C are those of the margins and X of both.
+    a, b = values.mean(axis=1) - values.mean(), values.mean(axis=0) - values.mean()
+    rest = values - values.mean() - a[:, None] - b[None, :]
+    exact = (a**2).mean() / 5 + (b**2).mean() / 30 + (rest**2).mean() / 150
+    assert means.mean() == pytest.approx(values.mean(), abs=4 * sqrt(exact / 20_000))
+    assert means.var() == pytest.approx(exact, rel=0.05)
+    again = pigeonhole(crossed(values), np.random.default_rng(1), resamples=20_000)
+    assert (means == again).all()
+    assert (means != pigeonhole(crossed(values), np.random.default_rng(2), resamples=20_000)).any()
+
+
+def test_drawing_kinds_of_items_is_drawing_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(8)
+    values = rng.integers(-1, 2, size=(3, 60)).astype(float)
+    kinds = pigeonhole(crossed(values), np.random.default_rng(0), resamples=8_000)
+    monkeypatch.setattr("ablate.judge.items._FEW_KINDS", 0)
+    singly = pigeonhole(crossed(values), np.random.default_rng(0), resamples=8_000)
+    assert stats.ks_2samp(kinds, singly).pvalue > 1e-4
+    assert kinds.std() == pytest.approx(singly.std(), rel=0.05)
+
+
+def test_clusters_are_drawn_whole() -> None:
+    values = np.tile(np.repeat([0.0, 1.0], [2, 8]), (2, 1))
+    means = pigeonhole(crossed(values, [0] * 2 + [1] * 8), np.random.default_rng(0), resamples=500)
+    # Two clusters, drawn twice: both the first, both the second, or one of each with its own weight of items.
+    assert set(np.round(means, 12)) == {0.0, 0.8, 1.0}
+
+
+def test_the_interval_of_the_pigeonhole_bootstrap_says_that_it_describes() -> None:
+    found = pigeonhole_interval(np.arange(1.0, 1000.0), 0.05)
+    assert (found.low, found.high) == (25.0, 975.0)
+    assert "description only" in found.method
+
+
+def test_ten_thousand_items_take_a_moment_and_little_memory() -> None:
+    accuracy = np.random.default_rng(9).integers(-1, 2, size=(5, 10_000)).astype(float)
+    tracemalloc.start()
+    started = perf_counter()
+    pigeonhole(crossed(accuracy), np.random.default_rng(0))
+    elapsed, peak = perf_counter() - started, tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6  # scipy's bootstrap with batch=None takes 1.9 GB here
+    assert elapsed < 20  # about a tenth of a second; the limit is for busy machines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+def test_coverage_of_the_crossed_design_is_that_of_the_statistics_notes(seeds: int) -> None:
+    # Components by which a t over seeds covers .83 to .85 at five: shares 1, .45, .5 of the variance of a seed's mean.
+    holes = {3: 0.96, 5: 0.95, 10: 0.94}[seeds]
+    # Two numbers of the notes do not hold here. Two-way at ten seeds covers .951 (12,000 studies, error .002), not .92.
+    # And the t over seeds covers exactly P(|t| <= t_crit / sqrt(1 + S r)) in the crossed normal model, with r = (item
+    # variance / I) / (variance of a seed's mean given the items): .83 at S = 5 needs r = .35, .71 at S = 10 needs
+    # r = .30, and .94 at S = 3 would need r = .07. At r = .3 the three are .911, .846 and .713.
+    single = {3: 0.911, 5: 0.846, 10: 0.713}[seeds]
+    critical = stats.t.ppf(0.975, seeds - 1)
+    assert 2 * stats.t.cdf(critical / sqrt(1 + 0.3 * seeds), seeds - 1) - 1 == pytest.approx(single, abs=5e-4)
+    rng, items, studies = np.random.default_rng(seeds), 100, 1500
+    covered = np.zeros(3)
+    for _ in range(studies):
+        table = crossed(draw(rng, seeds, items, by_seed=1.0, by_item=0.45 * items, both=0.5 * items))
+        interval = pigeonhole_interval(pigeonhole(table, rng, resamples=399), 0.05)
+        assert interval.low is not None and interval.high is not None
+        tests = (TwoWay(table).bounds(0.05), TwoWay(table, estimand="new_seeds").bounds(0.05))
+        covered += [low <= 0.0 <= high for low, high in (*tests, (interval.low, interval.high))]
+    for found, expected in zip(covered / studies, (0.95, single, holes), strict=True):
+        # Rounding of the notes and of their own simulation (.01), and four errors of this one.
+        assert abs(found - expected) <= 0.01 + 4 * sqrt(expected * (1 - expected) / studies), (seeds, covered / studies)

@@ -1,0 +1,250 @@
+"""Claims about looks and the e-process: known levels, valid p values, intervals that agree with them, no fixed rule."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from evidence_factory import one_claim, small_study
+from scipy import integrate, special, stats
+
+from ablate.judge.batch import OUTCOME
+from ablate.judge.design import design
+from ablate.judge.hypotheses import judge_hypotheses
+from ablate.judge.nulls import Nulls, judge_families, weigh
+from ablate.judge.procedure import NoTestError
+from ablate.judge.sequential import (
+    EFFECT_VARIANCE,
+    EProcessT,
+    RepeatedT,
+    e_from,
+    look_level,
+    nominal_levels,
+    prepare_at,
+    repeated_p,
+    spent,
+)
+from ablate.judge.stopping import run_to_the_stop, settles
+from prereg.errors import EvidenceError, SpecError
+from prereg.looks import looks_of
+from prereg.spec import Study
+
+LOOKS = {"looks": [3, 5, 10], "spending": "obrien_fleming"}
+GROWING = {"evidence": "e_process", "max_seeds": 10}
+SLEEP = -np.array([1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4])  # R `sleep`: drug 1 minus drug 2, 10 patients
+
+
+def planned(stopping: object = LOOKS, *, seeds: int = 10, **changes: object) -> Study:
+    return one_claim(seeds=seeds, stopping=stopping, **changes)  # type: ignore[arg-type]
+
+
+def box(levels: tuple[float, ...], times: tuple[float, ...]) -> float:
+    """The chance that any of these looks rejects, by an integration that shares no code with ours."""
+    t = np.array(times)
+    z = -special.ndtri(np.array(levels) / 2)
+    cov = np.sqrt(np.minimum.outer(t, t) / np.maximum.outer(t, t))
+    return 1.0 - float(stats.multivariate_normal(cov=cov).cdf(z, lower_limit=-z))
+
+
+@pytest.mark.parametrize(
+    ("spending", "known"),
+    [
+        # Five equal looks, .025 on one side: the program ld98 of Reboussin et al. (2000), now R's ldbounds.
+        ("obrien_fleming", (4.8769, 3.3569, 2.6803, 2.2898, 2.0310)),
+        ("pocock", (2.4380, 2.4268, 2.4101, 2.3966, 2.3859)),
+    ],
+)
+def test_five_equal_looks_have_the_published_boundaries(spending: str, known: tuple[float, ...]) -> None:
+    levels = nominal_levels(0.025, (0.2, 0.4, 0.6, 0.8, 1.0), spending, two_sided=False)  # type: ignore[arg-type]
+    assert -special.ndtri(np.array(levels)) == pytest.approx(known, abs=1.5e-4)
+
+
+def test_looks_at_3_5_and_10_seeds_spend_alpha_exactly() -> None:
+    # The project's notes give .00035/.0056/.0474. The first agrees. The second is the alpha spent by then, f(.5) =
+    # .00557, not the level that spends it, which is .00544 because part of it went with the first look; the third is
+    # .04776: the notes' levels spend .04973 in all, ours .05000, by scipy's multivariate normal.
+    times = (0.3, 0.5, 1.0)
+    levels = nominal_levels(0.05, times, "obrien_fleming")
+    assert [round(level, 5) for level in levels] == [0.00035, 0.00544, 0.04776]
+    assert round(spent(0.05, 0.5, "obrien_fleming"), 4) == 0.0056
+    for k in (1, 2, 3):
+        assert box(levels[:k], times[:k]) == pytest.approx(spent(0.05, times[k - 1], "obrien_fleming"), abs=5e-6)
+    assert box((0.00035, 0.0056, 0.0474), times) == pytest.approx(0.04973, abs=2e-5)
+
+
+@pytest.mark.parametrize("two_sided", [True, False])
+@pytest.mark.parametrize("spending", ["obrien_fleming", "pocock"])
+def test_a_repeated_p_is_the_alpha_at_which_its_look_rejects(spending: str, two_sided: bool) -> None:
+    for look in (1, 2, 3):
+        for alpha in (1e-6, 0.0125, 0.05, 0.3):
+            level = look_level(alpha, (0.3, 0.5, 1.0), look, spending, two_sided=two_sided)  # type: ignore[arg-type]
+            found = repeated_p(level, (0.3, 0.5, 1.0), look, spending, two_sided=two_sided)  # type: ignore[arg-type]
+            assert found == pytest.approx(alpha, rel=2e-6)
+            assert found >= level
+
+
+def test_a_repeated_p_is_never_zero_nor_above_one_and_grows_with_p() -> None:
+    found = [repeated_p(p, (0.3, 0.5, 1.0), 2, "obrien_fleming") for p in (5e-324, 1e-200, 1e-9, 1e-3, 0.2, 0.9, 1.0)]
+    assert found == sorted(found) and found[0] > 0 and found[-1] == 1.0
+
+
+def test_one_look_at_all_the_seeds_is_the_fixed_test() -> None:
+    test = RepeatedT(SLEEP, times=(1.0,), look=1, spending="pocock")
+    assert test.p(0.0, "two") == pytest.approx(0.002833, abs=5e-7)  # R t.test(paired)
+    assert test.bounds(0.05) == pytest.approx((-2.4598858, -0.7001142), abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["looks", "e_process"])
+def test_the_interval_holds_exactly_the_nulls_that_are_not_rejected(kind: str) -> None:
+    test = RepeatedT(SLEEP, times=(0.5, 1.0), look=1, spending="pocock") if kind == "looks" else EProcessT(SLEEP)
+    bounds = test.bounds(0.05)
+    assert bounds is not None
+    for edge, outside in zip(bounds, (-1, 1), strict=True):
+        assert test.p(edge + 1e-5 * outside, "two") < 0.05 < test.p(edge - 1e-5 * outside, "two")
+
+
+def test_the_e_value_is_the_ratio_of_the_two_integrals_of_its_derivation() -> None:
+    x, n = np.array([0.9, 1.4, 0.2, 0.7]), 4
+
+    def inner(effect: float, sigma: float) -> float:
+        return float(np.prod(stats.norm.pdf(x / sigma - effect)) / sigma ** (n + 1))
+
+    null = integrate.quad(lambda s: inner(0.0, s), 0, np.inf)[0]
+    prior = stats.norm(scale=math.sqrt(EFFECT_VARIANCE))
+    other = integrate.dblquad(lambda s, d: inner(d, s) * prior.pdf(d), -9, 9, 0, 12, epsabs=1e-6)[0]
+    assert EProcessT(x).e_values(0.0)[-1] == pytest.approx(other / null, rel=1e-3)
+
+
+def test_e_is_one_for_one_seed_and_bounded_by_its_floor() -> None:
+    assert e_from(np.array([1e30]), np.array([1.0]))[0] == pytest.approx(1.0)
+    assert EProcessT.floor(1) == 1.0
+    far = np.array([1.0, 1.0 + 1e-9, 1.0 - 1e-9, 1.0 + 2e-9, 1.0])
+    assert EProcessT(far).p(0.0, "two") == pytest.approx(EProcessT.floor(5), rel=1e-6)
+    assert EProcessT.floor(3) > 0.05 > EProcessT.floor(4)
+
+
+def test_e_does_not_change_with_the_unit_and_p_uses_the_best_moment() -> None:
+    test = EProcessT(SLEEP)
+    assert EProcessT(SLEEP * 1000).e_values(0.0) == pytest.approx(test.e_values(0.0))
+    assert test.p(0.0, "two") == pytest.approx(1 / test.e_values(0.0).max())
+    late = EProcessT(np.append(SLEEP[:4], [9.0, -9.0, 9.0]))  # a clear start, then noise
+    assert late.p(0.0, "two") == pytest.approx(1 / late.e_values(0.0).max()) and late.e_values(0.0)[-1] < 1
+
+
+def test_one_sided_evidence_counts_only_where_the_mean_lies_beyond_the_margin() -> None:
+    test = EProcessT(SLEEP)
+    assert test.p(0.0, "less") == test.p(0.0, "two") < 0.05
+    assert test.p(0.0, "greater") == 1.0 and test.leaning == -1
+    turned = EProcessT(np.array([1.0, 1.1, 0.9, 1.0, 1.05, -9.0]))
+    assert turned.mean < 0 < turned.leaning, "the evidence is that of the first five"
+
+
+def test_differences_without_a_spread_have_no_sequential_test() -> None:
+    with pytest.raises(NoTestError, match="standard error is zero"):
+        EProcessT(np.full(4, 0.5))
+    nothing = EProcessT(np.zeros(4))
+    assert nothing.p(0.0, "two") == 1.0 and nothing.leaning == 0 and nothing.bounds(0.05) is None
+    partly = EProcessT(np.array([0.5, 0.5, 0.7, 0.6]))
+    assert len(partly.e_values(0.0)) == 2, "equal first seeds say nothing"
+
+
+def test_a_sequential_study_judged_by_a_fixed_rule_is_refused_and_the_reverse() -> None:
+    values = {"val/loss": {(arm, seed): 2.0 + 0.01 * seed for arm in ("none", "layernorm") for seed in range(1, 11)}}
+    with pytest.raises(EvidenceError, match=r"3 registered looks .* as if its seeds were fixed"):
+        judge_hypotheses(planned(), values)
+    two, three = looks_of(planned({"looks": [5, 10]})), looks_of(planned())
+    with pytest.raises(EvidenceError, match="not registered"):
+        judge_hypotheses(one_claim(seeds=10), values, look=three[0])
+    with pytest.raises(EvidenceError, match="not registered"):
+        judge_hypotheses(planned(), values, look=two[0])
+
+
+def test_a_look_sees_its_own_seeds_only() -> None:
+    study = planned()
+    look = looks_of(study)[1]
+    rng = np.random.default_rng(4)
+    values = {"val/loss": {("none", seed): 2.0 + 0.01 * rng.standard_normal() for seed in study.seeds}}
+    values["val/loss"] |= {("layernorm", seed): 1.9 + 0.01 * rng.standard_normal() for seed in study.seeds}
+    finding = judge_hypotheses(study, values, look=look)[0]
+    assert finding.n == 5 and not any("left out" in note for note in finding.notes)
+    assert "95% repeated CI" in finding.sentence and finding.estimate is not None
+    assert finding.estimate.interval is not None and "look 2 of 3" in finding.estimate.interval.method
+    assert any("nominal level 0.00544" in note for note in finding.notes)
+    growing = planned(GROWING)
+    finding = judge_hypotheses(growing, values, look=looks_of(growing)[-1])[0]
+    assert finding.outcome == "supported" and "95% anytime-valid CI" in finding.sentence
+    assert finding.estimate is not None and finding.estimate.method == "e_process"
+
+
+@pytest.mark.parametrize("stopping", [LOOKS, {"looks": [3, 5, 10], "spending": "pocock"}, GROWING])
+def test_simulated_studies_stop_where_the_judge_of_real_ones_stops(stopping: object) -> None:
+    lines = [
+        {"verdict": "adopt layernorm", "when": "supported(gain_ln) and not refuted(harm_ln)"},
+        {"verdict": "keep none", "when": "refuted(gain_ln) and refuted(gain_rms)"},
+        {"verdict": "inconclusive"},
+    ]
+    study = small_study(seeds=list(range(1, 11)), stopping=stopping, decision=lines)
+    rng, n_studies = np.random.default_rng(8), 60
+    drawn = {name: 0.01 * rng.standard_normal((n_studies, 10)) for name in study.hypotheses}
+    drawn["gain_ln"] -= 0.08 * rng.random((n_studies, 1))
+    drawn["gain_rms"][:5, :4] = 0.25  # no spread, and so no test, at the first look
+    stable = np.ones((n_studies, 3), dtype=bool)
+    codes, stopped = run_to_the_stop(study, drawn, None, stable)
+    assert len(set(stopped)) > 1, "the draws should reach several looks"
+    for row in range(n_studies):
+        for look in looks_of(study):
+            nulls: dict[str, Nulls | None] = {}
+            for name, claim in study.claims.items():
+                try:
+                    test = prepare_at(drawn[name][row, : look.n_seeds], study, look)
+                    nulls[name] = weigh(test, claim.verb, study.better(name), study.hypotheses[name].smallest)
+                except NoTestError:
+                    nulls[name] = None
+            outcomes = {name: judged.outcome for name, judged in judge_families(study, nulls).items()}
+            if look.last or settles(study, outcomes, dict.fromkeys(study.arms, True)):
+                break
+        assert stopped[row] == look.number
+        assert [OUTCOME[code] for code in codes[row]] == list(outcomes.values())
+
+
+def test_a_design_says_where_the_study_would_end_and_what_an_e_process_cannot_reach() -> None:
+    belief = {"metrics": {"val/loss": {"sd": 0.01, "correlation": 0.5}}}
+    found = design(planned(assume=belief), n_sims=400)
+    null = found.scenarios[0]
+    assert null.mean_seeds is not None and 5 < null.mean_seeds < 9 and len(null.stops) == 3
+    assert sum(chance.share for chance in null.stops) == pytest.approx(1.0)
+    assert any("the study ends" in note and "at 3 seeds" in note for note in found.notes)
+    assert design(one_claim(assume=belief), n_sims=400).scenarios[0].stops == ()
+    few = design(planned({"evidence": "e_process", "max_seeds": 3}, seeds=3, assume=belief), n_sims=50)
+    assert not few.hypotheses[0].can_be_supported and few.hypotheses[0].attainable_support == pytest.approx(1 / 7)
+    assert "give 4 seeds" in few.remedy
+
+
+def test_a_registered_look_prepares_its_own_test() -> None:
+    study = planned({"looks": [2, 10], "spending": "pocock"})
+    test = prepare_at(SLEEP[:2], study, looks_of(study)[0])
+    assert isinstance(test, RepeatedT) and test.times == (0.2, 1.0) and test.spending == "pocock"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"stopping": {"evidence": "e_process", "max_seeds": 12}}, "max_seeds is 12 and 10 seeds are listed"),
+        ({"stopping": GROWING, "analysis": {"test": "sign_flip"}}, "test is 'sign_flip' in a sequential study"),
+        ({"stopping": LOOKS, "analysis": {"correct": "max_t"}}, "correct is 'max_t' in a sequential study"),
+    ],
+)
+def test_what_no_level_was_worked_out_for_is_refused(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        one_claim(seeds=10, **changes)  # type: ignore[arg-type]
+
+
+def test_looks_are_those_of_the_study() -> None:
+    assert looks_of(one_claim()) == ()
+    assert [(one.number, one.of, one.n_seeds, one.last) for one in looks_of(planned())] == [
+        (1, 3, 3, False),
+        (2, 3, 5, False),
+        (3, 3, 10, True),
+    ]
+    assert [one.n_seeds for one in looks_of(planned(GROWING))] == list(range(3, 11))
