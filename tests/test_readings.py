@@ -33,7 +33,7 @@ def with_curve(evidence: Evidence, curve: dict[int, float]) -> Evidence:
     ("read", "expected", "words"),
     [
         ("final", 3.0, "val/loss"),
-        ("best", 1.0, "best val/loss"),
+        ("best", 1.0, "lowest val/loss"),
         ({"step": 20}, 2.0, "val/loss at step 20"),
         # Trapezoids over steps 0, 20, 40, 60: (4 + 2)/2, (2 + 1)/2, (1 + 3)/2, their mean 13/6.
         ("area", 13 / 6, "mean val/loss over training"),

@@ -25,7 +25,8 @@ def reading_of(study: Study, hypothesis: str) -> str:
     metric, read = study.claims[hypothesis].metric, study.hypotheses[hypothesis].read
     if isinstance(read, AtStep):
         return f"{metric} at step {read.step}"
-    return {"final": metric, "best": f"best {metric}", "area": f"mean {metric} over training"}[read]
+    best = "lowest" if study.better(hypothesis) == "lower" else "highest"
+    return {"final": metric, "best": f"{best} {metric}", "area": f"mean {metric} over training"}[read]
 
 
 def read_values(study: Study, hypothesis: str, evidence: Evidence) -> dict[Cell, float]:
