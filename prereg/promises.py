@@ -28,6 +28,7 @@ def check_promises(study: Study) -> None:
     _check_seeds(study)
     _check_hypotheses(study)
     _check_analysis(study)
+    _check_readings(study)
     _check_ranks(study)
     _check_stopping(study)
     _ = study.rule
@@ -184,6 +185,43 @@ def _check_verb(study: Study, name: str, claim: Claim, hypothesis: Hypothesis) -
             required="does_not_change for a difference of differences",
             where=Where(field=("hypotheses", name, "claim")),
         )
+
+
+def _check_readings(study: Study) -> None:
+    """A metric can be read before the end only where it is evaluated then."""
+    for name, hypothesis in study.hypotheses.items():
+        read, claim = hypothesis.read, study.claims[name]
+        place: FieldPath = ("hypotheses", name, "read")
+        if read == "final":
+            continue
+        if read == "best" and study.better(name) == "neither":
+            raise _fault(
+                place,
+                f"the best {claim.metric}, and nothing says which way it improves",
+                required="better: lower, or better: higher",
+                fix="better: lower",
+            )
+        known = METRICS.get(claim.metric)
+        if claim.metric.startswith("harness/") or (known is not None and known.suite == "speed"):
+            raise _fault(
+                place,
+                f"{claim.metric} has no curve",
+                required="a metric that is evaluated during training",
+                fix="read: final",
+            )
+        step = getattr(read, "step", None)
+        if step is None or study.trainer != "gpt":
+            continue
+        for arm in claim.named:
+            steps = study.training(arm).budget.steps
+            measured = step % study.measure.every == 0 or step == steps or claim.metric == "train/loss"
+            if step > steps or not measured:
+                raise _fault(
+                    (*place, "step"),
+                    f"step {step}, and '{arm}' trains {steps} steps, evaluated every {study.measure.every}",
+                    required="a step at which the metric is evaluated",
+                    fix=f"step: {min(steps, step - step % study.measure.every)}",
+                )
 
 
 def _check_ranks(study: Study) -> None:

@@ -89,6 +89,13 @@ class Stable(Part):
     """A run that diverged is unstable."""
 
 
+class AtStep(Part):
+    """A metric is read at one step of the run."""
+
+    step: Annotated[int, Field(ge=0)]
+    """The step; one at which the metric is evaluated."""
+
+
 class Hypothesis(Part):
     """One claim that will end as supported, refuted or inconclusive."""
 
@@ -100,6 +107,9 @@ class Hypothesis(Part):
     """The family it is corrected in. Exploratory hypotheses are reported and can decide nothing."""
     scale: Scale = "raw"
     """Scale on which differences are taken: raw, natural logarithm, or log10."""
+    read: Literal["final", "best", "area"] | AtStep = "final"
+    """Where on its curve the metric is read: at the last step, at its best evaluation, as its mean over training (the
+    area under the curve, over the steps), or {step: N}."""
     better: Better | None = None
     """Which way the metric improves; needed for `does_not_worsen` on a metric this tool does not define."""
 

@@ -15,7 +15,7 @@ from ablate.judge import power
 from ablate.judge.beliefs import assumed
 from ablate.judge.design import Design, design, obstacle, require_possible
 from ablate.judge.hypotheses import judge_hypotheses
-from ablate.judge.simulate import Law, Scenario, Truth, adopting_verdicts, draw, outcomes_of
+from ablate.judge.simulate import Law, Scenario, Truth, adopting_verdicts, affordable, draw, outcomes_of
 from prereg.canon import sha256_of
 from prereg.errors import HopelessDesignError, UnsupportedError
 
@@ -404,6 +404,8 @@ def test_a_slow_test_draws_fewer_studies_and_says_how_many() -> None:
     study = one_claim(seeds=8, analysis={"test": "bootstrap_t"})
     assert design(study).scenarios[0].n_sims == 100
     assert design(one_claim(seeds=5), n_sims=321).scenarios[0].n_sims == 321
+    assert affordable(small_study(analysis={"correct": "max_t"}, seeds=list(range(7)))) == 100
+    assert affordable(small_study()) == 20_000
 
 
 def test_a_design_takes_seconds() -> None:

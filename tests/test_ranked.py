@@ -14,6 +14,8 @@ from ablate.judge.decide import decide
 from ablate.judge.estimate import estimate, prepare
 from ablate.judge.ranked import hodges_lehmann
 from ablate.judge.verdict import Finding
+from ablate.report import html, markdown
+from ablate.report.told import Told
 from ablate.support import require_supported
 from prereg.errors import SpecError
 from prereg.spec import Study
@@ -139,6 +141,20 @@ def test_a_ranked_study_is_carried_out_whole_with_max_t_too() -> None:
     assert found.verdict == "adopt layernorm"
     assert found.findings[0].p_support_adjusted == pytest.approx(2 / 2**6)
     assert found == type(found).model_validate_json(found.model_dump_json())
+
+
+@pytest.mark.parametrize("diverged", [tuple(("none", seed) for seed in range(1, 9)), (("none", 2),)])
+def test_a_report_of_ranked_runs_is_written_with_and_without_a_difference(
+    diverged: tuple[tuple[str, int], ...],
+) -> None:
+    registration, evidence = make_evidence(
+        ranked_study(analysis={"test": "wilcoxon", "also": ["sign_flip"]}), diverged=diverged
+    )
+    decision = decide(registration, evidence)
+    told = Told(decision, registration, evidence, evidence.ledger_head, "2026-05-04T13:20:00+00:00")
+    for page in (markdown.render(told), html.render(told)):
+        assert "ranked worst in" in page
+        assert "nan" not in page.lower().split()
 
 
 def test_an_estimate_without_a_difference_survives_its_file() -> None:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from ablate.judge.matching import check_matching, listed
+from ablate.judge.readings import read_values, reading_of
 from ablate.judge.stability import CURVE
 from ablate.judge.verdict import Check, Severity
 from ablate.records.evidence import Evidence
@@ -291,10 +292,10 @@ def _measured(study: Study, evidence: Evidence) -> tuple[Check, ...]:
     """Finished runs without a claimed metric would leave their pairs out in silence."""
     done = [run for run in evidence.runs if run.status == "done"]
     lacking = []
-    for metric in dict.fromkeys(claim.metric for claim in study.claims.values()):
-        final = evidence.final(metric)
-        lacking += [f"{metric} of {_said(run)}" for run in done if (run.variant, run.seed) not in final]
-    checks = [_none("every finished run has every claimed metric", lacking, "a value at the last step")]
+    for reading, name in {reading_of(study, name): name for name in study.hypotheses}.items():
+        found = read_values(study, name, evidence)
+        lacking += [f"{reading} of {_said(run)}" for run in done if (run.variant, run.seed) not in found]
+    checks = [_none("every finished run has every claimed metric", lacking, "a value where the claim reads it")]
     if any("stable(" in (line.when or "").replace(" ", "") for line in study.decision):
         rows = evidence.curve(CURVE)
         steps = {cell: set(group) for cell, group in rows.groupby(["variant", "seed"])["step"]}

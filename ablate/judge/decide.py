@@ -24,6 +24,7 @@ from pydantic import JsonValue
 from ablate.judge.admissible import admissible, audit
 from ablate.judge.hypotheses import judge_hypotheses
 from ablate.judge.nulls import require_known_methods
+from ablate.judge.readings import read_values, reading_of
 from ablate.judge.stability import judge_stability
 from ablate.judge.stopping import settles
 from ablate.judge.verdict import Check, Decision, Finding, Stability
@@ -85,16 +86,19 @@ def decide(registration: Registration, evidence: Evidence) -> Decision:
 
 
 def final_values(study: Study, evidence: Evidence) -> Mapping[str, Mapping[tuple[str, int], float]]:
-    """metric -> {(arm, seed): final value}; a diverged run has the registered ceiling, the worst, or no value."""
+    """reading -> {(arm, seed): value}; a diverged run has the registered ceiling, the worst, or no value.
+
+    A reading is a metric's name where it is read at the end of the run, and says where it is read otherwise.
+    """
     diverged = [(run.variant, run.seed) for run in evidence.runs if run.status == "diverged"]
     values = {}
-    for metric in dict.fromkeys(claim.metric for claim in study.claims.values()):
-        found = evidence.final(metric)
+    for name in {reading_of(study, name): name for name in study.hypotheses}.values():
+        found = read_values(study, name, evidence)
         if isinstance(study.on_divergence, Ceiling):
             found |= dict.fromkeys(diverged, study.on_divergence.ceiling)
         if study.on_divergence == "rank":
-            found |= dict.fromkeys(diverged, worst_of(study, metric))
-        values[metric] = found
+            found |= dict.fromkeys(diverged, worst_of(study, study.claims[name].metric))
+        values[reading_of(study, name)] = found
     return values
 
 

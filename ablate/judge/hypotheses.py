@@ -21,6 +21,7 @@ from ablate.judge.estimate import NoTestError, estimate, prepare, summarise, wor
 from ablate.judge.nulls import Judged, Nulls, judge_families, require_known_methods, weigh
 from ablate.judge.percentile import FEWEST_PAIRS, Bca, Percentile
 from ablate.judge.procedure import EQUAL, Floats, Procedure
+from ablate.judge.readings import reading_of
 from ablate.judge.sequential import EProcessT, RepeatedT, prepare_at, require_own_rule
 from ablate.judge.verdict import ArmSummary, Estimate, Finding, Interval, Pair
 from ablate.judge.wording import sentence, unit_of
@@ -55,7 +56,8 @@ class Contrast:
 def judge_hypotheses(
     study: Study, values: Values, *, seeds: Sequence[int] | None = None, rng_seed: int = 0, look: Look | None = None
 ) -> tuple[Finding, ...]:
-    """Every hypothesis' finding, in the order of the study. `values` is metric -> {(arm, seed): final value}.
+    """Every hypothesis' finding, in the order of the study. `values` is metric -> {(arm, seed): final value}, by
+    the words of `reading_of` where a claim reads another value than the last.
 
     A sequential study is judged at a registered look, by its adjusted tests; any other without one.
     """
@@ -82,7 +84,7 @@ def judge_hypotheses(
             nulls=usable[name],
             judged=judged[name],
             together=together.get(name),
-            values=values.get(study.claims[name].metric, {}),
+            values=values.get(reading_of(study, name), {}),
             rng_seed=rng_seed,
         )
         for name in study.hypotheses
@@ -97,14 +99,15 @@ def generator(rng_seed: int) -> np.random.Generator:
 def contrast(study: Study, name: str, values: Values, seeds: Sequence[int] | None = None) -> Contrast:
     """Left and right side of a claim by seed, on its scale."""
     claim, scale = study.claims[name], study.hypotheses[name].scale
-    found = values.get(claim.metric, {})
+    reading = reading_of(study, name)
+    found = values.get(reading, {})
     arms = tuple(dict.fromkeys([*claim.left, *claim.right]))
     kept: list[int] = []
     notes: list[str] = []
     for seed in seeds if seeds is not None else study.seeds:
         lacking = [arm for arm in arms if (arm, seed) not in found]
         if lacking:
-            notes.append(f"seed {seed} is left out: no {claim.metric} from {', '.join(lacking)}")
+            notes.append(f"seed {seed} is left out: no {reading} from {', '.join(lacking)}")
         else:
             kept.append(seed)
     used = {(arm, seed): found[arm, seed] for seed in kept for arm in arms}
@@ -112,7 +115,7 @@ def contrast(study: Study, name: str, values: Values, seeds: Sequence[int] | Non
     worst = inf if study.better(name) == "lower" else -inf
     beyond = [cell for cell, value in used.items() if study.on_divergence == "rank" and value == worst]
     notes += [f"{arm}, seed {seed}, diverged and is ranked worst" for arm, seed in beyond]
-    refused = _unusable(claim.metric, scale, {cell: value for cell, value in used.items() if cell not in beyond})
+    refused = _unusable(reading, scale, {cell: value for cell, value in used.items() if cell not in beyond})
     if refused is None and len(kept) < 2:
         refused = f"{len(kept)} complete pair(s), and a test needs at least two"
     if refused is not None:

@@ -30,6 +30,7 @@ from ablate.judge.beliefs import Beliefs, Group, groups_of
 from ablate.judge.estimate import NoTestError, prepare
 from ablate.judge.nulls import Nulls, judge_families, weigh
 from ablate.judge.procedure import Floats
+from ablate.judge.resample import ENUMERATED_PAIRS
 from ablate.judge.stopping import run_to_the_stop
 from ablate.judge.verdict import Outcome, Outcomes
 from prereg.claim import Verb
@@ -436,8 +437,10 @@ def affordable(study: Study) -> int:
         return 4_000
     if batchable(study, n):
         return 20_000
+    if study.analysis.correct == "max_t" and study.analysis.test in ("paired_t", "bootstrap_t"):
+        return 500 if n <= ENUMERATED_PAIRS else 100  # a joint bootstrap a study
     slow: dict[Test, list[tuple[float, int]]] = {
-        "bootstrap_t": [(6, 500), (inf, 100)],
+        "bootstrap_t": [(ENUMERATED_PAIRS, 500), (inf, 100)],
         "sign_flip": [(12, 1_000), (16, 200), (inf, 50)],
     }
     return next((most for limit, most in slow.get(study.analysis.test, []) if n <= limit), 1_000)

@@ -6,9 +6,11 @@ It never says "no effect" for a p above alpha, and never writes a p of 0.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import floor, log10
 
 from ablate.judge.estimate import words
+from ablate.judge.readings import reading_of
 from ablate.judge.verdict import Estimate, Interval, Outcome
 from prereg.claim import Claim, Verb
 from prereg.metrics import METRICS
@@ -56,8 +58,10 @@ def sentence(
     """The finding of one hypothesis; `adjusted` is the corrected p of the null that was rejected, or of support."""
     hypothesis, claim = study.hypotheses[name], study.claims[name]
     if estimate is None:
+        claim = replace(claim, metric=reading_of(study, name))
         return f"Whether {_asked(claim)} cannot be tested: {reason}."
     unit = unit_of(claim.metric, hypothesis.scale)
+    claim = replace(claim, metric=reading_of(study, name))
     unit = f" {unit}" if unit else ""
     matters = f"smallest that matters {hypothesis.smallest:g}"
     flip = outcome == "supported" and claim.verb == "lowers"

@@ -94,6 +94,11 @@ def _curves(told: Told, traced: Curves) -> Figure:
     return Figure(f"{metric} by step", caption + _thinning(traced), tuple(panels))
 
 
+def _tested(told: Told) -> str:
+    everywhere = all(hypothesis.read == "final" for hypothesis in told.study.hypotheses.values())
+    return "Only the last step was tested" if everywhere else "Only what the claims read was tested"
+
+
 def _difference_curves(told: Told, gaps: Curves) -> Figure:
     baseline, metric = told.study.baseline, gaps.metric
     domain = charts.domain_of(gaps, 0.0)
@@ -110,8 +115,8 @@ def _difference_curves(told: Told, gaps: Curves) -> Figure:
         )
     caption = (
         f"{metric} minus {baseline} of the same seed, by step. Thin lines: single pairs; thick line: their "
-        "mean; grey, where a claim declares one: differences too small to matter. Only the last step was "
-        "tested; the rest is description."
+        "mean; grey, where a claim declares one: differences too small to matter. "
+        f"{_tested(told)}; the rest is description."
     )
     return Figure(f"{metric} minus {baseline}, seed by seed", caption + _thinning(gaps), tuple(panels))
 

@@ -56,9 +56,17 @@ def _pairs(told: Told) -> str:
         f"{words.counted(len(study.arms), 'arm').capitalize()} were trained with the same "
         f"{seeds}. Where their configurations allow it, runs of one "
         "seed share the initial value of every tensor they have in common, the order of batches and the keys of "
-        "dropout, so each seed gives one paired difference for each claim: left side minus right side, at the "
-        "last step."
+        "dropout, so each seed gives one paired difference for each claim: left side minus right side, "
+        f"{_read_at(study)}."
     )
+
+
+def _read_at(study: Study) -> str:
+    """Where the claims read their metrics."""
+    elsewhere = [name for name, hypothesis in study.hypotheses.items() if hypothesis.read != "final"]
+    if not elsewhere:
+        return "at the last step"
+    return f"at the last step unless its sentence says otherwise (so {words.listed(elsewhere)})"
 
 
 def _looks(told: Told, look: Look) -> str:

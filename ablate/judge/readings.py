@@ -1,0 +1,52 @@
+"""Where on its curve a claim reads its metric, as registered: at the end, at a step, at its best, or over its area.
+
+    final          the value at the run's last step
+    {step: N}      the value at step N
+    best           the best value of any evaluation, in the metric's own direction; it favours noisier curves
+    area           the area under the curve over steps (trapezoids), divided by the steps: the curve's mean, in the
+                   metric's own unit. All arms read as many tokens a step, so it is the mean over tokens too
+
+Only finished runs are read; what a diverged run counts for is `on_divergence`'s matter. A run without the value the
+claim needs gives none here, and the audit says so.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ablate.records.evidence import Evidence
+from prereg.spec import AtStep, Study
+
+Cell = tuple[str, int]
+
+
+def reading_of(study: Study, hypothesis: str) -> str:
+    """The metric and where it is read, in words; the metric's name alone at the end of a run."""
+    metric, read = study.claims[hypothesis].metric, study.hypotheses[hypothesis].read
+    if isinstance(read, AtStep):
+        return f"{metric} at step {read.step}"
+    best = "lowest" if study.better(hypothesis) == "lower" else "highest"
+    return {"final": metric, "best": f"{best} {metric}", "area": f"mean {metric} over training"}[read]
+
+
+def read_values(study: Study, hypothesis: str, evidence: Evidence) -> dict[Cell, float]:
+    """(arm, seed) -> the value that the claim reads, of every finished run that has it."""
+    metric, read = study.claims[hypothesis].metric, study.hypotheses[hypothesis].read
+    if read == "final":
+        return evidence.final(metric)
+    done = {(run.variant, run.seed): run.steps for run in evidence.runs if run.status == "done"}
+    found: dict[Cell, float] = {}
+    for (arm, seed), rows in evidence.curve(metric).groupby(["variant", "seed"], sort=False):
+        cell = (str(arm), int(str(seed)))
+        steps, values = rows["step"].to_numpy(np.float64), rows["value"].to_numpy(np.float64)
+        if cell not in done or steps[-1] != done[cell]:
+            continue
+        if isinstance(read, AtStep):
+            here = values[steps == read.step]
+            if here.size:
+                found[cell] = float(here[0])
+        elif read == "best":
+            found[cell] = float(values.min() if study.better(hypothesis) == "lower" else values.max())
+        elif steps.size > 1:
+            found[cell] = float(np.trapezoid(values, steps) / (steps[-1] - steps[0]))
+    return found
