@@ -8,6 +8,7 @@ admission that the bug is ours (exit code 1, with the traceback).
 from __future__ import annotations
 
 import json
+import os
 import sys
 from enum import IntEnum
 from pathlib import Path
@@ -358,7 +359,14 @@ def _library(root: Path | None) -> Library:
 def _console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False)
+    class Patient(Console):
+        """A reader may leave early (`ablate decide STUDY | head`); the exit code still tells the verdict."""
+
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    return Patient(highlight=False)
 
 
 def _watcher(as_json: bool) -> Watcher:

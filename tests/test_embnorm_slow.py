@@ -18,8 +18,8 @@ EMBNORM = Path(__file__).resolve().parents[1] / "studies" / "embnorm.yaml"
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("shakespeare")
-def test_three_steps_of_embnorm_go_from_file_to_verdict(house: House) -> None:
+def test_three_steps_of_embnorm_go_from_file_to_verdict(house: House, shakespeare: Path) -> None:
+    assert shakespeare.is_dir()
     document = parse_yaml(EMBNORM.read_bytes(), {})
     base = document["base"]
     assert isinstance(base, dict)

@@ -76,7 +76,7 @@ def test_every_drawing_has_a_size_and_the_page_does_not_scroll_sideways(width: i
     measured, log = opened(html.render(told("decided")), width, tmp_path)
     drawings = measured["drawings"]
     assert isinstance(drawings, list)
-    assert len(drawings) == visible_drawings("decided") == 15
+    assert len(drawings) == visible_drawings("decided") == 16
     for wide, high, marks in drawings:
         assert 200 < wide <= width and high > 90 and marks > 10
     assert measured["width"] == measured["view"] and width - 20 <= int(str(measured["view"])) <= width

@@ -261,3 +261,18 @@ def test_corpora_belong_to_a_root_and_are_never_put_where_no_run_looks(
 def test_a_damaged_ledger_is_not_taken_for_an_unregistered_study(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (copy / "studies" / "ledger.jsonl").write_bytes(bytes(range(256)) + b"\n")
     assert ablate(monkeypatch, "status", copy / "studies" / "tiny.yaml") == 2
+
+
+def test_a_reader_who_leaves_early_does_not_change_the_exit_code(copy: Path) -> None:
+    study = copy / "studies" / "tiny.yaml"
+    words = [sys.executable, "-m", "ablate", "decide", str(study)]
+    whole = subprocess.run(words, capture_output=True, text=True, check=False)
+    left = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert left.stdout is not None
+    assert left.stderr is not None
+    left.stdout.close()
+    with left.stderr:
+        said = left.stderr.read()
+    assert left.wait(timeout=60) == whole.returncode
+    assert whole.returncode in (0, 3)
+    assert said == ""
