@@ -9,6 +9,7 @@ any correction but Holm's or none) is left to the scalar judge, and `batchable` 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
@@ -85,7 +86,7 @@ def _complete(differences: Floats, kept: Kept | None) -> Iterator[tuple[npt.NDAr
             yield rows, np.ascontiguousarray(differences[rows][kept[rows]].reshape(len(rows), count))
 
 
-class Rows:
+class Rows(ABC):
     """One test for every row."""
 
     def __init__(self, values: Floats) -> None:
@@ -95,8 +96,9 @@ class Rows:
         self.usable: Kept = np.ones(len(values), dtype=bool)
         self.leaning = np.sign(self.mean)
 
+    @abstractmethod
     def p(self, null: float, side: Side) -> Floats:
-        raise NotImplementedError
+        """p of the null effect, row by row; see `Procedure.p`."""
 
 
 class RowsOfT(Rows):
