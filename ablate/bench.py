@@ -359,7 +359,7 @@ def table(results: dict[str, Any]) -> str:
             found = results[name]
             ratio = f"{found['ratio']}x" if "ratio" in found else "peer not measured"
             lines.append(
-                f"| {name}: the whole study, {found['dtype']} | {ratio} | ours {found['ours_wall_s']} s for "
+                f"| {name}: the study's runs, {found['dtype']} | {ratio} | ours {found['ours_wall_s']} s for "
                 f"{found['runs']} runs x {found['steps']} steps, {found['slots']} side by side; nanoGPT's train.py "
                 f"{found.get('peer_s_per_run', '-')} s a run (before, after), one after another, 2 threads |"
             )

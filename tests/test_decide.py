@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from evidence_factory import LEVELS, make_evidence, small_study, with_entry, with_losses, with_run
+from evidence_factory import LEVELS, make_evidence, one_claim, small_study, with_entry, with_losses, with_run
 
 from ablate.judge import decide as judge
 from ablate.judge.decide import decide, final_values, rng_seed_of
@@ -128,3 +128,18 @@ def test_what_is_not_built_is_refused_before_any_number() -> None:
     wider = small_study(analysis={"estimand": "new_seeds_and_items"})
     with pytest.raises(UnsupportedError, match="new_seeds_and_items"):
         decide(registration.model_copy(update={"study": wider}), evidence)
+
+
+def test_seeds_lost_to_divergence_do_not_leave_the_lucky_rest_to_decide() -> None:
+    # Two of five runs of the arm diverge; the three that are left look like a gain, and once decided alone.
+    lost = (("layernorm", 1), ("layernorm", 2))
+    rule = [{"verdict": "adopt", "when": "supported(h)"}, {"verdict": "inconclusive"}]
+    asking = [{"verdict": "adopt", "when": "supported(h) and stable(layernorm)"}, {"verdict": "inconclusive"}]
+    for decision, wanted in ((rule, "inadmissible"), (asking, "inconclusive")):
+        study = one_claim(decision=decision)
+        registration, evidence = make_evidence(
+            study, effects={"val/loss": {"layernorm": -0.1}}, sd=0.0005, diverged=lost
+        )
+        found = decide(registration, evidence)
+        assert found.status == wanted, found.because
+        assert [c.passed for c in found.checks if c.name == "no pair was left out for divergence"] == [False]

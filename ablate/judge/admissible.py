@@ -7,6 +7,7 @@ a `note` is a remark. Nothing here looks at a metric's value. Whether runs of on
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
@@ -23,6 +24,9 @@ from prereg.spec import Study
 from prereg.training import Training
 
 Cell = tuple[str, int]
+
+
+_STABLE = re.compile(r"\bstable\(\s*([^\s()]+)\s*\)")
 
 
 def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
@@ -82,6 +86,7 @@ def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
         *_starts(registration, evidence),
         _trained_again(registration, evidence.ledger),
         *_measured(study, evidence),
+        *_left_out(study, ended),
     )
 
 
@@ -285,6 +290,26 @@ def _trained_again(registration: Registration, ledger: tuple[Entry, ...]) -> Che
         severity="deviation" if other else "note",
         found=found,
         required="each run sealed once",
+    )
+
+
+def _left_out(study: Study, ended: list[RunRecord]) -> tuple[Check, ...]:
+    """Pairs that divergence took away. They are the worst seeds of their arm, so the rest alone may not decide.
+
+    Leaving them out is honest only where the stability rule takes over: where the decision asks `stable` of the arm.
+    """
+    diverged = [run for run in ended if run.status == "diverged"]
+    if study.on_divergence != "exclude_pair" or not diverged:
+        return ()
+    asked = {name for line in study.decision for name in _STABLE.findall(line.when or "")}
+    unasked = [_said(run) for run in diverged if run.variant not in asked]
+    return (
+        _none("no pair was left out for divergence", [_said(run) for run in diverged], "every seed in", "deviation"),
+        _none(
+            "the decision asks whether a diverged arm is stable",
+            unasked,
+            "stable(ARM) in the decision, or on_divergence: rank, for every arm that may diverge",
+        ),
     )
 
 
