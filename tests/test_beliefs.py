@@ -119,7 +119,7 @@ def test_a_metric_that_never_moves_cannot_decide() -> None:
 def test_the_verb_takes_a_pilot_of_the_same_house(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     registration, evidence = pilot()
     assert tmp_path
-    monkeypatch.setattr(chain, "require_registered", lambda _: registration)
+    monkeypatch.setattr("ablate.chain.promising.require_registered", lambda _: registration)
     monkeypatch.setattr("ablate.records.gather.gather", lambda *_: evidence)
     found = chain.design("studies/embnorm.yaml", pilot="quickstart")
     assert all(belief.source.startswith("pilot") for belief in found.beliefs)

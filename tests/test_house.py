@@ -18,6 +18,7 @@ ROOMS: dict[str, set[str]] = {
     "ablate": {"ablate.chain"},
     "ablate.__main__": {"ablate.cli"},
     "ablate.cli": {"*"},
+    "ablate.verbs": {"*"},
     "ablate.chain": {"*"},
     "ablate.bench": {"*"},
     "ablate.support": {"prereg"},

@@ -1,0 +1,42 @@
+"""The chain from study file to report, as plain functions: what the verbs call, and what a notebook calls.
+
+Each function imports its room when it is called, so that `ablate --help` stays fast. The clock enters
+here as an argument with a default and goes no further in than the ledger's and records' dates.
+"""
+
+from ablate.chain.case import (
+    Case,
+    check,
+    load,
+    open_case,
+    pin_corpus,
+    require_pinned,
+    require_registered,
+    utc_now,
+)
+from ablate.chain.deciding import Decided, decide, report
+from ablate.chain.promising import accepted, amend, characterise, design, preflight, register
+from ablate.chain.running import Ran, look_to_run_up_to, run
+
+__all__ = [
+    "Case",
+    "Decided",
+    "Ran",
+    "accepted",
+    "amend",
+    "characterise",
+    "check",
+    "decide",
+    "design",
+    "load",
+    "look_to_run_up_to",
+    "open_case",
+    "pin_corpus",
+    "preflight",
+    "register",
+    "report",
+    "require_pinned",
+    "require_registered",
+    "run",
+    "utc_now",
+]

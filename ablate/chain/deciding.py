@@ -1,0 +1,159 @@
+"""From sealed runs to the verdict and its reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.chain.case import Case, Clock, open_case, require_registered, utc_now
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from ablate.judge.verdict import Decision
+    from ablate.records.evidence import Evidence
+    from prereg.ledger import Entry
+    from prereg.looks import Look
+    from prereg.register import Registration
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A decision and where it was told."""
+
+    decision: Decision
+    registration: Registration
+    head: str
+    verdict_path: Path | None
+    markdown_path: Path | None
+    html_path: Path | None
+
+
+def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) -> Decided:
+    """Judge the evidence by the registered rule, log the decision, write the reports."""
+    from ablate.judge.decide import decide as judge
+    from ablate.judge.view import view
+    from ablate.records.gather import gather
+    from prereg.canon import sha256_bytes
+    from prereg.disk import write_whole
+    from prereg.ledger import Ledger
+
+    case = open_case(Path(path), root)
+    registration = require_registered(case)
+    evidence = gather(case.root, registration)
+    decision = judge(registration, evidence)
+    evidence, look = view(registration, evidence).evidence, decision.look
+    unfit = look is not None and not look.last and decision.status == "inadmissible"
+    if evidence.missing or evidence.ledger_faults or unfit:
+        # Nothing may be written: either the study is unfinished, or the ledger cannot take an entry.
+        return Decided(decision, registration, evidence.ledger_head, None, None, None)
+    if look is not None:
+        head = _log_look(case, registration, evidence, look, final=decision.status != "continue", at=now())
+        if decision.status == "continue":
+            return Decided(decision, registration, head, None, None, None)
+    verdict = _verdict_bytes(decision)
+    body = {
+        "status": decision.status,
+        "verdict": decision.verdict,
+        "verdict_sha256": sha256_bytes(verdict),
+        "evidence": decision.evidence,
+    }
+    # A folder that cannot be written is found before the decision is logged.
+    folder = _report_folder(case)
+    earlier = [entry for entry in evidence.ledger if entry.event == "decided"]
+    if earlier and earlier[-1].registration == registration.sha256 and earlier[-1].body == body:
+        entry = earlier[-1]
+    else:
+        entry = Ledger(case.root.ledger).append(
+            "decided", study=case.study.study, registration=registration.sha256, body=body, at=now()
+        )
+    write_whole(folder / "verdict.json", verdict)
+    return _tell(case, registration, entry, decision, evidence)
+
+
+def _log_look(case: Case, registration: Registration, evidence: Evidence, look: Look, *, final: bool, at: str) -> str:
+    """Put a look in the ledger, once; returns the ledger's head. Only that it was taken is said, not what it showed."""
+    from prereg.ledger import Ledger
+
+    ledger = Ledger(case.root.ledger)
+    body: dict[str, JsonValue] = {
+        "look": look.number,
+        "of": look.of,
+        "seeds": look.n_seeds,
+        "evidence": evidence.sha256,
+        "final": final,
+    }
+    if not any(
+        entry.event == "looked" and entry.registration == registration.sha256 and entry.body == body
+        for entry in evidence.ledger
+    ):
+        ledger.append("looked", study=case.study.study, registration=registration.sha256, body=body, at=at)
+    return ledger.head()
+
+
+def report(path: str | Path, *, root: Path | None = None) -> Decided:
+    """Write the reports of a decision again, from the evidence and the ledger; decides nothing new."""
+    from ablate.judge.decide import decide as judge
+    from ablate.judge.view import view
+    from ablate.records.gather import gather
+    from prereg.canon import sha256_bytes
+    from prereg.errors import EvidenceError
+    from prereg.ledger import Ledger
+
+    case = open_case(Path(path), root)
+    registration = require_registered(case)
+    entries = [
+        entry
+        for entry in Ledger(case.root.ledger).entries()
+        if entry.event == "decided" and entry.registration == registration.sha256
+    ]
+    if not entries:
+        raise EvidenceError(
+            f"'{case.study.study}' has not been decided",
+            required="a decision to report",
+            fix=f"ablate decide {case.path}",
+        )
+    evidence = gather(case.root, registration)
+    decision = judge(registration, evidence)
+    if sha256_bytes(_verdict_bytes(decision)) != entries[-1].body["verdict_sha256"]:
+        raise EvidenceError(
+            "the evidence on disk does not give the decision in the ledger",
+            required=f"the evidence of the decision taken {entries[-1].at}",
+            fix=f"ablate verify {case.path}, then ablate decide {case.path}",
+        )
+    return _tell(case, registration, entries[-1], decision, view(registration, evidence).evidence)
+
+
+def _verdict_bytes(decision: Decision) -> bytes:
+    """The contents of verdict.json."""
+    return decision.model_dump_json(indent=2).encode() + b"\n"
+
+
+def _tell(case: Case, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence) -> Decided:
+    """Write report.md and report.html for the decision of a ledger entry."""
+    from ablate.gpt import toy
+    from ablate.report import html, markdown
+    from ablate.report.told import Told
+    from prereg.disk import write_whole
+
+    folder = _report_folder(case)
+    floors = {"val/loss": toy.entropy_rate()} if registration.corpus and registration.corpus.name == "toy" else {}
+    told = Told(
+        decision=decision,
+        registration=registration,
+        evidence=evidence,
+        ledger_head=entry.sha256,
+        floors=floors,
+        generated_at=entry.at,
+    )
+    markdown_path, html_path = folder / "report.md", folder / "report.html"
+    write_whole(markdown_path, markdown.render(told).encode())
+    write_whole(html_path, html.render(told).encode())
+    return Decided(decision, registration, entry.sha256, folder / "verdict.json", markdown_path, html_path)
+
+
+def _report_folder(case: Case) -> Path:
+    folder = case.root.report(case.study.study)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

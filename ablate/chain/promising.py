@@ -1,0 +1,137 @@
+"""From a study to its registration: the design, what would stop it, register and amend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.chain.case import Case, Clock, check, open_case, pin_corpus, placed, require_registered, utc_now
+
+if TYPE_CHECKING:
+    from ablate.judge.design import Design
+    from prereg.ledger import Entry
+    from prereg.register import Override, Registration
+
+
+def design(path: str | Path, *, root: Path | None = None, pilot: str | None = None) -> Design:
+    """Operating characteristics of a study's registered rule, by simulation."""
+    return characterise(check(Path(path), root), pilot=pilot)
+
+
+def characterise(case: Case, *, pilot: str | None = None) -> Design:
+    """The design of a study, from its own beliefs or from what a pilot's records tell."""
+    from ablate.judge.beliefs import learned
+    from ablate.judge.design import design as simulate
+    from ablate.records.gather import gather
+
+    if pilot is None:
+        return simulate(case.study)
+    other = open_case(Path(pilot), case.root.path)
+    earlier = require_registered(other)
+    found: list[Design] = []
+    evidence = gather(other.root, earlier)
+    placed(case, lambda: found.append(simulate(case.study, beliefs=learned(case.study, earlier, evidence))))
+    return found[0]
+
+
+def accepted(case: Case, characteristics: Design, reason: str | None) -> Override | None:
+    """Refuse a hopeless design, or put on record that the user goes on with it and why."""
+    from ablate.judge.design import obstacle
+    from prereg.errors import HopelessDesignError, RegistrationError
+    from prereg.register import Override
+
+    found = obstacle(characteristics)
+    if found is None and reason is None:
+        return None
+    if found is None:
+        raise RegistrationError(
+            "--accept-underpowered has nothing to accept: data could lead to every verdict of this design",
+            required="the option only where registration is refused",
+            fix="leave it out",
+        )
+    if reason is None or not reason.strip():
+        advice = "; or, on record: --accept-underpowered " + '"why it is run all the same"'
+        hopeless = HopelessDesignError(found.found, required=found.required, fix=found.fix + advice, where=found.where)
+        raise hopeless.at(file=case.path, line=case.loaded.line(found.where.field))
+    return Override(obstacle=found.found, reason=reason.strip())
+
+
+def preflight(case: Case, *, accept_underpowered: str | None = None, pilot: str | None = None) -> Design:
+    """What would stop a registration, found before anything is written; returns the design."""
+    pin_corpus(case)
+    characteristics = characterise(case, pilot=pilot)
+    accepted(case, characteristics, accept_underpowered)
+    return characteristics
+
+
+def register(
+    path: str | Path,
+    *,
+    root: Path | None = None,
+    now: Clock = utc_now,
+    accept_underpowered: str | None = None,
+    pilot: str | None = None,
+    planned: Design | None = None,
+) -> tuple[Registration, Entry | None]:
+    """Register a study, or return the registration that already stands (then with no entry).
+
+    `planned` is its design where the caller has it already.
+    """
+    from ablate.records.provenance import tool_versions
+    from prereg import register as promise
+
+    case = check(Path(path), root)
+    standing = promise.load_registration(case.root, case.study.study)
+    if standing is not None:
+        promise.require_unchanged(standing, case.loaded)
+        promise.complete(case.root, case.study.study)
+        return standing, None
+    pin = pin_corpus(case)
+    characteristics = planned or characterise(case, pilot=pilot)
+    override = accepted(case, characteristics, accept_underpowered)
+    return promise.register(
+        case.root,
+        case.loaded,
+        corpus=pin,
+        design=characteristics.model_dump(mode="json"),
+        tool=tool_versions(),
+        at=now(),
+        override=override,
+    )
+
+
+def amend(
+    path: Path,
+    *,
+    reason: str,
+    root: Path | None = None,
+    now: Clock = utc_now,
+    accept_underpowered: str | None = None,
+    pilot: str | None = None,
+) -> tuple[Registration, Entry]:
+    """Register a changed study in place of its earlier registration, with a reason."""
+    from ablate.records.provenance import tool_versions
+    from prereg import register as promise
+    from prereg.ledger import Ledger
+
+    case = check(path, root)
+    pin = pin_corpus(case)
+    characteristics = characterise(case, pilot=pilot)
+    override = accepted(case, characteristics, accept_underpowered)
+    events = {entry.event for entry in Ledger(case.root.ledger).entries() if entry.study == case.study.study}
+    evidence: promise.EvidenceState = "none"
+    if events & {"decided", "looked", "peeked"}:
+        evidence = "outcomes read"
+    elif events & {"started", "sealed", "failed"}:
+        evidence = "runs started"
+    return promise.amend(
+        case.root,
+        case.loaded,
+        corpus=pin,
+        design=characteristics.model_dump(mode="json"),
+        tool=tool_versions(),
+        at=now(),
+        reason=reason,
+        evidence=evidence,
+        override=override,
+    )

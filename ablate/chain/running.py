@@ -1,0 +1,104 @@
+"""From a registration to sealed runs, up to the look that is due."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.chain.case import Case, Clock, check, require_pinned, utc_now
+from ablate.chain.promising import preflight, register
+
+if TYPE_CHECKING:
+    from ablate.judge.design import Design
+    from ablate.run.local import Summary
+    from ablate.run.watch import Watcher
+    from prereg.looks import Look
+    from prereg.register import Registration
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a call of `run` did."""
+
+    registration: Registration
+    registered_now: bool
+    summary: Summary
+    look: Look | None = None
+    """The look that the trained seeds lead up to; none for a fixed number of seeds."""
+
+
+def run(
+    path: str | Path,
+    *,
+    root: Path | None = None,
+    slots: int | None = None,
+    watcher: Watcher | None = None,
+    now: Clock = utc_now,
+    next_look: bool = False,
+    accept_underpowered: str | None = None,
+    pilot: str | None = None,
+) -> Ran:
+    """Register if need be, then train what is left of the plan; of a sequential study, what its next look needs.
+
+    `next_look` says so in words, and is refused for a fixed number of seeds.
+    """
+    import sys
+
+    from ablate.run.local import default_slots, run_study, study_lock
+    from ablate.run.watch import PlainWatcher
+    from prereg import register as promise
+    from prereg.errors import RunError
+    from prereg.ledger import Ledger
+
+    case = check(Path(path), root)
+    name = case.study.study
+    if next_look and case.study.stopping == "fixed":
+        raise RunError(
+            f"'{name}' has a fixed number of seeds, and so no next look",
+            required="stopping: {looks: [...]} or {evidence: e_process, max_seeds: N}",
+            fix=f"ablate run {case.path}",
+        )
+    standing = promise.load_registration(case.root, name)
+    planned: Design | None = None
+    if standing is not None:
+        promise.require_unchanged(standing, case.loaded)
+        require_pinned(case, standing)
+        look_to_run_up_to(case, standing)
+    else:
+        planned = preflight(case, accept_underpowered=accept_underpowered, pilot=pilot)
+    onlooker: Watcher = watcher if watcher is not None else PlainWatcher(sys.stderr)
+    with study_lock(case.root, name):
+        mended = Ledger(case.root.ledger).mend() if case.root.ledger.is_file() else None
+        if mended:
+            onlooker.note(mended)
+        registration, entry = register(
+            case.path, root=root, now=now, accept_underpowered=accept_underpowered, pilot=pilot, planned=planned
+        )
+        if entry is not None:
+            onlooker.note(f"registered {name} as {registration.sha256[:8]}, before any run; ledger head {entry.sha256}")
+        look = look_to_run_up_to(case, registration)
+        summary = run_study(
+            case.root, registration, slots=slots or default_slots(), now=now, watcher=onlooker, look=look
+        )
+    return Ran(registration, entry is not None, summary, look)
+
+
+def look_to_run_up_to(case: Case, registration: Registration) -> Look | None:
+    """The first look not taken yet, or none for a fixed number of seeds. Refused once a look has ended the study."""
+    from prereg.errors import RunError
+    from prereg.ledger import Ledger
+    from prereg.looks import looks_of, next_look, taken_looks
+
+    study = registration.study
+    if not looks_of(study):
+        return None
+    taken = taken_looks(Ledger(case.root.ledger).entries(), registration.sha256)
+    look = next_look(study, taken)
+    if look is None:
+        raise RunError(
+            f"'{study.study}' was decided at look {taken[-1].number} of {len(looks_of(study))}",
+            required="no seed added after the verdict: more of them would undo the error rate that was promised",
+            fix=f"ablate report {case.path}",
+        )
+    return look

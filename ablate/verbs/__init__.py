@@ -1,0 +1,1 @@
+"""The verbs, in groups; `ablate.cli` gathers them."""

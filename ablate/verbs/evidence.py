@@ -1,0 +1,141 @@
+"""Verbs that make evidence, watch it being made, judge it and tell it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ablate import chain
+from ablate.verbs.options import Accept, AsJson, Exit, Pilot, RootFolder, StudyFile, console
+
+if TYPE_CHECKING:
+    from ablate.run.watch import Watcher
+
+
+def run(
+    study: StudyFile,
+    root: RootFolder = None,
+    *,
+    slots: Annotated[int | None, typer.Option(min=1, help="Runs side by side (default: one a core).")] = None,
+    as_json: AsJson = False,
+    next_look: Annotated[
+        bool, typer.Option("--next-look", help="Only what the next look of a sequential study needs (as without it).")
+    ] = False,
+    pilot: Pilot = None,
+    accept: Accept = None,
+) -> None:
+    """Train every run that is not sealed yet.
+
+    Registers the study first if need be, and says so. Ctrl-C stops cleanly; run again to go on.
+    A sequential study is trained up to its next look, and no further before that look is taken.
+
+    Example:  ablate run studies/quickstart.yaml
+    """
+    done = chain.run(
+        study,
+        root=root,
+        slots=slots,
+        watcher=_watcher(as_json),
+        next_look=next_look,
+        pilot=pilot,
+        accept_underpowered=accept,
+    )
+    summary, name = done.summary, done.registration.study.study
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "event": "summary",
+                    "study": name,
+                    "registration": done.registration.sha256,
+                    "registered_now": done.registered_now,
+                    "planned": summary.planned,
+                    "done": summary.sealed,
+                    "failed": list(summary.failed),
+                    "interrupted": summary.interrupted,
+                    "head": summary.head,
+                    **({"look": done.look.model_dump()} if done.look is not None else {}),
+                }
+            )
+        )
+    else:
+        print(f"{name}: {summary.sealed} of {summary.planned} runs sealed")
+        if done.look is not None:
+            left = len(done.registration.study.seeds) - done.look.n_seeds
+            print(f"these are the runs of {done.look.words}; planned seeds that wait for what it says: {left}")
+        for failure in summary.failed:
+            print(f"failed  {failure}")
+        print(f"ledger head {summary.head}")
+        print(f"next:  ablate {'decide' if summary.complete else 'run'} {study}")
+    if not summary.complete:
+        raise typer.Exit(Exit.INTERRUPTED if summary.interrupted else Exit.INCOMPLETE)
+
+
+def status(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
+    """Show how far a study has come.
+
+    Health only, never a contrast between variants.
+
+    Example:  ablate status studies/embnorm.yaml
+    """
+    from ablate.report import console as told
+    from ablate.status import read_status
+
+    found = read_status(chain.open_case(study, root))
+    if as_json:
+        print(found.model_dump_json(indent=2))
+    else:
+        told.print_status(console(), found)
+
+
+def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
+    """Judge the evidence by the registered rule.
+
+    Logs the decision and writes verdict.json, report.md and report.html under reports/STUDY/.
+    At a look of a sequential study that settles nothing it logs the look, says CONTINUE and ends with 3.
+
+    Example:  ablate decide studies/embnorm.yaml
+    """
+    from ablate.report import console as told
+
+    decided = chain.decide(study, root=root)
+    if as_json:
+        print(decided.decision.model_dump_json(indent=2))
+    else:
+        told.print_decision(console(), decided.decision, report_path=decided.html_path, ledger_head=decided.head)
+        if decided.decision.status == "continue":
+            print(f"next:  ablate run {study} --next-look")
+    raise typer.Exit(
+        {
+            "decided": Exit.OK,
+            "inconclusive": Exit.INCONCLUSIVE,
+            "inadmissible": Exit.INADMISSIBLE,
+            "continue": Exit.INCONCLUSIVE,
+        }[decided.decision.status]
+    )
+
+
+def report(study: StudyFile, root: RootFolder = None) -> None:
+    """Write the last decision's reports again.
+
+    Decides nothing new.
+
+    Example:  ablate report studies/embnorm.yaml
+    """
+    told = chain.report(study, root=root)
+    print(f"wrote {told.markdown_path}")
+    print(f"wrote {told.html_path}")
+
+
+def _watcher(as_json: bool) -> Watcher:
+    from ablate.run.watch import JsonWatcher, LiveWatcher, PlainWatcher
+
+    if as_json:
+        return JsonWatcher(sys.stdout)
+    screen = console()
+    if screen.is_terminal:
+        return LiveWatcher(screen)
+    return PlainWatcher(sys.stdout)

@@ -1,0 +1,56 @@
+"""What verbs share: exit codes, common arguments, the console."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Exit(IntEnum):
+    """How a verb ends. Documented in the README."""
+
+    OK = 0
+    BUG = 1
+    MISTAKE = 2
+    INCONCLUSIVE = 3
+    INADMISSIBLE = 4
+    INCOMPLETE = 5
+    INTERRUPTED = 130
+
+
+StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="Path of a study file, such as studies/embnorm.yaml.")]
+RootFolder = Annotated[Path | None, typer.Option("--root", help="The folder that holds studies/ (found by itself).")]
+Pilot = Annotated[
+    str | None,
+    typer.Option(metavar="STUDY", help="Take SDs, correlations and run time from this finished study's records."),
+]
+Accept = Annotated[
+    str | None,
+    typer.Option(
+        "--accept-underpowered",
+        metavar="REASON",
+        help="Register although a verdict can never happen; the reason goes into lock, ledger and report.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
+
+
+def console() -> Console:
+    from rich.console import Console
+
+    class Patient(Console):
+        """A reader may leave early (`ablate decide STUDY | head`); the exit code still tells the verdict."""
+
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    return Patient(highlight=False)
