@@ -1,6 +1,6 @@
 """ablate: pre-registered, paired, honestly judged ablation studies.
 
-The few names a notebook needs: `load`, `design`, `register`, `run`, `decide`, `report`. Importing this
+The few names a notebook needs: `load`, `design`, `register`, `run`, `peek`, `decide`, `report`. Importing this
 package loads none of the heavy libraries; each function imports what it needs when it is called.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from ablate.chain import decide, design, load, register, report, run
+from ablate.chain import decide, design, load, peek, register, report, run
 
-__all__ = ["decide", "design", "load", "register", "report", "run"]
+__all__ = ["decide", "design", "load", "peek", "register", "report", "run"]
 
 
 class _Face(ModuleType):

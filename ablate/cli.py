@@ -35,6 +35,7 @@ for verb in (
     promise.amend,
     evidence.run,
     evidence.status,
+    evidence.peek,
     evidence.decide,
     evidence.report,
     proof.verify,

@@ -53,6 +53,8 @@ class StudyHealth(Part):
     """Every planned run."""
     next_look: str | None = None
     """The first look not taken yet; none for a fixed number of seeds, and after the look that ended the study."""
+    peeked: int = 0
+    """Looks at unfinished outcomes (`ablate peek`) that the ledger holds."""
 
     def count(self, state: str) -> int:
         """Runs in a state."""
@@ -101,6 +103,7 @@ def read_status(case: Case) -> StudyHealth:
         decided=verdict,
         runs=tuple(health),
         next_look=None if look is None else look.words,
+        peeked=sum(entry.event == "peeked" and entry.study == study.study for entry in ledger),
     )
 
 

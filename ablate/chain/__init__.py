@@ -15,12 +15,14 @@ from ablate.chain.case import (
     utc_now,
 )
 from ablate.chain.deciding import Decided, decide, report
+from ablate.chain.peeking import Peeked, peek
 from ablate.chain.promising import accepted, amend, characterise, design, preflight, register
 from ablate.chain.running import Ran, look_to_run_up_to, run
 
 __all__ = [
     "Case",
     "Decided",
+    "Peeked",
     "Ran",
     "accepted",
     "amend",
@@ -31,6 +33,7 @@ __all__ = [
     "load",
     "look_to_run_up_to",
     "open_case",
+    "peek",
     "pin_corpus",
     "preflight",
     "register",

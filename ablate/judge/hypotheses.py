@@ -96,8 +96,10 @@ def generator(rng_seed: int) -> np.random.Generator:
     return np.random.default_rng(rng_seed)
 
 
-def contrast(study: Study, name: str, values: Values, seeds: Sequence[int] | None = None) -> Contrast:
-    """Left and right side of a claim by seed, on its scale."""
+def contrast(
+    study: Study, name: str, values: Values, seeds: Sequence[int] | None = None, *, fewest: int = 2
+) -> Contrast:
+    """Left and right side of a claim by seed, on its scale; refused with fewer complete pairs than a test needs."""
     claim, scale = study.claims[name], study.hypotheses[name].scale
     reading = reading_of(study, name)
     found = values.get(reading, {})
@@ -116,8 +118,9 @@ def contrast(study: Study, name: str, values: Values, seeds: Sequence[int] | Non
     beyond = [cell for cell, value in used.items() if study.on_divergence == "rank" and value == worst]
     notes += [f"{arm}, seed {seed}, diverged and is ranked worst" for arm, seed in beyond]
     refused = _unusable(reading, scale, {cell: value for cell, value in used.items() if cell not in beyond})
-    if refused is None and len(kept) < 2:
-        refused = f"{len(kept)} complete pair(s), and a test needs at least two"
+    if refused is None and len(kept) < fewest:
+        needed = "a test needs at least two" if fewest == 2 else f"at least {fewest} must be there"
+        refused = f"{len(kept)} complete pair(s), and {needed}"
     if refused is not None:
         return Contrast((), np.empty(0), np.empty(0), tuple(notes), refused)
     sides = [

@@ -23,6 +23,7 @@ from ablate.report import words
 
 if TYPE_CHECKING:
     from ablate.judge.design import Design
+    from ablate.judge.glimpse import ClaimSoFar, Glimpse
     from ablate.status import StudyHealth
     from ablate.verify import Verification
     from prereg.spec import Study
@@ -266,6 +267,9 @@ def print_status(console: Console, health: StudyHealth) -> None:
     _say(console, f"{words.counted(len(health.runs), 'run')}: {tally}.{at_work}")
     if health.decided is not None:
         _say(console, f"Decided: {health.decided}")
+    if health.peeked:
+        times = "once" if health.peeked == 1 else f"{health.peeked} times"
+        _say(console, f"Peeked at {times}, before the last run ended; the ledger and every report say so.")
     if health.next_look is not None:
         _say(console, f"Next: {health.next_look}. The runs of later seeds wait for what it says.")
     table = _table(
@@ -288,6 +292,34 @@ def print_status(console: Console, health: StudyHealth) -> None:
     for run in health.runs:
         if run.error:
             _say(console, f"{run.variant}, seed {run.seed}: {run.error}", wrap=False)
+
+
+def print_glimpse(console: Console, seen: Glimpse) -> None:
+    """An early look: description by claim, and what it is not."""
+    _say(console, f"{seen.study}: {seen.ended} of {words.counted(seen.planned, 'planned run')} ended.", style="bold")
+    table = _table(console, ("Claim", "left"), ("By arm: mean (SD, n)", "left"), ("Difference (SD, n)", "right"))
+    for claim in seen.claims:
+        arms = "; ".join(f"{arm.arm} {arm.mean:.4g} ({_spread(arm.sd)}, {arm.n})" for arm in claim.arms)
+        _row(console, table, claim.claim, arms or "no run yet", _difference_so_far(claim))
+    _show(console, table)
+    if seen.diverged:
+        _say(console, f"Diverged, and without a number here: {words.listed(seen.diverged)}")
+    _say(
+        console,
+        "Description only: means over the seeds that have ended, differences paired by seed and left minus right. No "
+        "test is made: at an unplanned look its error rate would not be the registered one.",
+        style="dim",
+    )
+
+
+def _difference_so_far(claim: ClaimSoFar) -> str:
+    if claim.difference is None:
+        return claim.note or "no pair yet"
+    return f"{words.signed(claim.difference, 4)} {claim.unit} ({_spread(claim.sd)}, {claim.n})"
+
+
+def _spread(sd: float | None) -> str:
+    return words.NONE if sd is None else f"{sd:.2g}"
 
 
 def print_verification(console: Console, found: Verification) -> None:

@@ -91,6 +91,32 @@ def status(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
         told.print_status(console(), found)
 
 
+def peek(
+    study: StudyFile,
+    reason: Annotated[str, typer.Option(help="Why the numbers are needed now; kept in the ledger.")],
+    root: RootFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at an unfinished study's numbers, on record.
+
+    The look goes into the ledger before anything is shown, and counts: every report names it, and a study that was
+    looked at before its last run ended gives no confirmatory verdict. For its health alone, use `ablate status`.
+
+    Example:  ablate peek studies/embnorm.yaml --reason "the loss of one arm looks broken"
+    """
+    from ablate.report import console as told
+
+    seen = chain.peek(study, reason=reason, root=root)
+    if as_json:
+        print(
+            json.dumps({**seen.glimpse.model_dump(mode="json"), "entry": seen.entry.index, "head": seen.entry.sha256})
+        )
+        return
+    told.print_glimpse(console(), seen.glimpse)
+    print(f"this look is entry {seen.entry.index} of the ledger")
+    print(f"ledger head {seen.entry.sha256}")
+
+
 def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
     """Judge the evidence by the registered rule.
 

@@ -1,0 +1,102 @@
+"""What an unfinished study shows to someone who looks at it early: description of the runs that have ended.
+
+No test, no interval, no p: what a look without a registered level could say about chance would be wrong. Whoever asks
+for this has put the look into the ledger first (`ablate.chain.peeking`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ablate.judge.decide import final_values
+from ablate.judge.hypotheses import contrast
+from ablate.judge.readings import reading_of
+from ablate.judge.verdict import ArmSummary
+from ablate.judge.wording import unit_of
+from ablate.records.evidence import Evidence
+from prereg.part import Part
+from prereg.register import Registration
+from prereg.spec import Study
+
+
+class ClaimSoFar(Part):
+    """One claim's values among the runs that have ended."""
+
+    hypothesis: str
+    """Its name."""
+    claim: str
+    """The claim, as registered."""
+    reading: str
+    """What is read, and where on the curve."""
+    unit: str
+    """Unit of the difference."""
+    arms: tuple[ArmSummary, ...]
+    """The claim's arms, each over the seeds that have ended, on the metric's own scale."""
+    n: int
+    """Complete pairs that have a number on both sides."""
+    difference: float | None
+    """Mean of left minus right over them; none without a pair."""
+    sd: float | None
+    """Their standard deviation; none below two pairs."""
+    note: str = ""
+    """Why there is no difference."""
+
+
+class Glimpse(Part):
+    """What an unfinished study holds so far."""
+
+    study: str
+    """The study's id."""
+    registration: str
+    """sha256 of the registration."""
+    ended: int
+    """Planned runs that have ended."""
+    planned: int
+    """Planned runs."""
+    diverged: tuple[str, ...]
+    """Runs that diverged."""
+    claims: tuple[ClaimSoFar, ...]
+    """Every hypothesis, in the order of the study."""
+
+
+def glimpse(registration: Registration, evidence: Evidence) -> Glimpse:
+    """Describe the runs that have ended."""
+    study = registration.study
+    values = final_values(study, evidence)
+    return Glimpse(
+        study=study.study,
+        registration=registration.sha256,
+        ended=len(evidence.planned) - len(evidence.missing),
+        planned=len(evidence.planned),
+        diverged=tuple(f"{run.variant}, seed {run.seed}" for run in evidence.runs if run.status == "diverged"),
+        claims=tuple(_so_far(study, name, values.get(reading_of(study, name), {})) for name in study.hypotheses),
+    )
+
+
+def _so_far(study: Study, name: str, found: Mapping[tuple[str, int], float]) -> ClaimSoFar:
+    claim = study.claims[name]
+    arms = []
+    for arm in dict.fromkeys([*claim.left, *claim.right]):
+        values = np.array([found[arm, seed] for seed in study.seeds if np.isfinite(found.get((arm, seed), np.nan))])
+        if values.size:
+            arms.append(ArmSummary(arm=arm, n=values.size, mean=float(values.mean()), sd=_sd(values)))
+    # One pair is too few to test and enough to be seen.
+    pairs = contrast(study, name, {reading_of(study, name): found}, fewest=1)
+    differences = pairs.differences[pairs.sized]
+    return ClaimSoFar(
+        hypothesis=name,
+        claim=study.hypotheses[name].claim,
+        reading=reading_of(study, name),
+        unit=unit_of(claim.metric, study.hypotheses[name].scale),
+        arms=tuple(arms),
+        n=int(differences.size),
+        difference=float(differences.mean()) if differences.size else None,
+        sd=_sd(differences),
+        note=pairs.refused or "",
+    )
+
+
+def _sd(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
+    return float(values.std(ddof=1)) if values.size > 1 else None

@@ -1,0 +1,160 @@
+"""Claims about looking early: the entry comes before the numbers, nothing is tested, and the look counts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from conftest import House, tiny_document
+from evidence_factory import make_evidence, one_claim
+from test_cli import ablate as run_verb
+
+from ablate import chain
+from ablate.judge.glimpse import glimpse
+from ablate.records.gather import gather
+from ablate.run.watch import PlainWatcher
+from prereg.errors import EvidenceError
+from prereg.ledger import Ledger
+
+REASON = "one arm looks broken"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> House:
+    made = House(tmp_path_factory.mktemp("peek") / "house")
+    chain.run(made.write(), watcher=PlainWatcher(StringIO()), root=made.path)
+    return made
+
+
+class Verb:
+    """A verb run in this process: exit code, what it said, what it complained of."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+
+    def __call__(self, *words: str | Path) -> tuple[int, str, str]:
+        self.capsys.readouterr()
+        code = run_verb(self.monkeypatch, *words)
+        return (code, *self.capsys.readouterr())
+
+
+@pytest.fixture
+def ablate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Verb:
+    return Verb(monkeypatch, capsys)
+
+
+@pytest.fixture
+def unfinished(finished: House, tmp_path: Path) -> Path:
+    """The same study with the last run of one arm still to come."""
+    copy = tmp_path / "house"
+    shutil.copytree(finished.path, copy)
+    (missing,) = copy.glob("data/runs/tiny/*/layernorm/3")
+    shutil.rmtree(missing)
+    return copy / "studies" / "tiny.yaml"
+
+
+def ledger(study: Path) -> Ledger:
+    return Ledger(study.parent / "ledger.jsonl")
+
+
+def test_a_look_is_logged_before_it_is_shown_and_spoils_the_verdict(ablate: Verb, unfinished: Path) -> None:
+    before = len(ledger(unfinished).entries())
+    code, said, error = ablate("peek", unfinished, "--reason", REASON)
+    assert code == 0, error
+    entry = ledger(unfinished).entries()[-1]
+    assert (entry.event, entry.index, entry.body["reason"]) == ("peeked", before, REASON)
+    assert (entry.body["ended"], entry.body["planned"]) == (5, 6)
+    assert f"this look is entry {before} of the ledger" in said
+    assert f"ledger head {entry.sha256}" in said
+    assert "5 of 6 planned runs ended" in said and "Description only" in said
+    assert "p =" not in said and "interval" not in said
+    assert "Peeked at once, before" in ablate("status", unfinished)[1]
+    chain.run(unfinished, watcher=PlainWatcher(StringIO()))
+    decided = chain.decide(unfinished).decision
+    assert decided.status == "inadmissible" and decided.verdict is None
+    assert "no look before the last run ended" in decided.because
+
+
+def test_what_cannot_be_logged_is_not_shown(unfinished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise EvidenceError("the disk is full")
+
+    monkeypatch.setattr(Ledger, "append", full)
+    monkeypatch.setattr("ablate.judge.glimpse.glimpse", None)
+    with pytest.raises(EvidenceError, match="the disk is full"):
+        chain.peek(unfinished, reason=REASON)
+
+
+def test_the_numbers_are_the_paired_differences_of_the_runs_that_ended(unfinished: Path) -> None:
+    seen = chain.peek(unfinished, reason=REASON).glimpse
+    case = chain.open_case(unfinished)
+    final = gather(case.root, chain.require_registered(case)).final("val/loss")
+    (claim,) = seen.claims
+    differences = [final["layernorm", seed] - final["none", seed] for seed in (1, 2)]
+    assert claim.n == 2
+    assert claim.difference == pytest.approx(sum(differences) / 2, rel=1e-12)
+    assert claim.sd == pytest.approx(abs(differences[0] - differences[1]) / 2**0.5, rel=1e-9)
+    assert {arm.arm: arm.n for arm in claim.arms} == {"layernorm": 2, "none": 3}
+
+
+def test_one_pair_is_shown_and_a_claim_without_pairs_says_so() -> None:
+    study = one_claim(seeds=3)
+    last = tuple((arm, seed) for seed in study.seeds[1:] for arm in study.arms)
+    (claim,) = glimpse(*make_evidence(study, left_out=last)).claims
+    assert (claim.n, claim.sd) == (1, None) and claim.difference is not None
+    none = tuple(("layernorm", seed) for seed in study.seeds)
+    (claim,) = glimpse(*make_evidence(study, left_out=none)).claims
+    assert claim.difference is None and "0 complete pair(s)" in claim.note
+
+
+@pytest.mark.parametrize("reason", ["", "  "])
+def test_a_look_needs_a_reason(ablate: Verb, unfinished: Path, reason: str) -> None:
+    before = ledger(unfinished).head()
+    code, said, error = ablate("peek", unfinished, "--reason", reason)
+    assert (code, said) == (2, "") and "a look without a reason" in error
+    assert ledger(unfinished).head() == before
+
+
+def test_nothing_is_logged_where_there_is_nothing_to_peek_at(ablate: Verb, finished: House, house: House) -> None:
+    study = finished.path / "studies" / "tiny.yaml"
+    for path, found, fix in (
+        (study, "every planned run has ended", "ablate decide"),
+        (house.write(), "none of the 6 planned runs", "ablate status"),
+    ):
+        if path != study:
+            chain.register(path, root=house.path)
+        before = ledger(path).head()
+        code, said, error = ablate("peek", path, "--reason", REASON)
+        assert (code, said) == (2, ""), said
+        assert found in error and fix in error
+        assert ledger(path).head() == before
+
+
+def test_a_due_look_of_a_sequential_study_is_not_peeked_at(finished: House, tmp_path: Path) -> None:
+    made = House(tmp_path / "house")
+    study = made.write(tiny_document(seeds=[1, 2, 3, 4], stopping={"looks": [3, 4]}))
+    chain.run(study, watcher=PlainWatcher(StringIO()), root=made.path)
+    with pytest.raises(EvidenceError, match=r"look 1 of 2.* is due"):
+        chain.peek(study, reason=REASON)
+
+
+def test_records_that_changed_are_refused_and_not_logged(ablate: Verb, unfinished: Path) -> None:
+    root = unfinished.parents[1]
+    sealed = next(root.glob("data/runs/tiny/*/none/1/metrics.parquet"))
+    data = bytearray(sealed.read_bytes())
+    data[len(data) // 2] ^= 1
+    sealed.write_bytes(bytes(data))
+    before = ledger(unfinished).head()
+    code, said, error = ablate("peek", unfinished, "--reason", REASON)
+    assert (code, said) == (2, "") and "ablate verify" in error
+    assert ledger(unfinished).head() == before
+
+
+def test_as_json_it_holds_the_same_and_the_entry(ablate: Verb, unfinished: Path) -> None:
+    code, said, _ = ablate("peek", unfinished, "--reason", REASON, "--json")
+    seen = json.loads(said)
+    assert code == 0 and seen["head"] == ledger(unfinished).head()
+    assert seen["claims"][0]["n"] == 2
