@@ -2,8 +2,8 @@
 
 Read from the top, the first line that holds is the verdict. At registration every line must be able
 to decide some combination of outcomes, and every combination must have a line; a rule that fails is
-refused with a witness. The proof knows the outcomes as symbols: that two claims cannot both be
-supported for statistical reasons is found by the design's simulation, not here.
+refused with a witness. Of outcomes that exclude each other the proof knows what it is told: a claim and
+its converse (`prereg.converses`). What is merely improbable is found by the design's simulation, not here.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from prereg.condition import (
     pointed,
     questions,
 )
+from prereg.converses import Contradiction
 from prereg.diagram import FALSE, TRUE, Diagrams, TooLargeError, fold
 from prereg.errors import FieldPath, RuleError, Where, nearest
 from prereg.part import Part
@@ -79,6 +80,7 @@ class Rule:
 
     lines: tuple[DecisionLine, ...]
     _conditions: tuple[Condition | None, ...] = field(repr=False, compare=False)
+    _excluded: tuple[Contradiction, ...] = field(default=(), repr=False, compare=False)
 
     @classmethod
     def parse(
@@ -88,6 +90,7 @@ class Rule:
         hypotheses: Sequence[str],
         variants: Sequence[str],
         exploratory: Sequence[str] = (),
+        contradictions: Sequence[Contradiction] = (),
     ) -> Rule:
         """Read and prove a decision list. Raises `RuleError` with the field, a caret or a witness."""
         if not lines:
@@ -106,7 +109,7 @@ class Rule:
             except RuleError as error:
                 raise error.at(field=("decision", index, "when")) from None
             conditions.append(condition)
-        rule = cls(tuple(lines), tuple(conditions))
+        rule = cls(tuple(lines), tuple(conditions), tuple(contradictions))
         try:
             rule._proof.check()
         except TooLargeError:
@@ -119,7 +122,10 @@ class Rule:
         return rule
 
     def decide(self, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool]) -> Ruling:
-        """The verdict: the first line that holds. Every hypothesis and variant that the rule names is needed."""
+        """The verdict: the first line that holds. Every hypothesis and variant that the rule names is needed.
+
+        Outcomes that exclude each other are no case: the judge does not produce them, and no line need cover them.
+        """
         held = [
             number
             for number, condition in enumerate(self._conditions, start=1)
@@ -143,13 +149,18 @@ class Rule:
 
     @cached_property
     def _proof(self) -> _Proof:
-        return _Proof(self.lines, self._conditions)
+        return _Proof(self.lines, self._conditions, self._excluded)
 
 
 class _Proof:
     """The cases of a decision list, as diagrams."""
 
-    def __init__(self, lines: tuple[DecisionLine, ...], conditions: tuple[Condition | None, ...]) -> None:
+    def __init__(
+        self,
+        lines: tuple[DecisionLine, ...],
+        conditions: tuple[Condition | None, ...],
+        excluded: tuple[Contradiction, ...],
+    ) -> None:
         self.lines = lines
         self.names = _names(conditions)
         if len(self.names) > _MOST_NAMES:
@@ -160,9 +171,15 @@ class _Proof:
             )
         self.order = {name: position for position, name in enumerate(self.names)}
         self.diagrams = Diagrams(tuple(2 if of_variant else len(OUTCOMES) for of_variant, _ in self.names))
-        self.true_for = [TRUE if condition is None else self._diagram(condition) for condition in conditions]
+        known = {name for of_variant, name in self.names if not of_variant}
+        self.excluded = [one for one in excluded if {one.first[0], one.second[0]} <= known]
+        self.possible = TRUE
+        for one in self.excluded:
+            self.possible = self.diagrams.both(self.possible, self.diagrams.denied(self._together(one)))
+        self.satisfied = [TRUE if condition is None else self._diagram(condition) for condition in conditions]
+        self.true_for = [self.diagrams.both(cases, self.possible) for cases in self.satisfied]
         self.settled: list[int] = []
-        self.left = TRUE
+        self.left = self.possible
         for cases in self.true_for:
             self.settled.append(self.diagrams.both(cases, self.left))
             self.left = self.diagrams.both(self.left, self.diagrams.denied(cases))
@@ -174,7 +191,7 @@ class _Proof:
             title = f"line {index + 1} ('{self.lines[index].verdict}')"
             if cases == FALSE:
                 raise RuleError(
-                    f"no combination of outcomes satisfies {title}",
+                    f"no combination of outcomes satisfies {title}{self._excluded_by(index)}",
                     required="a condition that can hold: a hypothesis has exactly one outcome",
                     fix="remove the line, or mend its condition",
                     where=Where(field=where),
@@ -196,7 +213,7 @@ class _Proof:
 
     def rows(self) -> list[RuleRow]:
         """The decision table."""
-        total = self.diagrams.count(TRUE)
+        total = self.diagrams.count(self.possible)
         return [
             RuleRow(
                 line=number,
@@ -221,6 +238,24 @@ class _Proof:
             for number, settled in enumerate(self.settled, start=1)
             if self.diagrams.both(settled, within) != FALSE
         )
+
+    def _excluded_by(self, index: int) -> str:
+        """What makes a satisfiable condition impossible: a contradiction that all its cases hold."""
+        cases = self.satisfied[index]
+        if cases == FALSE:
+            return ""
+        said = [f"{_said(one.first)} and {_said(one.second)}" for one in self.excluded if self._holds_in(one, cases)]
+        return f": {'; '.join(said)} cannot both be, one being the converse of the other" if said else ""
+
+    def _holds_in(self, one: Contradiction, cases: int) -> bool:
+        return self.diagrams.both(cases, self._together(one)) != FALSE
+
+    def _together(self, one: Contradiction) -> int:
+        """The cases in which both endings of a contradiction come about."""
+        ends = [
+            self.diagrams.among(self.order[False, name], {OUTCOMES.index(end)}) for name, end in (one.first, one.second)
+        ]
+        return self.diagrams.both(*ends)
 
     def _blamed(self, index: int) -> str:
         """A smallest set of earlier lines that leaves nothing for this one."""
@@ -261,6 +296,10 @@ class _Proof:
                 return fold(self.diagrams.both, [self._diagram(part) for part in parts])
             case AnyOf(parts=parts):
                 return fold(self.diagrams.either, [self._diagram(part) for part in parts])
+
+
+def _said(ending: tuple[str, Outcome]) -> str:
+    return f"{ending[1]}({ending[0]})"
 
 
 def _names(conditions: Sequence[Condition | None]) -> tuple[tuple[bool, str], ...]:

@@ -26,6 +26,7 @@ from pydantic import (
 
 from prereg.arms import Arm, resolve_arms
 from prereg.claim import Claim, parse_claim
+from prereg.converses import contradictions
 from prereg.faults import spec_error
 from prereg.metrics import METRICS, Better, Suite
 from prereg.part import Part
@@ -266,6 +267,7 @@ class Study(Part):
             hypotheses=tuple(self.hypotheses),
             variants=tuple(self.arms),
             exploratory=tuple(n for n, h in self.hypotheses.items() if h.role == "exploratory"),
+            contradictions=contradictions(self.hypotheses, self.claims, self.better),
         )
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:

@@ -71,7 +71,7 @@ def test_a_look_is_logged_before_it_is_shown_and_spoils_the_verdict(ablate: Verb
     assert f"ledger head {entry.sha256}" in said
     assert "5 of 6 planned runs ended" in said and "Description only" in said
     assert "p =" not in said and "interval" not in said
-    assert "Peeked at once, before" in ablate("status", unfinished)[1]
+    assert "holds 1 early look at its numbers" in ablate("status", unfinished)[1]
     chain.run(unfinished, watcher=PlainWatcher(StringIO()))
     decided = chain.decide(unfinished).decision
     assert decided.status == "inadmissible" and decided.verdict is None

@@ -268,8 +268,8 @@ def print_status(console: Console, health: StudyHealth) -> None:
     if health.decided is not None:
         _say(console, f"Decided: {health.decided}")
     if health.peeked:
-        times = "once" if health.peeked == 1 else f"{health.peeked} times"
-        _say(console, f"Peeked at {times}, before the last run ended; the ledger and every report say so.")
+        looks = words.counted(health.peeked, "early look")
+        _say(console, f"The ledger holds {looks} at its numbers; every report will say so.")
     if health.next_look is not None:
         _say(console, f"Next: {health.next_look}. The runs of later seeds wait for what it says.")
     table = _table(
