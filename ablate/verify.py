@@ -117,9 +117,13 @@ def _records(root: Root, name: str, entries: list[Entry]) -> Item:
         if not path.exists():
             absent += 1
             continue
+        files = [(folder.record_path, "run_sha256"), (folder.sealed_path, "metrics_sha256")]
+        # A run without items has no such key, and no such file.
+        if "items_sha256" in entry.body or folder.items_path.exists():
+            files.append((folder.items_path, "items_sha256"))
         wrong = [
             file.relative_to(root.path).as_posix()
-            for file, key in ((folder.record_path, "run_sha256"), (folder.sealed_path, "metrics_sha256"))
+            for file, key in files
             if not file.is_file() or sha256_file(file) != entry.body.get(key)
         ]
         faults += [f"{file} is not what the ledger sealed at {entry.at}" for file in wrong]

@@ -33,7 +33,7 @@ class Evidence:
     unsealed: tuple[tuple[str, int], ...] = ()
     """Cells whose run.json claims an end that its seals or the ledger do not bear out."""
     items: pd.DataFrame | None = None
-    """One row an item, arm, seed and metric (`ITEM_COLUMNS`), where items were scored; no record fills it yet."""
+    """One row an item, arm, seed and metric (`ITEM_COLUMNS`), where items were scored; none where no run has any."""
 
     @property
     def missing(self) -> tuple[tuple[str, int], ...]:
@@ -43,8 +43,16 @@ class Evidence:
 
     @property
     def sha256(self) -> str:
-        """Hash of the evidence: the seals of every run, in the order of the plan."""
-        seals = {(run.variant, run.seed): [run.status, run.metrics_sha256, run.outcome_sha256] for run in self.runs}
+        """Hash of the evidence: the seals of every run, its items' among them where it has any, in the plan's order."""
+        seals = {
+            (run.variant, run.seed): [
+                run.status,
+                run.metrics_sha256,
+                run.outcome_sha256,
+                *([] if run.items_sha256 is None else [run.items_sha256]),
+            ]
+            for run in self.runs
+        }
         return sha256_of([[variant, seed, seals.get((variant, seed))] for variant, seed in self.planned])
 
     def curve(self, metric: str) -> pd.DataFrame:

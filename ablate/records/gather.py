@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ablate.records.evidence import METRIC_COLUMNS, Evidence
+from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from prereg.canon import sha256_file
@@ -50,6 +50,7 @@ def gather(root: Root, registration: Registration) -> Evidence:
     broken: list[str] = []
     unsealed: list[tuple[str, int]] = []
     sealed: list[Path] = []
+    scored: list[Path] = []
     for variant, seed in planned:
         folder = RunFolder(root.run(study, registration.sha256, variant, seed))
         try:
@@ -67,12 +68,16 @@ def gather(root: Root, registration: Registration) -> Evidence:
         if not wrong and not faults and run_hash is not None and run_hash != sha256_file(folder.record_path):
             wrong = [f"{folder.record_path} is not what the ledger sealed"]
         if not wrong:
-            wrong = _unreadable(folder.sealed_path)
+            wrong = _unreadable(folder.sealed_path, METRIC_COLUMNS)
+            if not wrong and record.items_sha256 is not None:
+                wrong = _unreadable(folder.items_path, ITEM_COLUMNS)
         broken += wrong
         if wrong or run_hash is None:
             unsealed.append((variant, seed))
         if not wrong:
             sealed.append(folder.sealed_path)
+            if record.items_sha256 is not None:
+                scored.append(folder.items_path)
     return Evidence(
         planned=planned,
         runs=tuple(runs),
@@ -83,6 +88,7 @@ def gather(root: Root, registration: Registration) -> Evidence:
         ledger_faults=faults,
         ledger_head=head,
         unsealed=tuple(unsealed),
+        items=read_items(scored) if scored else None,
     )
 
 
@@ -98,25 +104,34 @@ def read_metrics(sealed: list[Path]) -> pd.DataFrame:
                 "value": pd.Series(dtype="float64"),
             }
         )
+    return _read(sealed, METRIC_COLUMNS, order="variant, seed, metric, step")
+
+
+def read_items(scored: list[Path]) -> pd.DataFrame:
+    """Sealed items of many runs as one tidy table."""
+    assert scored, "no run has items: there is no table, and an empty one would be taken for a run without any"
+    return _read(scored, ITEM_COLUMNS, order="variant, seed, metric, task, item")
+
+
+def _read(paths: list[Path], columns: tuple[str, ...], *, order: str) -> pd.DataFrame:
     import duckdb
 
     with duckdb.connect() as connection:
-        columns = ", ".join(METRIC_COLUMNS)
-        query = f"select {columns} from read_parquet(?) order by variant, seed, metric, step"  # noqa: S608
-        frame: pd.DataFrame = connection.execute(query, [[str(path) for path in sealed]]).df()
+        query = f"select {', '.join(columns)} from read_parquet(?) order by {order}"  # noqa: S608
+        frame: pd.DataFrame = connection.execute(query, [[str(path) for path in paths]]).df()
     return frame
 
 
-def _unreadable(path: Path) -> list[str]:
-    """Whether a file with the right hash is nevertheless no table of metrics: a forged seal can say anything."""
+def _unreadable(path: Path, columns: tuple[str, ...]) -> list[str]:
+    """Whether a file with the right hash is nevertheless no such table: a forged seal can say anything."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        columns = set(pq.read_schema(path).names)
+        there = set(pq.read_schema(path).names)
     except (OSError, pa.ArrowException):
         return [f"{path} is not a Parquet file"]
-    lacking = [name for name in METRIC_COLUMNS if name not in columns]
+    lacking = [name for name in columns if name not in there]
     return [f"{path} has no column {', '.join(lacking)}"] if lacking else []
 
 

@@ -2,14 +2,14 @@
 
 A run is done when its `run.json` says so and the hashes in it match; nothing else is believed.
 Metrics themselves live beside it, in `metrics.jsonl` while the run lives and `metrics.parquet`
-once sealed (see `ablate.records.store`).
+once sealed, and the scores of single items, where there are any, in `items.parquet` (see `ablate.records.store`).
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from prereg.part import Part
 
@@ -100,4 +100,15 @@ class RunRecord(Part):
     metrics_sha256: str | None = None
     """sha256 of the sealed metrics.parquet."""
     outcome_sha256: str | None = None
-    """sha256 over the repeatable metrics alone (no timings): equal for a run repeated to the last bit."""
+    """sha256 over the repeatable metrics alone (no timings): equal for a run repeated to the last bit. Where items were
+    scored, over their scores too."""
+    items_sha256: str | None = None
+    """sha256 of the sealed items.parquet; not written where no item was scored."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_items(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        # A run without items is written as it always was, and a version that knows no items can read it.
+        written: dict[str, JsonValue] = handler(self)
+        if self.items_sha256 is None:
+            written.pop("items_sha256", None)
+        return written

@@ -4,6 +4,7 @@
     metrics.jsonl        one {"step", "metric", "value"} a line while the run lives
     checkpoint.safetensors   where a killed run is taken up again; gone once sealed
     metrics.parquet      the sealed metrics; its sha256 is in run.json and in the ledger
+    items.parquet        the score of every item, where items were scored; its sha256 likewise
     weights.safetensors  the final weights
 
 A JSONL killed while writing keeps all its whole lines; an open Parquet file would lose everything. So the
@@ -16,9 +17,11 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -28,12 +31,29 @@ from prereg.disk import write_whole
 from prereg.errors import EvidenceError
 from prereg.metrics import METRICS
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_OF_RUN = ("study", "registration", "variant")
+"""Fields of a run that every row of its tables carries, with the seed."""
+
 
 @dataclass(frozen=True)
 class Row:
     """One number."""
 
     step: int
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True)
+class ItemScore:
+    """The score of one item at the end of a run. An item is known by its task, its id and the hash of its text."""
+
+    task: str
+    item: str
+    item_sha256: str
     metric: str
     value: float
 
@@ -55,6 +75,10 @@ class RunFolder:
     @property
     def sealed_path(self) -> Path:
         return self.path / "metrics.parquet"
+
+    @property
+    def items_path(self) -> Path:
+        return self.path / "items.parquet"
 
     @property
     def checkpoint_path(self) -> Path:
@@ -120,16 +144,27 @@ class RunFolder:
     def clear(self) -> None:
         """Back to before the first step."""
         # The checkpoint first: one without the rows it vouches for must not survive a crash in between.
-        for path in (self.checkpoint_path, self.live_path, self.sealed_path, self.weights_path):
+        for path in (self.checkpoint_path, self.live_path, self.sealed_path, self.items_path, self.weights_path):
             path.unlink(missing_ok=True)
 
-    def seal(self, record: RunRecord, weights: bytes) -> RunRecord:
+    def seal(self, record: RunRecord, weights: bytes, items: Sequence[ItemScore] = ()) -> RunRecord:
         """Write the sealed form, then the record that vouches for it, then drop the live form."""
         rows = self.rows()
         data = parquet_bytes(record, rows)
+        scored = items_bytes(record, items) if items else None
         write_whole(self.weights_path, weights)
+        if scored is None:
+            self.items_path.unlink(missing_ok=True)
+        else:
+            write_whole(self.items_path, scored)
         write_whole(self.sealed_path, data)
-        sealed = record.model_copy(update={"metrics_sha256": sha256_bytes(data), "outcome_sha256": outcome_hash(rows)})
+        sealed = record.model_copy(
+            update={
+                "metrics_sha256": sha256_bytes(data),
+                "items_sha256": None if scored is None else sha256_bytes(scored),
+                "outcome_sha256": outcome_hash(rows, items),
+            }
+        )
         self.write_record(sealed)
         self.checkpoint_path.unlink(missing_ok=True)
         self.live_path.unlink(missing_ok=True)
@@ -139,11 +174,15 @@ class RunFolder:
         """What does not match the record's seals, one sentence each."""
         if record.status not in ("done", "diverged"):
             return []
-        if not self.sealed_path.is_file():
-            return [f"{self.sealed_path} is missing"]
-        if sha256_file(self.sealed_path) != record.metrics_sha256:
-            return [f"{self.sealed_path} is not what run.json sealed"]
-        return []
+        wrong = []
+        for path, seal in ((self.sealed_path, record.metrics_sha256), (self.items_path, record.items_sha256)):
+            if seal is None and path == self.items_path:
+                wrong += [f"{path} is there and run.json seals no items"] if path.exists() else []
+            elif not path.is_file():
+                wrong.append(f"{path} is missing")
+            elif sha256_file(path) != seal:
+                wrong.append(f"{path} is not what run.json sealed")
+        return wrong
 
     def is_sealed(self) -> bool:
         """Whether the run has ended and its seals hold."""
@@ -155,29 +194,59 @@ def parquet_bytes(record: RunRecord, rows: list[Row]) -> bytes:
     """The sealed form of a run's rows: an explicit schema with plain strings, so that files can be read together."""
     # Reading a thousand run.json files must not cost the import of Arrow.
     import pyarrow as pa
+
+    return _written(
+        _columns_of_run(record, len(rows))
+        | {
+            "step": pa.array([row.step for row in rows], pa.int64()),
+            "metric": pa.array([row.metric for row in rows], pa.string()),
+            "value": pa.array([row.value for row in rows], pa.float64()),
+        }
+    )
+
+
+def items_bytes(record: RunRecord, items: Sequence[ItemScore]) -> bytes:
+    """The sealed form of a run's items, likewise. An item scored twice, or without a finite score, is our own bug."""
+    import pyarrow as pa
+
+    twice = [key for key, n in Counter((one.metric, one.task, one.item) for one in items).items() if n > 1]
+    assert not twice, twice[:5]
+    assert all(math.isfinite(one.value) for one in items), [one for one in items if not math.isfinite(one.value)][:5]
+    texts = {
+        name: pa.array([getattr(one, name) for one in items], pa.string())
+        for name in ("task", "item", "item_sha256", "metric")
+    }
+    values = {"value": pa.array([one.value for one in items], pa.float64())}
+    return _written(_columns_of_run(record, len(items)) | texts | values)
+
+
+def _columns_of_run(record: RunRecord, n_rows: int) -> dict[str, pa.Array]:
+    """Whose rows they are, on every row."""
+    import pyarrow as pa
+
+    texts = {name: pa.array([getattr(record, name)] * n_rows, pa.string()) for name in _OF_RUN}
+    return texts | {"seed": pa.array([record.seed] * n_rows, pa.int64())}
+
+
+def _written(columns: dict[str, pa.Array]) -> bytes:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = {
-        "study": pa.array([record.study] * len(rows), pa.string()),
-        "registration": pa.array([record.registration] * len(rows), pa.string()),
-        "variant": pa.array([record.variant] * len(rows), pa.string()),
-        "seed": pa.array([record.seed] * len(rows), pa.int64()),
-        "step": pa.array([row.step for row in rows], pa.int64()),
-        "metric": pa.array([row.metric for row in rows], pa.string()),
-        "value": pa.array([row.value for row in rows], pa.float64()),
-    }
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), sink, compression="zstd")
     return bytes(sink.getvalue().to_pybytes())
 
 
-def outcome_hash(rows: Iterable[Row]) -> str:
-    """sha256 over the repeatable metrics, every bit of every value: timings are left out."""
+def outcome_hash(rows: Iterable[Row], items: Iterable[ItemScore] = ()) -> str:
+    """sha256 over the repeatable metrics and the items, every bit of every value: timings are left out."""
     digest = hashlib.sha256()
     for row in sorted(rows, key=lambda r: (r.step, r.metric)):
         metric = METRICS.get(row.metric)
         if metric is None or metric.repeatable:
             digest.update(f"{row.step}\t{row.metric}\t{row.value.hex()}\n".encode())
+    for one in sorted(items, key=lambda i: (i.metric, i.task, i.item)):
+        identity = json.dumps([one.metric, one.task, one.item, one.item_sha256])
+        digest.update(f"{identity}\t{one.value.hex()}\n".encode())
     return digest.hexdigest()
 
 

@@ -131,6 +131,7 @@ class Scheduler:
                 "attempts": record.attempts,
                 "metrics_sha256": record.metrics_sha256,
                 "outcome_sha256": record.outcome_sha256,
+                **({} if record.items_sha256 is None else {"items_sha256": record.items_sha256}),
                 "run_sha256": sha256_file(folder.record_path),
                 **({"recovered": True} if recovered else {}),
             },
