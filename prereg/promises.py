@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from prereg.claim import Claim, parse_claim
 from prereg.errors import ClaimError, FieldPath, SpecError, Where, nearest
+from prereg.item_promises import check_items
 from prereg.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def check_promises(study: Study) -> None:
     _check_seeds(study)
     _check_hypotheses(study)
     _check_analysis(study)
+    check_items(study)
     _check_readings(study)
     _check_ranks(study)
     _check_stopping(study)
@@ -263,13 +265,6 @@ def _check_ranks(study: Study) -> None:
 
 
 def _check_analysis(study: Study) -> None:
-    if study.analysis.test == "items" and study.measure.harness is None:
-        raise _fault(
-            ("analysis", "test"),
-            "test is 'items' and no item is measured",
-            required="measure.harness, or a test over seeds",
-            fix="test: paired_t",
-        )
     if study.analysis.test in ("percentile", "bca"):
         if len(study.seeds) < 20:
             raise _fault(

@@ -52,6 +52,9 @@ class Harness(Part):
     """The first so many items of each task."""
     shots: tuple[Annotated[int, Field(ge=0)], ...] = (0,)
     """Numbers of examples in the prompt."""
+    clusters: Literal["none", "tasks"] = "none"
+    """What comes together when items are a sample: each item comes by itself (none), or the items of a task belong
+    together and it is tasks that are sampled (tasks), as for the paradigms of a pack of minimal pairs."""
 
 
 class Measure(Part):
@@ -119,16 +122,18 @@ class Analysis(Part):
     """How evidence is judged."""
 
     test: Test = "paired_t"
-    """The test that decides, over per-seed paired differences (items: over seeds and items). percentile and bca
-    decide from twenty seeds on, and below only describe."""
+    """The test that decides, over per-seed paired differences (items: over seeds and items, which asks for claims about
+    metrics that are means over items, and for `estimand`). percentile and bca decide from twenty seeds on, and below
+    only describe."""
     alpha: Alpha = 0.05
     """Chance of any false finding of one kind within the hypotheses of one role."""
     correct: Literal["holm", "max_t", "none"] = "holm"
     """Correction over the hypotheses of one role."""
     also: tuple[Test, ...] = ()
-    """Tests reported beside the deciding one; they never decide."""
+    """Tests reported beside the deciding one; they never decide. Here items always speaks of new items too."""
     estimand: Literal["new_seeds", "new_seeds_and_items"] = "new_seeds"
-    """What the verdict speaks of: new seeds on these validation items, or new seeds and new items."""
+    """What the verdict speaks of: new seeds on these validation items, or new seeds and new items. Only `test: items`
+    can speak of new items, and it has no default there: the study says which."""
 
 
 class Ceiling(Part):

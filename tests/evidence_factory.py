@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from ablate.records.evidence import METRIC_COLUMNS, Evidence
+from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.run_record import Pairing, Provenance, RunRecord
 from prereg.canon import sha256_of
 from prereg.ledger import FIRST, Entry, Event
@@ -172,6 +173,7 @@ def sealed_body(run: RunRecord) -> dict[str, Any]:
         "attempts": run.attempts,
         "metrics_sha256": run.metrics_sha256,
         "outcome_sha256": run.outcome_sha256,
+        **({} if run.items_sha256 is None else {"items_sha256": run.items_sha256}),
         "run_sha256": sha256_of(run.model_dump(mode="json")),
     }
 
@@ -207,6 +209,39 @@ def with_run(evidence: Evidence, cell: Cell, **changes: Any) -> Evidence:
     """The same evidence with fields of one run changed (its seals and ledger entry are left as they were)."""
     runs = tuple(run.model_copy(update=changes) if (run.variant, run.seed) == cell else run for run in evidence.runs)
     return replace(evidence, runs=runs)
+
+
+def with_items(
+    registration: Registration,
+    evidence: Evidence,
+    scores: Mapping[Cell, npt.ArrayLike],
+    *,
+    tasks: Sequence[str] | None = None,
+) -> Evidence:
+    """The same evidence with the score of every item of some runs, sealed with them and in the ledger.
+
+    Every run of a cell in `scores` is given one score an item; `tasks` names the task of each item (two by default).
+    """
+    rows = []
+    for (arm, seed), values in scores.items():
+        for place, value in enumerate(np.asarray(values, dtype=np.float64)):
+            task = ("even", "odd")[place % 2] if tasks is None else tasks[place]
+            text = sha256_of(["text", task, place])
+            rows.append((arm, seed, task, f"{place:05d}", text, "harness/accuracy", float(value)))
+    runs = tuple(
+        run.model_copy(update={"items_sha256": sha256_of(["items", list(map(float, np.asarray(scores[cell])))])})
+        if (cell := (run.variant, run.seed)) in scores
+        else run
+        for run in evidence.runs
+    )
+    ledger = make_ledger(registration, list(runs))
+    return replace(
+        evidence,
+        runs=runs,
+        items=pd.DataFrame(rows, columns=list(ITEM_COLUMNS)),
+        ledger=ledger,
+        ledger_head=ledger[-1].sha256,
+    )
 
 
 def with_losses(evidence: Evidence, cell: Cell, losses: Mapping[int, float]) -> Evidence:

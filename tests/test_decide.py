@@ -123,11 +123,11 @@ def test_several_lines_that_hold_show_the_tie_breakers() -> None:
     assert only.tie_breakers == {}
 
 
-def test_what_is_not_built_is_refused_before_any_number() -> None:
+def test_what_cannot_be_judged_is_refused_before_any_number() -> None:
     registration, evidence = make_evidence(small_study())
-    wider = small_study(analysis={"estimand": "new_seeds_and_items"})
-    with pytest.raises(UnsupportedError, match="new_seeds_and_items"):
-        decide(registration.model_copy(update={"study": wider}), evidence)
+    two = small_study(on_divergence={"ceiling": 10.0})
+    with pytest.raises(UnsupportedError, match="one ceiling"):
+        decide(registration.model_copy(update={"study": two}), evidence)
 
 
 def test_seeds_lost_to_divergence_do_not_leave_the_lucky_rest_to_decide() -> None:

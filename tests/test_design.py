@@ -17,7 +17,8 @@ from ablate.judge.design import Design, design, obstacle, require_possible
 from ablate.judge.hypotheses import judge_hypotheses
 from ablate.judge.simulate import Law, Scenario, Truth, adopting_verdicts, affordable, draw, outcomes_of
 from prereg.canon import sha256_of
-from prereg.errors import HopelessDesignError, UnsupportedError
+from prereg.errors import HopelessDesignError
+from prereg.spec import Study
 
 BELIEVED = {
     "metrics": {"val/loss": {"sd": 0.01, "correlation": 0.5}, "val/accuracy": {"sd": 0.003, "correlation": 0.5}}
@@ -419,6 +420,30 @@ def test_the_cost_is_runs_times_seconds() -> None:
     assert (found.n_runs, found.cost_s) == (15, 150.0)
 
 
-def test_what_is_not_built_is_refused() -> None:
-    with pytest.raises(UnsupportedError):
-        design(one_claim(analysis={"estimand": "new_seeds_and_items"}))
+def over_items(estimand: str) -> Study:
+    return one_claim(
+        "layernorm raises harness/accuracy",
+        analysis={"test": "items", "estimand": estimand},
+        measure={"every": 20, "harness": {"tasks": "blimp"}},
+        assume={"metrics": {"harness/accuracy": {"sd": 0.01, "correlation": 0.5}}, "seconds_per_run": 10.0},
+    )
+
+
+def test_new_seeds_on_these_items_are_planned_as_the_paired_t_they_are() -> None:
+    found = design(over_items("new_seeds"), n_sims=200)
+    plain = design(over_items("new_seeds").model_copy(update={"analysis": {"test": "paired_t"}}), n_sims=200)
+    assert (found.test, plain.test) == ("items", "paired_t")
+    assert found.scenarios == plain.scenarios and found.hypotheses == plain.hypotheses and found.curve == plain.curve
+    assert any("paired t over the seeds' means" in note for note in found.notes)
+
+
+def test_new_items_are_not_simulated_and_no_power_is_made_up() -> None:
+    found = design(over_items("new_seeds_and_items"))
+    assert (found.scenarios, found.curve, found.false_adoption, found.seeds_80) == ((), (), None, None)
+    one = found.hypotheses[0]
+    assert (one.power_at_smallest, one.detectable, one.seeds_80, one.sd_difference) == (None, None, None, None)
+    assert one.can_be_supported and one.can_be_refuted and obstacle(found) is None
+    assert found.cost_s == 150.0
+    assert (
+        len(found.notes) == 1 and found.notes[0].startswith("not simulated: ") and "spread of items" in found.notes[0]
+    )

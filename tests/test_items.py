@@ -9,7 +9,6 @@ from time import perf_counter
 import numpy as np
 import pandas as pd
 import pytest
-from evidence_factory import make_evidence, small_study
 from scipy import stats
 
 from ablate.judge.items import (
@@ -133,6 +132,13 @@ def test_one_cluster_or_one_item_has_no_standard_error_instead_of_zero() -> None
             TwoWay(table)
     with pytest.raises(NoTestError, match="zero"):
         TwoWay(crossed(np.ones((3, 4))))
+    # Where the items are the ones that matter, one is enough: their variance is not asked for.
+    assert TwoWay(crossed(values[:, :1]), estimand="new_seeds").df == 3
+
+
+def test_a_metric_without_items_has_no_table_to_pair() -> None:
+    with pytest.raises(NoTestError, match="val/loss is no mean over items"):
+        cross(item_table(np.ones((3, 4))), "val/loss", {"layernorm": 1.0}, {"none": 1.0}, (1, 2, 3))
 
 
 def test_items_are_paired_by_identity_and_not_by_their_order() -> None:
@@ -157,18 +163,10 @@ def test_items_that_are_missing_doubled_or_changed_are_refused_and_never_dropped
         (pd.concat([table, table.iloc[:1]]), "twice"),
         (changed, "differ in content between runs, first even/0"),
         (table[table["variant"] == "none"], "18 of 36"),
+        (table.assign(value=[np.inf, *table["value"][1:]]), "1 of 36"),
     ):
         with pytest.raises(NoTestError, match=words):
             cross(broken, "harness/accuracy", *sides, (1, 2, 3))
-
-
-def test_evidence_carries_items_and_its_hash_does_not_move() -> None:
-    from dataclasses import replace
-
-    _, evidence = make_evidence(small_study())
-    table = item_table(np.ones((5, 4)))
-    assert evidence.items is None
-    assert replace(evidence, items=table).sha256 == evidence.sha256
 
 
 def test_the_pigeonhole_bootstrap_resamples_pairs_with_one_seed_and_never_the_arms_apart() -> None:

@@ -20,8 +20,11 @@ BEYOND: dict[str, dict[str, Any]] = {
     },
     "measure.harness": {"measure": {"harness": {"tasks": "blimp"}}},
     "measure.suites[1]": {"measure": {"suites": ["loss", "calibration"]}},
-    "analysis.test": {"analysis": {"also": ["items"]}, "measure": {"harness": {"tasks": "blimp"}}},
-    "analysis.estimand": {"analysis": {"estimand": "new_seeds_and_items"}},
+    "analysis.test": {
+        "analysis": {"test": "items", "estimand": "new_seeds_and_items"},
+        "measure": {"harness": {"tasks": "blimp"}},
+        "hypotheses": {"gain": {"claim": "layernorm raises harness/accuracy", "smallest": 0.01}},
+    },
     "base.data.tokenizer": {"base": {"data": {"corpus": "toy", "tokenizer": {"bpe": 300}}}},
     "variants": {"variants": {"none": {}, "layernorm": {"data.corpus": "toy"}}},
 }
@@ -38,6 +41,11 @@ def test_a_part_that_does_not_exist_yet_is_refused_by_its_field(field: str) -> N
         require_supported(study)
     assert caught.value.fix
     assert str(caught.value.where) == field
+
+
+def test_items_are_refused_for_want_of_records_and_not_of_a_judge() -> None:
+    with pytest.raises(UnsupportedError, match="nothing records items of the built-in trainer"):
+        require_supported(study_from_document(tiny_document(**BEYOND["analysis.test"])))
 
 
 def test_one_ceiling_for_two_metrics_is_refused() -> None:

@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
+from ablate.judge.item_scores import check_items
 from ablate.judge.matching import check_matching, listed
 from ablate.judge.readings import read_values, reading_of
 from ablate.judge.stability import CURVE
@@ -86,6 +87,7 @@ def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
         *_starts(registration, evidence),
         _trained_again(registration, evidence.ledger),
         *_measured(study, evidence),
+        *check_items(study, evidence),
         *_left_out(study, ended),
     )
 
@@ -176,10 +178,11 @@ def _bound_to_ledger(registration: Registration, evidence: Evidence, ended: list
         entry = last.get((run.variant, run.seed))
         if entry is None:
             wrong.append(f"{_said(run)} is not in the ledger")
-        elif [entry.body.get(key) for key in ("status", "metrics_sha256", "outcome_sha256")] != [
+        elif [entry.body.get(key) for key in ("status", "metrics_sha256", "outcome_sha256", "items_sha256")] != [
             run.status,
             run.metrics_sha256,
             run.outcome_sha256,
+            run.items_sha256,
         ] or not entry.body.get("run_sha256"):
             wrong.append(f"{_said(run)} is not what the ledger sealed")
     return _none(

@@ -56,7 +56,13 @@ def decide(registration: Registration, evidence: Evidence) -> Decision:
     early = look is not None and not look.last
     if early and not admissible(checks):
         return _decision(registration, evidence, look, checks=checks, because=_not_as_promised(checks))
-    findings = judge_hypotheses(study, final_values(study, evidence), rng_seed=rng_seed_of(registration), look=look)
+    findings = judge_hypotheses(
+        study,
+        final_values(study, evidence),
+        rng_seed=rng_seed_of(registration),
+        look=look,
+        items=evidence.items,
+    )
     stability = judge_stability(study, evidence)
     if not admissible(checks):
         return _decision(

@@ -48,6 +48,15 @@ _CURVE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 25, 30)
 """Numbers of seeds on the curve of power, and the study's own."""
 _CURVE_SIMS = 4_000
 _RANKED_SIMS = 1_000
+_OVER_THESE_ITEMS = (
+    "over seeds and these items the test is a paired t over the seeds' means, and is simulated as one; the SDs are "
+    "those of a run's mean over its items"
+)
+_NOT_OVER_ITEMS = (
+    "not simulated: a test over new seeds and new items needs the spread of items and of seeds x items, which the "
+    "format has no field to assume; sizes in SDs of the differences are those of a paired t over the seeds' means, and "
+    "new items make what can be found larger than that"
+)
 _MOST_FLOOR = 60
 """No exact test needs more seeds than this for its smallest p: 2 / 2^60."""
 
@@ -160,16 +169,29 @@ class Design(Part):
 
 
 def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: Beliefs | None = None) -> Design:
-    """Plan a study with the functions that will judge it. Without beliefs, those of its `assume:` block hold."""
+    """Plan a study with the functions that will judge it. Without beliefs, those of its `assume:` block hold.
+
+    Under `test: items` new seeds on these items are planned as what they are, a paired t over the seeds' means. Over
+    new items nothing is simulated, and no power is given: the format has no field for the spread of items to assume.
+    """
     require_known_methods(study)
     believed = assumed(study) if beliefs is None else beliefs
+    registered = study.analysis.test
+    over_items = registered == "items" and study.analysis.estimand == "new_seeds_and_items"
+    if registered == "items" and not over_items:
+        means = study.analysis.model_copy(update={"test": "paired_t", "also": ()})
+        study = study.model_copy(update={"analysis": means})
+    if over_items:
+        believed = believed.model_copy(update={"metrics": ()})
     n, arms = len(study.seeds), len(study.arms)
     hypotheses = tuple(_hypothesis(study, name, believed) for name in study.hypotheses)
     lacking = sorted({metric for metric, scale in groups_of(study) if believed.of(metric, scale) is None})
     drawn = affordable(study) if n_sims is None else min(n_sims, affordable(study))
-    scenarios, notes = [], _notes(study, lacking, believed)
+    scenarios, notes = [], [_NOT_OVER_ITEMS] if over_items else _notes(study, lacking, believed)
+    notes += [_OVER_THESE_ITEMS] if registered == "items" and not over_items else []
     undrawn: dict[str, list[str]] = {}
-    for index, truth in enumerate(truths(study, assumed=not lacking, divergence=believed.divergence)):
+    states = () if over_items else truths(study, assumed=not lacking, divergence=believed.divergence)
+    for index, truth in enumerate(states):
         reason = drawable(study, truth, believed)
         if reason is not None:
             undrawn.setdefault(reason, []).append(f"'{truth.name}'")
@@ -186,7 +208,7 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
     curve = () if lacking else _curve(study, believed, n_sims=min(drawn, _CURVE_SIMS), seed=seed)
     return Design(
         study=study.study,
-        test=study.analysis.test,
+        test=registered,
         alpha=study.analysis.alpha,
         correct=study.analysis.correct,
         n_seeds=n,

@@ -1,13 +1,14 @@
 """Per-seed differences to an estimate: difference, interval, p, floor of p, and what a reader must know.
 
-Everything here is over seeds. Seeds x items (`items`) is known to the study format and refused until it is
-built; no normal approximation stands in for it.
+A test is prepared here from differences over seeds. Seeds x items (`items`) has its words and its floor here and is
+prepared from a table of items by whoever has one (`ablate.judge.items`); no test over seeds stands in for it.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from ablate.judge.items import TwoWay
 from ablate.judge.percentile import Bca, Percentile
 from ablate.judge.procedure import Floats, NoTestError, PairedT, Procedure, Side
 from ablate.judge.ranked import RankedPairs
@@ -19,7 +20,7 @@ from prereg.spec import Test
 __all__ = ["NoTestError", "Side", "estimate", "p_against", "p_floor", "prepare", "words"]
 
 PROCEDURES: dict[str, type[Procedure]] = {
-    kind.name: kind for kind in (PairedT, BootstrapT, SignFlip, SignedRank, Percentile, Bca)
+    kind.name: kind for kind in (PairedT, BootstrapT, SignFlip, SignedRank, Percentile, Bca, TwoWay)
 }
 
 
@@ -28,7 +29,13 @@ def prepare(differences: Floats, method: Test, rng: np.random.Generator) -> Proc
 
     An infinite difference is a pair with one diverged run, NaN one with two: see `ablate.judge.ranked`.
     """
-    kind = _kind(method)
+    kind = PROCEDURES[method]
+    if kind is TwoWay:
+        raise UnsupportedError(
+            "the test 'items' was given differences over seeds",
+            required="a table of items: without it the spread over items is unknown, and it is not zero",
+            fix="test: paired_t",
+        )
     if not np.isfinite(differences).all():
         return RankedPairs(differences, method)
     if issubclass(kind, Percentile):
@@ -60,6 +67,7 @@ def summarise(test: Procedure, alpha: float) -> Estimate:
         se=test.se,
         df=test.df,
         notes=notes,
+        items=test.items,
     )
 
 
@@ -70,19 +78,9 @@ def p_against(differences: Floats, method: Test, *, null: float, side: Side, rng
 
 def p_floor(method: Test, n: int, side: Side = "two") -> float:
     """Smallest p that any n pairs can give."""
-    return _kind(method).floor(n, side)
+    return PROCEDURES[method].floor(n, side)
 
 
 def words(method: Test) -> str:
     """The method as a sentence says it."""
-    return _kind(method).words
-
-
-def _kind(method: Test) -> type[Procedure]:
-    if method not in PROCEDURES:
-        raise UnsupportedError(
-            f"the test '{method}' (seeds x items) is not built yet",
-            required="one of " + ", ".join(PROCEDURES),
-            fix="test: paired_t",
-        )
-    return PROCEDURES[method]
+    return PROCEDURES[method].words

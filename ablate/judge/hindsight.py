@@ -97,6 +97,9 @@ def _one(study: Study, finding: Finding, design: Design | None, planned: Hypothe
     differences = np.array([pair.difference for pair in finding.pairs])
     if differences.size < 2 or differences.size != finding.n:
         return None  # pairs without a size, ranked worst, have no SD to speak of
+    items = None if finding.estimate is None else finding.estimate.items
+    if items is not None and items.estimand != "new_seeds":
+        return None  # what new items add to the spread is not in these differences
     sd = float(differences.std(ddof=1))
     if sd <= 0.0:
         return None

@@ -3,7 +3,8 @@
 The rules (which null, which side, which level, what is promised) stand in `ablate.judge.nulls`. Here values are
 put on the registered scale, paired over seeds by the claim's weights, tested and described. A seed enters only
 when every arm of the claim has a value for it, and a seed left out is named in the notes. Effect sizes, tests
-under `also` and simultaneous intervals are description: no outcome depends on them.
+under `also`, the pigeonhole interval beside a test over new items and simultaneous intervals are description: no
+outcome depends on them. Under `test: items` a claim whose items cannot be paired is inconclusive and says why.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from math import inf, isfinite, isinf, log, log10
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from ablate.judge import max_t
 from ablate.judge.effects import effect_sizes
 from ablate.judge.estimate import NoTestError, estimate, prepare, summarise, words
+from ablate.judge.items import TwoWay, cross, pigeonhole, pigeonhole_interval
 from ablate.judge.nulls import Judged, Nulls, judge_families, require_known_methods, weigh
 from ablate.judge.percentile import FEWEST_PAIRS, Bca, Percentile
 from ablate.judge.procedure import EQUAL, Floats, Procedure
 from ablate.judge.readings import reading_of
 from ablate.judge.sequential import EProcessT, RepeatedT, prepare_at, require_own_rule
-from ablate.judge.verdict import ArmSummary, Estimate, Finding, Interval, Pair
+from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, Pair
 from ablate.judge.wording import sentence, unit_of
 from prereg.looks import Look
 from prereg.spec import Scale, Study
@@ -54,10 +57,16 @@ class Contrast:
 
 
 def judge_hypotheses(
-    study: Study, values: Values, *, seeds: Sequence[int] | None = None, rng_seed: int = 0, look: Look | None = None
+    study: Study,
+    values: Values,
+    *,
+    seeds: Sequence[int] | None = None,
+    rng_seed: int = 0,
+    look: Look | None = None,
+    items: pd.DataFrame | None = None,
 ) -> tuple[Finding, ...]:
     """Every hypothesis' finding, in the order of the study. `values` is metric -> {(arm, seed): final value}, by
-    the words of `reading_of` where a claim reads another value than the last.
+    the words of `reading_of` where a claim reads another value than the last. `items` is the table of `Evidence`.
 
     A sequential study is judged at a registered look, by its adjusted tests; any other without one.
     """
@@ -67,7 +76,7 @@ def judge_hypotheses(
         seeds = study.seeds[: look.n_seeds] if seeds is None else seeds
     contrasts = {name: contrast(study, name, values, seeds) for name in study.hypotheses}
     tests: dict[str, Procedure | NoTestError] = {
-        name: _prepared(study, contrasts[name], rng_seed, look) for name in study.hypotheses
+        name: _prepared(study, name, contrasts[name], rng_seed, look=look, items=items) for name in study.hypotheses
     }
     nulls = {name: _weighed(study, name, test) for name, test in tests.items()}
     # A test can be defined against zero and undefined against a margin (all differences zero): then it decides nothing.
@@ -86,6 +95,7 @@ def judge_hypotheses(
             together=together.get(name),
             values=values.get(reading_of(study, name), {}),
             rng_seed=rng_seed,
+            items=items,
         )
         for name in study.hypotheses
     )
@@ -149,21 +159,37 @@ def _scaled(value: float, scale: Scale) -> float:
     return log(value) if scale == "log" else log10(value)
 
 
-def _prepared(study: Study, pairs: Contrast, rng_seed: int, look: Look | None) -> Procedure | NoTestError:
+def _prepared(
+    study: Study, name: str, pairs: Contrast, rng_seed: int, *, look: Look | None, items: pd.DataFrame | None
+) -> Procedure | NoTestError:
     if pairs.refused is not None:
         return NoTestError(pairs.refused)
     if study.analysis.test in (Percentile.name, Bca.name) and len(pairs.seeds) < FEWEST_PAIRS:
         return NoTestError(f"{len(pairs.seeds)} pairs, and {words(study.analysis.test)} decides from {FEWEST_PAIRS} on")
     try:
-        test = (
-            prepare(pairs.differences, study.analysis.test, generator(rng_seed))
-            if look is None
-            else prepare_at(pairs.differences, study, look)
-        )
+        test: Procedure
+        if study.analysis.test == TwoWay.name:
+            test = _crossed(study, name, pairs, items, study.analysis.estimand)
+        elif look is None:
+            test = prepare(pairs.differences, study.analysis.test, generator(rng_seed))
+        else:
+            test = prepare_at(pairs.differences, study, look)
     except NoTestError as error:
         return error
     test.seeds = pairs.seeds
     return test
+
+
+def _crossed(study: Study, name: str, pairs: Contrast, items: pd.DataFrame | None, estimand: Estimand) -> TwoWay:
+    """The test over the items that every arm of the claim was scored on under every seed of the pairs."""
+    if items is None:
+        raise NoTestError("no item was recorded")
+    claim, harness = study.claims[name], study.measure.harness
+    clustered = harness is not None and harness.clusters == "tasks"
+    crossed = cross(items, claim.metric, claim.left, claim.right, pairs.seeds, clustered=clustered)
+    # The pairs are means of these items, except under `also`, where they are the recorded values of the metric.
+    differences = pairs.differences if study.analysis.test == TwoWay.name else None
+    return TwoWay(crossed, estimand=estimand, differences=differences)
 
 
 def _simultaneous(study: Study, tests: Mapping[str, Procedure | NoTestError], rng_seed: int) -> dict[str, Interval]:
@@ -199,6 +225,7 @@ def _finding(
     together: Interval | None,
     values: Mapping[tuple[str, int], float],
     rng_seed: int,
+    items: pd.DataFrame | None,
 ) -> Finding:
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
     family = len(study.family(hypothesis.role))
@@ -220,7 +247,7 @@ def _finding(
     whole = bool(pairs.sized.all())
     if not whole:
         notes.append("no standardised effect: a diverged run has no number")
-    also, unable = _description(study, pairs, rng_seed)
+    also, unable = _description(study, name, pairs, rng_seed, items)
     adjusted = judged.refute if judged.outcome == "refuted" else judged.support
     return Finding(
         hypothesis=name,
@@ -244,6 +271,7 @@ def _finding(
         p_refute_adjusted=judged.refute,
         effects=effect_sizes(pairs.left, pairs.right, alpha=analysis.alpha) if whole and pairs.seeds else (),
         also=also,
+        beside=_beside(test, analysis.alpha, rng_seed),
         pairs=_pairs(pairs),
         arms=_arms(study, name, values),
         correlation=_correlation(pairs),
@@ -251,11 +279,24 @@ def _finding(
     )
 
 
-def _description(study: Study, pairs: Contrast, rng_seed: int) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
+def _beside(test: Procedure | NoTestError, alpha: float, rng_seed: int) -> tuple[Interval, ...]:
+    """The pigeonhole bootstrap beside a test over seeds and new items."""
+    if not isinstance(test, TwoWay) or test.fixed is not None:
+        return ()
+    return (pigeonhole_interval(pigeonhole(test.crossed, generator(rng_seed)), alpha),)
+
+
+def _description(
+    study: Study, name: str, pairs: Contrast, rng_seed: int, items: pd.DataFrame | None
+) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
     """The tests registered under `also`; they decide nothing."""
     found, unable = [], []
     for method in study.analysis.also if pairs.seeds else ():
         try:
+            if method == TwoWay.name:
+                crossed = _crossed(study, name, pairs, items, "new_seeds_and_items")
+                found.append(summarise(crossed, study.analysis.alpha))
+                continue
             found.append(estimate(pairs.differences, method, alpha=study.analysis.alpha, rng=generator(rng_seed)))
         except NoTestError as error:
             unable.append(f"{words(method)}: {error}")

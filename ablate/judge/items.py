@@ -3,7 +3,7 @@
 The paired difference of seed s on item i is y[s, i] = mean + a_s + b_i + e_si. Items are paired by task, item and
 content hash. What the verdict speaks of is declared (`estimand`):
 
-    new_seeds             the items are the ones that matter: a paired t over the seeds' means, df = S - 1
+    new_seeds             the items are the ones that matter: the paired t over the seeds' means, df = S - 1
     new_seeds_and_items   both are samples: the two-way standard error below
 
 A t over seeds alone ignores that all of them met the same items: at ten seeds its 95% interval covers about 71%.
@@ -19,6 +19,8 @@ factor's MS / (S I) with that factor's df, or MS_SI / (S I) when neither is posi
 **Clusters.** Where a suite says that items of a task belong together (a paradigm), tasks replace items as the second
 factor. Tasks may differ in size; the estimate stays the mean over items, and a task counts by its linearised share
 (the ratio estimator, Cochran 1977, ch. 6): mean + C n_c / N (mean of the task - mean), its own mean if sizes are equal.
+
+**Metrics that count tasks alike** (`prereg.item_metrics`) are means of tasks' means, and those are the values here.
 
 **Pigeonhole bootstrap** (McCullagh 2000, Owen 2007): seeds and items are drawn independently, each with replacement,
 and every drawn cell is counted as often as its row times its column. Its percentile interval is description: its
@@ -37,18 +39,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, sqrt
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy import special
 
-from ablate.judge.procedure import TINY, Floats, NoTestError, Procedure, Side
+from ablate.judge.procedure import EQUAL, TINY, Floats, NoTestError, PairedT, Procedure, Side
 from ablate.judge.resample import RESAMPLES
-from ablate.judge.verdict import Interval
+from ablate.judge.verdict import Estimand, Interval, ItemLayout
+from prereg.item_metrics import ITEM_METRICS
 
-Estimand = Literal["new_seeds", "new_seeds_and_items"]
 _CHUNK: Final = 1_500_000
 """Cells of resampling counts held at a time: 12 MB as integers and as many as floats."""
 _FEW_KINDS: Final = 2_000
@@ -62,6 +64,15 @@ class Crossed:
     values: Floats
     seeds: tuple[int, ...]
     clusters: npt.NDArray[np.int64]
+    averaged: int | None = None
+    """Items behind the values, where these are means of tasks; none where they are items."""
+
+    def layout(self, estimand: Estimand) -> ItemLayout:
+        """What is crossed with the seeds, in numbers."""
+        n_units = self.sizes.size
+        n_items = self.values.shape[1] if self.averaged is None else self.averaged
+        single = self.averaged is None and n_units == n_items
+        return ItemLayout(n_items=n_items, unit="items" if single else "tasks", n_units=n_units, estimand=estimand)
 
     @property
     def sizes(self) -> Floats:
@@ -90,7 +101,11 @@ def cross(
     clustered: bool = False,
 ) -> Crossed:
     """Left minus right on every item and seed. Raises `NoTestError` when the arms did not all meet the same items."""
-    rows = items[(items["metric"] == metric) & items["seed"].isin(list(seeds))]
+    if metric not in ITEM_METRICS:
+        raise NoTestError(f"{metric} is no mean over items ({', '.join(ITEM_METRICS)} are)")
+    arms = list(dict.fromkeys([*left, *right]))
+    named = items["seed"].isin(list(seeds)) & items["variant"].isin(arms)
+    rows = items[(items["metric"] == ITEM_METRICS[metric].scores) & named]
     key = ["task", "item"]
     contents = rows.groupby(key)["item_sha256"].nunique()
     if (contents > 1).any():
@@ -98,11 +113,10 @@ def cross(
         raise NoTestError(f"{int((contents > 1).sum())} item(s) differ in content between runs, first {task}/{item}")
     if rows.duplicated(["variant", "seed", *key]).any():
         raise NoTestError(f"{metric} is recorded twice for some item of a run")
-    arms = list(dict.fromkeys([*left, *right]))
     wide = rows.pivot(index=["variant", "seed"], columns=key, values="value")
     wide = wide.reindex(pd.MultiIndex.from_product([arms, list(seeds)], names=["variant", "seed"]))
     wide = wide.sort_index(axis=1)  # the order of rows in the table moves no draw
-    lacking = int(wide.isna().to_numpy().sum())
+    lacking = int((~np.isfinite(wide.to_numpy(np.float64))).sum())
     if wide.shape[1] == 0 or lacking:
         raise NoTestError(
             f"{lacking} of {wide.size} values of {metric} are missing: every arm and seed must score the same items"
@@ -110,34 +124,51 @@ def cross(
     table = wide.to_numpy(np.float64).reshape(len(arms), len(seeds), -1)
     weights = np.array([left.get(arm, 0.0) - right.get(arm, 0.0) for arm in arms])
     values = np.tensordot(weights, table, axes=1)
-    tasks = wide.columns.get_level_values("task")
-    clusters = pd.factorize(tasks)[0] if clustered else np.arange(values.shape[1])
-    return Crossed(values=values, seeds=tuple(seeds), clusters=np.asarray(clusters, dtype=np.int64))
+    tasks = np.asarray(pd.factorize(wide.columns.get_level_values("task"))[0], dtype=np.int64)
+    n_items = values.shape[1]
+    if ITEM_METRICS[metric].counts_alike == "tasks":
+        by_task = Crossed(values, tuple(seeds), tasks)
+        means = np.asarray(by_task.totals / by_task.sizes)
+        return Crossed(means, tuple(seeds), np.arange(means.shape[1], dtype=np.int64), averaged=n_items)
+    return Crossed(values, tuple(seeds), tasks if clustered else np.arange(n_items, dtype=np.int64))
 
 
 class TwoWay(Procedure):
-    """t with the two-way standard error, or over the seeds' means where the items are fixed."""
+    """t with the two-way standard error; where the items are fixed, the paired t over the seeds' means and no other."""
 
     name = "items"
     words = "two-way t over seeds and items"
 
-    def __init__(self, crossed: Crossed, *, estimand: Estimand = "new_seeds_and_items") -> None:
+    def __init__(
+        self, crossed: Crossed, *, estimand: Estimand = "new_seeds_and_items", differences: Floats | None = None
+    ) -> None:
+        """`differences` are the seeds' means as whoever asks has them already; equal to the items' but for rounding."""
         cells = crossed.cells
-        super().__init__(cells.mean(axis=1))
-        self.seeds = crossed.seeds
-        n_seeds, n_items = cells.shape
-        if n_items < 2:
-            raise NoTestError(f"{n_items} item(s) or cluster(s): their variance is unknown, not zero")
-        squares = mean_squares(cells)
-        variance, self.df, dropped = variance_of_mean(squares, n_seeds, n_items, estimand)
+        means = cells.mean(axis=1)
         size = float(np.abs(cells).max())
-        if variance <= (1e-12 * size) ** 2:
-            raise NoTestError(f"the standard error over {n_seeds} seeds and {n_items} items is zero: there is no p")
+        if differences is not None:
+            assert np.allclose(differences, means, rtol=1e-9, atol=1e-9 * size), (differences, means)
+        super().__init__(means if differences is None else differences)
+        self.seeds = crossed.seeds
+        self.crossed = crossed
+        self.items = crossed.layout(estimand)
+        n_seeds, n_units = cells.shape
+        unit = self.items.unit
+        self.fixed = PairedT(self.differences) if estimand == "new_seeds" else None
+        if self.fixed is not None:
+            self.words = f"paired t over the seeds' means of {'these' if n_units > 1 else 'this'} {unit}"
+            self.se, self.df = self.fixed.se, self.fixed.df
+            return
+        self.words = f"two-way t over seeds and {unit}"
+        if n_units < 2:
+            raise NoTestError(f"{n_units} {unit[:-1]}: the variance over {unit} is unknown, not zero")
+        variance, self.df, dropped = variance_of_mean(mean_squares(cells), n_seeds, n_units, estimand)
+        if variance <= (EQUAL * size) ** 2:
+            raise NoTestError(f"the standard error over {n_seeds} seeds and {n_units} {unit} is zero: there is no p")
         self.se = sqrt(variance)
-        kind = "items" if crossed.clusters.size == n_items else "clusters"
-        self.notes += (
-            f"{n_seeds} seeds x {n_items} {kind}, estimand {estimand}, Satterthwaite df {self.df:.4g}",
-            *(f"the estimated variance of {factor} is not positive and was taken as 0" for factor in dropped),
+        self.notes += tuple(
+            f"the estimated variance of {unit if factor == 'items' else factor} is not positive and was taken as 0"
+            for factor in dropped
         )
 
     @classmethod
@@ -145,12 +176,16 @@ class TwoWay(Procedure):
         return TINY
 
     def p(self, null: float, side: Side) -> float:
+        if self.fixed is not None:
+            return self.fixed.p(null, side)
         assert self.se is not None and self.df is not None
         t = (self.mean - null) / self.se
         tail = {"two": -abs(t), "greater": -t, "less": t}[side]
         return max(float(special.stdtr(self.df, tail)) * (2.0 if side == "two" else 1.0), TINY)
 
-    def bounds(self, alpha: float) -> tuple[float, float]:
+    def bounds(self, alpha: float) -> tuple[float, float] | None:
+        if self.fixed is not None:
+            return self.fixed.bounds(alpha)
         assert self.se is not None and self.df is not None
         half = float(special.stdtrit(self.df, 1.0 - alpha / 2.0)) * self.se
         return self.mean - half, self.mean + half

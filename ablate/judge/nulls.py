@@ -97,16 +97,6 @@ def judge_families(study: Study, nulls: Mapping[str, Nulls | None], *, rng_seed:
 
 def require_known_methods(study: Study) -> None:
     """Refuse what the study format can say and this judge cannot yet do, before any number is made."""
-    unsupported = {
-        "test: items": study.analysis.test == "items" or "items" in study.analysis.also,
-        "estimand: new_seeds_and_items": study.analysis.estimand != "new_seeds",
-    }
-    for what, asked in unsupported.items():
-        if asked:
-            raise UnsupportedError(
-                f"this version cannot judge {what}",
-                required="a fixed number of seeds and a test over seeds",
-            )
     for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
         either = [name for name in study.family(role) if study.claims[name].verb in ("changes", "does_not_change")]
         if study.analysis.correct == "max_t" and len(either) > MOST_TWO_SIDED_MARGINS:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from ablate.judge.verdict import Interval
+from ablate.judge.verdict import Interval, ItemLayout
 
 Floats = npt.NDArray[np.float64]
 Side = Literal["two", "greater", "less"]
@@ -61,6 +61,8 @@ class Procedure(ABC):
         self.all_zero = self.size == 0.0
         self.all_equal = bool(np.ptp(values) <= EQUAL * self.size)
         self.notes: tuple[str, ...] = ()
+        self.items: ItemLayout | None = None
+        """The items, where they are crossed with the seeds."""
         self.se: float | None = None
         self.df: float | None = None
         if self.all_zero:

@@ -6,6 +6,8 @@
     area           the area under the curve over steps (trapezoids), divided by the steps: the curve's mean, in the
                    metric's own unit. All arms read as many tokens a step, so it is the mean over tokens too
 
+Under `test: items` it is the mean of the run's items, so that a finding's pairs are those of its test.
+
 Only finished runs are read; what a diverged run counts for is `on_divergence`'s matter. A run without the value the
 claim needs gives none here, and the audit says so.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ablate.judge.item_scores import item_means
 from ablate.records.evidence import Evidence
 from prereg.spec import AtStep, Study
 
@@ -32,9 +35,12 @@ def reading_of(study: Study, hypothesis: str) -> str:
 def read_values(study: Study, hypothesis: str, evidence: Evidence) -> dict[Cell, float]:
     """(arm, seed) -> the value that the claim reads, of every finished run that has it."""
     metric, read = study.claims[hypothesis].metric, study.hypotheses[hypothesis].read
+    done = {(run.variant, run.seed): run.steps for run in evidence.runs if run.status == "done"}
+    if study.analysis.test == "items":
+        means = {} if evidence.items is None else item_means(evidence.items, metric)
+        return {cell: value for cell, value in means.items() if cell in done}
     if read == "final":
         return evidence.final(metric)
-    done = {(run.variant, run.seed): run.steps for run in evidence.runs if run.status == "done"}
     found: dict[Cell, float] = {}
     for (arm, seed), rows in evidence.curve(metric).groupby(["variant", "seed"], sort=False):
         cell = (str(arm), int(str(seed)))

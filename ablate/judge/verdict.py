@@ -18,6 +18,7 @@ from prereg.spec import Role, Scale
 Outcome = Literal["supported", "refuted", "inconclusive"]
 Severity = Literal["inadmissible", "deviation", "note"]
 Outcomes = dict[str, Outcome]
+Estimand = Literal["new_seeds", "new_seeds_and_items"]
 
 
 class Interval(Part):
@@ -33,11 +34,24 @@ class Interval(Part):
     """In words: how it was computed and, if simultaneous, over how many."""
 
 
+class ItemLayout(Part):
+    """The items that a test over seeds and items met."""
+
+    n_items: int
+    """Items that every run was scored on."""
+    unit: Literal["items", "tasks"]
+    """What is crossed with seeds: single items, or whole tasks."""
+    n_units: int
+    """How many of them."""
+    estimand: Estimand
+    """Whether they are fixed, or a sample as the seeds are."""
+
+
 class Estimate(Part):
     """One test of one contrast."""
 
     method: str
-    """paired_t, bootstrap_t, sign_flip, wilcoxon; e_process where a study adds seeds until decided."""
+    """paired_t, bootstrap_t, sign_flip, wilcoxon, items; e_process where a study adds seeds until decided."""
     difference: float | None
     """The effect: left side of the claim minus right side, on the registered scale. The mean; where diverged runs are
     ranked the Hodges-Lehmann estimate, and none where that is not finite."""
@@ -57,13 +71,17 @@ class Estimate(Part):
     """Degrees of freedom, where the method has them."""
     notes: tuple[str, ...] = ()
     """What a reader must know: enumeration or resamples, zero-SE rule, ties."""
+    items: ItemLayout | None = None
+    """The items of a test over seeds and items."""
 
     @model_serializer(mode="wrap")
     def _as_before_without_ranks(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        # A verdict without diverged runs keeps the bytes that its ledger entry has hashed.
+        # A verdict without diverged runs, and without items, keeps the bytes that its ledger entry has hashed.
         written: dict[str, JsonValue] = handler(self)
         if self.ranked == 0:
             written.pop("ranked", None)
+        if self.items is None:
+            written.pop("items", None)
         return written
 
 
@@ -151,6 +169,8 @@ class Finding(Part):
     """Standardised effects."""
     also: tuple[Estimate, ...] = ()
     """Tests registered as description; they decide nothing."""
+    beside: tuple[Interval, ...] = ()
+    """Intervals that only describe: the pigeonhole bootstrap beside a test over seeds and new items."""
     pairs: tuple[Pair, ...] = ()
     """The evidence, seed by seed."""
     arms: tuple[ArmSummary, ...] = ()
@@ -159,6 +179,14 @@ class Finding(Part):
     """Correlation of the two sides over seeds: what pairing bought."""
     notes: tuple[str, ...] = ()
     """Anything a reader must know."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_items(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        # As above: a field that came later is not written where it says nothing.
+        written: dict[str, JsonValue] = handler(self)
+        if not self.beside:
+            written.pop("beside", None)
+        return written
 
 
 class Check(Part):

@@ -60,12 +60,16 @@ def _numbered(looks: tuple[Look, ...], number: int) -> Look:
 def restrict(evidence: Evidence, seeds: tuple[int, ...]) -> Evidence:
     """The evidence without the planned runs of other seeds. What no plan names stays, for the audit to find."""
     hidden = {cell for cell in evidence.planned if cell[1] not in seeds}
-    table = evidence.metrics
+    table, items = evidence.metrics, evidence.items
+    elsewhere = {seed for _, seed in hidden}
+    if items is not None:
+        items = items[items["seed"].isin(seeds) | ~items["seed"].isin(elsewhere)]
     return replace(
         evidence,
         planned=tuple(cell for cell in evidence.planned if cell not in hidden),
         runs=tuple(run for run in evidence.runs if (run.variant, run.seed) not in hidden),
-        metrics=table[table["seed"].isin(seeds) | ~table["seed"].isin({seed for _, seed in hidden})],
+        metrics=table[table["seed"].isin(seeds) | ~table["seed"].isin(elsewhere)],
+        items=items,
     )
 
 

@@ -11,8 +11,9 @@ from math import floor, log10
 
 from ablate.judge.estimate import words
 from ablate.judge.readings import reading_of
-from ablate.judge.verdict import Estimate, Interval, Outcome
+from ablate.judge.verdict import Estimate, Interval, ItemLayout, Outcome
 from prereg.claim import Claim, Verb
+from prereg.item_metrics import ITEM_METRICS
 from prereg.metrics import METRICS
 from prereg.spec import Analysis, EProcess, Looks, Scale, Study
 
@@ -27,7 +28,8 @@ _PLAIN: dict[Verb, str] = {
 
 def unit_of(metric: str, scale: Scale) -> str:
     """The metric's unit, and the scale if not raw."""
-    unit = METRICS[metric].unit if metric in METRICS else ""
+    declared = METRICS.get(metric) or ITEM_METRICS.get(metric)
+    unit = declared.unit if declared else ""
     if scale == "raw":
         return unit
     return f"{unit}, {scale} scale" if unit else f"{scale} scale"
@@ -124,11 +126,27 @@ def _evidence(
     if estimate.ranked:
         shown = "" if estimate.difference is None else "; the difference is Hodges and Lehmann's"
         tested = f"signed ranks, diverged runs ranked worst in {estimate.ranked} of {estimate.n} pairs{shown}"
-    parts += [tested, f"n = {estimate.n} seeds"]
+    parts += [tested, f"n = {estimate.n} seeds"] if estimate.items is None else _over_items(estimate, estimate.items)
     if adjusted is not None:
         family = len(study.family(study.hypotheses[name].role))
         parts.append(_said_correction(study.analysis, family, adjusted, outcome))
     return ", ".join(parts)
+
+
+def _over_items(estimate: Estimate, items: ItemLayout) -> list[str]:
+    """The test over seeds and items: which, over how many of both, and of what it speaks."""
+    count = f"{items.n_units:,} {items.unit if items.n_units > 1 else items.unit[:-1]}"
+    if items.unit == "tasks":
+        count += f" ({items.n_items:,} items)"
+    assert estimate.df is not None, estimate
+    df = f"df {estimate.df:.4g}"
+    if items.estimand == "new_seeds":
+        return [
+            f"paired t over {estimate.n} seeds on their means of {count}",
+            df,
+            f"for new seeds on these {items.unit}",
+        ]
+    return [f"two-way t over {estimate.n} seeds x {count}", df, f"for new seeds and new {items.unit}"]
 
 
 def _said_correction(analysis: Analysis, family: int, adjusted: float, outcome: Outcome) -> str:

@@ -72,6 +72,8 @@ def _print_banner(console: Console, decision: Decision) -> None:
 
 
 def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
+    from ablate.report.outcome import test_of
+
     table = _table(
         console,
         ("Outcome", "left"),
@@ -88,7 +90,7 @@ def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
             finding.claim,
             _difference(finding),
             _p(finding),
-            str(finding.n),
+            _n(finding),
             style=OUTCOME_STYLE[finding.outcome],
         )
     _show(console, table)
@@ -99,10 +101,14 @@ def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
             if (bounds := finding.simultaneous or (finding.estimate and finding.estimate.interval))
         }
     )
-    methods = words.listed(dict.fromkeys(finding.estimate.method for finding in findings if finding.estimate))
+    layouts = [finding.estimate.items for finding in findings if finding.estimate and finding.estimate.items]
+    tests = (one.estimate for one in findings if one.estimate)
+    methods = words.listed(dict.fromkeys(test_of(one) if one.items else one.method for one in tests))
+    units = words.listed(dict.fromkeys(layout.unit for layout in layouts), last="or")
     _say(
         console,
-        f"n: pairs of seeds. Test: {methods or 'none'}. Intervals: simultaneous over a role, "
+        f"n: pairs of seeds{' x ' + units if units else ''}. Test: {methods or 'none'}. Intervals: simultaneous over "
+        "a role, "
         f"{words.listed(levels) or 'none'}. p: corrected over a role; of refutation where refuted, else of "
         "support.",
         style="dim",
@@ -116,6 +122,11 @@ def _difference(finding: Finding) -> str:
     bounds = finding.simultaneous or finding.estimate.interval
     interval = words.interval(bounds, decimals) if bounds is not None else "[none]"
     return f"{words.signed(finding.estimate.difference, decimals)} {interval}"
+
+
+def _n(finding: Finding) -> str:
+    items = None if finding.estimate is None else finding.estimate.items
+    return str(finding.n) if items is None else f"{finding.n} x {items.n_units:,}"
 
 
 def _p(finding: Finding) -> str:
@@ -222,6 +233,8 @@ def print_design(console: Console, design: Design) -> None:
 
 
 def _print_scenarios(console: Console, design: Design) -> None:
+    if not design.scenarios:
+        return
     table = _table(console, ("If the truth is", "left"), ("The study ends as", "left"), ("False", "right"))
     for scenario in design.scenarios:
         verdicts = ", ".join(f"{one.of} {words.share(one.share)}" for one in scenario.verdicts if one.share > 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ablate.report import words
 from ablate.report.blocks import Facts, Paragraph, Section
-from ablate.report.promise import TESTS
+from ablate.report.promise import TESTS, units_of
 from ablate.report.told import Told
 from prereg.looks import Look
 from prereg.spec import EProcess, Looks, Study, Test
@@ -19,8 +19,7 @@ ABOUT_TESTS: dict[Test, str] = {
     "that, under the null, each difference is as likely to have either sign.",
     "wilcoxon": "The deciding test is the exact Wilcoxon signed-rank test (Wilcoxon 1945). It assumes that, under the "
     "null, differences are symmetric about zero.",
-    "items": "The deciding test treats seeds and items as crossed samples, with a two-way standard error and "
-    "Satterthwaite degrees of freedom.",
+    "items": "The deciding test is over seeds and items, paired by seed and by the item's task, name and text.",
     "percentile": "The deciding test is the percentile bootstrap of the mean (Efron 1979) over at least twenty pairs.",
     "bca": "The deciding test is the BCa bootstrap of the mean (Efron 1987) over at least twenty pairs.",
 }
@@ -37,6 +36,17 @@ ABOUT_E_PROCESS = (
     "these differences are close to normal; with few seeds, strongly skewed differences raise the rate."
 )
 SPENDING = {"obrien_fleming": "O'Brien-Fleming type", "pocock": "Pocock type"}
+
+
+ABOUT_ESTIMANDS = {
+    "new_seeds": " The verdict speaks of new seeds on these very items, so that the test is the paired t (Student "
+    "1908) over the seeds' means of them.",
+    "new_seeds_and_items": " The verdict speaks of new seeds and new {units}: both are samples, and an item's luck is "
+    "shared by all seeds. The standard error is that of the two-way layout without replication (Cornfield and Tukey "
+    "1956), with degrees of freedom after Satterthwaite (1946); a component of variance whose estimate is not positive "
+    "is taken as 0. The pigeonhole bootstrap beside it (McCullagh 2000, Owen 2007) resamples seeds and {units} apart, "
+    "and is description.",
+}
 
 
 def tell_methods(told: Told) -> Section:
@@ -104,6 +114,8 @@ def _tests(study: Study) -> str:
     also = words.listed(TESTS[test] for test in study.analysis.also)
     beside = f" Registered as description, deciding nothing: {also}." if also else ""
     deciding = ABOUT_E_PROCESS if isinstance(study.stopping, EProcess) else ABOUT_TESTS[study.analysis.test]
+    if study.analysis.test == "items":
+        deciding += ABOUT_ESTIMANDS[study.analysis.estimand].format(units=units_of(study))
     return (
         f"{deciding} Each hypothesis is asked two questions: whether the data establish "
         "the claim (supported), and whether they rule it out (refuted). A claimed change is tested against zero "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ablate.judge.verdict import EffectSize, Finding
+from ablate.judge.verdict import EffectSize, Estimate, Finding
 from ablate.report import charts, words
 from ablate.report.blocks import Block, Column, Facts, Figure, Panel, Paragraph, Section, Table
 from ablate.report.told import Told
@@ -29,6 +29,7 @@ SHORT_TESTS = {
     "e_process": "e-process",
     "percentile": "percentile bootstrap",
     "bca": "BCa bootstrap",
+    "items": "seeds x items",
 }
 EFFECT_NAMES = {"d_z": "d_z", "g_z": "g_z", "g_av": "g_av", "cliff_delta": "Cliff's delta"}
 
@@ -47,7 +48,7 @@ def tell_findings(told: Told) -> Section:
     if any(finding.pairs for finding in findings):
         blocks += [_pairs(told), _seeds(findings)]
     blocks += [_details(findings), _effects(findings)]
-    if any(finding.also for finding in findings):
+    if any(finding.also or finding.beside for finding in findings):
         blocks.append(_also(findings))
     if told.decision.tie_breakers:
         blocks.append(_tie_breakers(told))
@@ -60,9 +61,26 @@ def _sentence(finding: Finding) -> str:
 
 def method_of(finding: Finding) -> str:
     """The test of a finding in words."""
-    if finding.estimate is None:
-        return "no test"
-    return SHORT_TESTS.get(finding.estimate.method, finding.estimate.method)
+    return "no test" if finding.estimate is None else test_of(finding.estimate)
+
+
+def test_of(estimate: Estimate) -> str:
+    """A test in words; over items, what it speaks of too."""
+    items = estimate.items
+    if items is None:
+        return SHORT_TESTS.get(estimate.method, estimate.method)
+    if items.estimand == "new_seeds":
+        return f"paired t over seeds' means, new seeds on these {items.unit}"
+    return f"two-way t, new seeds and new {items.unit}"
+
+
+def n_of(estimate: Estimate | None, pairs: int) -> str:
+    """Pairs; over items, seeds x items."""
+    items = None if estimate is None else estimate.items
+    if items is None:
+        return str(pairs)
+    unit = items.unit if items.n_units > 1 else items.unit[:-1]
+    return f"{pairs} x {items.n_units:,} {unit}" + (f" ({items.n_items:,} items)" if items.unit == "tasks" else "")
 
 
 def difference_of(finding: Finding) -> str:
@@ -91,7 +109,7 @@ def _numbers(findings: Iterable[Finding]) -> Table:
                 interval_of(finding),
                 words.p_cell(finding.p_support_adjusted),
                 words.p_cell(finding.p_refute_adjusted),
-                str(finding.n),
+                n_of(finding.estimate, finding.n),
                 method_of(finding),
             )
         )
@@ -109,9 +127,15 @@ def _numbers(findings: Iterable[Finding]) -> Table:
             Column("Test"),
         ),
         tuple(rows),
-        note=f"n: pairs of runs that share a seed. Intervals: {_interval_methods(findings)}. Both p values are "
+        note=f"n: {_counted(findings)}. Intervals: {_interval_methods(findings)}. Both p values are "
         "corrected over the hypotheses of the role; a small p to refute means that the data rule the claim out.",
     )
+
+
+def _counted(findings: Iterable[Finding]) -> str:
+    over_items = any(finding.estimate and finding.estimate.items for finding in findings)
+    pairs = "pairs of runs that share a seed"
+    return pairs + (", and the items or tasks that every run was scored on" if over_items else "")
 
 
 def _interval_methods(findings: Iterable[Finding]) -> str:
@@ -236,7 +260,7 @@ def _details(findings: Iterable[Finding]) -> Table:
                 words.NONE if estimate.se is None else words.number(estimate.se, decimals + 1),
                 words.NONE if estimate.df is None else words.compact(round(estimate.df, 2)),
                 words.NONE if finding.correlation is None else words.number(finding.correlation, 2),
-                str(finding.n),
+                n_of(estimate, finding.n),
             )
         )
     notes = [note for finding in findings if finding.estimate for note in finding.estimate.notes]
@@ -291,21 +315,29 @@ def _also(findings: Iterable[Finding]) -> Table:
     rows = []
     for finding in findings:
         decimals = words.finding_decimals(finding)
+        for bounds in finding.beside:
+            shown = f"{words.interval(bounds, decimals)} ({words.level(bounds.level)})"
+            n = n_of(finding.estimate, finding.n)
+            rows.append((finding.hypothesis, "pigeonhole bootstrap", words.NONE, shown, words.NONE, words.NONE, n))
         for estimate in finding.also:
             rows.append(
                 (
                     finding.hypothesis,
-                    SHORT_TESTS.get(estimate.method, estimate.method),
+                    test_of(estimate),
                     words.signed(estimate.difference, decimals),
                     words.interval(estimate.interval, decimals),
                     words.p_cell(estimate.p),
                     words.p_cell(estimate.p_floor),
-                    str(estimate.n),
+                    n_of(estimate, estimate.n),
                 )
             )
     notes = [note for finding in findings for estimate in finding.also for note in estimate.notes]
+    notes += [bounds.method for finding in findings for bounds in finding.beside]
+    registered = any(finding.also for finding in findings)
     return Table(
-        "Other tests, registered as description. They decide nothing.",
+        "Other tests, registered as description. They decide nothing."
+        if registered
+        else "Intervals beside the test. They decide nothing.",
         (
             Column("Hypothesis"),
             Column("Test"),

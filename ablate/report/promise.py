@@ -58,16 +58,13 @@ def _terms(told: Told) -> Facts:
             f"{words.ranged(study.seeds)} ({len(study.seeds)} for each arm, {runs} runs); a seed fixes initial "
             "weights, batches and dropout, the same for every arm",
         ),
-        ("Test", f"{_test(study)} on per-seed differences, the effect always left side minus right side"),
+        ("Test", f"{_test(study)}{_over(study)}, the effect always left side minus right side"),
         (
             "Error rate",
             f"alpha {words.compact(analysis.alpha)} for each family; correction: "
             f"{CORRECTIONS[analysis.correct]}, over the hypotheses of one role",
         ),
-        (
-            "Verdict speaks of",
-            "new seeds on these validation data" if analysis.estimand == "new_seeds" else "new seeds and new items",
-        ),
+        ("Verdict speaks of", _estimand(study)),
         ("Stopping", _stopping(study)),
         ("Diverged runs", _divergence(study)),
         (
@@ -93,6 +90,26 @@ def _terms(told: Told) -> Facts:
 
 def _test(study: Study) -> str:
     return "t-test e-process" if isinstance(study.stopping, EProcess) else TESTS[study.analysis.test]
+
+
+def _over(study: Study) -> str:
+    return "" if study.analysis.test == "items" else " on per-seed differences"
+
+
+def _estimand(study: Study) -> str:
+    if study.analysis.test != "items":
+        return "new seeds on these validation data"
+    units = units_of(study)
+    if study.analysis.estimand == "new_seeds":
+        return f"new seeds on these {units}"
+    together = " (the items of a task belong together)" if units == "tasks" else ""
+    return f"new seeds and new {units}{together}"
+
+
+def units_of(study: Study) -> str:
+    """What is sampled where items are: single items, or the tasks that hold them."""
+    harness = study.measure.harness
+    return "tasks" if harness is not None and harness.clusters == "tasks" else "items"
 
 
 def _stopping(study: Study) -> str:
@@ -168,6 +185,8 @@ def _frozen_design(told: Told) -> list[Block]:
     figure = None if told.withheld else power_figure(design)
     if figure is not None:
         blocks.append(figure)
+    if not chances and design.notes:
+        blocks.append(Paragraph(_noted(design), "aside"))
     if chances:
         blocks.append(
             Table(
@@ -182,10 +201,14 @@ def _frozen_design(told: Told) -> list[Block]:
                 ),
                 chances,
                 folded=True,
-                note=" ".join(f"{note[0].upper()}{note[1:]}." for note in design.notes),
+                note=_noted(design),
             )
         )
     return blocks
+
+
+def _noted(design: Design) -> str:
+    return " ".join(f"{note[0].upper()}{note[1:]}." for note in design.notes)
 
 
 def detectable_of(one: HypothesisDesign) -> str:

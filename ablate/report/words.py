@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from ablate.judge.verdict import Finding, Interval
+from prereg.item_metrics import ITEM_METRICS
 from prereg.metrics import METRICS
 from prereg.spec import Scale
 
@@ -111,7 +112,7 @@ def finding_decimals(finding: Finding) -> int:
 
 def unit_of(metric: str, scale: Scale = "raw") -> str:
     """The unit of a metric on a scale, or nothing where it has none."""
-    declared = METRICS.get(metric)
+    declared = METRICS.get(metric) or ITEM_METRICS.get(metric)
     unit = declared.unit if declared else ""
     return unit if scale == "raw" else ", ".join(part for part in (unit, f"{scale} scale") if part)
 

@@ -1,0 +1,111 @@
+"""What the table of items says of a run: the value that a claim reads, and whether all runs met the same items.
+
+The audit here compares identities and sums, never arms: a run that was scored on other items, on an item whose text
+changed, or twice on one, has no partner, and nothing is dropped to make it one. Pairing itself is
+`ablate.judge.items.cross`, which refuses the same again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+
+from ablate.judge.matching import listed
+from ablate.judge.verdict import Check
+from ablate.records.evidence import Evidence
+from prereg.canon import sha256_bytes
+from prereg.item_metrics import ITEM_METRICS
+from prereg.spec import Study
+
+Cell = tuple[str, int]
+_ROUNDING = 1e-9
+"""How far a recorded mean may lie from that of its items: two ways of adding up the same scores differ by less."""
+
+
+def item_means(items: pd.DataFrame, metric: str) -> dict[Cell, float]:
+    """(arm, seed) -> the metric's value, from the scores of the run's items; not a number where a score is none."""
+    declared = ITEM_METRICS[metric]
+    rows = items[items["metric"] == declared.scores]
+    found: dict[Cell, float] = {}
+    # In the order of the items' names: a sum depends on its order in the last bit.
+    for (arm, seed), run in rows.sort_values(["task", "item"], kind="stable").groupby(["variant", "seed"], sort=True):
+        values = run["value"].to_numpy(np.float64)
+        if declared.counts_alike == "tasks":
+            codes = pd.factorize(run["task"])[0]
+            values = np.bincount(codes, weights=values) / np.bincount(codes)
+        found[str(arm), int(str(seed))] = float(values.mean())
+    return found
+
+
+def check_items(study: Study, evidence: Evidence) -> tuple[Check, ...]:
+    """Whether the items of all runs are the same ones, sealed, and those that the recorded metrics are means of."""
+    if evidence.items is None:
+        return ()
+    claimed = any(claim.metric in ITEM_METRICS for claim in study.claims.values())
+    done = [(run.variant, run.seed) for run in evidence.runs if run.status == "done"]
+    sealed = {(run.variant, run.seed) for run in evidence.runs if run.items_sha256 is not None}
+    keys = ["metric", "task", "item", "item_sha256"]
+    met: dict[Cell, str] = {}
+    twice: list[str] = []
+    unsealed: list[str] = []
+    for (arm, seed), run in evidence.items.groupby(["variant", "seed"], sort=True):
+        cell = (str(arm), int(str(seed)))
+        identities = sorted(tuple(map(str, row)) for row in run[keys].itertuples(index=False))
+        met[cell] = sha256_bytes(json.dumps(identities).encode())
+        repeated = len(identities) - len({identity[:3] for identity in identities})
+        if repeated:
+            twice.append(f"{_said(cell)}: {repeated} twice")
+        if cell not in sealed:
+            unsealed.append(_said(cell))
+    # The items of most runs are taken for the right ones: which run is named changes with that, not whether one is.
+    usual = Counter(met[cell] for cell in done if cell in met).most_common(1)
+    other = [
+        f"{_said(cell)}: {'other items' if cell in met else 'no items'}"
+        for cell in done
+        if usual and met.get(cell) != usual[0][0]
+    ]
+    return (
+        _check(
+            "every finished run scored the same items",
+            [*twice, *other],
+            "the same tasks, items and texts under every arm and seed, each once",
+            severe=claimed,
+        ),
+        _check("every item is sealed with its run", unsealed, "an items hash in the run's record", severe=claimed),
+        _check(
+            "every recorded mean is that of its items",
+            _disagreeing(evidence),
+            f"metrics that agree with the scores they average, to {_ROUNDING:g}",
+            severe=claimed,
+        ),
+    )
+
+
+def _disagreeing(evidence: Evidence) -> list[str]:
+    assert evidence.items is not None
+    wrong = []
+    for metric in ITEM_METRICS:
+        recorded, means = evidence.final(metric), item_means(evidence.items, metric)
+        wrong += [
+            f"{metric} of {_said(cell)} is {value:.6g}, its items' mean {means[cell]:.6g}"
+            for cell, value in recorded.items()
+            if cell in means and not abs(value - means[cell]) <= _ROUNDING * max(1.0, abs(value))
+        ]
+    return wrong
+
+
+def _said(cell: Cell) -> str:
+    return f"{cell[0]} seed {cell[1]}"
+
+
+def _check(name: str, faults: list[str], required: str, *, severe: bool) -> Check:
+    return Check(
+        name=name,
+        passed=not faults,
+        severity="inadmissible" if severe else "deviation",
+        found=f"{len(faults)}{listed(faults)}" if faults else "none against it",
+        required=required,
+    )
