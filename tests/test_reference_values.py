@@ -19,7 +19,8 @@ Brier score belong to a suite that this version refuses (test_support).
 | p = 0 from resamples | test_sign_flip_beyond_enumeration_draws_and_never_gives_zero |
 | a standard error of 0 from too little data | test_equal_differences_have_no_t_and_say_so_while_sign_flip_still_works |
 | a clustered SE of 0 from one cluster | test_one_cluster_or_one_item_has_no_standard_error_instead_of_zero |
-| paired items compared as if unpaired | test_items_are_paired_by_identity_and_not_by_their_order |
+| paired items compared as if unpaired | test_paired_items_are_not_compared_as_if_unpaired |
+| items paired by their order | test_items_are_paired_by_identity_and_not_by_their_order |
 | all resamples of many items held at once | test_ten_thousand_items_take_a_moment_and_little_memory |
 | all sign vectors held at once | test_twenty_pairs_are_flipped_without_a_table_of_signs |
 | NaN from nct on wide brackets | test_the_noncentral_interval_inverts_the_noncentral_t |

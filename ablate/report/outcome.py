@@ -163,7 +163,7 @@ def _forest(findings: list[Finding]) -> Figure:
         f"Point: mean difference (circle supported, square refuted, diamond inconclusive); {thick}thin bar: "
         f"{_interval_methods(findings)}; grey: differences too small to matter, as registered. A margin is "
         "tested on one side, so a claim can be settled by it although the two-sided bar still touches the "
-        "grey. " + "; ".join(f"{f.hypothesis}: n = {f.n}, {method_of(f)}" for f in findings) + "."
+        "grey. " + "; ".join(f"{f.hypothesis}: n = {n_of(f.estimate, f.n)}, {method_of(f)}" for f in findings) + "."
     )
     return Figure(
         f"Differences in {metric}",
