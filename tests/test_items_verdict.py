@@ -409,7 +409,7 @@ def test_the_size_over_seeds_and_items_is_the_promised_one(
     # The bootstrap beside it decides nothing, and is most of the time.
     monkeypatch.setattr("ablate.judge.hypotheses.pigeonhole", lambda *_: np.zeros(99))
     study = items_study(claim="layernorm changes harness/accuracy")
-    rng, n_items, studies = np.random.default_rng(5), 20, 400
+    rng, n_items, studies = np.random.default_rng(5), 20, 250
     rows = [
         (arm, seed, "task", f"{item:03d}", f"text{item}", "harness/accuracy", 0.0)
         for seed in study.seeds
@@ -433,4 +433,4 @@ def test_the_size_over_seeds_and_items_is_the_promised_one(
     # The two-way t holds .05 but for four errors of this simulation; over seeds alone the items' luck is taken for an
     # effect of the arm.
     assert rejected / studies <= 0.05 + 4 * sqrt(0.05 * 0.95 / studies), (rejected, over_seeds)
-    assert over_seeds / studies > 0.13, (rejected, over_seeds)
+    assert over_seeds / studies > 0.11, (rejected, over_seeds)
