@@ -12,10 +12,22 @@ from evidence_factory import one_claim, small_study
 from scipy import stats
 
 from ablate.judge import power
+from ablate.judge.batch import OUTCOME
 from ablate.judge.beliefs import assumed
 from ablate.judge.design import Design, design, obstacle, require_possible
 from ablate.judge.hypotheses import judge_hypotheses
-from ablate.judge.simulate import Law, Scenario, Truth, adopting_verdicts, affordable, draw, outcomes_of
+from ablate.judge.nulls import Nulls, judge_families
+from ablate.judge.simulate import (
+    Law,
+    Scenario,
+    Truth,
+    adopting_verdicts,
+    affordable,
+    draw,
+    judge_drawn,
+    outcomes_of,
+    simulate,
+)
 from prereg.canon import sha256_of
 from prereg.errors import HopelessDesignError
 from prereg.spec import Study
@@ -131,7 +143,8 @@ def test_the_simulated_rule_errs_as_seldom_as_it_promises() -> None:
         for chance in (*one.false_supported, *one.false_refuted):
             if one.law == "normal":
                 assert chance.share <= 0.05 + 4 * sqrt(0.05 * 0.95 / 1500), (one.name, chance)
-        assert sum(chance.share for chance in one.verdicts) == pytest.approx(1.0)
+        lost = 0.0 if one.inadmissible is None else one.inadmissible.share
+        assert sum(chance.share for chance in one.verdicts) + lost == pytest.approx(1.0)
 
 
 def test_skewed_differences_show_what_five_seeds_and_a_t_test_cost() -> None:
@@ -171,6 +184,72 @@ def test_diverged_runs_take_their_pairs_along_and_their_arms_stability() -> None
     assert quiet.adopting is not None and noisy.adopting is not None and noisy.false_adopting is not None
     assert quiet.adopting.share < 0.05 and noisy.adopting.share > 0.1 and noisy.false_adopting.share < 0.05
     assert not any(one.divergence for one in design(small_study(assume={**BELIEVED, "divergence": 0.0})).scenarios)
+
+
+def test_a_study_that_divergence_makes_inadmissible_gives_no_verdict_in_the_design_either() -> None:
+    believed = {"metrics": {"val/loss": {"sd": 0.01}}, "divergence": 0.1}
+    found = design(one_claim(assume=believed), n_sims=4_000)
+    noisy = scenario(found, "every claim true at its smallest, 10% of runs diverge")
+    # Three arms of five seeds, none asked for its stability: one diverged run is enough.
+    assert noisy.inadmissible is not None
+    assert noisy.inadmissible.share == pytest.approx(1 - 0.9**15, abs=0.03)
+    assert sum(one.share for one in noisy.verdicts) + noisy.inadmissible.share == pytest.approx(1.0)
+    assert noisy.adopting is not None and noisy.adopting.share <= 0.9**15 + 0.03
+    assert scenario(found, "every claim true at its smallest").inadmissible is None
+    assert any("should a run of none or layernorm or rmsnorm diverge" in note for note in found.notes)
+    stable = "supported(h) and stable(none) and stable(layernorm) and stable(rmsnorm)"
+    asked = one_claim(assume=believed, decision=[{"verdict": "yes", "when": stable}, {"verdict": "inconclusive"}])
+    found = design(asked, n_sims=500)
+    assert all(one.inadmissible is None for one in found.scenarios)
+    assert not any("inadmissible" in note for note in found.notes)
+
+
+def test_a_sequential_study_is_inadmissible_only_by_what_it_has_seen() -> None:
+    believed = {"metrics": {"val/loss": {"sd": 0.01}}, "divergence": 0.02}
+    study = one_claim(seeds=10, stopping={"looks": [3, 10], "spending": "pocock"}, assume=believed)
+    truth = Truth("t", {"h": -0.2}, divergence=0.02)
+    found = simulate(study, truth, assumed(study), n_sims=4_000, seed=[1])
+    # The effect is so large that nearly every study ends at its first look, where 9 of 30 runs are seen.
+    assert found.stops[0].share > 0.9 and found.inadmissible is not None
+    assert found.inadmissible.share == pytest.approx(1 - 0.98**9, abs=0.06)
+
+
+def test_max_t_flips_the_same_seeds_in_the_design_as_in_the_judge_where_pairs_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    study = small_study(seeds=list(range(8)), analysis={"test": "sign_flip", "correct": "max_t", "alpha": 0.2})
+    truth = Truth("t", dict.fromkeys(study.hypotheses, 0.0) | {"gain_ln": -0.008, "gain_rms": -0.008}, divergence=0.12)
+    drawn = draw(study, truth, assumed(study), n_sims=12, n_seeds=8, rng=np.random.default_rng(2))
+    assert drawn.kept is not None and drawn.lost is not None
+    used: list[dict[str, tuple[int, ...]]] = []
+
+    def judged(study: Study, nulls: dict[str, Nulls], **asked: int) -> object:
+        used.append({name: null.test.seeds for name, null in nulls.items() if null.test is not None})
+        return judge_families(study, nulls, **asked)
+
+    monkeypatch.setattr("ablate.judge.simulate.judge_families", judged)
+    codes = judge_drawn(study, drawn)
+    for row in range(12):
+        # Differences against the baseline, as values of the arms themselves: the baseline is 0.
+        values: dict[str, dict[tuple[str, int], float]] = {"val/loss": {}, "val/accuracy": {}}
+        for at, seed in enumerate(study.seeds):
+            for place, arm in enumerate(study.arms):
+                if drawn.lost[row, place, at]:
+                    continue
+                for metric, ln, rms in (("val/loss", "gain_ln", "gain_rms"), ("val/accuracy", "harm_ln", "harm_rms")):
+                    name = {"layernorm": ln, "rmsnorm": rms}.get(arm)
+                    values[metric][arm, seed] = 0.0 if name is None else float(drawn.differences[name][row, at])
+        expected = {finding.hypothesis: finding.outcome for finding in judge_hypotheses(study, values)}
+        assert [OUTCOME[code] for code in codes[row]] == list(expected.values()), row
+        assert used[row] == {
+            name: tuple(seed for seed in study.seeds if kept[row, seed]) for name, kept in drawn.kept.items()
+        }
+
+
+def test_a_reading_other_than_the_last_is_said_to_rest_on_the_same_beliefs() -> None:
+    best = one_claim(hypothesis={"read": "best"}, assume={"metrics": {"val/loss": {"sd": 0.01}}})
+    assert any("h reads another value than the last" in note for note in design(best, n_sims=20).notes)
+    assert not any("than the last" in note for note in design(small_study(), n_sims=20).notes)
 
 
 def test_a_ceiling_needs_a_level_and_says_so() -> None:

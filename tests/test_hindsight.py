@@ -13,8 +13,10 @@ from ablate.judge import power
 from ablate.judge.decide import decide
 from ablate.judge.design import design
 from ablate.judge.hindsight import Hindsight, look_back, selection
+from ablate.judge.hypotheses import judge_hypotheses
 from ablate.report.hindsight import tell_hindsight
 from ablate.report.told import Told
+from prereg.looks import looks_of
 from prereg.spec import Study
 
 
@@ -108,3 +110,18 @@ def test_a_registration_without_a_design_is_looked_back_at_all_the_same() -> Non
     registration, evidence = make_evidence(small_study())
     found = look_back(registration, decide(registration, evidence).findings)
     assert len(found) == 4 and found[0].sd_assumed is None and found[0].correlation_assumed == 0.5
+
+
+def test_a_sequential_study_is_looked_back_at_from_its_look_and_planned_by_its_most_seeds() -> None:
+    study = one_claim(
+        seeds=10,
+        stopping={"looks": [5, 10], "spending": "pocock"},
+        assume={"metrics": {"val/loss": {"sd": 0.01, "correlation": 0.5}}},
+    )
+    registration, evidence = make_evidence(study, effects={"layernorm": -0.2})
+    registration = registration.model_copy(update={"design": design(study, n_sims=20).model_dump(mode="json")})
+    findings = judge_hypotheses(study, {"val/loss": evidence.final("val/loss")}, look=looks_of(study)[0])
+    one = look_back(registration, findings)[0]
+    assert (one.n, one.planned) == (5, 10) and one.more_seeds is None and one.exaggeration is None
+    assert one.detectable == pytest.approx(power.detectable("towards", 10, 0.05) * one.sd)
+    assert one.detectable_assumed == pytest.approx(power.detectable("towards", 10, 0.05) * 0.01)

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from evidence_factory import one_claim, small_study
+from scipy import special
 
 from ablate.judge.estimate import NoTestError, prepare
 from ablate.judge.nulls import Nulls, judge_families, weigh
-from ablate.judge.sequential import EProcessT, e_from, nominal_levels, prepare_at
-from ablate.judge.stopping import settles
+from ablate.judge.sequential import EProcessT, e_from, prepare_at
+from ablate.judge.stopping import _rows_at, settles
 from ablate.judge.verdict import Outcome
 from prereg.looks import Look, looks_of
 from prereg.spec import Study
@@ -49,43 +50,35 @@ def share_within(count: int, studies: int, most: float) -> None:
     assert count / studies <= most + 3 * sqrt(most * (1 - most) / studies), (count, studies)
 
 
-def first_rejections(levels: tuple[float, ...], looks: tuple[int, ...], studies: int, seed: int) -> float:
-    """The share of null studies in which the t p at any look is at or below that look's level."""
-    from scipy import special
-
-    x = np.random.default_rng(seed).standard_normal((studies, looks[-1]))
-    found = np.zeros(studies, dtype=bool)
-    for level, n in zip(levels, looks, strict=True):
-        part = x[:, :n]
-        t = part.mean(axis=1) / (part.std(axis=1, ddof=1) / sqrt(n))
-        found |= 2 * special.stdtr(n - 1, -np.abs(t)) <= level
-    return float(found.mean())
-
-
-def test_size_at_looks_3_5_and_10_is_that_of_the_notes_and_naive_looks_are_not() -> None:
+def test_looks_at_the_full_level_err_more_than_twice_over() -> None:
     studies, looks = 400_000, (3, 5, 10)
-    ours = nominal_levels(ALPHA, (0.3, 0.5, 1.0), "obrien_fleming")
-    # The project's notes: .052 with spending, .122 when each look is taken at .05.
-    assert first_rejections(ours, looks, studies, 1) == pytest.approx(0.052, abs=0.0015)
-    assert first_rejections((ALPHA,) * 3, looks, studies, 1) == pytest.approx(0.122, abs=0.0025)
+    x = np.random.default_rng(1).standard_normal((studies, looks[-1]))
+    found = np.zeros(studies, dtype=bool)
+    for n in looks:
+        t = sqrt(n) * x[:, :n].mean(axis=1) / x[:, :n].std(axis=1, ddof=1)
+        found |= 2 * special.stdtr(n - 1, -np.abs(t)) <= ALPHA
+    assert found.mean() == pytest.approx(0.122, abs=0.0025)  # the project's notes; ours spend alpha: test_levels.py
 
 
-@pytest.mark.parametrize("spending", ["obrien_fleming", "pocock"])
-def test_size_over_looks_3_5_8_10_is_near_nominal_for_t_and_twice_over_by_naive_looks(spending: str) -> None:
-    studies, looks = 400_000, (3, 5, 8, 10)
-    levels = nominal_levels(ALPHA, tuple(n / 10 for n in looks), spending)  # type: ignore[arg-type]
-    size = first_rejections(levels, looks, studies, 2)
-    print(f"{spending}: size {size:.4f} at looks {looks}, {studies:,} null studies")
-    # t p values of successive looks are only nearly jointly normal; most of what that costs is told in the report.
-    assert 0.048 <= size <= 0.058
-    assert first_rejections((ALPHA,) * 4, looks, studies, 2) > 0.13
+def test_levels_of_the_plan_hold_nearly_where_a_pair_is_lost() -> None:
+    # Divergence takes one of the first five pairs: the t have 3, 4, 7 and 9 differences, the levels are the plan's.
+    study = one_claim(seeds=10, stopping={"looks": [3, 5, 8, 10], "spending": "pocock"}, on_divergence="exclude_pair")
+    x = np.random.default_rng(2).standard_normal((400_000, 10))
+    kept = np.ones(x.shape, dtype=bool)
+    kept[:, 3] = False
+    wrong = np.zeros(len(x), dtype=bool)
+    for look in looks_of(study):
+        part = x[:, : look.n_seeds][:, kept[0, : look.n_seeds]]
+        wrong |= _rows_at(study, look, part).p(0.0, "two") <= ALPHA
+    print(f"a pair lost: size {wrong.mean():.4f} of {len(x):,}")
+    assert wrong.mean() == pytest.approx(0.05, abs=0.0025)
 
 
 @pytest.mark.parametrize(
     ("stopping", "most"),
     [
-        ({"looks": [3, 5, 8, 10], "spending": "obrien_fleming"}, 0.054),
-        ({"looks": [3, 5, 8, 10], "spending": "pocock"}, 0.056),
+        ({"looks": [3, 5, 8, 10], "spending": "obrien_fleming"}, 0.05),
+        ({"looks": [3, 5, 8, 10], "spending": "pocock"}, 0.05),
         (E_PROCESS, 0.05),
     ],
 )
@@ -171,4 +164,4 @@ def test_the_interval_covers_at_every_look_together(stopping: dict[str, Any]) ->
             if bounds is not None and not bounds[0] <= 1.3 <= bounds[1]:
                 missed += 1
                 break
-    share_within(missed, studies, 0.105)
+    share_within(missed, studies, 0.1)

@@ -7,7 +7,6 @@ a `note` is a remark. Nothing here looks at a metric's value. Whether runs of on
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
@@ -19,15 +18,13 @@ from ablate.judge.verdict import Check, Severity
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
 from prereg.canon import sha256_of
+from prereg.divergence import unasked_arms
 from prereg.ledger import Entry
 from prereg.register import Registration
 from prereg.spec import Study
 from prereg.training import Training
 
 Cell = tuple[str, int]
-
-
-_STABLE = re.compile(r"\bstable\(\s*([^\s()]+)\s*\)")
 
 
 def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
@@ -304,8 +301,8 @@ def _left_out(study: Study, ended: list[RunRecord]) -> tuple[Check, ...]:
     diverged = [run for run in ended if run.status == "diverged"]
     if study.on_divergence != "exclude_pair" or not diverged:
         return ()
-    asked = {name for line in study.decision for name in _STABLE.findall(line.when or "")}
-    unasked = [_said(run) for run in diverged if run.variant not in asked]
+    arms = unasked_arms(study)
+    unasked = [_said(run) for run in diverged if run.variant in arms]
     return (
         _none("no pair was left out for divergence", [_said(run) for run in diverged], "every seed in", "deviation"),
         _none(

@@ -33,6 +33,7 @@ from ablate.judge.simulate import (
 )
 from prereg.claim import Verb
 from prereg.condition import Outcome, parse_condition, questions
+from prereg.divergence import said_unasked
 from prereg.errors import HopelessDesignError, Where
 from prereg.part import Part
 from prereg.spec import EProcess, Study, Test
@@ -442,6 +443,7 @@ def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
     ]
     if study.stopping != "fixed":
         notes.append("detectable sizes, power and seeds are those of all planned seeds judged once, without looks")
+    notes += [said for said in (said_unasked(study), _said_assumed(study, beliefs)) if said]
     notes += [_said_belief(belief) for belief in beliefs.metrics]
     if lacking:
         notes.append(
@@ -451,6 +453,18 @@ def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
             + "}}, or give --pilot STUDY"
         )
     return notes
+
+
+def _said_assumed(study: Study, beliefs: Beliefs) -> str:
+    """What SD and correlation stand for where a claim reads another value than the last."""
+    elsewhere = [name for name, hypothesis in study.hypotheses.items() if hypothesis.read != "final"]
+    if not elsewhere or not beliefs.metrics:
+        return ""
+    return (
+        f"{', '.join(elsewhere)} read{'s' if len(elsewhere) == 1 else ''} another value than the last, and of a metric "
+        "on one scale one SD and one correlation are known: those of `assume` stand for every reading of it, those of "
+        "a pilot are of its last values; a best or mean value is often less noisy than the last, one at a step more so"
+    )
 
 
 def _said_stops(scenario: Scenario) -> str:

@@ -60,7 +60,8 @@ class Hindsight(Part):
     correlation_assumed: float | None
     """The design's."""
     detectable: float
-    """Difference found with power .80 by a paired t at the corrected level: at the observed SD and n."""
+    """Difference found with power .80 by a paired t at the corrected level: at the observed SD and n; in a sequential
+    study at its most seeds, `planned`, as the design's is."""
     detectable_assumed: float | None
     """The same as it was planned."""
     power: float | None
@@ -73,6 +74,8 @@ class Hindsight(Part):
     """Type M at `smallest`, where significance selected the estimate and power is low."""
     wrong_sign: float | None = None
     """Type S there."""
+    planned: int | None = None
+    """The most seeds a sequential study could take; none for a fixed number. `n` are the pairs of the look reached."""
 
 
 def look_back(registration: Registration, findings: tuple[Finding, ...]) -> tuple[Hindsight, ...]:
@@ -103,13 +106,13 @@ def _one(study: Study, finding: Finding, design: Design | None, planned: Hypothe
     sd = float(differences.std(ddof=1))
     if sd <= 0.0:
         return None
-    n, verb = int(differences.size), study.claims[finding.hypothesis].verb
+    # Looks select and stop in their own way: plan and outcome are set side by side, at the seeds that were planned.
+    fixed = study.stopping == "fixed"
+    n, verb = int(differences.size) if fixed else len(study.seeds), study.claims[finding.hypothesis].verb
     level = finding.alpha / (1 if study.analysis.correct == "none" else finding.family)
     kind, smallest = KIND[verb], finding.smallest
     reached = min(1.0, power.power(kind, smallest / sd, n, level)) if smallest > 0 else None
     seeds = power.seeds_for(kind, smallest / sd, level, 0.8) if smallest > 0 else None
-    # Looks select and stop in their own way: of them, only plan and outcome are set side by side.
-    fixed = study.stopping == "fixed"
     undecided = finding.outcome == "inconclusive" and smallest > 0 and fixed
     selected = fixed and finding.outcome == ("refuted" if verb.startswith("does_not") else "supported")
     luck = None
@@ -118,7 +121,8 @@ def _one(study: Study, finding: Finding, design: Design | None, planned: Hypothe
         luck = luck if luck.power < LOW_POWER else None
     return Hindsight(
         hypothesis=finding.hypothesis,
-        n=n,
+        n=int(differences.size),
+        planned=None if fixed else n,
         sd=sd,
         sd_assumed=None if planned is None else planned.sd_difference,
         correlation=finding.correlation,

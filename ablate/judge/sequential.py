@@ -1,18 +1,11 @@
-"""Sequential designs: alpha spending over registered looks, and an e-process for adding seeds until decided.
+"""Sequential designs: repeated p values over registered looks, and an e-process for adding seeds until decided.
 
 Pure functions of p values and differences; which look it is, and what the ledger says, is `ablate.judge.view`'s.
 
-**Looks.** Lan and DeMets (1983): with information fraction t = seeds so far / planned seeds, a level alpha is
-spent as
-
-    O'Brien-Fleming type   f(t) = 2 - 2 Phi(z(1 - alpha/2) / sqrt t)
-    Pocock type            f(t) = alpha ln(1 + (e - 1) t)
-
-and the nominal level c_k of look k is the one at which a standard Brownian motion, seen at the t_k, first crosses at
-look k with chance f(t_k) - f(t_{k-1}) (recursive integration: Armitage, McPherson and Rowe 1969). The level is a p,
-and is applied to the p of a t test with its own degrees of freedom; constants for z statistics (Pocock 1977), applied
-to t statistics of three seeds, would err grossly. What remains is that the normal scores of t p values at successive
-looks are not exactly jointly normal: for looks at 3, 5 and 10 seeds the size at .05 is about .052.
+**Looks.** The nominal level c_k(alpha) of look k comes from the exact joint law of the t statistics that the looks see
+(`ablate.judge.levels`), under normal differences and whatever their SD: the chance that any look rejects is alpha. It
+is the law of the planned numbers of seeds. Where divergence takes pairs away each t keeps its own degrees of freedom,
+and the levels are those of the plan.
 
 **Repeated p and intervals** (Jennison and Turnbull 1989), not stage-wise ones: the interval at look k is the ordinary
 one at level 1 - c_k(alpha), the p is the smallest alpha at which look k would reject. Because c_k grows with alpha,
@@ -43,136 +36,89 @@ far side of the margin is rejected with it.
 from __future__ import annotations
 
 from functools import lru_cache
-from math import e, log, sqrt
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from scipy import interpolate, optimize, special
 
+from ablate.judge.levels import Spending, nominal_levels
 from ablate.judge.procedure import TINY, Floats, PairedT, Side, Studentized
 from prereg.errors import EvidenceError
 from prereg.looks import Look, looks_of
 from prereg.spec import Looks, Study
-
-Spending = Literal["obrien_fleming", "pocock"]
-Times = tuple[float, ...]
 
 EFFECT_VARIANCE: Final = 2.0
 """g: the prior variance of the effect in SDs of the differences. Fixed for ever, since studies were registered with
 it: few seeds can only find effects of one SD and more, and for those the stop comes soonest with a g of about 2."""
 
 SPENDING_WORDS: Final = {"obrien_fleming": "O'Brien-Fleming spending", "pocock": "Pocock-type spending"}
-_LOWEST: Final = -8.5
-"""Where a normal density is taken to end."""
+_LEAST_ALPHA: Final = 1e-12
+"""No correction over hypotheses asks for less; a smaller p is reported as if it had reached no further than here."""
 _TOP: Final = 0.5
 """Repeated p values above this are reported as 1: no level so high is ever registered."""
+_ALPHAS: Final = 36
+"""Levels of alpha that are worked out; those between are interpolated on the normal scale, where they lie nearly on
+a line."""
 
 
-def spent(alpha: float, time: float, spending: Spending) -> float:
-    """The part of alpha spent by an information fraction."""
-    assert 0.0 < time <= 1.0, time
-    if spending == "obrien_fleming":
-        return 2.0 * float(special.ndtr(special.ndtri(alpha / 2.0) / sqrt(time)))
-    return alpha * log(1.0 + (e - 1.0) * time)
+def look_level(alpha: float, looks: tuple[int, ...], look: int, spending: Spending, *, two_sided: bool = True) -> float:
+    """The nominal level of look `look`, counted from 1: the p whose repeated p is alpha."""
+    table = _tables(looks, spending, two_sided)[look - 1]
+    wanted = float(special.ndtri(min(max(alpha, _LEAST_ALPHA), _TOP)))
+    low, high = table.x[0], table.x[-1]
+    if not table(low) < wanted < table(high):
+        return float(special.ndtr(low if wanted <= table(low) else high))
+    return float(special.ndtr(optimize.brentq(lambda level: float(table(level)) - wanted, low, high, xtol=1e-13)))
 
 
-def nominal_levels(alpha: float, times: Times, spending: Spending, *, two_sided: bool = True) -> Times:
-    """The p at or below which each look rejects, so that the chance of any rejection is alpha."""
-    assert list(times) == sorted(set(times)) and times[0] > 0.0, times
-    levels: list[float] = []
-    node, weight = _legendre()
-    at, mass, before = np.zeros(1), np.ones(1), 0.0  # sub-density of Brownian motion that has not crossed yet
-    last = 0.0
-    for time in times:
-        wanted = spent(alpha, time, spending) - last
-        step = sqrt(time - before)
-        bound = _boundary(at, mass, step, max(wanted, TINY), two_sided, guess=sqrt(time))
-        levels.append(max(TINY, float(special.ndtr(-bound / sqrt(time))) * (2.0 if two_sided else 1.0)))
-        low = -bound if two_sided else min(_LOWEST * sqrt(time), bound)
-        # Beyond eight and a half deviations there is no mass: nodes are spent where it lies.
-        low, high = max(low, _LOWEST * sqrt(time)), min(bound, -_LOWEST * sqrt(time))
-        grid = (high - low) / 2.0 * node + (high + low) / 2.0
-        density = np.exp(-0.5 * ((grid[:, None] - at[None, :]) / step) ** 2) / (step * sqrt(2.0 * np.pi))
-        mass = (density @ mass) * weight * (high - low) / 2.0
-        at, before, last = grid, time, last + max(wanted, 0.0)
-    return tuple(levels)
-
-
-@lru_cache(maxsize=1)
-def _legendre() -> tuple[Floats, Floats]:
-    node, weight = np.polynomial.legendre.leggauss(96)
-    return node, weight
-
-
-def _boundary(at: Floats, mass: Floats, step: float, wanted: float, two_sided: bool, *, guess: float) -> float:
-    """Where Brownian motion must be crossed at this look for the wanted chance."""
-
-    def excess(bound: float) -> float:
-        crossing = special.ndtr((at - bound) / step)
-        if two_sided:
-            crossing = crossing + special.ndtr((-at - bound) / step)
-        return float(np.log(max(float(crossing @ mass), TINY)) - np.log(wanted))
-
-    low, high = 0.0 if two_sided else -9.0 * guess, 40.0 * guess
-    return low if excess(low) <= 0.0 else float(optimize.brentq(excess, low, high, xtol=1e-13))
-
-
-def look_level(alpha: float, times: Times, look: int, spending: Spending, *, two_sided: bool = True) -> float:
-    """The nominal level of look `look`, counted from 1."""
-    return _levels(alpha, times[:look], spending, two_sided)[-1]
-
-
-@lru_cache(maxsize=1024)
-def _levels(alpha: float, times: Times, spending: Spending, two_sided: bool) -> Times:
-    return nominal_levels(alpha, times, spending, two_sided=two_sided)
-
-
-def repeated_p(p: float, times: Times, look: int, spending: Spending, *, two_sided: bool = True) -> float:
+def repeated_p(p: float, looks: tuple[int, ...], look: int, spending: Spending, *, two_sided: bool = True) -> float:
     """The smallest alpha whose level at this look the nominal p reaches; 1 where that is above one half."""
-    return float(repeated_ps(np.array([p]), times, look, spending, two_sided=two_sided)[0])
+    return float(repeated_ps(np.array([p]), looks, look, spending, two_sided=two_sided)[0])
 
 
-def repeated_ps(p: Floats, times: Times, look: int, spending: Spending, *, two_sided: bool = True) -> Floats:
+def repeated_ps(p: Floats, looks: tuple[int, ...], look: int, spending: Spending, *, two_sided: bool = True) -> Floats:
     """`repeated_p` of many."""
-    table, lowest, highest = _inverse(times[:look], spending, two_sided)
+    table = _tables(looks, spending, two_sided)[look - 1]
     # Below the table lies nothing that any level in use could tell apart: its lowest alpha errs upwards only.
-    alphas = special.ndtr(table(special.ndtri(np.clip(p, lowest, highest))))
-    found: Floats = np.where(p > highest, 1.0, np.clip(alphas, p, 1.0))
+    given = np.clip(special.ndtri(np.maximum(p, TINY)), table.x[0], table.x[-1])
+    found: Floats = np.where(p > special.ndtr(table.x[-1]), 1.0, np.clip(special.ndtr(table(given)), p, 1.0))
     return found
 
 
 @lru_cache(maxsize=64)
-def _inverse(times: Times, spending: Spending, two_sided: bool) -> tuple[interpolate.PchipInterpolator, float, float]:
-    """alpha as a function of the level of the last of these looks, on the normal quantile scale."""
-    quantile = np.linspace(special.ndtri(1e-12), special.ndtri(_TOP), 160)
-    alphas = special.ndtr(quantile)
-    levels = np.array([nominal_levels(float(a), times, spending, two_sided=two_sided)[-1] for a in alphas])
-    kept = np.flatnonzero(levels > 1e-290)
-    levels, quantile = levels[kept], quantile[kept]
-    assert (np.diff(levels) > 0).all(), "a level that falls as alpha grows would make repeated p values invalid"
-    return interpolate.PchipInterpolator(special.ndtri(levels), quantile), float(levels[0]), float(levels[-1])
+def _tables(looks: tuple[int, ...], spending: Spending, two_sided: bool) -> tuple[interpolate.CubicSpline, ...]:
+    """For each look, alpha as a function of the look's level, both on the normal quantile scale."""
+    quantile = np.linspace(special.ndtri(_LEAST_ALPHA), special.ndtri(_TOP), _ALPHAS)
+    tables = []
+    for levels in nominal_levels(special.ndtr(quantile), looks, spending, two_sided=two_sided):
+        kept = np.flatnonzero(levels > 1e-290)
+        assert (np.diff(levels[kept]) > 0).all(), "a level that falls as alpha grows would make repeated p invalid"
+        table = interpolate.CubicSpline(special.ndtri(levels[kept]), quantile[kept])
+        assert (table(np.linspace(table.x[0], table.x[-1], 1000), 1) > 0).all(), "the same between levels worked out"
+        tables.append(table)
+    return tuple(tables)
 
 
 class RepeatedT(PairedT):
     """The paired t at a registered look: every p and interval holds over all the looks, whenever the study stops."""
 
-    def __init__(self, differences: Floats, *, times: Times, look: int, spending: Spending) -> None:
+    def __init__(self, differences: Floats, *, looks: tuple[int, ...], look: int, spending: Spending) -> None:
         super().__init__(differences)
-        self.times, self.look, self.spending = times, look, spending
-        self.words = f"paired t repeated at look {look} of {len(times)}, {SPENDING_WORDS[spending]}"
+        self.looks, self.look, self.spending = looks, look, spending
+        self.words = f"paired t repeated at look {look} of {len(looks)}, {SPENDING_WORDS[spending]}"
 
     def p(self, null: float, side: Side) -> float:
-        return repeated_p(super().p(null, side), self.times, self.look, self.spending, two_sided=side == "two")
+        return repeated_p(super().p(null, side), self.looks, self.look, self.spending, two_sided=side == "two")
 
     def bounds(self, alpha: float) -> tuple[float, float] | None:
-        return super().bounds(look_level(alpha, self.times, self.look, self.spending))
+        return super().bounds(look_level(alpha, self.looks, self.look, self.spending))
 
     def describe(self, alpha: float) -> str:
         """The nominal level and p of this look, for a reader who wants to check."""
         nominal = super().p(0.0, "two")
-        level = look_level(alpha, self.times, self.look, self.spending)
+        level = look_level(alpha, self.looks, self.look, self.spending)
         return (
-            f"at look {self.look} of {len(self.times)} the nominal two-sided p against zero is {nominal:.3g} and the "
+            f"at look {self.look} of {len(self.looks)} the nominal two-sided p against zero is {nominal:.3g} and the "
             f"nominal level {level:.3g}, before any correction over hypotheses; the p and intervals shown are adjusted "
             f"for all looks"
         )
@@ -265,9 +211,8 @@ def prepare_at(differences: Floats, study: Study, look: Look) -> Sequential:
     """The registered sequential test bound to the differences that a look sees."""
     require_own_rule(study, look)
     if isinstance(study.stopping, Looks):
-        looks = study.stopping.looks
-        times = tuple(n_seeds / looks[-1] for n_seeds in looks)
-        return RepeatedT(differences, times=times, look=look.number, spending=study.stopping.spending)
+        spending = study.stopping.spending
+        return RepeatedT(differences, looks=study.stopping.looks, look=look.number, spending=spending)
     return EProcessT(differences)
 
 

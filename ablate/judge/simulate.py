@@ -23,6 +23,7 @@ from math import exp, inf, log, log10, sqrt
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 from ablate.judge.batch import OUTCOME, Codes, Kept, batchable, judge_rows
@@ -35,6 +36,7 @@ from ablate.judge.stopping import run_to_the_stop
 from ablate.judge.verdict import Outcome, Outcomes
 from prereg.claim import Verb
 from prereg.condition import All, AnyOf, Condition, Not, Question, parse_condition
+from prereg.divergence import unasked_arms
 from prereg.looks import looks_of
 from prereg.metrics import Better
 from prereg.part import Part
@@ -85,6 +87,9 @@ class Scenario(Part):
     """Share of runs that diverge."""
     stops: tuple[Chance, ...] = ()
     """The chance that a sequential study ends at each of its looks; none for a fixed number of seeds."""
+    inadmissible: Chance | None = None
+    """The chance of no verdict, because a run diverged of an arm whose stability the decision never asks: with it the
+    verdicts add up to 1, and only the other studies count above. None where that cannot happen."""
     mean_seeds: float | None = None
     """Seeds that a sequential study takes on average."""
 
@@ -101,19 +106,35 @@ class Truth:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Simulated studies: differences by hypothesis (studies x seeds), pairs that enter, and who was stable."""
+    """Simulated studies."""
 
     differences: dict[str, Floats]
+    """By hypothesis: studies x seeds."""
     kept: dict[str, Kept] | None
+    """Pairs that enter; none when all do."""
     stable: Kept
+    """Studies x arms."""
+    lost: Kept | None = None
+    """Which runs diverged, studies x arms x seeds; none where none can."""
 
 
-def outcomes_of(study: Study, differences: Mapping[str, Floats], rng_seed: int = 0) -> dict[str, Outcome]:
-    """What `judge_hypotheses` decides, from per-seed differences on the claims' scales, without the description."""
+def outcomes_of(
+    study: Study,
+    differences: Mapping[str, Floats],
+    rng_seed: int = 0,
+    *,
+    seeds: Mapping[str, tuple[int, ...]] | None = None,
+) -> dict[str, Outcome]:
+    """What `judge_hypotheses` decides, from per-seed differences on the claims' scales, without the description.
+
+    `seeds` says whose differences they are, where pairs were left out: a joint resampling pairs claims by seed.
+    """
     nulls: dict[str, Nulls | None] = {}
     for name, claim in study.claims.items():
         try:
             test = prepare(differences[name], study.analysis.test, np.random.default_rng(rng_seed))
+            if seeds is not None:
+                test.seeds = seeds[name]
             nulls[name] = weigh(test, claim.verb, study.better(name), study.hypotheses[name].smallest)
         except NoTestError:
             nulls[name] = None
@@ -258,7 +279,7 @@ def draw(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, n_seeds: 
             whole: Kept = ~np.any(lost[:, [arms.index(arm) for arm in claim.arms], :], axis=1)
             kept[name] = whole
     stable: Kept = ~np.any(lost, axis=2)
-    return Drawn(differences, kept, stable)
+    return Drawn(differences, kept, stable, lost)
 
 
 def judge_drawn(study: Study, drawn: Drawn) -> Codes:
@@ -271,11 +292,12 @@ def judge_drawn(study: Study, drawn: Drawn) -> Codes:
         return judge_rows(study, drawn.differences, drawn.kept)
     rows = []
     for index in range(len(drawn.stable)):
-        one = {
-            name: values[index] if drawn.kept is None else values[index][drawn.kept[name][index]]
-            for name, values in drawn.differences.items()
-        }
-        outcomes = outcomes_of(study, one, rng_seed=index)
+        one = {name: values[index] for name, values in drawn.differences.items()}
+        seeds = None
+        if drawn.kept is not None:
+            seeds = {name: tuple(map(int, np.flatnonzero(kept[index]))) for name, kept in drawn.kept.items()}
+            one = {name: values[list(seeds[name])] for name, values in one.items()}
+        outcomes = outcomes_of(study, one, rng_seed=index, seeds=seeds)
         rows.append([OUTCOME.index(outcomes[name]) for name in study.hypotheses])
     return np.array(rows, dtype=np.int8)
 
@@ -284,22 +306,26 @@ def simulate(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, seed:
     """What the registered rule makes of simulated studies under a truth."""
     drawn = draw(study, truth, beliefs, n_sims=n_sims, n_seeds=len(study.seeds), rng=np.random.default_rng(seed))
     names, looks = list(study.hypotheses), looks_of(study)
+    seen = np.full(n_sims, len(study.seeds))
     stops: tuple[Chance, ...] = ()
     mean_seeds = None
     if looks:
         codes, stopped = run_to_the_stop(study, drawn.differences, drawn.kept, drawn.stable)
+        seen = np.array([look.n_seeds for look in looks])[stopped - 1]
         counts = {look.words: int((stopped == look.number).sum()) for look in looks}
         stops = _chances(counts, tuple(counts), n_sims)
         mean_seeds = sum(counts[look.words] * look.n_seeds for look in looks) / n_sims
     else:
         codes = judge_drawn(study, drawn)
+    ruled = _ruled(study, drawn, seen)
+    codes, stable_arms = codes[ruled], drawn.stable[ruled]
     effects, adopting = truth.effects, adopting_verdicts(study)
     false = {
         key: [one for one in names if not _true(study, one, effects[one], key)] for key in ("supported", "refuted")
     }
     verdicts: Counter[str] = Counter()
     adopted = owed = 0
-    for case, stable, times in _cases(codes, drawn.stable):
+    for case, stable, times in _cases(codes, stable_arms):
         outcomes = {name: OUTCOME[code] for name, code in zip(names, case, strict=True)}
         standing = dict(zip(study.arms, stable, strict=True))
         verdict = study.rule.decide(outcomes, standing).verdict
@@ -339,8 +365,19 @@ def simulate(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, seed:
         law=truth.law,
         divergence=truth.divergence,
         stops=stops,
+        inadmissible=None if ruled.all() else _chance("inadmissible", int((~ruled).sum()), n_sims),
         mean_seeds=mean_seeds,
     )
+
+
+def _ruled(study: Study, drawn: Drawn, seen: npt.NDArray[np.int64]) -> Kept:
+    """Studies that get a verdict: as `admissible` asks, among the first seeds that each has seen."""
+    if drawn.lost is None:
+        return np.ones(len(drawn.stable), dtype=bool)
+    arms = [list(study.arms).index(arm) for arm in unasked_arms(study)]
+    so_far = np.arange(drawn.lost.shape[2]) < seen[:, None]
+    found: Kept = np.logical_not(np.any(drawn.lost[:, arms, :] & so_far[:, None, :], axis=(1, 2)))
+    return found
 
 
 def adoption(study: Study, truth: Truth, beliefs: Beliefs, *, n_seeds: int, n_sims: int, seed: list[int]) -> Chance:

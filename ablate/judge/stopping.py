@@ -82,11 +82,10 @@ class _RowsOfLook(RowsOfT):
 
     def __init__(self, values: Floats, stopping: Looks, look: Look) -> None:
         super().__init__(values)
-        self.look, self.spending = look.number, stopping.spending
-        self.times = tuple(n / stopping.looks[-1] for n in stopping.looks)
+        self.looks, self.look, self.spending = stopping.looks, look.number, stopping.spending
 
     def p(self, null: float, side: Side) -> Floats:
-        return repeated_ps(super().p(null, side), self.times, self.look, self.spending, two_sided=side == "two")
+        return repeated_ps(super().p(null, side), self.looks, self.look, self.spending, two_sided=side == "two")
 
 
 class _RowsOfE(RowsOfT):

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from ablate.judge.verdict import Decision, Finding
 from ablate.report import words
+from prereg.divergence import said_unasked
 
 if TYPE_CHECKING:
     from ablate.judge.design import Design
@@ -172,6 +173,9 @@ def print_check(console: Console, study: Study) -> None:
         "line can decide.",
         style="dim",
     )
+    unasked = said_unasked(study)
+    if unasked:
+        _say(console, f"Note: {unasked}.")
 
 
 def print_design(console: Console, design: Design) -> None:
@@ -237,7 +241,8 @@ def _print_scenarios(console: Console, design: Design) -> None:
         return
     table = _table(console, ("If the truth is", "left"), ("The study ends as", "left"), ("False", "right"))
     for scenario in design.scenarios:
-        verdicts = ", ".join(f"{one.of} {words.share(one.share)}" for one in scenario.verdicts if one.share > 0.0)
+        ends = (*scenario.verdicts, *((scenario.inadmissible,) if scenario.inadmissible else ()))
+        verdicts = ", ".join(f"{one.of} {words.share(one.share)}" for one in ends if one.share > 0.0)
         wrong = [*scenario.false_supported, *scenario.false_refuted]
         _row(console, table, scenario.name, verdicts, words.share(max((one.share for one in wrong), default=0.0)))
     _show(console, table)

@@ -7,17 +7,21 @@ from ablate.judge.verdict import Finding
 from ablate.report import words
 from ablate.report.blocks import Block, Column, Facts, Paragraph, Section, Table
 from ablate.report.told import Told
+from prereg.looks import Look
 
 POST_HOC = (
     "Post hoc: computed after the data and no part of the verdict. Power is at the registered smallest difference that "
     "matters, never at the observed one; only the spread is taken from the data, and from few seeds it is uncertain."
 )
 
-AS_IF_FIXED = (
-    "These numbers take the number of pairs as fixed beforehand. This study could stop at a look because of what it "
-    "found, at a stricter level, which selects large estimates further: power is lower, and an exaggeration larger, "
-    "than said here."
-)
+
+def _said_look(look: Look, planned: int) -> str:
+    return (
+        f"The study ended at {look.words}, of at most {planned}. SD and correlation are those of the pairs it saw. "
+        f"Detectable difference and power are those of all {planned} planned seeds judged once, as in the design: a "
+        "study with looks has less power than that. It could stop because of what it found, which selects "
+        "large estimates; by how much is not said here, nor how many seeds more it would have taken."
+    )
 
 
 def tell_hindsight(told: Told) -> Section | None:
@@ -30,7 +34,7 @@ def tell_hindsight(told: Told) -> Section | None:
     findings = {finding.hypothesis: finding for finding in told.decision.findings}
     blocks: list[Block] = [Paragraph(POST_HOC, "aside"), _table(found, findings)]
     if told.decision.look is not None:
-        blocks.insert(1, Paragraph(AS_IF_FIXED, "aside"))
+        blocks.insert(1, Paragraph(_said_look(told.decision.look, len(told.study.seeds)), "aside"))
     said = tuple((one.hypothesis, text) for one in found if (text := _sentence(one, findings[one.hypothesis])))
     if said:
         blocks.append(Facts(said))
@@ -52,7 +56,7 @@ def _table(found: tuple[Hindsight, ...], findings: dict[str, Finding]) -> Table:
                 pair(one.correlation, one.correlation_assumed, 2),
                 pair(one.detectable, one.detectable_assumed, decimals),
                 words.NONE if one.power is None else words.share(one.power),
-                str(one.n),
+                str(one.n) if one.planned is None else f"{one.n} of {one.planned}",
             )
         )
     return Table(

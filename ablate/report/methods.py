@@ -102,11 +102,10 @@ def _looks(told: Told, look: Look) -> str:
     return (
         f"{stopped}The level is spent over the looks after {words.listed(str(n) for n in study.stopping.looks)} seeds "
         f"by the spending function of Lan and DeMets (1983) of {SPENDING[study.stopping.spending]}, with the share of "
-        "planned seeds as information, and is applied to the p values of t tests. The p values shown are repeated p "
-        "values and the intervals repeated confidence intervals (Jennison and Turnbull 1989): they hold over all looks "
-        "together, and are wider than stage-wise ones. The joint law of t tests at few seeds is only close to the one "
-        "that the levels rest on: simulated at .05, the error rate is .052 for looks at 3, 5 and 10 seeds, and at 3, "
-        "5, 8 and 10 seeds .054 (O'Brien-Fleming type) and .056 (Pocock type)."
+        "planned seeds as information. The nominal levels come from the exact joint law of the t statistics at the "
+        f"looks: if differences are normal, the chance that any look errs is {alpha}. The p values shown are repeated "
+        "p values and the intervals repeated confidence intervals (Jennison and Turnbull 1989): they hold over all "
+        "looks together, and are wider than stage-wise ones."
     )
 
 

@@ -175,6 +175,7 @@ def _frozen_design(told: Told) -> list[Block]:
         for scenario in design.scenarios
         for said, chance in [
             *((f"verdict: {one.of}", one) for one in scenario.verdicts),
+            *((("no verdict: inadmissible", scenario.inadmissible),) if scenario.inadmissible else ()),
             *((f"any false 'supported', {one.of}", one) for one in scenario.false_supported),
             *((f"any false 'refuted', {one.of}", one) for one in scenario.false_refuted),
         ]
