@@ -86,3 +86,14 @@ def test_two_pairs_give_no_corrected_effect_because_the_correction_is_zero() -> 
 
 def test_cliff_delta_is_one_when_every_left_value_is_larger() -> None:
     assert cliff_delta(np.array([5.0, 6.0]), np.array([1.0, 2.0])) == 1.0
+
+
+@pytest.mark.parametrize("t", [17.098429667537868, 18.65659695023039, 19.48814627954922])
+def test_a_point_where_the_library_has_no_value_does_not_stop_the_search(t: float) -> None:
+    # scipy's nct.cdf is NaN at single points inside a sound bracket (df 1, noncentrality about -9); its brentq raises.
+    found = noncentral_interval(t, 1.0, 0.05)
+    assert found is not None
+    for bound, target in zip(found, (0.975, 0.025), strict=True):
+        grid = (np.arange(400_000) + 0.5) / 400_000
+        spread = np.abs(stats.norm.ppf(0.5 + grid / 2.0))  # chi with one degree of freedom, by its quantiles
+        assert float(stats.norm.cdf(t * spread - bound).mean()) == pytest.approx(target, abs=1e-5)

@@ -105,6 +105,7 @@ def test_levels_for_3_5_8_and_10_seeds_lie_below_those_of_brownian_motion() -> N
         assert many == pytest.approx(brownian[spending], abs=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spending", SPENDINGS)
 @pytest.mark.parametrize("two_sided", [True, False])
 @pytest.mark.parametrize("looks", [(3, 5, 10), (2, 3, 4), (4, 40), (98, 99, 100)])

@@ -463,7 +463,7 @@ def _said_assumed(study: Study, beliefs: Beliefs) -> str:
     return (
         f"{', '.join(elsewhere)} read{'s' if len(elsewhere) == 1 else ''} another value than the last, and of a metric "
         "on one scale one SD and one correlation are known: those of `assume` stand for every reading of it, those of "
-        "a pilot are of its last values; a best or mean value is often less noisy than the last, one at a step more so"
+        "a pilot are of its last values"
     )
 
 

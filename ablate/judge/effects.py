@@ -14,7 +14,7 @@ from __future__ import annotations
 from math import exp, sqrt
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import integrate, optimize, special, stats
 
 from ablate.judge.procedure import EQUAL, Floats
 from ablate.judge.verdict import EffectSize, Interval
@@ -80,6 +80,11 @@ def _noncentrality(t: float, df: float, target: float) -> float | None:
     def excess(noncentrality: float) -> float:
         return float(stats.nct.cdf(t, df, noncentrality)) - target
 
+    def everywhere(noncentrality: float) -> float:
+        # The NaNs are single points, too, within a bracket whose ends are sound: there the integral itself is taken.
+        found = excess(noncentrality)
+        return found if np.isfinite(found) else _nct_cdf(t, df, noncentrality) - target
+
     here = excess(t)
     if not np.isfinite(here):
         return None
@@ -93,10 +98,19 @@ def _noncentrality(t: float, df: float, target: float) -> float | None:
         if not np.isfinite(value):
             return None
         if value * here <= 0:
-            return float(optimize.brentq(excess, min(inner, outer), max(inner, outer), xtol=1e-10))
+            return float(optimize.brentq(everywhere, min(inner, outer), max(inner, outer), xtol=1e-10))
         step *= 2.0
         inner, outer = outer, outer + step
     return None
+
+
+def _nct_cdf(t: float, df: float, noncentrality: float) -> float:
+    """P((Z + delta) / S <= t) as the mean of Phi(t S - delta) over S = sqrt(chi2 / df)."""
+
+    def integrand(s: float) -> float:
+        return float(special.ndtr(t * s - noncentrality) * stats.chi.pdf(s * sqrt(df), df) * sqrt(df))
+
+    return float(integrate.quad(integrand, 0.0, np.inf, limit=200, epsabs=1e-13, epsrel=1e-11)[0])
 
 
 def _scaled(bounds: tuple[float, float] | None, factor: float, alpha: float, extra: str) -> Interval | None:
