@@ -28,10 +28,10 @@ integral of q_k over its tail of Student's law, which is solved for the bound. q
 can follow a T within the bound, sinh y = hypot(kappa, C) / rho, and does so like a root when r = 1; it is kept as a
 Chebyshev series in the arc sine of y = asinh v, in which it is smooth there, and for few seeds and far tails too.
 
-Nothing is drawn at random. Up to alpha .2, with grids twice as fine two-sided levels move by less than a millionth of themselves and
-one-sided ones by less than a hundred-thousandth, from a first look at three seeds on; from a first look at two seeds,
-where the integrand has a kink, by less than a ten-thousandth; above alpha .2, by up to three of them. With n without bound the levels are those of Brownian
-motion.
+Nothing is drawn at random. Up to alpha .2, with grids twice as fine, two-sided levels move by less than a millionth of
+themselves and one-sided ones by less than a hundred-thousandth, from a first look at three seeds on; from a first look
+at two seeds, where the integrand has a kink, by less than a ten-thousandth; above alpha .2 by up to three of them. With
+n without bound the levels are those of Brownian motion.
 """
 
 from __future__ import annotations
