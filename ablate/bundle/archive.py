@@ -110,8 +110,7 @@ def read_archive(stream: BinaryIO) -> tuple[Slot, ...]:
         start = stream.tell() - 4
         if len(slots) == MOST_MEMBERS:
             raise UnsoundError(f"it has more than {MOST_MEMBERS:,} members")
-        slot = _next_slot(stream, mark, size)
-        _check_name(slot.name, slots, seen)
+        slot = _next_slot(stream, mark, size, slots, seen)
         slots.append(slot)
         central.append(_central(slot, start))
     listing = b"".join(central)
@@ -131,14 +130,15 @@ def contents(stream: BinaryIO, slot: Slot) -> Iterator[bytes]:
         raise UnsoundError(f"{slot.name} changed while it was read")
 
 
-def _next_slot(stream: BinaryIO, mark: bytes, size: int) -> Slot:
-    """Read one member behind its mark: header, name, contents."""
+def _next_slot(stream: BinaryIO, mark: bytes, size: int, before: list[Slot], seen: set[str]) -> Slot:
+    """Read one member behind its mark: header, name, contents. The header is believed only once it is compared."""
     header = mark + stream.read(_LOCAL.size - len(mark))
     if len(header) < _LOCAL.size:
         raise UnsoundError("it ends within a header: it was cut off")
     _, reads, flags, method, _, _, crc32, packed, size_bytes, name_size, extra = _LOCAL.unpack(header)
     data = stream.read(min(name_size, LONGEST_NAME + 1))
     name = data.decode("ascii", errors="replace")
+    _check_name(name, before, seen)
     for wrong, complaint in (
         (flags & 1, "is encrypted"),
         (method, "is compressed, and no member of a bundle is"),
