@@ -10,6 +10,7 @@ only things that somebody else holds: the sha256 of the bundle, the head of the 
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tempfile
 from pathlib import Path
@@ -19,7 +20,6 @@ from ablate.bundle.archive import MANIFEST, Slot, UnsoundError, begins_a_bundle,
 from ablate.bundle.manifest import LARGEST_BYTES, LeftOut, Manifest, Tool, read_manifest, this_tool
 from ablate.bundle.rejudged import Tell, judged_again
 from ablate.verify import Item, Verification, verify_root
-from prereg.canon import sha256_file
 from prereg.errors import StudyError, StudyFileError, Where
 from prereg.ledger import Entry, Ledger
 from prereg.root import Root
@@ -68,13 +68,19 @@ def check_bundle(path: Path, *, tell: Tell) -> BundleCheck:
         return BundleCheck(
             items=tuple(items),
             head=head,
-            sha256=sha256_file(path),
-            size_bytes=path.stat().st_size,
+            sha256=_sha256(stream),
+            size_bytes=stream.seek(0, 2),
             study="" if manifest is None else manifest.study,
             left_out=() if manifest is None else manifest.left_out,
             made_with=None if manifest is None else manifest.made_with,
             checked_with=this_tool(),
         )
+
+
+def _sha256(stream: BinaryIO) -> str:
+    """Of the very file that was checked, whatever stands at its path by now."""
+    stream.seek(0)
+    return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -150,7 +156,7 @@ def _outside(entries: tuple[Entry, ...]) -> list[str]:
     """Entries that name a place outside the bundle: nothing on this machine may be read because a stranger says so."""
     found = []
     for entry in entries:
-        places = [entry.body[key] for key in ("file", "variant") if key in entry.body]
+        places = [place for key in ("file", "variant") if (place := entry.body.get(key)) is not None]
         seed = entry.body.get("seed", 0)
         if (
             not all(isinstance(place, str) and is_safe(place) for place in places)
