@@ -56,22 +56,26 @@ def verify_study(path: Path, given: Path | None = None) -> Verification:
             required="studies/NAME.yaml",
             fix=nearest(path.stem, known) or "ablate verify",
         )
-    return verify_root(root, (path.stem,))
+    return _verify(root, (path.stem,))
 
 
 def verify_house(given: Path | None = None) -> Verification:
     """Check every registered study of a root."""
     root = Root.around(Path(), given)
     named = {entry.study for entry in _entries(root)}
-    return verify_root(root, tuple(sorted({lock.name.removesuffix(".lock.json") for lock in _locks(root)} | named)))
+    return _verify(root, tuple(sorted({lock.name.removesuffix(".lock.json") for lock in _locks(root)} | named)))
+
+
+def verify_root(root: Root, study: str) -> Verification:
+    """Check one study of a root that is known: the ledger first, then all that is frozen of the study."""
+    return _verify(root, (study,))
 
 
 def _locks(root: Root) -> list[Path]:
     return sorted(root.studies.glob("*.lock.json"))
 
 
-def verify_root(root: Root, studies: tuple[str, ...]) -> Verification:
-    """Check some studies of a root, and the ledger first."""
+def _verify(root: Root, studies: tuple[str, ...]) -> Verification:
     ledger = Ledger(root.ledger)
     faults = tuple(ledger.faults())
     entries = _entries(root)

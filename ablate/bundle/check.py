@@ -129,7 +129,7 @@ def _unpacked(stream: BinaryIO, slots: tuple[Slot, ...], manifest: Manifest, tel
         items = [_ledger_item(ledger, manifest, entries)]
         try:
             # Its first item is the chain, which has been told with what is withheld of it.
-            items += verify_root(root, (manifest.study,)).items[1:]
+            items += verify_root(root, manifest.study).items[1:]
         except StudyError as error:
             items.append(Item(study=manifest.study, what="contents", faults=(error.found,)))
         except (ValueError, TypeError, KeyError) as error:
