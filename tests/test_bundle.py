@@ -457,6 +457,7 @@ def test_a_sequential_study_is_bundled_at_a_look_and_at_its_end(house: House, tm
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # half a minute on an idle machine
 def test_ten_thousand_single_changed_bytes_are_all_found(bundle: Path, tmp_path: Path) -> None:
     whole, rng = bundle.read_bytes(), random.Random(20)  # noqa: S311
     broken = tmp_path / "broken.ablate.zip"
