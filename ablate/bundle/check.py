@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tempfile
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -77,13 +78,13 @@ def check_bundle(path: Path, *, tell: Tell) -> BundleCheck:
         )
 
 
-def _sha256(stream: BinaryIO) -> str:
+def _sha256(stream: BufferedReader) -> str:
     """Of the very file that was checked, whatever stands at its path by now."""
     stream.seek(0)
     return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: Path) -> BufferedReader:
     if not path.is_file():
         raise StudyFileError(
             "there is no such file",
