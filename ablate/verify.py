@@ -66,6 +66,11 @@ def verify_house(given: Path | None = None) -> Verification:
     return _verify(root, tuple(sorted({lock.name.removesuffix(".lock.json") for lock in _locks(root)} | named)))
 
 
+def verify_root(root: Root, study: str) -> Verification:
+    """Check one study of a root that is known: the ledger first, then all that is frozen of the study."""
+    return _verify(root, (study,))
+
+
 def _locks(root: Root) -> list[Path]:
     return sorted(root.studies.glob("*.lock.json"))
 

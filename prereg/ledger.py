@@ -4,6 +4,9 @@ One canonical JSON object a line, each with the hash of the one before: order an
 that was cut off, or a ledger rewritten as a whole, does not show here; that is what the head hash in
 every report is for. The clock is the caller's, and what the entries mean is for `prereg.register`
 and the judge to say.
+
+A slice (`prereg.ledger_slice`) is a ledger in which the entries of other studies are reduced to their links. It is
+told by its file name, which no house uses: in a house, a link that stands for an entry is damage.
 """
 
 from __future__ import annotations
@@ -34,6 +37,9 @@ Event = Literal[
 FIRST = "0" * 64
 """What the first entry names as the hash of the one before."""
 
+SLICE_NAME = "ledger.slice.jsonl"
+"""The name of a ledger that may withhold entries. Nothing is ever appended to it."""
+
 
 class Entry(Part):
     """One line of the ledger."""
@@ -56,6 +62,17 @@ class Entry(Part):
     """sha256 of the canonical bytes of all other fields."""
 
 
+class Withheld(Part):
+    """What a slice shows of an entry that it does not show: its link in the chain, and nothing that can be checked."""
+
+    index: int
+    """Its position."""
+    previous: str
+    """sha256 of the entry before."""
+    sha256: str
+    """sha256 of the entry, as the slice states it."""
+
+
 @dataclass(frozen=True)
 class _Reading:
     """A ledger file, read whole."""
@@ -70,6 +87,8 @@ class _Reading:
     """What follows the last end of line: empty, an entry whose end was not written, or the torso of one."""
     last: str | None
     """What the next entry must name as the hash before it; none after a line that cannot be read."""
+    withheld: tuple[Withheld, ...] = ()
+    """The links of a slice, in order."""
 
 
 @dataclass
@@ -95,6 +114,7 @@ class Ledger:
         # opened the file again would wait for the first for ever. So one claim a path is shared by all.
         self._claim = _claim(self._lock_path.absolute())
         self._known = _NOTHING
+        self._sliced = path.name == SLICE_NAME
 
     def entries(self) -> tuple[Entry, ...]:
         """Every entry. Raises `LedgerError` naming the line when one is damaged."""
@@ -102,6 +122,10 @@ class Ledger:
         self._refuse_damage(reading)
         whole = self._whole_tail(reading)
         return reading.entries if whole is None else (*reading.entries, whole)
+
+    def withheld(self) -> tuple[Withheld, ...]:
+        """The entries that a slice reduces to their links; none in a whole ledger."""
+        return self._read().withheld
 
     def readable(self) -> tuple[Entry, ...]:
         """The entries that are sound in themselves, of a ledger that may be damaged; `faults` tells the rest."""
@@ -124,6 +148,7 @@ class Ledger:
 
     def mend(self) -> str | None:
         """Finish or cut back what a crash left after the last complete line; a sentence about it, or none."""
+        self._refuse_slice()
         with self.hold():
             reading = self._read()
             self._refuse_damage(reading)
@@ -137,8 +162,12 @@ class Ledger:
 
     def head(self) -> str:
         """Hash of the last entry; 64 zeros for an empty ledger. Raises `LedgerError` when damaged."""
-        entries = self.entries()
-        return entries[-1].sha256 if entries else FIRST
+        reading = self._read()
+        self._refuse_damage(reading)
+        whole = self._whole_tail(reading)
+        last = reading.last if whole is None else whole.sha256
+        assert last is not None, self.path  # a line that cannot be read is damage
+        return last
 
     def append(self, event: Event, *, study: str, registration: str, body: Mapping[str, JsonValue], at: str) -> Entry:
         """Add one entry, durably. Other processes wait; a damaged ledger takes nothing more.
@@ -146,6 +175,7 @@ class Ledger:
         The torso of an entry that a crash left behind is cut back, and the new entry's body says so.
         """
         assert datetime.fromisoformat(at).tzinfo is not None, at
+        self._refuse_slice()
         with self.hold():
             reading = self._read()
             self._refuse_damage(reading)
@@ -209,7 +239,7 @@ class Ledger:
             known = self._known
             if known.faults or not data.startswith(known.complete):
                 known = _NOTHING
-            self._known = _read_on(known, data)
+            self._known = _read_on(known, data, sliced=self._sliced)
             return self._known
 
     @contextmanager
@@ -230,6 +260,15 @@ class Ledger:
             fcntl.flock(stream, fcntl.LOCK_SH)
             yield
 
+    def _refuse_slice(self) -> None:
+        if self._sliced:
+            raise LedgerError(
+                "a slice takes no entry",
+                required="the whole ledger",
+                fix="go to the repository that the slice was taken from",
+                where=Where(file=self.path),
+            )
+
     def _refuse_damage(self, reading: _Reading) -> None:
         if reading.faults:
             line, fault = reading.faults[0]
@@ -242,14 +281,14 @@ class Ledger:
 
     def _whole_tail(self, reading: _Reading) -> Entry | None:
         """The entry that lacks only its end of line, if the tail is one; None when it is the torso of one."""
-        if not reading.tail:
+        if not reading.tail or self._sliced:  # a slice is written whole: what is not ended there is no entry
             return None
         try:
             # An object that closes is no torso: cutting it back could remove a finished entry.
             json.JSONDecoder().raw_decode(reading.tail.decode("utf-8", errors="replace"))
         except (ValueError, RecursionError):
             return None
-        ended = _read_on(reading, reading.complete + reading.tail + b"\n")
+        ended = _read_on(reading, reading.complete + reading.tail + b"\n", sliced=self._sliced)
         self._refuse_damage(ended)
         return ended.entries[-1]
 
@@ -282,29 +321,32 @@ class Ledger:
 _NOTHING = _Reading((), (), b"", b"", FIRST)
 
 
-def _read_on(known: _Reading, data: bytes) -> _Reading:
+def _read_on(known: _Reading, data: bytes, *, sliced: bool) -> _Reading:
     """Read what follows the known lines of a file."""
     complete, _, tail = data.rpartition(b"\n")
     if complete or data.startswith(b"\n"):
         complete += b"\n"
-    entries, faults, expected = list(known.entries), list(known.faults), known.last
+    entries, withheld, faults, expected = list(known.entries), list(known.withheld), list(known.faults), known.last
     first = known.complete.count(b"\n")
     for index, line in enumerate(complete[len(known.complete) :].split(b"\n")[:-1], start=first):
-        entry, fault = _entry(line)
-        if entry is not None:
-            if entry.index != index:
-                fault = f"holds the entry with index {entry.index}; entries are missing, or stand in another order"
-            elif expected is not None and entry.previous != expected:
+        found, fault = _link(line, sliced=sliced)
+        if found is not None:
+            if found.index != index:
+                fault = f"holds the entry with index {found.index}; entries are missing, or stand in another order"
+            elif expected is not None and found.previous != expected:
                 fault = "does not carry the hash of the line before"
-            entries.append(entry)
+            if isinstance(found, Entry):
+                entries.append(found)
+            else:
+                withheld.append(found)
         if fault:
             faults.append((index + 1, fault))
-        expected = entry.sha256 if entry is not None else None
-    return _Reading(tuple(entries), tuple(faults), complete, tail, expected)
+        expected = found.sha256 if found is not None else None
+    return _Reading(tuple(entries), tuple(faults), complete, tail, expected, tuple(withheld))
 
 
-def _entry(line: bytes) -> tuple[Entry | None, str]:
-    """The entry of a line that is sound in itself, or what is wrong with the line."""
+def _link(line: bytes, *, sliced: bool) -> tuple[Entry | Withheld | None, str]:
+    """The entry of a line that is sound in itself, or of a slice its link, or what is wrong with the line."""
     try:
         content = from_canonical(line)
         canonical = canonical_bytes(content)
@@ -313,6 +355,8 @@ def _entry(line: bytes) -> tuple[Entry | None, str]:
     if canonical != line:
         return None, "is not in canonical bytes: it was edited"
     try:
+        if sliced and isinstance(content, dict) and content.keys() == Withheld.model_fields.keys():
+            return Withheld.model_validate(content), ""
         entry = Entry.model_validate(content)
     except ValidationError:
         return None, "is not an entry of a ledger"

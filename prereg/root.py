@@ -17,6 +17,8 @@ class Root:
     """The folder that holds `studies/`, and the paths below it."""
 
     path: Path
+    ledger_name: str = "ledger.jsonl"
+    """Another name only where a bundle has been unpacked that holds a slice of its ledger."""
 
     @classmethod
     def find(cls, study_file: Path, given: Path | None = None) -> Root:
@@ -61,7 +63,7 @@ class Root:
 
     @property
     def ledger(self) -> Path:
-        return self.studies / "ledger.jsonl"
+        return self.studies / self.ledger_name
 
     @property
     def corpora(self) -> Path:

@@ -4,6 +4,7 @@ Each function imports its room when it is called, so that `ablate --help` stays 
 here as an argument with a default and goes no further in than the ledger's and records' dates.
 """
 
+from ablate.chain.bundling import bundle, check_bundle
 from ablate.chain.case import (
     Case,
     check,
@@ -26,8 +27,10 @@ __all__ = [
     "Ran",
     "accepted",
     "amend",
+    "bundle",
     "characterise",
     "check",
+    "check_bundle",
     "decide",
     "design",
     "load",

@@ -33,6 +33,7 @@ class Decided:
 def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) -> Decided:
     """Judge the evidence by the registered rule, log the decision, write the reports."""
     from ablate.judge.decide import decide as judge
+    from ablate.judge.verdict import verdict_bytes
     from ablate.judge.view import view
     from ablate.records.gather import gather
     from prereg.canon import sha256_bytes
@@ -52,7 +53,7 @@ def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
         head = _log_look(case, registration, evidence, look, final=decision.status != "continue", at=now())
         if decision.status == "continue":
             return Decided(decision, registration, head, None, None, None)
-    verdict = _verdict_bytes(decision)
+    verdict = verdict_bytes(decision)
     body = {
         "status": decision.status,
         "verdict": decision.verdict,
@@ -95,6 +96,7 @@ def _log_look(case: Case, registration: Registration, evidence: Evidence, look: 
 def report(path: str | Path, *, root: Path | None = None) -> Decided:
     """Write the reports of a decision again, from the evidence and the ledger; decides nothing new."""
     from ablate.judge.decide import decide as judge
+    from ablate.judge.verdict import verdict_bytes
     from ablate.judge.view import view
     from ablate.records.gather import gather
     from prereg.canon import sha256_bytes
@@ -116,7 +118,7 @@ def report(path: str | Path, *, root: Path | None = None) -> Decided:
         )
     evidence = gather(case.root, registration)
     decision = judge(registration, evidence)
-    if sha256_bytes(_verdict_bytes(decision)) != entries[-1].body["verdict_sha256"]:
+    if sha256_bytes(verdict_bytes(decision)) != entries[-1].body["verdict_sha256"]:
         raise EvidenceError(
             "the evidence on disk does not give the decision in the ledger",
             required=f"the evidence of the decision taken {entries[-1].at}",
@@ -125,19 +127,12 @@ def report(path: str | Path, *, root: Path | None = None) -> Decided:
     return _tell(case, registration, entries[-1], decision, view(registration, evidence).evidence)
 
 
-def _verdict_bytes(decision: Decision) -> bytes:
-    """The contents of verdict.json."""
-    return decision.model_dump_json(indent=2).encode() + b"\n"
-
-
-def _tell(case: Case, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence) -> Decided:
-    """Write report.md and report.html for the decision of a ledger entry."""
+def pages(registration: Registration, entry: Entry, decision: Decision, evidence: Evidence) -> dict[str, bytes]:
+    """The reports of the decision of a ledger entry, by file name. Writes nothing."""
     from ablate.gpt import toy
     from ablate.report import html, markdown
     from ablate.report.told import Told
-    from prereg.disk import write_whole
 
-    folder = _report_folder(case)
     floors = {"val/loss": toy.entropy_rate()} if registration.corpus and registration.corpus.name == "toy" else {}
     told = Told(
         decision=decision,
@@ -147,10 +142,18 @@ def _tell(case: Case, registration: Registration, entry: Entry, decision: Decisi
         floors=floors,
         generated_at=entry.at,
     )
-    markdown_path, html_path = folder / "report.md", folder / "report.html"
-    write_whole(markdown_path, markdown.render(told).encode())
-    write_whole(html_path, html.render(told).encode())
-    return Decided(decision, registration, entry.sha256, folder / "verdict.json", markdown_path, html_path)
+    return {"report.md": markdown.render(told).encode(), "report.html": html.render(told).encode()}
+
+
+def _tell(case: Case, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence) -> Decided:
+    """Write report.md and report.html for the decision of a ledger entry."""
+    from prereg.disk import write_whole
+
+    folder = _report_folder(case)
+    for name, data in pages(registration, entry, decision, evidence).items():
+        write_whole(folder / name, data)
+    verdict, markdown, html = (folder / name for name in ("verdict.json", "report.md", "report.html"))
+    return Decided(decision, registration, entry.sha256, verdict, markdown, html)
 
 
 def _report_folder(case: Case) -> Path:

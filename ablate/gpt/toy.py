@@ -12,8 +12,6 @@ from functools import cache
 
 import numpy as np
 
-from ablate.gpt.streams import raw_words
-
 CHARACTERS = 1_100_000
 TOY_SEED = 20
 
@@ -100,6 +98,9 @@ def entropy_rate() -> float:
 @cache
 def text() -> str:
     """The corpus: the chain walked from its first state until the length is reached. The same on every machine."""
+    # Imported here: the entropy rate stands in reports, and a report needs no torch.
+    from ablate.gpt.streams import raw_words
+
     words, weights = chain()
     tables = [np.repeat(np.arange(len(words)), row).tolist() for row in weights]
     draws = raw_words(TOY_SEED, "toy", CHARACTERS // 4)

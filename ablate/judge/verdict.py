@@ -256,3 +256,8 @@ class Decision(Part):
         if self.look is None:
             written.pop("look", None)
         return written
+
+
+def verdict_bytes(decision: Decision) -> bytes:
+    """The contents of verdict.json."""
+    return decision.model_dump_json(indent=2).encode() + b"\n"

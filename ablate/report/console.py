@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.box import HEAVY
 from rich.console import Console
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -23,6 +24,7 @@ from ablate.report import words
 from prereg.divergence import said_unasked
 
 if TYPE_CHECKING:
+    from ablate.bundle.check import BundleCheck
     from ablate.judge.design import Design
     from ablate.judge.glimpse import ClaimSoFar, Glimpse
     from ablate.status import StudyHealth
@@ -361,6 +363,43 @@ def print_verification(console: Console, found: Verification) -> None:
         style="bold",
     )
     _say(console, f"Ledger head: {found.head}", wrap=False)
+
+
+def print_bundle_check(console: Console, found: BundleCheck) -> None:
+    """What was checked of a bundle, what is not in it, and what only somebody else's copy of a hash can show."""
+    for item in found.items:
+        _say(
+            console,
+            f"{'stands ' if not item.faults else 'CHANGED'}  {item.study}: {item.what}",
+            style="" if not item.faults else "bold red",
+        )
+        for line in (*item.faults, *([item.note] if item.note else [])):
+            console.print(Padding(_fit(console, Text(line)), (0, 0, 0, 9), expand=False))
+    faults = sum(len(item.faults) for item in found.items)
+    _say(
+        console,
+        "The bundle stands." if found.stands else f"{words.counted(faults, 'fault')} found: the bundle does not stand.",
+        style="bold",
+    )
+    _print_limits(console, found)
+
+
+def print_bundled(console: Console, path: Path, found: BundleCheck, *, written: bool) -> None:
+    """The bundle that was written, or was there already; it has been checked."""
+    _say(console, f"{'wrote' if written else 'is there already:'} {path} ({found.size_bytes:,} bytes)", wrap=False)
+    _print_limits(console, found)
+
+
+def _print_limits(console: Console, found: BundleCheck) -> None:
+    for one in found.left_out:
+        _say(console, f"Not in it: {one.what}: {one.why}.")
+    _say(
+        console,
+        "No check of a bundle can show that it was not made up as a whole. Compare one of these with what somebody "
+        "else holds, or look at the seals of its lock:",
+    )
+    _say(console, f"Bundle sha256: {found.sha256}", wrap=False)
+    _say(console, f"Ledger head:   {found.head or 'unknown'}", wrap=False)
 
 
 def print_corpora(console: Console, rows: Iterable[tuple[str, int, str, object, str]]) -> None:

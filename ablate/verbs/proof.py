@@ -1,4 +1,4 @@
-"""Verbs for whoever doubts: what is frozen, and whether it still is."""
+"""Verbs for whoever doubts: what is frozen, whether it still is, and a file with which to ask that elsewhere."""
 
 from __future__ import annotations
 
@@ -7,25 +7,36 @@ from typing import Annotated
 
 import typer
 
-from ablate.verbs.options import AsJson, Exit, RootFolder, console
+from ablate import chain
+from ablate.verbs.options import AsJson, Exit, RootFolder, StudyFile, console
 
 
 def verify(
     study: Annotated[
-        Path | None, typer.Argument(metavar="[STUDY]", help="A study file; all studies if left out.")
+        Path | None, typer.Argument(metavar="[STUDY]", help="A study file or a bundle; all studies if left out.")
     ] = None,
     root: RootFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Check every frozen byte and name what changed.
 
-    Study, lock, ledger, sealed records, verdict; of one study, or of all.
+    Study, lock, ledger, sealed records, verdict; of one study, or of all. Of a bundle, with nothing but its file:
+    every byte, and the verdict judged again from the records.
 
     Example:  ablate verify studies/embnorm.yaml
     """
     from ablate.report import console as told
     from ablate.verify import verify_house, verify_study
 
+    if study is not None and _is_bundle(study):
+        checked = chain.check_bundle(study)
+        if as_json:
+            print(checked.model_dump_json(indent=2))
+        else:
+            told.print_bundle_check(console(), checked)
+        if not checked.stands:
+            raise typer.Exit(Exit.INADMISSIBLE)
+        return
     found = verify_study(study, root) if study is not None else verify_house(root)
     if as_json:
         print(found.model_dump_json(indent=2))
@@ -33,3 +44,38 @@ def verify(
         told.print_verification(console(), found)
     if not found.stands:
         raise typer.Exit(Exit.INADMISSIBLE)
+
+
+def bundle(
+    study: StudyFile,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The file to write (default: STUDY.ablate.zip).")
+    ] = None,
+    root: RootFolder = None,
+    *,
+    whole_ledger: Annotated[
+        bool, typer.Option("--whole-ledger", help="Show the entries of other studies too, not only their links.")
+    ] = False,
+    weights: Annotated[bool, typer.Option("--weights", help="Take the trained weights in.")] = False,
+) -> None:
+    """Write a study into one file that others can check.
+
+    Lock, ledger, sealed records, verdict and reports. `ablate verify FILE` needs no repository, corpus or network.
+
+    Example:  ablate bundle studies/embnorm.yaml
+    """
+    from ablate.report import console as told
+
+    made = chain.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights)
+    told.print_bundled(console(), made.path, made.check, written=made.written)
+    print(f"next:  ablate verify {made.path}")
+
+
+def _is_bundle(path: Path) -> bool:
+    """Whether a word on the command line means a bundle: by its name, or by its first bytes whatever its name."""
+    if path.suffix == ".zip":
+        return True
+    if not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        return stream.read(4) == b"PK\x03\x04"

@@ -1,0 +1,167 @@
+"""What goes into a bundle of a study, as it lies in its house: every file under its usual path, and what stays out.
+
+Nothing is judged here, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ablate.bundle.archive import Source, is_safe
+from ablate.bundle.manifest import LedgerPart, LeftOut
+from ablate.records.store import RunFolder
+from prereg.errors import EvidenceError, StudyFileError, Where
+from prereg.ledger import FIRST, SLICE_NAME, Entry, Ledger
+from prereg.ledger_slice import sliced
+from prereg.register import Registration
+from prereg.root import Root
+
+SEALS = (".sig", ".tsr", ".ots")
+"""Endings of the seals that may lie beside a lock, as NAME.HASH8.sig or NAME.HASH8.2.sig."""
+DOCUMENTS = ("registration.md", "registration.html", "aspredicted.md", "osf.md", "aspredicted.json", "osf.json")
+"""Registration documents that may lie beside a lock as NAME.registration.md, or among the reports."""
+REPORTS = ("verdict.json", "report.md", "report.html")
+RECORDS = ("metrics.parquet", "items.parquet")
+WEIGHTS = "weights.safetensors"
+
+
+@dataclass
+class Gathered:
+    """Files and gaps, while they are collected."""
+
+    root: Root
+    sources: list[Source] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    def take(self, path: Path, data: bytes | None = None) -> None:
+        """One file under its path from the root. Small files are read at once, so that they cannot change later."""
+        name = path.relative_to(self.root.path).as_posix()
+        if not is_safe(name):
+            raise StudyFileError(
+                "this file cannot be in a bundle under its name",
+                required="names of letters, digits, spaces and . _ - + , = ( ) @",
+                fix="rename the file or its folder, under version control, before the study is registered",
+                where=Where(file=path),
+            )
+        self.sources.append(Source(name, path if data is None else data))
+
+    def skip(self, what: str, why: str) -> None:
+        """Something that stays out."""
+        self.left_out.append(LeftOut(what=what, why=why))
+
+
+def gathered(
+    root: Root, registration: Registration, *, whole_ledger: bool, weights: bool
+) -> tuple[list[Source], list[LeftOut], LedgerPart]:
+    """The files of a bundle in the order of their names, what is not among them, and what is known of the ledger."""
+    study = registration.study.study
+    found = Gathered(root)
+    entries = Ledger(root.ledger).entries()  # raises when it is damaged
+    ledger = _ledger(found, entries, study, whole=whole_ledger)
+    mine = [entry for entry in entries if entry.study == study]
+    promised = [entry for entry in mine if entry.event in ("registered", "amended")]
+    for path in (root.path / str(promised[-1].body.get("file")), root.lock(study)):
+        if not path.is_file():
+            raise EvidenceError(
+                "missing",
+                required="the study and its lock, as they were registered",
+                fix="restore it from version control",
+                where=Where(file=path),
+            )
+        found.take(path, path.read_bytes())
+    _beside(found, study, {str(entry.body.get("lock_sha256"))[:8] for entry in promised})
+    _runs(found, registration, mine, weights=weights)
+    for name in (*REPORTS, *DOCUMENTS):
+        path = root.report(study) / name
+        if path.is_file():
+            found.take(path, path.read_bytes())
+    _explain(found, registration, promised)
+    return sorted(found.sources, key=lambda source: source.name), found.left_out, ledger
+
+
+def _ledger(found: Gathered, entries: tuple[Entry, ...], study: str, *, whole: bool) -> LedgerPart:
+    others = sum(entry.study != study for entry in entries)
+    withheld = 0 if whole else others
+    path = found.root.ledger.with_name(SLICE_NAME if withheld else found.root.ledger.name)
+    found.take(path, sliced(entries, study if withheld else None))
+    if withheld:
+        found.skip(
+            f"what the ledger says of other studies ({_counted(withheld, 'entry', 'entries')})",
+            "only its links are there (--whole-ledger takes the entries in)",
+        )
+    return LedgerPart(
+        file=found.sources[-1].name,
+        head=entries[-1].sha256 if entries else FIRST,
+        n_entries=len(entries),
+        n_withheld=withheld,
+    )
+
+
+def _beside(found: Gathered, study: str, locks: set[str]) -> None:
+    """Seals and registration documents that lie beside the lock, of this study and no other with a longer name."""
+    seal = re.compile(rf"{re.escape(study)}\.([0-9a-f]{{8}})(\.\d+)?({'|'.join(map(re.escape, SEALS))})")
+    for path in sorted(found.root.studies.iterdir()):
+        match = seal.fullmatch(path.name)
+        sealing = match is not None and match[1] in locks
+        telling = path.name in {f"{study}.{name}" for name in DOCUMENTS}
+        if path.is_file() and (sealing or telling):
+            found.take(path, path.read_bytes())
+
+
+def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, weights: bool) -> None:
+    """Every run that has a record, under this registration or an earlier one; of live ones the record alone."""
+    root, study = found.root, registration.study.study
+    taken: set[tuple[str, str, str]] = set()
+    live = heavy = 0
+    for path in sorted((root.path / "data" / "runs" / study).glob("*/*/*/run.json")):
+        folder = RunFolder(path.parent)
+        data = path.read_bytes()
+        found.take(path, data)
+        record = folder.read_record()
+        if record is None or record.status not in ("done", "diverged"):
+            live += folder.live_path.exists() or folder.checkpoint_path.exists()
+            continue
+        for name in RECORDS:
+            if (folder.path / name).is_file():
+                found.take(folder.path / name)
+                taken.add((path.parts[-4], path.parts[-3], path.parts[-2]))
+        if folder.weights_path.is_file():
+            heavy += 1
+            if weights:
+                found.take(folder.weights_path)
+    if heavy and not weights:
+        found.skip(f"the weights of {_counted(heavy, 'run')}", "not asked for (--weights takes them in)")
+    if live:
+        found.skip(f"curve and checkpoint of {_counted(live, 'run')}", "not ended, so nothing vouches for them")
+    sealed = {
+        (entry.registration[:8], str(entry.body.get("variant")), str(entry.body.get("seed")))
+        for entry in mine
+        if entry.event == "sealed"
+    }
+    absent = sealed - taken
+    if absent:
+        found.skip(
+            f"the records of {_counted(len(absent), 'sealed run')}",
+            "they are not on the disk where the bundle was made",
+        )
+
+
+def _explain(found: Gathered, registration: Registration, promised: list[Entry]) -> None:
+    if registration.corpus is not None:
+        found.skip(
+            f"the corpus '{registration.corpus.name}'",
+            f"only training needs it; the lock names its sha256, {registration.corpus.sha256[:12]}",
+        )
+    if len(promised) > 1:
+        found.skip(
+            f"the lock of {_counted(len(promised) - 1, 'earlier registration')}",
+            "replaced by an amendment; the ledger names their hashes and what differed",
+        )
+    if "report.html" not in {Path(source.name).name for source in found.sources}:
+        found.skip("verdict and reports", "the study has not been decided, or they were not on this disk")
+
+
+def _counted(n: int, one: str, many: str = "") -> str:
+    return f"{n} {one if n == 1 else many or one + 's'}"

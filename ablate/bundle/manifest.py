@@ -1,0 +1,172 @@
+"""`MANIFEST.json`: every other member of a bundle by hash, the ledger's head, and what is not in the bundle and why.
+
+It carries a hash of itself, as an entry of the ledger does, so that no byte of it can change unseen. That is a
+checksum and no seal: whoever writes the whole bundle anew writes this hash anew. Only what somebody else holds tells
+such a bundle from the first: its sha256, the ledger's head, a seal of the lock.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from functools import cache
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from ablate.bundle.archive import UnsoundError
+from prereg.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of
+from prereg.errors import UnsupportedError
+from prereg.part import Part
+from prereg.spec import Name
+
+FORMAT = "ablate-bundle/1"
+LARGEST_BYTES = 1 << 24
+
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+_DISTRIBUTION = "ablate-prereg"
+_SOURCE = Path(__file__).resolve().parents[2]
+_JUDGING = ("prereg", "ablate/judge", "ablate/records", "ablate/report", "ablate/chain")
+
+
+class Member(Part):
+    """One file of a bundle."""
+
+    sha256: Hash
+    """sha256 of its bytes."""
+    size_bytes: int
+    """Its size."""
+
+
+class LedgerPart(Part):
+    """Which part of the repository's ledger the bundle holds."""
+
+    file: str
+    """The member that holds it."""
+    head: Hash
+    """Hash of its last entry, shown or withheld."""
+    n_entries: int
+    """Entries up to the head."""
+    n_withheld: int
+    """Those of them that are shown as links only, being of other studies by the word of whoever made the bundle."""
+
+
+class LeftOut(Part):
+    """Something a reader could look for in vain."""
+
+    what: str
+    """What it is."""
+    why: str
+    """Why it is not in the bundle."""
+
+
+class Tool(Part):
+    """What made the bundle, or what checks it."""
+
+    version: str
+    """Version of ablate."""
+    code: str
+    """sha256 over the sources that read, judge and tell."""
+    python: str
+    """Python version."""
+    platform: str
+    """Operating system and machine type."""
+    libraries: dict[str, str]
+    """Version of every library that ablate names as its own."""
+
+    @property
+    def words(self) -> str:
+        """The tool in a few words."""
+        return f"ablate {self.version}, code {self.code[:8]}"
+
+
+class Manifest(Part):
+    """What is in a bundle."""
+
+    format: str
+    """Which form of bundle this is."""
+    study: Name
+    """The study's id."""
+    registration: Hash
+    """sha256 of the registration in force."""
+    ledger: LedgerPart
+    """The ledger."""
+    members: dict[str, Member]
+    """name -> file, of every member but this one."""
+    left_out: tuple[LeftOut, ...]
+    """What is not in it, and why."""
+    made_with: Tool
+    """What made it."""
+    sha256: Hash
+    """sha256 of the canonical bytes of all other fields."""
+
+
+def manifest_bytes(**fields: Any) -> bytes:
+    """Canonical bytes of a manifest, its own hash added."""
+    plain = {key: _plain(value) for key, value in {"format": FORMAT, **fields}.items()}
+    return canonical_bytes(plain | {"sha256": sha256_of(plain)})
+
+
+def read_manifest(data: bytes) -> Manifest:
+    """The manifest of exact bytes. Raises `UnsoundError`, or `UnsupportedError` for a later form."""
+    try:
+        content = from_canonical(data)
+        sound = isinstance(content, dict) and canonical_bytes(content) == data
+    except (ValueError, RecursionError):
+        sound = False
+    if not sound or content.get("sha256") != sha256_of({k: v for k, v in content.items() if k != "sha256"}):
+        raise UnsoundError("the manifest does not have its own hash: it was changed")
+    if content.get("format") != FORMAT:
+        raise UnsupportedError(
+            f"this bundle has the form {ascii(content.get('format'))[:60]}",
+            required=FORMAT,
+            fix=f"check it with the version of ablate that made it, or a later one than {version(_DISTRIBUTION)}",
+        )
+    try:
+        return Manifest.model_validate_json(data)
+    except ValidationError as error:
+        raise UnsoundError(f"the manifest is not one: {error.errors()[0]['msg']}") from None
+
+
+@cache
+def this_tool() -> Tool:
+    """What is running here."""
+    names = sorted({re.split(r"[^A-Za-z0-9_.-]", text)[0] for text in requires(_DISTRIBUTION) or () if ";" not in text})
+    return Tool(
+        version=version(_DISTRIBUTION),
+        code=_code(),
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        libraries={name: _version_or_none(name) for name in names},
+    )
+
+
+def _version_or_none(name: str) -> str:
+    """Checking a bundle needs no trainer, so a library that only training needs may be absent."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _code() -> str:
+    files = {
+        file.relative_to(_SOURCE).as_posix(): sha256_bytes(file.read_bytes())
+        for place in _JUDGING
+        for file in sorted((_SOURCE / place).rglob("*"))
+        if file.suffix in (".py", ".html", ".css")
+    }
+    return sha256_of(files)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Part):
+        return value.model_dump(mode="json")
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value

@@ -1,0 +1,149 @@
+"""The verdict of a bundle, judged again from its records by the judge that is installed here, and told again.
+
+Only what was decided is judged: an unfinished study, or one that nobody has decided, shows no contrast here either.
+That the judge here may be another than the one that decided is said with both versions; see `ablate.bundle.comparison`
+for what may differ between two versions, and what may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ablate.bundle.comparison import Comparison, compare_pages, compare_verdicts
+from ablate.bundle.manifest import Tool, this_tool
+from ablate.judge.decide import decide
+from ablate.judge.verdict import Decision, verdict_bytes
+from ablate.judge.view import view
+from ablate.records.evidence import Evidence
+from ablate.records.gather import gather
+from ablate.verify import Item
+from prereg.canon import sha256_bytes
+from prereg.errors import StudyError
+from prereg.ledger import Entry
+from prereg.register import Registration, load_registration
+from prereg.root import Root
+
+Tell = Callable[[Registration, Entry, Decision, Evidence], Mapping[str, bytes]]
+"""Writes the reports of a decision: file name -> bytes."""
+
+JUDGED, TOLD = "verdict, judged again", "reports, told again"
+MOST_ROWS = 20_000_000
+LARGEST_TABLE_BYTES = 1 << 30
+
+
+def judged_again(root: Root, study: str, entries: tuple[Entry, ...], maker: Tool, tell: Tell) -> list[Item]:
+    """What the judge here makes of a bundle that has been unpacked under a root, beside what the bundle says."""
+    decided = [entry for entry in entries if entry.study == study and entry.event == "decided"]
+    if not decided:
+        return [_item(study, JUDGED, note="not decided yet; nothing is judged, and no contrast is shown")]
+    try:
+        return _judged_again(root, study, decided[-1], maker, tell)
+    except StudyError as error:
+        return [_item(study, JUDGED, f"cannot be judged: {error.found}")]
+    except Exception as error:
+        # Whatever a stranger's records make the judge stumble over is a fault of theirs until shown otherwise.
+        return [_item(study, JUDGED, f"cannot be judged: {type(error).__name__}: {str(error)[:200]}")]
+
+
+def _judged_again(root: Root, study: str, entry: Entry, maker: Tool, tell: Tell) -> list[Item]:
+    registration = load_registration(root, study)
+    assert registration is not None, study
+    if entry.registration != registration.sha256:
+        note = f"decided under {entry.registration[:8]} and amended since; the lock it was judged by is not here"
+        return [_item(study, JUDGED, note=note)]
+    oversized = _oversized(root.runs(study, registration.sha256))
+    if oversized:
+        return [_item(study, JUDGED, oversized)]
+    evidence = gather(root, registration)
+    if evidence.ledger_faults:
+        return [_item(study, JUDGED, "the ledger is damaged, and nothing is judged")]
+    seen = view(registration, evidence).evidence
+    if seen.missing:
+        lacking, total = len(seen.missing), len(seen.planned)
+        return [_item(study, JUDGED, f"{lacking} of the {total} runs it rests on are not in the bundle as sealed")]
+    decision = decide(registration, evidence)
+    now, path = verdict_bytes(decision), root.report(study) / "verdict.json"
+    if path.is_file():
+        items = [_verdict_item(study, decision, compare_verdicts(path.read_bytes(), now), maker)]
+    elif sha256_bytes(now) == entry.body.get("verdict_sha256"):
+        items = [_item(study, JUDGED, note=f"{_said(decision)}: the bytes that the ledger recorded")]
+    else:
+        items = [_item(study, JUDGED, "verdict.json is not here, and judged here it is not what the ledger recorded")]
+    if not items[0].faults:
+        items.append(_reports_item(root.report(study), study, tell(registration, entry, decision, seen), maker))
+    return items
+
+
+def _verdict_item(study: str, decision: Decision, found: Comparison, maker: Tool) -> Item:
+    said = _said(decision)
+    if found.matter:
+        return _item(study, JUDGED, *[f"verdict.json: {what}" for what in found.matter[:8]], _versions(maker))
+    if found.words:
+        where = f"written otherwise: {', '.join(found.words[:4])}{' and more' if len(found.words) > 4 else ''}"
+        if _is_this(maker):
+            return _item(study, JUDGED, f"verdict.json is {where}, and the same version wrote it")
+        return _item(study, JUDGED, note=f"{said}; {where}; {_versions(maker)}")
+    if found.digits:
+        return _item(study, JUDGED, note=f"{said}; the same but for digits beyond the ninth, as on another processor")
+    return _item(study, JUDGED, note=f"{said}; the same bytes" + ("" if _is_this(maker) else f"; {_versions(maker)}"))
+
+
+def _reports_item(folder: Path, study: str, pages: Mapping[str, bytes], maker: Tool) -> Item:
+    there = {name: data for name, data in pages.items() if (folder / name).is_file()}
+    if not there:
+        return _item(study, TOLD, note="no report is in the bundle")
+    faults, notes = [], []
+    for name, data in there.items():
+        found = compare_pages(name, (folder / name).read_bytes(), data)
+        told = f"{name} is not what the decision gives here: {'; '.join(found.words)}"
+        if found.words and _is_this(maker) and any("text" in words for words in found.words):
+            faults.append(told)
+        elif found.words:
+            notes.append(told)
+        else:
+            notes.append(f"{name} the same" + (" but for last digits" if found.digits else " bytes"))
+    if faults:
+        return _item(study, TOLD, *faults, "the same version wrote it, so somebody changed it afterwards")
+    return _item(study, TOLD, note="; ".join([*notes, *([] if _is_this(maker) else [_versions(maker)])]))
+
+
+def _oversized(folder: Path) -> str:
+    """A table that would fill the memory when it is read: a few bytes of Parquet can hold any number of rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = size = 0
+    for path in sorted(folder.glob("*/*/*.parquet")):
+        try:
+            with pq.ParquetFile(path) as file:
+                rows += file.metadata.num_rows
+                groups = range(file.metadata.num_row_groups)
+                size += sum(file.metadata.row_group(group).total_byte_size for group in groups)
+        except (OSError, pa.ArrowException):
+            continue  # not a table; reading the evidence says so
+        if rows > MOST_ROWS or size > LARGEST_TABLE_BYTES:
+            return f"its records hold more than {MOST_ROWS:,} rows or {LARGEST_TABLE_BYTES:,} bytes, unpacked"
+    return ""
+
+
+def _is_this(maker: Tool) -> bool:
+    here = this_tool()
+    return (maker.version, maker.code, maker.libraries) == (here.version, here.code, here.libraries)
+
+
+def _versions(maker: Tool) -> str:
+    here = this_tool()
+    if _is_this(maker):
+        return f"judged by the version that made the bundle ({here.words})"
+    others = [name for name in here.libraries if maker.libraries.get(name) != here.libraries[name]]
+    libraries = f" with other versions of {', '.join(others[:4])}{' and more' if others[4:] else ''}" if others else ""
+    return f"the bundle was made by {maker.words}; this is {here.words}{libraries}"
+
+
+def _said(decision: Decision) -> str:
+    return decision.verdict or decision.status
+
+
+def _item(study: str, what: str, *faults: str, note: str = "") -> Item:
+    return Item(study=study, what=what, faults=faults, note=note)

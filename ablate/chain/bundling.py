@@ -1,0 +1,37 @@
+"""From a study in its repository to one file for others, and back to what that file is worth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.chain.case import open_case, require_registered
+
+if TYPE_CHECKING:
+    from ablate.bundle.check import BundleCheck
+    from ablate.bundle.write import Bundled
+
+
+def bundle(
+    path: str | Path,
+    *,
+    root: Path | None = None,
+    out: Path | None = None,
+    whole_ledger: bool = False,
+    weights: bool = False,
+) -> Bundled:
+    """Write the bundle of a registered study, and check it as a stranger would before it is left behind."""
+    from ablate.bundle.write import SUFFIX, write_bundle
+
+    case = open_case(Path(path), root)
+    registration = require_registered(case)
+    target = out or Path(f"{case.study.study}{SUFFIX}")
+    return write_bundle(case.root, registration, target, check=check_bundle, whole_ledger=whole_ledger, weights=weights)
+
+
+def check_bundle(path: Path) -> BundleCheck:
+    """Check a bundle with nothing but the file itself."""
+    from ablate.bundle.check import check_bundle as check
+    from ablate.chain.deciding import pages
+
+    return check(path, tell=pages)

@@ -1,0 +1,478 @@
+"""Claims about bundles: whole, the same bytes each time, checked with nothing else, and no forgery of a part stands."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import House, tiny_document
+from test_cli import ablate
+
+from ablate import chain
+from ablate.bundle import rejudged
+from ablate.bundle.archive import Source, measure, write_archive
+from ablate.bundle.check import BundleCheck, check_bundle
+from ablate.bundle.manifest import manifest_bytes
+from ablate.bundle.write import Bundled, write_bundle
+from ablate.run.watch import PlainWatcher
+from prereg.canon import canonical_bytes, sha256_bytes, sha256_of
+from prereg.errors import EvidenceError, RegistrationError, StudyFileError, UnsupportedError
+
+Files = dict[str, bytes]
+NO_PAGES: Mapping[str, bytes] = {}
+SLICE = "studies/ledger.slice.jsonl"
+QUIET = PlainWatcher(io.StringIO())
+
+
+@pytest.fixture(scope="module")
+def decided(tmp_path_factory: pytest.TempPathFactory) -> House:
+    """The tiny study, run and decided, in a house with another study."""
+    made = House(tmp_path_factory.mktemp("decided") / "house")
+    chain.register(made.write(tiny_document(study="neighbour")))
+    study = made.write()
+    chain.run(study, watcher=QUIET, slots=2)
+    chain.decide(study)
+    return made
+
+
+@pytest.fixture(scope="module")
+def bundle(decided: House) -> Path:
+    """Its bundle."""
+    return bundled(decided.path / "studies" / "tiny.yaml", out=decided.path.parent / "tiny.ablate.zip").path
+
+
+@pytest.fixture
+def registered(house: House) -> Path:
+    """A study that is registered and no more."""
+    study = house.write()
+    chain.register(study)
+    return study
+
+
+def checked(path: Path, pages: Mapping[str, bytes] = NO_PAGES) -> BundleCheck:
+    """The check without the seconds that drawing a report again takes; one test below takes them."""
+    return check_bundle(path, tell=lambda *_: pages)
+
+
+def bundled(study: Path, *, out: Path, **options: bool) -> Bundled:
+    """A bundle of a study, checked in the same way before it is left behind."""
+    case = chain.open_case(study)
+    return write_bundle(case.root, chain.require_registered(case), out, check=checked, **options)
+
+
+def files_of(path: Path) -> Files:
+    with zipfile.ZipFile(path) as opened:
+        return {name: opened.read(name) for name in opened.namelist()}
+
+
+def forged(path: Path, files: Files, **changes: Any) -> Path:
+    """A bundle written anew around changed files: the manifest, its hash and every checksum are right again."""
+    manifest = json.loads(files["MANIFEST.json"])
+    rest = {name: files[name] for name in sorted(files) if name != "MANIFEST.json"}
+    fields = {key: manifest[key] for key in ("study", "registration", "ledger", "left_out", "made_with")} | changes
+    members = {name: {"sha256": sha256_bytes(data), "size_bytes": len(data)} for name, data in rest.items()}
+    sources = [Source("MANIFEST.json", manifest_bytes(members=members, **fields))]
+    sources += [Source(name, data) for name, data in rest.items()]
+    with path.open("wb") as stream:
+        write_archive(stream, [(source, measure(source)) for source in sources])
+    return path
+
+
+def rechained(data: bytes, change: Callable[[dict[str, Any]], None]) -> tuple[bytes, str]:
+    """A ledger with changed entries, every hash after them made right again; and its new head."""
+    lines, previous = [], None
+    for line in data.splitlines():
+        entry = json.loads(line)
+        if "body" in entry:
+            change(entry)
+        if previous is not None:
+            entry["previous"] = previous
+        if "body" in entry:
+            entry["sha256"] = sha256_of({key: value for key, value in entry.items() if key != "sha256"})
+        previous = entry["sha256"]
+        lines.append(canonical_bytes(entry) + b"\n")
+    assert previous is not None
+    return b"".join(lines), previous
+
+
+def faults(found: BundleCheck) -> str:
+    return "; ".join(fault for item in found.items for fault in item.faults)
+
+
+def notes(found: BundleCheck) -> str:
+    return "; ".join(item.note for item in found.items)
+
+
+def test_a_bundle_stands_and_its_verdict_is_judged_again_to_the_same_bytes(bundle: Path) -> None:
+    found = checked(bundle)
+    assert found.stands, faults(found)
+    said = {item.what: item.note for item in found.items}
+    assert said["verdict, judged again"].endswith("the same bytes")
+    assert said["sealed records"] == "6 of 6 sealed runs hold"
+    assert found.sha256 == sha256_bytes(bundle.read_bytes())
+
+
+def test_it_holds_what_the_house_holds_and_says_what_it_lacks(decided: House, bundle: Path) -> None:
+    files, house = files_of(bundle), decided.snapshot()
+    assert all(house[name] == data for name, data in files.items() if name not in ("MANIFEST.json", SLICE))
+    assert sum(name.endswith(("run.json", "metrics.parquet")) for name in files) == 12
+    assert {"reports/tiny/verdict.json", "reports/tiny/report.md", "reports/tiny/report.html"} < set(files)
+    assert not any("weights" in name or "corpora" in name for name in files)
+    said = " ".join(f"{one.what}: {one.why}" for one in checked(bundle).left_out)
+    assert "weights of 6 runs" in said and "the corpus 'tiny'" in said and "of other studies (1 entry)" in said
+    assert not any(str(decided.path).encode() in data for data in files.values()), "no path of the machine"
+
+
+def test_other_studies_are_links_unless_asked_for(decided: House, bundle: Path, tmp_path: Path) -> None:
+    assert not any(b"neighbour" in data for data in files_of(bundle).values())
+    whole = bundled(decided.path / "studies" / "tiny.yaml", out=tmp_path / "w.ablate.zip", whole_ledger=True)
+    ledger = files_of(whole.path)["studies/ledger.jsonl"]
+    assert ledger == (decided.path / "studies" / "ledger.jsonl").read_bytes()
+    assert whole.check.stands and whole.check.head == checked(bundle).head
+    assert "cannot be checked" in notes(checked(bundle)) and "withheld" not in notes(whole.check)
+
+
+def test_the_same_study_gives_the_same_bytes_and_weights_only_when_asked(
+    decided: House, bundle: Path, tmp_path: Path
+) -> None:
+    study = decided.path / "studies" / "tiny.yaml"
+    again = bundled(study, out=tmp_path / "again.ablate.zip")
+    assert again.path.read_bytes() == bundle.read_bytes()
+    assert not bundled(study, out=again.path).written
+    heavy = bundled(study, out=tmp_path / "heavy.ablate.zip", weights=True)
+    assert sum(name.endswith("weights.safetensors") for name in files_of(heavy.path)) == 6
+
+
+ALONE = """
+import socket, sys
+def refuse(*_, **__): raise AssertionError("the network was asked")
+socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
+sys.argv = ["ablate", "verify", *sys.argv[1:]]
+from ablate import cli
+try:
+    cli.main()
+finally:
+    print("torch" in sys.modules)
+"""
+
+
+def test_it_is_checked_elsewhere_with_no_house_no_corpus_no_network_and_no_torch(bundle: Path, tmp_path: Path) -> None:
+    for folder in ("home", "here", "tmp", "given"):
+        (tmp_path / folder).mkdir()
+    copy = tmp_path / "given" / "supplement.bin"
+    copy.write_bytes(bundle.read_bytes())
+    copy.chmod(0o444)
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, str(copy)],
+        cwd=tmp_path / "here",
+        env={
+            "HOME": str(tmp_path / "home"),
+            "TMPDIR": str(tmp_path / "tmp"),
+            "PATH": "",
+            "COLUMNS": "80",
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert "report.md the same bytes; report.html the same bytes" in done.stdout
+    assert "The bundle stands." in done.stdout and done.stdout.splitlines()[-1] == "False"
+    assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80
+    assert list((tmp_path / "tmp").iterdir()) == [], "what was unpacked is gone"
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+PARTS = [
+    ("studies/tiny.yaml", "tiny.yaml: its bytes differ"),
+    ("studies/tiny.lock.json", "tiny.lock.json"),
+    (SLICE, "ledger.slice.jsonl, line"),
+    ("run.json", "not what the ledger sealed"),
+    ("metrics.parquet", "not what the ledger sealed"),
+    ("reports/tiny/verdict.json", "not the decision the ledger recorded"),
+]
+
+
+@pytest.mark.parametrize(("part", "said"), PARTS)
+def test_a_part_that_is_changed_is_found_though_the_archive_is_written_anew(
+    part: str, said: str, bundle: Path, tmp_path: Path
+) -> None:
+    files = files_of(bundle)
+    name = next(name for name in files if name.endswith(part))
+    data = bytearray(files[name])
+    data[len(data) // 2] ^= 1
+    found = checked(forged(tmp_path / "f.zip", files | {name: bytes(data)}))
+    assert not found.stands and said in faults(found), faults(found)
+
+
+@pytest.mark.parametrize("page", ["report.md", "report.html"])
+def test_a_report_that_tells_something_else_is_found_by_telling_it_again(
+    page: str, bundle: Path, tmp_path: Path
+) -> None:
+    files = files_of(bundle)
+    pages = {name: files[f"reports/tiny/{name}"] for name in ("report.md", "report.html")}
+    said = checked(bundle, pages)
+    assert said.stands and "report.md the same bytes; report.html the same bytes" in notes(said)
+    lie = pages[page].replace(b"keep none", b"adopt layernorm", 1)
+    assert lie != pages[page]
+    path = forged(tmp_path / "f.zip", files | {f"reports/tiny/{page}": lie})
+    assert f"{page} is not what the decision gives here: {page} has another text" in faults(checked(path, pages))
+    other = json.loads(files["MANIFEST.json"])["made_with"] | {"version": "0.0.1"}
+    said = checked(forged(path, files | {f"reports/tiny/{page}": lie}, made_with=other), pages)
+    assert said.stands and "has another text" in notes(said) and "ablate 0.0.1" in notes(said)
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ("studies/tiny.yaml", "missing"),
+        ("studies/tiny.lock.json", "missing"),
+        ("none/2/run.json", "not what the ledger sealed"),
+        ("none/2/metrics.parquet", "not what the ledger sealed"),
+        ("none/2/", "1 of the 6 runs it rests on"),
+    ],
+)
+def test_a_part_that_is_left_out_is_found(part: str, said: str, bundle: Path, tmp_path: Path) -> None:
+    files = {name: data for name, data in files_of(bundle).items() if part not in name}
+    found = checked(forged(tmp_path / "f.zip", files))
+    assert not found.stands and said in faults(found), faults(found)
+
+
+def rewritten(files: Files, verdict: bytes) -> tuple[Files, dict[str, Any]]:
+    """A verdict put in the place of another, and a ledger written anew to say that it was always there."""
+
+    def change(entry: dict[str, Any]) -> None:
+        if entry["event"] == "decided":
+            entry["body"]["verdict_sha256"] = sha256_bytes(verdict)
+            entry["body"]["verdict"] = json.loads(verdict)["verdict"]
+
+    ledger, head = rechained(files[SLICE], change)
+    old = json.loads(files["MANIFEST.json"])["ledger"]
+    return files | {SLICE: ledger, "reports/tiny/verdict.json": verdict}, old | {"head": head}
+
+
+def test_a_made_up_verdict_with_a_ledger_to_match_is_found_by_judging_again(bundle: Path, tmp_path: Path) -> None:
+    files = files_of(bundle)
+    lie = files["reports/tiny/verdict.json"].replace(b'"verdict": "keep none"', b'"verdict": "adopt layernorm"')
+    files, ledger = rewritten(files, lie)
+    found = checked(forged(tmp_path / "f.zip", files, ledger=ledger))
+    assert [item.what for item in found.items if item.faults] == ["verdict, judged again"]
+    assert 'verdict is "adopt layernorm", and "keep none" when judged here' in faults(found)
+    other = json.loads(files["MANIFEST.json"])["made_with"] | {"version": "0.0.1", "code": "f" * 64}
+    found = checked(forged(tmp_path / "g.zip", files, ledger=ledger, made_with=other))
+    assert not found.stands and "made by ablate 0.0.1, code ffffffff" in faults(found), "a version excuses no outcome"
+
+
+def test_words_may_differ_between_versions_and_that_is_said(bundle: Path, tmp_path: Path) -> None:
+    files = files_of(bundle)
+    verdict = json.loads(files["reports/tiny/verdict.json"])
+    verdict["because"] = "In other words."
+    files, ledger = rewritten(files, json.dumps(verdict, indent=2).encode() + b"\n")
+    assert "the same version wrote it" in faults(checked(forged(tmp_path / "f.zip", files, ledger=ledger)))
+    other = json.loads(files["MANIFEST.json"])["made_with"] | {"version": "0.0.1"}
+    found = checked(forged(tmp_path / "g.zip", files, ledger=ledger, made_with=other))
+    assert found.stands and "written otherwise: because" in notes(found)
+    assert "the bundle was made by ablate 0.0.1" in notes(found) and "this is ablate" in notes(found)
+
+
+def test_whoever_writes_the_whole_anew_shows_in_the_head_alone(bundle: Path, tmp_path: Path) -> None:
+    files = files_of(bundle)
+
+    def earlier(entry: dict[str, Any]) -> None:
+        entry["at"] = entry["at"].replace("20", "19", 1)
+
+    data, head = rechained(files[SLICE], earlier)
+    ledger = json.loads(files["MANIFEST.json"])["ledger"] | {"head": head}
+    files = {name: content for name, content in files.items() if "report." not in name} | {SLICE: data}
+    found, honest = checked(forged(tmp_path / "f.zip", files, ledger=ledger)), checked(bundle)
+    assert found.stands, "the limit that the docs state: no check of a bundle alone can see this"
+    assert found.head != honest.head and found.sha256 != honest.sha256
+
+
+def test_an_entry_of_the_study_itself_can_be_hidden_as_a_link_and_is_counted(bundle: Path, tmp_path: Path) -> None:
+    files = files_of(bundle)
+    entries = [json.loads(line) for line in files[SLICE].splitlines()]
+    hidden = [
+        {key: entry[key] for key in ("index", "previous", "sha256")} if entry.get("event") == "finished" else entry
+        for entry in entries
+    ]
+    assert hidden != entries
+    files[SLICE] = b"".join(canonical_bytes(entry) + b"\n" for entry in hidden)
+    ledger = json.loads(files["MANIFEST.json"])["ledger"] | {"n_withheld": 2}
+    found = checked(forged(tmp_path / "f.zip", files, ledger=ledger))
+    assert found.stands, "the limit that the docs state: a link's content cannot be checked"
+    assert "links of 2 withheld; that these are of other studies cannot be checked" in notes(found)
+
+
+def test_a_ledger_cut_short_does_not_fit_its_manifest(bundle: Path, tmp_path: Path) -> None:
+    files = files_of(bundle)
+    files[SLICE] = b"".join(files[SLICE].splitlines(keepends=True)[:-1])
+    found = checked(forged(tmp_path / "f.zip", files))
+    assert "head or number of entries are not those of the manifest" in faults(found)
+
+
+@pytest.mark.parametrize("place", ["../../../../outside", "/outside", "a\\b", ".."])
+def test_a_ledger_that_names_a_place_outside_is_refused_before_anything_there_is_read(
+    place: str, registered: Path, tmp_path: Path
+) -> None:
+    files = files_of(bundled(registered, out=tmp_path / "b.zip").path)
+    ledger = "studies/ledger.jsonl"
+    files[ledger], head = rechained(files[ledger], lambda entry: entry["body"].update(file=place, variant=place))
+    part = json.loads(files["MANIFEST.json"])["ledger"] | {"head": head}
+    found = checked(forged(tmp_path / "f.zip", files, ledger=part))
+    assert faults(found) == "entry 0 names a place that no study has"
+
+
+def test_a_table_that_would_fill_the_memory_is_not_read(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(rejudged, "MOST_ROWS", 100)
+    assert "hold more than 100 rows" in faults(checked(bundle))
+
+
+def test_records_that_make_the_judge_stumble_are_a_fault_and_no_bug_of_ours(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(*_: object) -> None:
+        raise ZeroDivisionError("by a stranger's number")
+
+    monkeypatch.setattr(rejudged, "decide", stumble)
+    assert "cannot be judged: ZeroDivisionError" in faults(checked(bundle))
+
+
+def test_nothing_is_unpacked_before_every_byte_is_accounted_for(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", None)
+    data = bytearray(bundle.read_bytes())
+    data[-1] ^= 1
+    broken = tmp_path / "b.zip"
+    broken.write_bytes(data)
+    found = checked(broken)
+    assert not found.stands and found.study == "" and "end of the directory" in faults(found)
+
+
+def test_a_registered_study_can_be_bundled_and_shows_no_contrast(
+    registered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rejudged, "decide", None)
+    found = checked(bundled(registered, out=tmp_path / "b.ablate.zip").path)
+    assert found.stands, faults(found)
+    assert "not decided yet; nothing is judged, and no contrast is shown" in notes(found)
+    assert any(one.what == "verdict and reports" for one in found.left_out)
+
+
+def test_seals_and_documents_beside_the_lock_come_along_and_those_of_others_do_not(
+    registered: Path, tmp_path: Path
+) -> None:
+    lock = sha256_bytes((registered.parent / "tiny.lock.json").read_bytes())[:8]
+    ours = [f"tiny.{lock}.sig", f"tiny.{lock}.2.tsr", "tiny.registration.md"]
+    others = ["tiny.00000000.sig", "tiny.more.yaml", f"tiny2.{lock}.sig", f"tiny.{lock}.key", "notes.md"]
+    for name in ours + others:
+        (registered.parent / name).write_text(name)
+    files = files_of(bundled(registered, out=tmp_path / "b.zip").path)
+    assert {name for name in ours + others if f"studies/{name}" in files} == set(ours)
+
+
+def test_a_later_form_of_bundle_is_a_mistake_that_says_so(registered: Path, tmp_path: Path) -> None:
+    files = files_of(bundled(registered, out=tmp_path / "b.zip").path)
+    later = forged(tmp_path / "f.zip", files, format="ablate-bundle/2")
+    with pytest.raises(UnsupportedError, match="ablate-bundle/2"):
+        checked(later)
+
+
+def test_what_is_no_bundle_is_a_mistake_and_what_is_a_broken_one_is_not(
+    registered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foreign = tmp_path / "foreign.zip"
+    with zipfile.ZipFile(foreign, "w") as opened:
+        opened.writestr("notes.txt", "hello")
+    text = tmp_path / "text.ablate.zip"
+    text.write_text("hello")
+    for path in (foreign, text, tmp_path / "missing.ablate.zip", tmp_path):
+        assert ablate(monkeypatch, "verify", path) == 2, path
+        assert "Traceback" not in capsys.readouterr().err
+    out = tmp_path / "b.ablate.zip"
+    assert ablate(monkeypatch, "bundle", registered, "--out", out) == 0
+    assert "bundle sha256" in capsys.readouterr().out.lower()
+    assert ablate(monkeypatch, "verify", out) == 0
+    capsys.readouterr()
+    assert ablate(monkeypatch, "verify", out, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["study"] == "tiny"
+    out.write_bytes(out.read_bytes()[:-40])
+    assert ablate(monkeypatch, "verify", out) == 4
+    assert "cut off" in capsys.readouterr().out
+
+
+def test_a_bundle_is_refused_where_it_would_not_stand_or_would_replace_a_file(
+    decided: House, registered: Path, house: House, tmp_path: Path
+) -> None:
+    taken = tmp_path / "taken.zip"
+    taken.write_text("mine")
+    with pytest.raises(StudyFileError, match="another file in the place"):
+        bundled(registered, out=taken)
+    assert taken.read_text() == "mine"
+    with pytest.raises(RegistrationError, match="not registered"):
+        bundled(house.write(tiny_document(study="unknown")), out=tmp_path / "b.zip")
+    record = next(decided.path.glob("data/runs/tiny/*/none/2/metrics.parquet"))
+    original = record.read_bytes()
+    record.write_bytes(original + b"x")
+    try:
+        with pytest.raises(EvidenceError, match="is not what the ledger sealed"):
+            bundled(decided.path / "studies" / "tiny.yaml", out=tmp_path / "b.zip")
+    finally:
+        record.write_bytes(original)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["taken.zip"]
+
+
+@pytest.mark.slow
+def test_a_sequential_study_is_bundled_at_a_look_and_at_its_end(house: House, tmp_path: Path) -> None:
+    study = house.write(
+        tiny_document(
+            seeds=[1, 2, 3],
+            stopping={"looks": [2, 3]},
+            hypotheses={"gain": {"claim": "layernorm lowers val/loss", "smallest": 5.0}},
+            analysis={"alpha": 0.001},
+        )
+    )
+    chain.run(study, watcher=QUIET)
+    assert chain.decide(study).decision.status == "continue"
+    going = bundled(study, out=tmp_path / "look.zip").check
+    assert going.stands and "not decided yet; nothing is judged" in notes(going)
+    chain.run(study, watcher=QUIET)
+    chain.decide(study)
+    ended = bundled(study, out=tmp_path / "end.zip").check
+    assert ended.stands and "keep none; the same bytes" in notes(ended)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # half a minute on an idle machine
+def test_ten_thousand_single_changed_bytes_are_all_found(bundle: Path, tmp_path: Path) -> None:
+    whole, rng = bundle.read_bytes(), random.Random(20)  # noqa: S311
+    broken = tmp_path / "broken.ablate.zip"
+    missed = []
+    for _ in range(10_000):
+        place, change = rng.randrange(len(whole)), rng.randrange(1, 256)
+        data = bytearray(whole)
+        data[place] ^= change
+        broken.write_bytes(data)
+        try:
+            stands = checked(broken).stands
+        except StudyFileError:
+            stands = False  # not even the beginning of a bundle
+        if stands:
+            missed.append((place, change))
+    assert missed == []
+    broken.write_bytes(whole)
+    assert checked(broken).stands, "and the bundle itself stands"
