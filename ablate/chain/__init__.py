@@ -18,10 +18,12 @@ from ablate.chain.deciding import Decided, decide, report
 from ablate.chain.peeking import Peeked, peek
 from ablate.chain.promising import accepted, amend, characterise, design, preflight, register
 from ablate.chain.running import Ran, look_to_run_up_to, run
+from ablate.chain.telling import Document, export, save
 
 __all__ = [
     "Case",
     "Decided",
+    "Document",
     "Peeked",
     "Ran",
     "accepted",
@@ -30,6 +32,7 @@ __all__ = [
     "check",
     "decide",
     "design",
+    "export",
     "load",
     "look_to_run_up_to",
     "open_case",
@@ -41,5 +44,6 @@ __all__ = [
     "require_pinned",
     "require_registered",
     "run",
+    "save",
     "utc_now",
 ]

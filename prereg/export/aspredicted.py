@@ -59,9 +59,9 @@ def aspredicted(source: Source) -> Form:
         ),
         Field("name", "Title", study.title),
         Field("study_type", "Type of study", "Experiment"),
-        Field("study_type_other", "Type of study, if other", "Not applicable."),
+        Field("study_type_other", "Type of study, if other", "None."),
     )
-    return Form("AsPredicted", study.study, status(source), fields, CUSTOMARY)
+    return Form("AsPredicted", study.title, status(source), fields, CUSTOMARY)
 
 
 def _hypothesis(source: Source) -> str:

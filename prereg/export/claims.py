@@ -123,7 +123,8 @@ def _statement(study: Study, name: str, left: str, *, many: bool = False) -> str
             "does_not_change": f"equal to {right} within {margin} in either direction",
         }[claim.verb]
         each = "are each" if many else "is"
-        return f"In {what}, {left} {each} {verb} ({'interactions' if many else 'an interaction'})."
+        kind = "no interaction" if claim.verb == "does_not_change" else "an interaction"
+        return f"In {what}, {left} {each} {verb} ({kind})."
     if claim.verb == "does_not_worsen":
         worse = _WORSE[study.better(name)]
         return f"{_capital(what)} is not {worse} for {left} than for {right} by {margin} or more (non-inferiority)."

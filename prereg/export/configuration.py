@@ -129,7 +129,7 @@ def _command_sentences(study: Study) -> str:
     assert not isinstance(study.base, Training), study.study
     handed = "; ".join(_told(study.base)) or "empty"
     return (
-        f"Each run is made by the researcher's own trainer, started without a shell as: {shlex.join(study.command)}  "
+        f"Each run is made by the researcher's own trainer, started without a shell as `{shlex.join(study.command)}`. "
         f"The configuration handed to it, before an arm changes anything, is: {handed}. It leaves its metrics in the "
         f"file {study.metrics.file}."
     )

@@ -34,8 +34,8 @@ class Form:
 
     name: str
     """Which form."""
-    study: str
-    """The study's id."""
+    title: str
+    """The study's title."""
     status: str
     """What it was filled from, in a sentence."""
     fields: tuple[Field, ...]
@@ -49,13 +49,13 @@ class Form:
 
     def markdown(self) -> str:
         """The form as text, blanks named first."""
-        parts = [self.status, f"# {self.name}: {self.study}", self._blanks(), self._said_length()]
+        parts = [self.status, f"# {self.name}: {self.title}", self._blanks(), self._said_length()]
         parts += [f"## {field.title}\n\n{field.shown}" for field in self.fields]
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def json(self) -> str:
-        """Field -> text. A blank holds its visible mark, never an answer."""
-        answers = {field.key: field.shown for field in self.fields}
+        """Field -> text, and under `status` what it was filled from. A blank holds its mark, never an answer."""
+        answers = {"status": self.status} | {field.key: field.shown for field in self.fields}
         return json.dumps(answers, indent=2, ensure_ascii=False) + "\n"
 
     def _blanks(self) -> str:

@@ -58,12 +58,12 @@ def when_both(study: Study) -> str:
 def when_both_in_brief(study: Study) -> str:
     """The same, without the reason."""
     both = when_both(study)
-    if not both:
-        return ""
-    parts = ["claims of change refuted"] * ("of a change" in both) + ["of no harm or no change supported"] * (
-        "of no harm" in both
-    )
-    return f" Both rejected: {', '.join(parts)}."
+    parts = []
+    if "of a change" in both:
+        parts.append("claims of a change refuted")
+    if "of no harm" in both:
+        parts.append("claims of no harm or no change supported")
+    return f" Both rejected: {', '.join(parts)}." if parts else ""
 
 
 def families(study: Study) -> str:

@@ -32,37 +32,35 @@ _WORDED = re.compile(r"in the words of version (\d+)\.\n\Z")
 
 def markdown(source: Source) -> str:
     """The page."""
+    stands = "stands in its file" if source.draft else "was registered"
+    head = [status(source), f"# {_line(source.study.title)}", f"The study as it {stands}."]
+    told = [part for title, text in sections(source).items() for part in (f"## {title}", text)]
+    return "\n\n".join([*head, *told, "---", _footer(source)]) + "\n"
+
+
+def sections(source: Source) -> dict[str, str]:
+    """Title -> text of every section that has something to say."""
     study = source.study
-    parts = [
-        status(source),
-        f"# {_line(study.title)}",
-        f'The study "{study.study}", as it {"stands in its file" if source.draft else "was registered"}.',
-        *_section("Question", study.question.strip()),
-        *_section("Arms", *_arms(study)),
-        *_section("Hypotheses", *_hypotheses(study)),
-        *_section("Data and training", *_training(source)),
-        *_section("Seeds and stopping", conduct.sample_size(study), conduct.pairing(study), *_stopping(study)),
-        *_section("Tests and error rates", *_tests(study)),
-        *_section("Decision", *_decision(study)),
-        *_section("Divergence, stability, missing runs", *_exceptions(study)),
-        *_section("What this design could find", *_design(source)),
-        *_section("Record", *_record(source)),
-        *_section("Amendments", *_amendments(source)),
-        "---",
-        _footer(source),
-    ]
-    return "\n\n".join(parts) + "\n"
+    told = {
+        "Question": [study.question.strip()],
+        "Arms": _arms(study),
+        "Hypotheses": _hypotheses(study),
+        "Data and training": _training(source),
+        "Seeds and stopping": [conduct.sample_size(study), conduct.pairing(study), *_stopping(study)],
+        "Tests and error rates": _tests(study),
+        "Decision": _decision(study),
+        "Divergence, stability, missing runs": _exceptions(study),
+        "What this design could find": _design(source),
+        "Record": _record(source),
+        "Amendments": _amendments(source),
+    }
+    return {title: "\n\n".join(block for block in blocks if block) for title, blocks in told.items() if any(blocks)}
 
 
 def wording_of(page: bytes) -> int | None:
     """The version of the words that a page says it is written in; none when it does not say."""
     found = _WORDED.search(page.decode(errors="replace"))
     return int(found[1]) if found else None
-
-
-def _section(title: str, *blocks: str) -> list[str]:
-    said = [block for block in blocks if block]
-    return [f"## {title}", *said] if said else []
 
 
 def _arms(study: Study) -> list[str]:
@@ -81,7 +79,7 @@ def _hypotheses(study: Study) -> list[str]:
     rows = []
     for name in study.hypotheses:
         first, second = support(study, name), refutation(study, name)
-        refuted = (second.null, second.alternative, second.sided) if second else ("no data can refute it", "", "")
+        refuted = (second.null, second.alternative, second.sided) if second else ("no data can refute it", "–", "–")
         rows.append((name, first.null, first.alternative, first.sided, *refuted))
     heads = (
         "Hypothesis",

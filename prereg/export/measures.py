@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prereg.export.claims import per, plain, reading
+from prereg.export.claims import PLAIN, per, plain, reading
 from prereg.metrics import METRICS
 from prereg.spec import Study
 from prereg.words import counted, listed
@@ -14,7 +14,7 @@ def measured(study: Study, *, brief: bool = False) -> str:
     for metric in dict.fromkeys(claim.metric for claim in study.claims.values()):
         known = METRICS.get(metric)
         own = "" if brief or plain(metric) == metric else f" ({metric})"
-        text = f"{_capital(plain(metric))}{own}"
+        text = f"{_capital(plain(metric)) if metric in PLAIN else metric}{own}"
         if known is not None:
             unit = f", in {per(known.unit)}" if known.unit not in ("", "share") else ""
             text += f": {known.definition}{unit}"
@@ -22,9 +22,14 @@ def measured(study: Study, *, brief: bool = False) -> str:
             if not brief and better != "neither":
                 text += f"; {better} is better"
         else:
-            text += ": as the researcher's own trainer defines it" if study.trainer == "command" else ": as recorded"
+            text += (
+                ": as the researcher's own trainer defines it"
+                if study.trainer == "command"
+                else ": as the tasks score it"
+            )
         sentences.append(text + ".")
-    return " ".join([*sentences, when_read(study)])
+    tasks = tasks_sentence(study) if brief else ""
+    return " ".join(part for part in (*sentences, tasks, when_read(study)) if part)
 
 
 def when_read(study: Study) -> str:
@@ -42,7 +47,7 @@ def when_read(study: Study) -> str:
     most = "All values are read at the last step"
     if special:
         most += f", unless it says otherwise here: {'; '.join(special)}"
-    return most + "." + (f" {_capital('; '.join(stated))}." if stated else "")
+    return most + "." + (f" By the study file, {listed(stated)}." if stated else "")
 
 
 def recorded(study: Study) -> str:
@@ -53,14 +58,20 @@ def recorded(study: Study) -> str:
         f"Metrics are evaluated {often}, at the start and at the last step; the recorded families are "
         f"{listed(measure.suites) or 'none'}."
     )
-    if measure.harness is not None:
-        harness = measure.harness
-        shots = listed(str(n) for n in harness.shots)
-        text += (
-            f" At the end of each run the task pack {harness.tasks} is answered, the first "
-            f"{counted(harness.items_per_task, 'item')} of each task, with {shots} examples in the prompt."
-        )
-    return text
+    return f"{text} {tasks_sentence(study)}".strip()
+
+
+def tasks_sentence(study: Study) -> str:
+    """The zero- and few-shot tasks, if there are any."""
+    harness = study.measure.harness
+    if harness is None:
+        return ""
+    shots = listed(str(n) for n in harness.shots)
+    examples = "example" if harness.shots == (1,) else "examples"
+    return (
+        f"At the end of each run the task pack {harness.tasks} is answered, the first "
+        f"{counted(harness.items_per_task, 'item')} of each task, with {shots} {examples} in the prompt."
+    )
 
 
 def transformations(study: Study) -> str:
@@ -85,7 +96,7 @@ def indices(study: Study) -> str:
     ]
     if not combined:
         return "None. Every hypothesis uses one recorded value a run."
-    return f"{_capital('; '.join(combined))}. No other measures are combined."
+    return f"{listed(combined)}. No other measures are combined."
 
 
 def _capital(text: str) -> str:

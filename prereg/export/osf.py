@@ -78,7 +78,7 @@ def osf(source: Source) -> Form:
         Field("other_planned_analysis", "Other planned analysis", _other(study)),
         Field("context", "Context and additional information", _context(source)),
     )
-    return Form("OSF Preregistration", study.study, status(source), fields)
+    return Form("OSF Preregistration", study.title, status(source), fields)
 
 
 def _hypotheses(study: Study) -> str:

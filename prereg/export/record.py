@@ -22,10 +22,11 @@ EVIDENCE = {
 def status(source: Source) -> str:
     """The first line of every document: a draft, or which registration it tells."""
     if source.registration is None:
-        return "DRAFT: this study is not registered. Nothing below binds anybody yet."
+        return f'DRAFT: the study "{source.study.study}" is not registered. Nothing below binds anybody yet.'
     registration = source.registration
     amended = f", amending {registration.previous[:12]}" if registration.previous else ""
-    return f"Registered {moment(registration.registered_at)} as {registration.sha256[:12]}{amended}."
+    at, name = moment(registration.registered_at), source.study.study
+    return f'Registered {at} as {registration.sha256[:12]}{amended} (study "{name}").'
 
 
 def identity(source: Source) -> str:
