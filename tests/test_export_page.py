@@ -22,7 +22,7 @@ from prereg.export.page import keep_page
 from prereg.root import Root
 
 AT = "2026-03-04T05:06:07+00:00"
-WORDS = {1: "to be filled in"}
+WORDS = {1: "733b25d323697245249bbc76768aec4045285bf112f500c23af257a3256d150a"}
 
 
 def at() -> str:

@@ -29,7 +29,7 @@ def sample_in_brief(study: Study) -> str:
     each = f"A seed{fixes} gives one paired difference for each hypothesis."
     if study.stopping != "fixed":
         return f"At most {n}. {each} {stopping(study)}"
-    return f"{n}. {each} No contrast is shown before the last run has ended; no seed is added."
+    return f"{n}. {each} A look before the last run ends forfeits the verdict; no seed is added."
 
 
 def pairing(study: Study) -> str:
@@ -45,11 +45,12 @@ def pairing(study: Study) -> str:
     )
 
 
-def randomization() -> str:
+def randomization(study: Study) -> str:
     """Why nothing is assigned by lot."""
+    derived = "" if study.trainer == "command" else ", and all randomness of a run derives from its seed"
     return (
         "Nothing is assigned to an arm by lot: each seed meets all of them. The seeds are the listed numbers, fixed "
-        "before any run, and all randomness of a run derives from its seed. Runs are made in a fixed order: "
+        f"before any run{derived}. Runs are made in a fixed order: "
         "all arms of the first seed, then all arms of the second, and so on."
     )
 
@@ -72,8 +73,8 @@ def stopping(study: Study) -> str:
             "is an e-process, which keeps its error rate at any number of seeds."
         )
     return (
-        "The number of seeds is fixed. No contrast between arms is computed or shown before the last planned run has "
-        "ended, and no seed is added afterwards."
+        "The number of seeds is fixed, and no seed is added afterwards. Contrasts between arms are computed when the "
+        "last planned run has ended; a look at them before that goes on record and forfeits the verdict."
     )
 
 
@@ -102,7 +103,7 @@ def divergence(study: Study) -> str:
         if unasked
         else ""
     )
-    return f"{first}Its pair is left out of every test that needs it.{consequence}"
+    return f"{first}The pairs that it belongs to are left out of the tests.{consequence}"
 
 
 def exclusions_in_brief(study: Study) -> str:

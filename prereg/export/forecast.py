@@ -50,15 +50,27 @@ class Power(_Read):
     seeds_80: int | None = None
 
 
+class Belief(_Read):
+    """What was believed of a metric, and why."""
+
+    metric: str
+    scale: str
+    sd: float
+    correlation: float
+    source: str
+
+
 class Frozen(_Read):
     """What a lock's design holds, as far as it is told here."""
 
     hypotheses: tuple[Power, ...] = ()
+    beliefs: tuple[Belief, ...] = ()
     scenarios: tuple[Scenario, ...] = ()
     false_adoption: Chance | None = None
     false_adoption_in: str = ""
     adopting: tuple[str, ...] = ()
     seconds_per_run: float | None = None
+    timed: str = ""
     cost_s: float | None = None
     seed: int | None = None
     notes: tuple[str, ...] = ()
@@ -78,18 +90,21 @@ def frozen_design(registration: Registration | None) -> Frozen | None:
 
 def beliefs(study: Study, design: Frozen | None) -> str:
     """What the design takes for granted."""
-    said = [
-        f"for {plain(name)}, a standard deviation over seeds of {compact(one.sd)}{_unit(study, name)} and a "
-        f"correlation between arms of {compact(one.correlation)}"
-        for name, one in study.assume.metrics.items()
-    ]
-    text = f"Assumed in the study file before data: {'; '.join(said)}." if said else "The study file assumes no spread."
+    said = (
+        [f"{_spread(study, one.metric, one.sd, one.correlation)} ({one.source})" for one in design.beliefs]
+        if design is not None and design.beliefs
+        else [_spread(study, name, one.sd, one.correlation) for name, one in study.assume.metrics.items()]
+    )
+    text = f"Believed before data: {'; '.join(said)}." if said else "No belief about the spread of a metric is stated."
     # A design of the first version drew no divergence, and the default that its study now has was never promised.
     drawn = design is None or any(scenario.divergence for scenario in design.scenarios)
     if study.assume.divergence and drawn:
         text += f" In scenarios with divergence, {share(study.assume.divergence)} of runs are taken to diverge."
-    if study.assume.seconds_per_run is not None:
-        text += f" A run is taken to last {duration(study.assume.seconds_per_run)}."
+    seconds = study.assume.seconds_per_run
+    if design is not None and design.seconds_per_run is not None:
+        seconds = design.seconds_per_run
+    if seconds is not None:
+        text += f" A run is taken to last {duration(seconds)}{_how(design)}."
     return text
 
 
@@ -179,6 +194,22 @@ def _detectable(study: Study, one: Power) -> str:
 def _state(name: str) -> str:
     """The name of a simulated truth without the words of the claim language."""
     return name.replace("does_not claim", "claim of no harm or no change")
+
+
+def _spread(study: Study, metric: str, sd: float, correlation: float) -> str:
+    return (
+        f"for {plain(metric)}, a standard deviation over seeds of {_three(sd)}{_unit(study, metric)} and a correlation "
+        f"between arms of {_three(correlation)}"
+    )
+
+
+def _three(value: float) -> str:
+    """Three significant digits: what is believed is not known better."""
+    return compact(float(f"{value:.3g}"))
+
+
+def _how(design: Frozen | None) -> str:
+    return f" ({design.timed})" if design is not None and design.timed else ""
 
 
 def _unit(study: Study, metric: str) -> str:

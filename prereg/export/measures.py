@@ -52,6 +52,9 @@ def when_read(study: Study) -> str:
 
 def recorded(study: Study) -> str:
     """What is recorded while a run trains, and how often."""
+    if study.trainer == "command":
+        text = "What else is recorded, and how often, is up to the researcher's own trainer."
+        return f"{text} {tasks_sentence(study)}".strip()
     measure = study.measure
     often = "every step" if measure.every == 1 else f"every {counted(measure.every, 'step')}"
     text = (

@@ -41,7 +41,7 @@ def osf(source: Source) -> Form:
         ),
         Field("additional_blinding", "Additional blinding", _withheld(study)),
         Field("design", "Study design", _design(study)),
-        Field("randomization", "Randomization", conduct.randomization()),
+        Field("randomization", "Randomization", conduct.randomization(study)),
         Field(
             "data_collection",
             "Data collection procedures",
@@ -121,7 +121,8 @@ def _withheld(study: Study) -> str:
         else "before a planned look, and at a look only if it ends the study"
     )
     return (
-        f"The software shows no contrast between arms {until}. An earlier look at outcomes would stand in the ledger."
+        f"The software shows no contrast between arms {until}. An earlier look has to be asked for: it goes on record, "
+        "and no verdict is given after it."
     )
 
 
