@@ -137,20 +137,20 @@ def _command_sentences(study: Study) -> str:
 
 def arm_sentences(study: Study) -> list[str]:
     """One sentence an arm: what it changes in the base."""
-    return [f"Arm {said}." for said in _arms_said(study)]
+    return [f"Arm {said}." for said in _arms_said(study, unchanged="the base configuration, unchanged")]
 
 
 def arms_in_brief(study: Study) -> str:
     """All arms in one sentence."""
-    return f"{len(study.arms)} arms: {'; '.join(_arms_said(study))}."
+    return f"{len(study.arms)} arms: {'; '.join(_arms_said(study, unchanged='the base, unchanged'))}."
 
 
-def _arms_said(study: Study) -> list[str]:
+def _arms_said(study: Study, *, unchanged: str) -> list[str]:
     said = []
     for name, arm in study.arms.items():
         changes = list(change_words(study, arm.overrides, arm.config))
         role = " (the baseline)" if name == study.baseline else ""
-        said.append(f"{quoted(name)}{role}: {listed(changes) or 'the base, unchanged'}")
+        said.append(f"{quoted(name)}{role}: {listed(changes) or unchanged}")
     return said
 
 

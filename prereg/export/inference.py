@@ -80,7 +80,8 @@ def families(study: Study) -> str:
     return (
         f"Alpha is {alpha} within each family of hypotheses of one role, and p values are corrected "
         f"{ABOUT_CORRECTIONS[study.analysis.correct]}. {word.capitalize()}: {said}. The chance of any false "
-        f'"supported" in a family is at most {alpha}, and so is the chance of any false "refuted".'
+        f'"supported" in a family is at most {alpha}, that of any false "refuted" likewise, and that of either at most '
+        f"{compact(min(1.0, 2 * study.analysis.alpha))}."
     )
 
 

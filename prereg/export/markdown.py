@@ -203,7 +203,8 @@ def _footer(source: Source) -> str:
     name = source.study.study
     return (
         f"Written from {name}.lock.json and ledger.jsonl; `ablate verify` checks that it says what they say. Edit the "
-        f"study file, not this page. It is in the words of version {WORDING}."
+        "study file, not this page. What the lock leaves to the software is told as its present version does it. The "
+        f"page is in the words of version {WORDING}."
     )
 
 
