@@ -10,7 +10,6 @@ from prereg.looks import Look
 from prereg.procedures import ABOUT_CORRECTIONS, ABOUT_E_PROCESS, ABOUT_TESTS, SPENDING, TESTS
 from prereg.spec import EProcess, Looks, Study
 
-
 ABOUT_ESTIMANDS = {
     "new_seeds": " The verdict speaks of new seeds on these very items, so that the test is the paired t (Student "
     "1908) over the seeds' means of them.",
