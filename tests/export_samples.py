@@ -103,9 +103,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "items": document(
         analysis={"test": "items", "estimand": "new_seeds_and_items"},
         measure={"harness": {"tasks": "blimp", "items_per_task": 50, "shots": [0, 3]}, "every": 10},
-        hypotheses=hypotheses(
-            tasks={"claim": "deep does_not_worsen harness/macro_accuracy", "smallest": 0.02, "role": "guardrail"}
-        ),
+        hypotheses={
+            "gain": {"claim": "wide raises harness/accuracy", "smallest": 0.02},
+            "harm": {"claim": "deep does_not_worsen harness/accuracy", "smallest": 0.02, "role": "guardrail"},
+        },
     ),
     "command": document(
         trainer="command",
