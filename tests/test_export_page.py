@@ -23,7 +23,7 @@ from prereg.ledger import Ledger
 from prereg.root import Root
 
 AT = "2026-03-04T05:06:07+00:00"
-WORDS = {1: "35114d845aab8bbb5be11d9a8286da1e22c736f6c976e9edb6ab6018ce020342"}
+WORDS = {1: "4d5c67ea97a4362569553e1d2fdd0e5f4e545dbb4eb0f41cd66657ad89753d7f"}
 
 
 def at() -> str:
