@@ -11,7 +11,7 @@ import sys
 
 import typer
 
-from ablate.verbs import corpora, evidence, promise, proof
+from ablate.verbs import corpora, documents, evidence, promise, proof
 from ablate.verbs.options import Exit
 from prereg.errors import StudyError
 
@@ -33,6 +33,7 @@ for verb in (
     promise.design,
     promise.register,
     promise.amend,
+    documents.export,
     evidence.run,
     evidence.status,
     evidence.peek,

@@ -101,9 +101,32 @@ def _study_items(root: Root, name: str, entries: tuple[Entry, ...], *, ledger_st
         return [Item(study=name, what="registration", faults=(), note="not registered: nothing is frozen yet")]
     promised = tuple(fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or ledger_stands)
     items = [Item(study=name, what="study and lock", faults=promised, note="as registered" if not promised else "")]
+    items += _page(root, name)
     if ledger_stands:
         items += [_records(root, name, mine), _verdict(root, name, mine)]
     return items
+
+
+def _page(root: Root, name: str) -> list[Item]:
+    """The registration in words. It promises nothing by itself, and a reader without the tool believes it."""
+    from prereg.export.page import compare_page
+    from prereg.register import load_registration
+
+    what, path = "registration in words", root.page(name).relative_to(root.path)
+    try:
+        if load_registration(root, name) is None:
+            return []
+        standing, words = compare_page(root, name)
+    except StudyError:
+        return []  # what is wrong with the lock is said on its own
+    if standing == "other":
+        return [Item(study=name, what=what, faults=(f"{path} does not say what the lock and the ledger say",))]
+    note = {
+        "missing": f"{path} is not written yet: ablate register writes it",
+        "as the lock says": "as the lock says",
+        "in other words": f"{path} is in the words of version {words} and was not compared: ablate register renews it",
+    }[standing]
+    return [Item(study=name, what=what, faults=(), note=note)]
 
 
 def _records(root: Root, name: str, entries: list[Entry]) -> Item:

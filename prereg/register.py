@@ -27,7 +27,8 @@ from prereg.spec import Study
 EvidenceState = Literal["none", "runs started", "outcomes read"]
 
 # Without -text, version control may rewrite line ends, and every hash would differ on another machine.
-_ATTRIBUTES = b"*.lock.json -text\nledger.jsonl -text\n*.yaml -text\n"
+_ATTRIBUTES = b"*.lock.json -text\nledger.jsonl -text\n*.yaml -text\n*.registration.md -text\n"
+_EARLIER_ATTRIBUTES = b"*.lock.json -text\nledger.jsonl -text\n*.yaml -text\n"
 _IGNORED = b".ledger.lock\n.*.pending\n.*.tmp\n"
 
 
@@ -306,8 +307,10 @@ def _commit(
     data = (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
     try:
         for file, content in ((".gitattributes", _ATTRIBUTES), (".gitignore", _IGNORED)):
-            if not (root.studies / file).exists():
-                write_whole(root.studies / file, content)
+            path = root.studies / file
+            # What the user wrote is left alone; what an earlier version wrote, and nobody touched, is brought up.
+            if not path.exists() or path.read_bytes() == _EARLIER_ATTRIBUTES:
+                write_whole(path, content)
         write_whole(_pending(root, name), data)
     except OSError as error:
         raise RegistrationError(

@@ -75,6 +75,10 @@ class Root:
     def lock(self, name: str) -> Path:
         return self.studies / f"{name}.lock.json"
 
+    def page(self, name: str) -> Path:
+        """The registration in words."""
+        return self.studies / f"{name}.registration.md"
+
     def runs(self, name: str, registration: str) -> Path:
         """All runs made under one registration (the first eight hex digits of its sha256)."""
         return self.path / "data" / "runs" / name / registration[:8]

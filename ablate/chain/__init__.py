@@ -19,10 +19,12 @@ from ablate.chain.deciding import Decided, decide, report
 from ablate.chain.peeking import Peeked, peek
 from ablate.chain.promising import accepted, amend, characterise, design, preflight, register
 from ablate.chain.running import Ran, look_to_run_up_to, run
+from ablate.chain.telling import Document, export, save
 
 __all__ = [
     "Case",
     "Decided",
+    "Document",
     "Peeked",
     "Ran",
     "accepted",
@@ -33,6 +35,7 @@ __all__ = [
     "check_bundle",
     "decide",
     "design",
+    "export",
     "load",
     "look_to_run_up_to",
     "open_case",
@@ -44,5 +47,6 @@ __all__ = [
     "require_pinned",
     "require_registered",
     "run",
+    "save",
     "utc_now",
 ]

@@ -79,17 +79,19 @@ def register(
     """
     from ablate.records.provenance import tool_versions
     from prereg import register as promise
+    from prereg.export.page import keep_page
 
     case = check(Path(path), root)
     standing = promise.load_registration(case.root, case.study.study)
     if standing is not None:
         promise.require_unchanged(standing, case.loaded)
         promise.complete(case.root, case.study.study)
+        keep_page(case.root, case.study.study)
         return standing, None
     pin = pin_corpus(case)
     characteristics = planned or characterise(case, pilot=pilot)
     override = accepted(case, characteristics, accept_underpowered)
-    return promise.register(
+    registered = promise.register(
         case.root,
         case.loaded,
         corpus=pin,
@@ -98,6 +100,8 @@ def register(
         at=now(),
         override=override,
     )
+    keep_page(case.root, case.study.study)
+    return registered
 
 
 def amend(
@@ -112,6 +116,7 @@ def amend(
     """Register a changed study in place of its earlier registration, with a reason."""
     from ablate.records.provenance import tool_versions
     from prereg import register as promise
+    from prereg.export.page import keep_page
     from prereg.ledger import Ledger
 
     case = check(path, root)
@@ -124,7 +129,7 @@ def amend(
         evidence = "outcomes read"
     elif events & {"started", "sealed", "failed"}:
         evidence = "runs started"
-    return promise.amend(
+    amended = promise.amend(
         case.root,
         case.loaded,
         corpus=pin,
@@ -135,3 +140,5 @@ def amend(
         evidence=evidence,
         override=override,
     )
+    keep_page(case.root, case.study.study)
+    return amended

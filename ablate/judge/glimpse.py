@@ -14,11 +14,11 @@ from ablate.judge.decide import final_values
 from ablate.judge.hypotheses import contrast
 from ablate.judge.readings import reading_of
 from ablate.judge.verdict import ArmSummary
-from ablate.judge.wording import unit_of
 from ablate.records.evidence import Evidence
 from prereg.part import Part
 from prereg.register import Registration
 from prereg.spec import Study
+from prereg.words import unit_of
 
 
 class ClaimSoFar(Part):

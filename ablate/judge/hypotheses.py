@@ -27,9 +27,10 @@ from ablate.judge.procedure import EQUAL, Floats, Procedure
 from ablate.judge.readings import reading_of
 from ablate.judge.sequential import EProcessT, RepeatedT, prepare_at, require_own_rule
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, Pair
-from ablate.judge.wording import sentence, unit_of
+from ablate.judge.wording import sentence
 from prereg.looks import Look
 from prereg.spec import Scale, Study
+from prereg.words import unit_of
 
 Values = Mapping[str, Mapping[tuple[str, int], float]]
 

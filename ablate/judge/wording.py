@@ -5,7 +5,6 @@ It never says "no effect" for a p above alpha, and never writes a p of 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import floor, log10
 
@@ -13,9 +12,8 @@ from ablate.judge.estimate import words
 from ablate.judge.readings import reading_of
 from ablate.judge.verdict import Estimate, Interval, ItemLayout, Outcome
 from prereg.claim import Claim, Verb
-from prereg.item_metrics import ITEM_METRICS
-from prereg.metrics import METRICS
-from prereg.spec import Analysis, EProcess, Looks, Scale, Study
+from prereg.spec import Analysis, EProcess, Looks, Study
+from prereg.words import side, unit_of
 
 _PLAIN: dict[Verb, str] = {
     "lowers": "lower",
@@ -24,26 +22,6 @@ _PLAIN: dict[Verb, str] = {
     "does_not_worsen": "worsen",
     "does_not_change": "change",
 }
-
-
-def unit_of(metric: str, scale: Scale) -> str:
-    """The metric's unit, and the scale if not raw."""
-    declared = METRICS.get(metric) or ITEM_METRICS.get(metric)
-    unit = declared.unit if declared else ""
-    if scale == "raw":
-        return unit
-    return f"{unit}, {scale} scale" if unit else f"{scale} scale"
-
-
-def side(weights: Mapping[str, float]) -> str:
-    """One side of a claim as a reader would write it."""
-    if len(weights) == 1 and next(iter(weights.values())) == 1.0:
-        return next(iter(weights))
-    text = ""
-    for arm, weight in weights.items():
-        sign = ("- " if weight < 0 else "") if not text else (" - " if weight < 0 else " + ")
-        text += sign + (arm if abs(weight) == 1.0 else f"{abs(weight):g}*{arm}")
-    return f"({text})"
 
 
 def said_p(p: float) -> str:

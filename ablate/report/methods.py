@@ -4,39 +4,11 @@ from __future__ import annotations
 
 from ablate.report import words
 from ablate.report.blocks import Facts, Paragraph, Section
-from ablate.report.promise import TESTS, units_of
+from ablate.report.promise import units_of
 from ablate.report.told import Told
 from prereg.looks import Look
-from prereg.spec import EProcess, Looks, Study, Test
-
-ABOUT_TESTS: dict[Test, str] = {
-    "paired_t": "The deciding test is the paired t test (Student 1908) on per-seed differences. It holds its error "
-    "rate when these differences are close to normal; with few seeds, strongly skewed differences raise "
-    "the rate.",
-    "bootstrap_t": "The deciding test is the studentised paired bootstrap (Efron and Tibshirani 1993), which resamples "
-    "pairs, never arms.",
-    "sign_flip": "The deciding test is the exact sign-flip test on per-seed differences (Fisher 1935). It assumes "
-    "that, under the null, each difference is as likely to have either sign.",
-    "wilcoxon": "The deciding test is the exact Wilcoxon signed-rank test (Wilcoxon 1945). It assumes that, under the "
-    "null, differences are symmetric about zero.",
-    "items": "The deciding test is over seeds and items, paired by seed and by the item's task, name and text.",
-    "percentile": "The deciding test is the percentile bootstrap of the mean (Efron 1979) over at least twenty pairs.",
-    "bca": "The deciding test is the BCa bootstrap of the mean (Efron 1987) over at least twenty pairs.",
-}
-ABOUT_CORRECTIONS = {
-    "holm": "by Holm's step-down procedure (Holm 1979), which needs no assumption on how the tests depend on one "
-    "another",
-    "max_t": "by the joint distribution of the largest statistic over shared seeds (Westfall and Young 1993)",
-    "none": "",
-}
-
-
-ABOUT_E_PROCESS = (
-    "The deciding test is a t-test e-process on per-seed differences, described below. It holds its error rate when "
-    "these differences are close to normal; with few seeds, strongly skewed differences raise the rate."
-)
-SPENDING = {"obrien_fleming": "O'Brien-Fleming type", "pocock": "Pocock type"}
-
+from prereg.procedures import ABOUT_CORRECTIONS, ABOUT_E_PROCESS, ABOUT_TESTS, SPENDING, TESTS
+from prereg.spec import EProcess, Looks, Study
 
 ABOUT_ESTIMANDS = {
     "new_seeds": " The verdict speaks of new seeds on these very items, so that the test is the paired t (Student "

@@ -9,18 +9,8 @@ from ablate.report import words
 from ablate.report.blocks import Block, Column, Facts, Paragraph, Section, Table
 from ablate.report.planned import facts_of, power_figure
 from ablate.report.told import Told
-from prereg.spec import Ceiling, EProcess, Looks, Study
-
-TESTS = {
-    "paired_t": "paired t test",
-    "bootstrap_t": "studentised paired bootstrap (bootstrap-t)",
-    "sign_flip": "exact sign-flip test",
-    "wilcoxon": "exact Wilcoxon signed-rank test",
-    "items": "two-way test over seeds and items",
-    "percentile": "percentile bootstrap (description below twenty pairs)",
-    "bca": "BCa bootstrap (description below twenty pairs)",
-}
-CORRECTIONS = {"holm": "Holm (1979)", "max_t": "max-T over shared seeds", "none": "none"}
+from prereg.procedures import CORRECTIONS, divergence, instability, stopping, test
+from prereg.spec import Study
 
 
 def tell_promise(told: Told) -> Section:
@@ -58,21 +48,18 @@ def _terms(told: Told) -> Facts:
             f"{words.ranged(study.seeds)} ({len(study.seeds)} for each arm, {runs} runs); a seed fixes initial "
             "weights, batches and dropout, the same for every arm",
         ),
-        ("Test", f"{_test(study)}{_over(study)}, the effect always left side minus right side"),
+        ("Test", f"{test(study)}{_over(study)}, the effect always left side minus right side"),
         (
             "Error rate",
             f"alpha {words.compact(analysis.alpha)} for each family; correction: "
             f"{CORRECTIONS[analysis.correct]}, over the hypotheses of one role",
         ),
         ("Verdict speaks of", _estimand(study)),
-        ("Stopping", _stopping(study)),
-        ("Diverged runs", _divergence(study)),
+        ("Stopping", stopping(study)),
+        ("Diverged runs", divergence(study)),
         (
             "Unstable run",
-            f"training loss of a step more than {words.compact(study.stable.loss_spike.above)} robust "
-            f"standard deviations above the median of the last {study.stable.loss_spike.window} steps, "
-            f"or above {words.compact(study.stable.diverged.loss_above)} times the first step's, or not "
-            "finite",
+            instability(study),
         ),
     ]
     if told.registration.corpus is not None:
@@ -86,10 +73,6 @@ def _terms(told: Told) -> Facts:
             ),
         )
     return Facts(tuple(items))
-
-
-def _test(study: Study) -> str:
-    return "t-test e-process" if isinstance(study.stopping, EProcess) else TESTS[study.analysis.test]
 
 
 def _over(study: Study) -> str:
@@ -110,24 +93,6 @@ def units_of(study: Study) -> str:
     """What is sampled where items are: single items, or the tasks that hold them."""
     harness = study.measure.harness
     return "tasks" if harness is not None and harness.clusters == "tasks" else "items"
-
-
-def _stopping(study: Study) -> str:
-    if isinstance(study.stopping, Looks):
-        looks = words.listed(str(n) for n in study.stopping.looks)
-        return f"looks after {looks} seeds, {study.stopping.spending} spending"
-    if isinstance(study.stopping, EProcess):
-        return f"when the e-process decides, after at most {study.stopping.max_seeds} seeds"
-    return "fixed number of seeds; no look at outcomes before the last planned run has ended"
-
-
-def _divergence(study: Study) -> str:
-    if isinstance(study.on_divergence, Ceiling):
-        return f"scored at {words.compact(study.on_divergence.ceiling)}"
-    return {
-        "exclude_pair": "the pair is left out of the tests and the stability rule takes over",
-        "rank": "ranked worst",
-    }[study.on_divergence]
 
 
 def _frozen_design(told: Told) -> list[Block]:

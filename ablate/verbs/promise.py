@@ -65,6 +65,7 @@ def register(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, acc
         print(f"{name} is registered already, {registration.sha256[:8]} since {registration.registered_at}")
         return
     print(f"registered {name} as {registration.sha256[:8]} at {registration.registered_at}")
+    print(f"told in words: {chain.open_case(study, root).root.page(name)}")
     print(f"ledger head {entry.sha256}")
 
 
@@ -86,4 +87,5 @@ def amend(
         f"amended {registration.study.study}: {str(registration.previous)[:8]} is now {registration.sha256[:8]}; "
         f"evidence by then: {entry.body['evidence']}"
     )
+    print(f"told in words: {chain.open_case(study, root).root.page(registration.study.study)}")
     print(f"ledger head {entry.sha256}")

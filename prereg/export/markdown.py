@@ -1,0 +1,225 @@
+"""The registration as a page that can be read without the tool: `studies/NAME.registration.md`, beside the lock.
+
+It follows from the lock and from the ledger's entries of this registration, byte for byte, so that `ablate verify` can
+tell a page that was edited. WORDING counts the versions of its words: a page in other words is not a false one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from prereg.export import conduct, inference, measures
+from prereg.export.claims import matters, refutation, statement, support
+from prereg.export.configuration import arm_sentences, base_sentences, factor_sentences
+from prereg.export.forecast import (
+    beliefs,
+    cost,
+    false_adoption,
+    frozen_design,
+    power_rows,
+    scenario_rows,
+)
+from prereg.export.record import amendments, override, status, versions
+from prereg.export.source import Source
+from prereg.spec import Study
+from prereg.words import counted, moment
+
+WORDING = 1
+"""Version of the words; raise it whenever the same registration would give other bytes."""
+_WORDED = re.compile(r"in the words of version (\d+)\.\n\Z")
+
+
+def markdown(source: Source) -> str:
+    """The page."""
+    stands = "stands in its file" if source.draft else "was registered"
+    head = [status(source), f"# {_line(source.study.title)}", f"The study as it {stands}."]
+    told = [part for title, text in sections(source).items() for part in (f"## {title}", text)]
+    return "\n\n".join([*head, *told, "---", _footer(source)]) + "\n"
+
+
+def sections(source: Source) -> dict[str, str]:
+    """Title -> text of every section that has something to say."""
+    study = source.study
+    told = {
+        "Question": [study.question.strip()],
+        "Arms": _arms(study),
+        "Hypotheses": _hypotheses(study),
+        "Data and training": _training(source),
+        "Seeds and stopping": [conduct.sample_size(study), conduct.pairing(study), *_stopping(study)],
+        "Tests and error rates": _tests(study),
+        "Decision": _decision(study),
+        "Divergence, stability, missing runs": _exceptions(study),
+        "What this design could find": _design(source),
+        "Record": _record(source),
+        "Amendments": _amendments(source),
+    }
+    return {title: "\n\n".join(block for block in blocks if block) for title, blocks in told.items() if any(blocks)}
+
+
+def wording_of(page: bytes) -> int | None:
+    """The version of the words that a page says it is written in; none when it does not say."""
+    found = _WORDED.search(page.decode(errors="replace"))
+    return int(found[1]) if found else None
+
+
+def _arms(study: Study) -> list[str]:
+    arms = _bullets(arm_sentences(study))
+    if not study.factors:
+        return [f"Claims compare with the baseline unless they say otherwise. There are {len(study.arms)} arms:", arms]
+    named = f"The {len(study.arms)} arms are all combinations, named by their levels in the order of the factors:"
+    return [_bullets(factor_sentences(study)), named, arms]
+
+
+def _hypotheses(study: Study) -> list[str]:
+    said = [
+        f"**{name}** ({study.hypotheses[name].role}): {statement(study, name)} {matters(study, name)}".strip()
+        for name in study.hypotheses
+    ]
+    rows = []
+    for name in study.hypotheses:
+        first, second = support(study, name), refutation(study, name)
+        refuted = (second.null, second.alternative, second.sided) if second else ("no data can refute it", "–", "–")
+        rows.append((name, first.null, first.alternative, first.sided, *refuted))
+    heads = (
+        "Hypothesis",
+        "Supported by rejecting",
+        "in favour of",
+        "test",
+        "Refuted by rejecting",
+        "in favour of",
+        "test",
+    )
+    return [
+        _bullets(said),
+        "δ is the mean, over seeds, of the left side of a claim minus its right side.",
+        _table(heads, rows),
+        inference.two_questions(),
+        inference.when_both(study),
+    ]
+
+
+def _training(source: Source) -> list[str]:
+    corpus = source.registration.corpus if source.registration else None
+    pinned = (
+        f"The corpus {corpus.name} has {counted(corpus.size_bytes, 'byte')} and the sha256 `{corpus.sha256}`."
+        if corpus
+        else ""
+    )
+    return [
+        base_sentences(source.study, corpus),
+        pinned,
+        measures.measured(source.study),
+        measures.recorded(source.study),
+    ]
+
+
+def _stopping(study: Study) -> list[str]:
+    return [f"{conduct.starting()} {conduct.stopping(study)}"]
+
+
+def _tests(study: Study) -> list[str]:
+    return [
+        inference.deciding_test(study),
+        inference.beside(study),
+        inference.families(study),
+        inference.estimand(study),
+    ]
+
+
+def _decision(study: Study) -> list[str]:
+    rows = [(str(n), when, verdict) for n, (when, verdict) in enumerate(inference.decision_rows(study), start=1)]
+    return [
+        "The list is read from the top; the first line that holds is the verdict.",
+        _table(("Line", "If", "Verdict"), rows),
+        inference.tie_breakers(study),
+    ]
+
+
+def _exceptions(study: Study) -> list[str]:
+    return [conduct.exclusions(study), conduct.stability(study), conduct.missing(study)]
+
+
+def _design(source: Source) -> list[str]:
+    study, design = source.study, frozen_design(source.registration)
+    if design is None:
+        frozen = "No design that can be read here was frozen" if source.registration else "No design is frozen yet"
+        return [f"{frozen}.", beliefs(study, None)]
+    heads = ("Hypothesis", "Found with power 80%", "Power at the smallest that matters", "Seeds for power 80%")
+    simulated = scenario_rows(design)
+    return [
+        f"{beliefs(study, design)} {cost(design)}".strip(),
+        _table(heads, power_rows(study, design)),
+        "Power is that of a paired t test at the corrected level; for a claim of no harm or no change it is the power "
+        "to show it at its margin if there is no difference.",
+        false_adoption(design),
+        _table(("If the truth is", "Chance of each verdict ± simulation error", "Simulated studies"), simulated)
+        if simulated
+        else "",
+    ]
+
+
+def _record(source: Source) -> list[str]:
+    registration = source.registration
+    if registration is None:
+        return ["Not registered: no lock, no entry in the ledger."]
+    rows = [
+        ("Registration (study and corpus)", f"`{registration.sha256}`"),
+        ("Lock file", f"`{registration.lock_sha256}`"),
+        ("Study file", f"`{registration.source_sha256}`"),
+        (f"Ledger entry {source.entry.index}, of {moment(source.entry.at)}", f"`{source.entry.sha256}`"),
+    ]
+    return [
+        _table(("What", "sha256"), rows),
+        versions(source),
+        override(source) if registration.override is not None else "",
+        "A hash shows that nothing was changed since, and the ledger in which order things were done. Neither shows "
+        "that nobody ran the experiment earlier, and what was known of the data before is not said here: only whoever "
+        "registered can answer that.",
+    ]
+
+
+def _amendments(source: Source) -> list[str]:
+    if source.registration is None:
+        return []
+    blocks = []
+    first = source.entries[0]
+    for entry, known, differences in amendments(source):
+        reason = str(entry.body.get("reason") or "none recorded")
+        blocks.append(
+            f"Entry {entry.index}, of {moment(entry.at)}: the registration `{str(entry.body.get('previous'))[:12]}` "
+            f"became `{entry.registration[:12]}`. By then {known}. Reason given: {_line(reason)}"
+        )
+        blocks.append(_table(("Place in the study file", "Registered before", "Since then"), differences))
+    if not blocks:
+        return ["None."]
+    begun = f"First registered as entry {first.index}, of {moment(first.at)}, `{first.registration[:12]}`."
+    return [begun, *blocks]
+
+
+def _footer(source: Source) -> str:
+    if source.registration is None:
+        return f"Written from the study file, in the words of version {WORDING}."
+    name = source.study.study
+    return (
+        f"Written from {name}.lock.json and ledger.jsonl; `ablate verify` checks that it says what they say. Edit the "
+        "study file, not this page. What the lock leaves to the software is told as its present version does it. The "
+        f"page is in the words of version {WORDING}."
+    )
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {_line(line)}" for line in lines)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [_row(heads), _row(["---"] * len(heads)), *(_row(row) for row in rows)]
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_line(cell).replace("\\", "\\\\").replace("|", "\\|") for cell in cells) + " |"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,106 @@
+"""What is measured, in sentences: the claimed metrics with their definitions, and what else is recorded."""
+
+from __future__ import annotations
+
+from prereg.export.claims import PLAIN, per, plain, reading
+from prereg.metrics import METRICS
+from prereg.spec import Study
+from prereg.words import counted, listed
+
+
+def measured(study: Study, *, brief: bool = False) -> str:
+    """Every claimed metric: its name, its definition, its unit, and when it is read."""
+    sentences = []
+    for metric in dict.fromkeys(claim.metric for claim in study.claims.values()):
+        known = METRICS.get(metric)
+        own = "" if brief or plain(metric) == metric else f" ({metric})"
+        text = f"{_capital(plain(metric)) if metric in PLAIN else metric}{own}"
+        if known is not None:
+            unit = f", in {per(known.unit)}" if known.unit not in ("", "share") else ""
+            text += f": {known.definition}{unit}"
+            better = known.better
+            if not brief and better != "neither":
+                text += f"; {better} is better"
+        else:
+            text += (
+                ": as the researcher's own trainer defines it"
+                if study.trainer == "command"
+                else ": as the tasks score it"
+            )
+        sentences.append(text + ".")
+    tasks = tasks_sentence(study) if brief else ""
+    return " ".join(part for part in (*sentences, tasks, when_read(study)) if part)
+
+
+def when_read(study: Study) -> str:
+    """Where on their curves the claims read their metrics, and on which scale."""
+    special = [
+        f"{name} reads the {reading(study, name)}"
+        for name, hypothesis in study.hypotheses.items()
+        if hypothesis.read != "final" or hypothesis.scale != "raw"
+    ]
+    stated = [
+        f"{name} counts {hypothesis.better} values as better"
+        for name, hypothesis in study.hypotheses.items()
+        if hypothesis.better is not None
+    ]
+    most = "All values are read at the last step"
+    if special:
+        most += f", unless it says otherwise here: {'; '.join(special)}"
+    return most + "." + (f" By the study file, {listed(stated)}." if stated else "")
+
+
+def recorded(study: Study) -> str:
+    """What is recorded while a run trains, and how often."""
+    if study.trainer == "command":
+        text = "What else is recorded, and how often, is up to the researcher's own trainer."
+        return f"{text} {tasks_sentence(study)}".strip()
+    measure = study.measure
+    often = "every step" if measure.every == 1 else f"every {counted(measure.every, 'step')}"
+    text = (
+        f"Metrics are evaluated {often}, at the start and at the last step; the recorded families are "
+        f"{listed(measure.suites) or 'none'}."
+    )
+    return f"{text} {tasks_sentence(study)}".strip()
+
+
+def tasks_sentence(study: Study) -> str:
+    """The zero- and few-shot tasks, if there are any."""
+    harness = study.measure.harness
+    if harness is None:
+        return ""
+    shots = listed(str(n) for n in harness.shots)
+    examples = "example" if harness.shots == (1,) else "examples"
+    return (
+        f"At the end of each run the task pack {harness.tasks} is answered, the first "
+        f"{counted(harness.items_per_task, 'item')} of each task, with {shots} {examples} in the prompt."
+    )
+
+
+def transformations(study: Study) -> str:
+    """Scales on which differences are taken."""
+    logs = [
+        f"{name} on the {'natural' if hypothesis.scale == 'log' else 'base-10'} logarithm"
+        for name, hypothesis in study.hypotheses.items()
+        if hypothesis.scale != "raw"
+    ]
+    if not logs:
+        return "None. Differences are taken on the raw scale of every metric."
+    rest = "" if len(logs) == len(study.hypotheses) else " All other differences are taken on the raw scale."
+    return f"Differences are taken for {listed(logs)}.{rest}"
+
+
+def indices(study: Study) -> str:
+    """How measures are combined before they are tested."""
+    combined = [
+        f"{name} uses the {reading(study, name)}"
+        for name, hypothesis in study.hypotheses.items()
+        if hypothesis.read in ("area", "best")
+    ]
+    if not combined:
+        return "None. Every hypothesis uses one recorded value a run."
+    return f"{listed(combined)}. No other measures are combined."
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]

@@ -1,0 +1,205 @@
+"""The OSF Preregistration, field by field, in full sentences.
+
+What was known of the data before is for a person to say, and left blank. So is the reason for the number of seeds in a
+draft, where no design has been frozen yet.
+"""
+
+from __future__ import annotations
+
+from prereg.export import conduct, inference, measures
+from prereg.export.claims import matters, quoted, statement
+from prereg.export.configuration import arm_sentences, base_sentences, factor_sentences
+from prereg.export.forecast import Frozen, beliefs, cost, false_adoption, frozen_design, power_sentences
+from prereg.export.form import Field, Form
+from prereg.export.record import identity, status, versions
+from prereg.export.source import Source
+from prereg.spec import Study
+from prereg.words import counted, listed
+
+
+def osf(source: Source) -> Form:
+    """The form, filled."""
+    study = source.study
+    corpus = source.registration.corpus if source.registration else None
+    fields = (
+        Field("research_questions", "Research questions or hypotheses", _hypotheses(study)),
+        *_foreknowledge(),
+        Field(
+            "study_type",
+            "Study type",
+            "Experiment: the arms are configurations that the researcher sets.",
+        ),
+        Field(
+            "causal_intention",
+            "Causal interpretation",
+            _causal(study),
+        ),
+        Field(
+            "blinding",
+            "Blinding",
+            "No blinding is involved: the runs are made and measured by a program, which treats all arms alike.",
+        ),
+        Field("additional_blinding", "Additional blinding", _withheld(study)),
+        Field("design", "Study design", _design(study)),
+        Field("randomization", "Randomization", conduct.randomization(study)),
+        Field(
+            "data_collection",
+            "Data collection procedures",
+            _joined(base_sentences(study, corpus), _corpus(source), measures.recorded(study)),
+        ),
+        Field("sample_size", "Sample size", conduct.sample_size(study)),
+        _rationale(source),
+        Field(
+            "starting_and_stopping",
+            "Starting and stopping rules",
+            f"{conduct.starting()} {conduct.stopping(study)}",
+        ),
+        Field("manipulated", "Manipulated variables", _manipulated(study)),
+        Field("measured", "Measured variables", measures.measured(study)),
+        Field("indices", "Indices", measures.indices(study)),
+        Field("models", "Statistical models", _models(study)),
+        Field("transformations", "Transformations", measures.transformations(study)),
+        Field(
+            "inference_criteria",
+            "Inference criteria",
+            _joined(
+                inference.families(study),
+                inference.two_questions(),
+                inference.when_both(study),
+                "The study ends with the verdict of the first line that holds:\n" + inference.decision_sentences(study),
+            ),
+        ),
+        Field(
+            "inclusion_exclusion",
+            "Inclusion and exclusion criteria",
+            f"{conduct.exclusions(study)} {conduct.stability(study)}",
+        ),
+        Field("missing_data", "Missing data", conduct.missing(study)),
+        Field("other_planned_analysis", "Other planned analysis", _other(study)),
+        Field("context", "Context and additional information", _context(source)),
+    )
+    return Form("OSF Preregistration", study.title, status(source), fields)
+
+
+def _hypotheses(study: Study) -> str:
+    lines = [
+        f"{name} ({study.hypotheses[name].role}): {_joined(statement(study, name), matters(study, name))}"
+        for name in study.hypotheses
+    ]
+    return "\n".join(part for part in (study.question.strip(), *lines) if part)
+
+
+def _foreknowledge() -> tuple[Field, Field]:
+    return (
+        Field(
+            "foreknowledge",
+            "Foreknowledge of the data",
+            "whoever registers must say what of these data existed, and what of it they had seen, before registering. "
+            "The ledger cannot know what was run or seen elsewhere.",
+            blank=True,
+        ),
+        Field(
+            "foreknowledge_explanation",
+            "Explanation of foreknowledge",
+            "whoever registers must explain the answer above: pilot runs, results of others, earlier studies.",
+            blank=True,
+        ),
+    )
+
+
+def _causal(study: Study) -> str:
+    text = "A causal interpretation is intended: a difference between arms is read as the effect of what they change"
+    if study.trainer == "gpt":
+        return f"{text}, because runs of one seed differ in nothing else."
+    return f"{text}, as far as the researcher's own trainer changes nothing else between runs of one seed."
+
+
+def _withheld(study: Study) -> str:
+    until = (
+        "before the last planned run has ended"
+        if study.stopping == "fixed"
+        else "before a planned look, and at a look only if it ends the study"
+    )
+    return (
+        f"The software shows no contrast between arms {until}. An earlier look has to be asked for: it goes on record, "
+        "and no verdict is given after it."
+    )
+
+
+def _design(study: Study) -> str:
+    shape = f"one factor with {len(study.arms)} levels, the arms"
+    if study.factors:
+        crossed = " x ".join(str(len(levels)) for levels in study.factors.values())
+        shape = f"a full {crossed} factorial" if len(study.factors) > 1 else shape
+    return f"Within-seed (paired) design: {shape}. {conduct.pairing(study)}"
+
+
+def _corpus(source: Source) -> str:
+    corpus = source.registration.corpus if source.registration else None
+    if corpus is None:
+        return ""
+    return f"The text of the corpus has {counted(corpus.size_bytes, 'byte')} and the sha256 {corpus.sha256}."
+
+
+def _rationale(source: Source) -> Field:
+    design, key, title = frozen_design(source.registration), "sample_size_rationale", "Sample size rationale"
+    if design is None:
+        who = "whoever registers must give the reason for this number of seeds; no design that could give it is frozen."
+        return Field(key, title, who, blank=True)
+    return Field(key, title, _said_design(source.study, design))
+
+
+def _said_design(study: Study, design: Frozen) -> str:
+    return _joined(
+        beliefs(study, design),
+        "Power is that of a paired t test at the corrected level.",
+        *power_sentences(study, design),
+        false_adoption(design),
+        cost(design),
+    )
+
+
+def _manipulated(study: Study) -> str:
+    factors = factor_sentences(study)
+    if not factors:
+        return " ".join(arm_sentences(study))
+    named = ", ".join(quoted(name) for name in study.arms)
+    return (
+        f"{' '.join(factors)} Arms are all {len(study.arms)} combinations, named by their levels in this order: "
+        f"{named}. The baseline is {quoted(study.baseline)}."
+    )
+
+
+def _models(study: Study) -> str:
+    return _joined(
+        "δ is the mean, over seeds, of the left side of a claim minus its right side.",
+        inference.deciding_test(study),
+        *inference.grouped_nulls(study),
+        inference.estimand(study),
+    )
+
+
+def _other(study: Study) -> str:
+    exploratory = study.family("exploratory")
+    said = (
+        f"{listed(exploratory)} {'is' if len(exploratory) == 1 else 'are'} exploratory: reported, and asked by no line "
+        "of the decision list."
+        if exploratory
+        else ""
+    )
+    return _joined(inference.beside(study), said, inference.tie_breakers(study)) or "None."
+
+
+def _context(source: Source) -> str:
+    if source.registration is None:
+        return "This is a draft; the registration will be written, with its sha256, by the command ablate register."
+    ledger = (
+        f"It is entry {source.entry.index} of the hash-chained ledger of this repository; that entry has the sha256 "
+        f"{source.entry.sha256}. A ledger proves the order of its entries; it does not prove that nothing was run "
+        "elsewhere before."
+    )
+    return f"{identity(source)} {ledger} {versions(source)}"
+
+
+def _joined(*parts: str) -> str:
+    return " ".join(part for part in parts if part)

@@ -1,0 +1,112 @@
+"""How numbers, lists and times become words: one rule for each, in the report and in what was registered.
+
+Text only. What is rounded here is rounded for reading; hashes and tests never see it. Numbers that come with an
+uncertainty (differences, intervals, p values) have their rules in `ablate.report.words`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from prereg.item_metrics import ITEM_METRICS
+from prereg.metrics import METRICS
+from prereg.spec import Scale
+
+MINUS = "−"
+
+
+def number(value: float, decimals: int) -> str:
+    """Fixed decimals, thousands grouped, a real minus sign, and never a negative zero."""
+    assert math.isfinite(value), value
+    text = f"{value:,.{decimals}f}"
+    if text.startswith("-"):
+        text = text[1:] if not any(digit in text for digit in "123456789") else MINUS + text[1:]
+    return text
+
+
+def compact(value: float) -> str:
+    """A number that stands alone, such as a margin: at most six significant digits, no trailing zeros."""
+    assert math.isfinite(value), value
+    text = f"{value:.6g}"
+    if value == 0 or 1e-7 < abs(value) < 1e15:
+        text = format(Decimal(text), ",f")
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+    return text.replace("-", MINUS)
+
+
+def level(value: float) -> str:
+    """`95%`, `97.5%`."""
+    return compact(round(100 * value, 2)) + "%"
+
+
+def counted(n: int, word: str, plural: str | None = None) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{n:,} {word if n == 1 else plural or word + 's'}"
+
+
+def listed(words: Iterable[str], *, last: str = "and") -> str:
+    """`a, b and c`."""
+    items = list(words)
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}" if items else ""
+
+
+def ranged(values: Sequence[int]) -> str:
+    """Seeds: `1 to 5` when they run without a gap, otherwise each of them."""
+    ordered = list(values)
+    if len(ordered) > 2 and ordered == list(range(ordered[0], ordered[-1] + 1)):
+        return f"{ordered[0]} to {ordered[-1]}"
+    return ", ".join(str(value) for value in ordered)
+
+
+def duration(seconds: float) -> str:
+    """`12.3 s`, `4 min 05 s`, `2 h 07 min`."""
+    assert math.isfinite(seconds) and seconds >= 0, seconds
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60:,} h {minutes % 60:02d} min"
+
+
+def moment(iso: str) -> str:
+    """An ISO 8601 time as `2026-05-04 13:20 UTC`; anything else as it stands."""
+    try:
+        at = datetime.fromisoformat(iso)
+    except ValueError:
+        return iso
+    if at.tzinfo is None:
+        return iso
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def share(value: float) -> str:
+    """A probability or a share in percent, one decimal."""
+    return f"{number(100 * value, 1)}%"
+
+
+def short(sha256: str) -> str:
+    """The first twelve digits of a hash: enough to recognise, not to verify."""
+    return sha256[:12]
+
+
+def side(weights: Mapping[str, float]) -> str:
+    """One side of a claim as a reader would write it."""
+    if len(weights) == 1 and next(iter(weights.values())) == 1.0:
+        return next(iter(weights))
+    text = ""
+    for arm, weight in weights.items():
+        sign = ("- " if weight < 0 else "") if not text else (" - " if weight < 0 else " + ")
+        text += sign + (arm if abs(weight) == 1.0 else f"{abs(weight):g}*{arm}")
+    return f"({text})"
+
+
+def unit_of(metric: str, scale: Scale = "raw") -> str:
+    """The unit of a metric on a scale, or nothing where it has none."""
+    declared = METRICS.get(metric) or ITEM_METRICS.get(metric)
+    unit = declared.unit if declared else ""
+    return unit if scale == "raw" else ", ".join(part for part in (unit, f"{scale} scale") if part)
