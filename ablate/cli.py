@@ -39,6 +39,7 @@ for verb in (
     evidence.decide,
     evidence.report,
     proof.verify,
+    proof.seal,
 ):
     app.command()(verb)
 

@@ -107,7 +107,7 @@ def test_a_later_commit_that_holds_the_lock_is_found(tmp_path: Path) -> None:
     root = repository(tmp_path)
     lock(root)
     before = found(root).commit
-    assert anchors.examine(root, "tiny", before, SHA256).state == "unvouched"
+    assert anchors.examine(root, "tiny", before, SHA256).state == "incomplete"
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-qm", "registered")
     holder = git(tmp_path, "rev-parse", "HEAD")
@@ -123,7 +123,7 @@ def test_a_commit_with_other_bytes_does_not_hold_the_lock(tmp_path: Path) -> Non
     lock(root, LOCK.replace(b"\n", b"\r\n"))
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-qm", "line ends")
-    assert anchors.examine(root, "tiny", found(root).commit, SHA256).state == "unvouched"
+    assert anchors.examine(root, "tiny", found(root).commit, SHA256).state == "incomplete"
 
 
 def test_a_commit_that_is_gone_is_a_fault(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_a_new_proof_is_a_promise_and_says_so(calendar: Server) -> None:
     assert not proof.complete
     assert calendar.questions == [("/digest", bytes.fromhex(SHA256))]
     found = ots.examine(proof.data, SHA256)
-    assert found.state == "unvouched"
+    assert found.state == "incomplete"
     assert f"promised by {calendar.address}: in no Bitcoin block yet" in found.says
 
 
@@ -60,7 +60,7 @@ def test_one_calendar_is_enough_and_the_others_are_named(calendar: Server) -> No
     proof = ots.stamp(SHA256, ["http://127.0.0.1:9", calendar.address])
     assert len(proof.unanswered) == 1
     assert "http://127.0.0.1:9" in proof.unanswered[0]
-    assert ots.examine(proof.data, SHA256).state == "unvouched"
+    assert ots.examine(proof.data, SHA256).state == "incomplete"
 
 
 @pytest.mark.parametrize("mood", ["503", "page", "huge", "404"])

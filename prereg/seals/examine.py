@@ -36,7 +36,7 @@ class Trust:
         return cls(signers or root.allowed_signers, roots or root.timestamp_roots)
 
 
-State = Literal["holds", "unvouched", "unchecked", "broken", "owed"]
+State = Literal["holds", "unvouched", "incomplete", "unchecked", "broken", "owed"]
 # After any of these, a seal may have been made by somebody who had seen results.
 _RUNS = ("started", "sealed", "failed", "finished", "imported", "looked", "decided", "peeked")
 

@@ -87,7 +87,7 @@ def examine(root: Root, name: str, commit: str, lock_sha256: str) -> Opinion:
         if held is not None and sha256_bytes(held) == lock_sha256:
             return Opinion(state="holds", says=f"commit {later[:10]} holds the lock, byte for byte")
     says = f"commit {short} was there; no commit after it holds the lock yet (git commit, then ablate seal)"
-    return Opinion(state="unvouched", says=says)
+    return Opinion(state="incomplete", says=says)
 
 
 def _missing(root: Root, short: str) -> Opinion:

@@ -118,7 +118,7 @@ def examine(stored: bytes, lock_sha256: str) -> Opinion:
     if not promised:
         return Opinion(state="broken", says="leads neither to a Bitcoin block nor to a calendar")
     says = f"promised by {', '.join(promised)}: in no Bitcoin block yet (ablate seal completes it)"
-    return Opinion(state="unvouched", says=says)
+    return Opinion(state="incomplete", says=says)
 
 
 def _asked(address: str, digest: bytes, *, question: bytes | None) -> Timestamp:
