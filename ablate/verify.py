@@ -1,4 +1,4 @@
-"""Checking every frozen byte: study file, lock, ledger, sealed records, verdict. It names what has changed.
+"""Checking every frozen byte: study file, lock, ledger, seals, sealed records, verdict. It names what has changed.
 
 What a check proves and what it does not: hashes show that a file is what the ledger says it was; the chain
 shows that no entry was edited; neither shows that the whole ledger was not written anew. For that, someone
@@ -7,6 +7,7 @@ else must hold a head hash, which is why every verb that appends prints it and e
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from ablate.records.store import RunFolder
@@ -15,6 +16,7 @@ from prereg.errors import StudyError, StudyFileError, nearest
 from prereg.ledger import Entry, Ledger
 from prereg.part import Part
 from prereg.root import Root
+from prereg.seals.examine import SealCheck, Trust, examine_seals, unnamed_seals
 
 
 class Item(Part):
@@ -37,6 +39,8 @@ class Verification(Part):
     """In order."""
     head: str
     """The ledger's head hash, to be compared with one that somebody else holds."""
+    seals: tuple[SealCheck, ...] = ()
+    """Every seal that the ledger names or owes; what is broken is among the faults of `items` too."""
 
     @property
     def stands(self) -> bool:
@@ -44,8 +48,13 @@ class Verification(Part):
         return not any(item.faults for item in self.items)
 
 
-def verify_study(path: Path, given: Path | None = None) -> Verification:
-    """Check one study and the ledger it stands in. The file itself may be gone; a name nobody knows is a mistake."""
+def verify_study(
+    path: Path, given: Path | None = None, *, signers: Path | None = None, roots: Path | None = None
+) -> Verification:
+    """Check one study and the ledger it stands in. The file itself may be gone; a name nobody knows is a mistake.
+
+    `signers` and `roots` say whom the reader believes, in place of the files that the repository brings.
+    """
     if path.suffix != ".yaml":
         path = (given or Path()) / "studies" / f"{path.name}.yaml" if path.name == str(path) else path
     root = Root.find(path, given)
@@ -56,33 +65,65 @@ def verify_study(path: Path, given: Path | None = None) -> Verification:
             required="studies/NAME.yaml",
             fix=nearest(path.stem, known) or "ablate verify",
         )
-    return _verify(root, (path.stem,))
+    return _verify(root, (path.stem,), Trust.of(root, signers=signers, roots=roots))
 
 
-def verify_house(given: Path | None = None) -> Verification:
+def verify_house(given: Path | None = None, *, signers: Path | None = None, roots: Path | None = None) -> Verification:
     """Check every registered study of a root."""
     root = Root.around(Path(), given)
     named = {entry.study for entry in _entries(root)}
-    return _verify(root, tuple(sorted({lock.name.removesuffix(".lock.json") for lock in _locks(root)} | named)))
+    names = tuple(sorted({lock.name.removesuffix(".lock.json") for lock in _locks(root)} | named))
+    return _verify(root, names, Trust.of(root, signers=signers, roots=roots))
 
 
-def verify_root(root: Root, study: str) -> Verification:
+def verify_root(root: Root, study: str, *, signers: Path | None = None, roots: Path | None = None) -> Verification:
     """Check one study of a root that is known: the ledger first, then all that is frozen of the study."""
-    return _verify(root, (study,))
+    return _verify(root, (study,), Trust.of(root, signers=signers, roots=roots))
 
 
 def _locks(root: Root) -> list[Path]:
     return sorted(root.studies.glob("*.lock.json"))
 
 
-def _verify(root: Root, studies: tuple[str, ...]) -> Verification:
+def _verify(root: Root, studies: tuple[str, ...], trust: Trust) -> Verification:
     ledger = Ledger(root.ledger)
     faults = tuple(ledger.faults())
     entries = _entries(root)
     items = [Item(study="ledger", what="chain", faults=faults, note=f"{len(entries)} entries")]
+    seals: list[SealCheck] = []
     for name in studies:
         items += _study_items(root, name, entries, ledger_stands=not faults)
-    return Verification(items=tuple(items), head=ledger.head() if not faults else "")
+        checks = examine_seals(root, name, entries, trust)
+        unnamed = unnamed_seals(root, name, entries) if not faults else ()
+        if checks or unnamed:
+            items.append(_seals(name, checks, unnamed))
+        seals += checks
+    return Verification(items=tuple(items), head=ledger.head() if not faults else "", seals=tuple(seals))
+
+
+def _seals(name: str, checks: tuple[SealCheck, ...], unnamed: tuple[str, ...]) -> Item:
+    """A broken seal is a fault. A stranger's is not, nor one that is owed or that no entry names: the note says so."""
+    told = {
+        "holds": "hold",
+        "unvouched": "not vouched for",
+        "incomplete": "not complete",
+        "unchecked": "not checked",
+        "owed": "owed",
+    }
+    counts = Counter[str](check.state for check in checks)
+    return Item(
+        study=name,
+        what="seals",
+        faults=tuple(
+            f"{check.file or 'a seal in the ledger'}: {check.says}" for check in checks if check.state == "broken"
+        ),
+        note=", ".join(
+            [
+                *(f"{counts[state]} {word}" for state, word in told.items() if counts[state]),
+                *(f"{file} is not in the ledger: left by a crash, or its end was cut off" for file in unnamed),
+            ]
+        ),
+    )
 
 
 def _entries(root: Root) -> tuple[Entry, ...]:

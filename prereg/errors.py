@@ -11,7 +11,9 @@
     ├── LedgerError               chain broken, file damaged, entry unreadable
     ├── CorpusError               missing, wrong hash, unreadable
     ├── RunError                  another run is active, path not writable, worker cannot start
-    └── EvidenceError             records that cannot be read as what they claim to be
+    ├── EvidenceError             records that cannot be read as what they claim to be
+    └── SealError                 a seal that cannot be made: key, address, refusal, a reply that is none
+        └── UnreachableError      nobody answered: the seal is owed, and can be paid later
 
 An inadmissible study is not an error: it is a result, and has its own type in `ablate.judge`.
 """
@@ -112,6 +114,14 @@ class RunError(StudyError):
 
 class EvidenceError(StudyError):
     """A record on disk is not what it claims to be."""
+
+
+class SealError(StudyError):
+    """A seal cannot be made: the key, the address, the program or the reply is not fit for it."""
+
+
+class UnreachableError(SealError):
+    """A server that a seal needs did not answer. What is registered stands; the seal is owed."""
 
 
 def dotted(path: FieldPath) -> str:

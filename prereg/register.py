@@ -27,8 +27,8 @@ from prereg.spec import Study
 EvidenceState = Literal["none", "runs started", "outcomes read"]
 
 # Without -text, version control may rewrite line ends, and every hash would differ on another machine.
-_ATTRIBUTES = b"*.lock.json -text\nledger.jsonl -text\n*.yaml -text\n*.registration.md -text\n"
 _EARLIER_ATTRIBUTES = b"*.lock.json -text\nledger.jsonl -text\n*.yaml -text\n"
+_ATTRIBUTES = _EARLIER_ATTRIBUTES + b"*.registration.md -text\n*.sig -text\n*.tsr binary\n*.ots binary\n"
 _IGNORED = b".ledger.lock\n.*.pending\n.*.tmp\n"
 
 
@@ -200,6 +200,17 @@ def complete(root: Root, name: str) -> None:
             move(_pending(root, name), root.lock(name))
 
 
+def write_git_files(root: Root) -> None:
+    """Tell git to leave frozen bytes alone. The user's own files stay; only our earlier text is brought up to date."""
+    for name, content, earlier in (
+        (".gitattributes", _ATTRIBUTES, _EARLIER_ATTRIBUTES),
+        (".gitignore", _IGNORED, None),
+    ):
+        file = root.studies / name
+        if not file.exists() or file.read_bytes() == earlier:
+            write_whole(file, content)
+
+
 def load_registration(root: Root, name: str) -> Registration | None:
     """The registration in force, or None when the study is not registered.
 
@@ -306,11 +317,7 @@ def _commit(
     }
     data = (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
     try:
-        for file, content in ((".gitattributes", _ATTRIBUTES), (".gitignore", _IGNORED)):
-            path = root.studies / file
-            # What the user wrote is left alone; what an earlier version wrote, and nobody touched, is brought up.
-            if not path.exists() or path.read_bytes() == _EARLIER_ATTRIBUTES:
-                write_whole(path, content)
+        write_git_files(root)
         write_whole(_pending(root, name), data)
     except OSError as error:
         raise RegistrationError(
@@ -406,7 +413,7 @@ def _stronger(stated: EvidenceState, ledger: Ledger, name: str) -> EvidenceState
     order: tuple[EvidenceState, ...] = ("none", "runs started", "outcomes read")
     shown = 0
     for entry in ledger.entries():
-        if entry.study == name and entry.event not in ("registered", "amended"):
+        if entry.study == name and entry.event not in ("registered", "amended", "attested"):
             shown = max(shown, 2 if entry.event in ("decided", "looked", "peeked") else 1)
     return order[max(shown, order.index(stated))]
 

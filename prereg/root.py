@@ -79,6 +79,21 @@ class Root:
         """The registration in words."""
         return self.studies / f"{name}.registration.md"
 
+    def seal(self, name: str, lock_sha256: str, suffix: str, number: int = 1) -> Path:
+        """A seal of one lock, told by its bytes: an amendment keeps the seals of the lock it replaces."""
+        again = "" if number == 1 else f".{number}"
+        return self.studies / f"{name}.{lock_sha256[:8]}{again}{suffix}"
+
+    @property
+    def allowed_signers(self) -> Path:
+        """Whose ssh keys are believed, in the format of ssh-keygen."""
+        return self.studies / "allowed_signers"
+
+    @property
+    def timestamp_roots(self) -> Path:
+        """The certificates, as PEM, of the time-stamping authorities that are believed."""
+        return self.studies / "timestamp_roots.pem"
+
     def runs(self, name: str, registration: str) -> Path:
         """All runs made under one registration (the first eight hex digits of its sha256)."""
         return self.path / "data" / "runs" / name / registration[:8]

@@ -87,8 +87,9 @@ def test_the_lock_is_for_people_too_and_holds_every_default(tmp_path: Path) -> N
     assert "lock_sha256" not in document
     assert document["study"]["base"]["optim"]["clip"] == 1.0
     assert document["design"] == {"power": 0.8}
-    assert (root.studies / ".gitattributes").read_bytes() == b"".join(
-        suffix + b" -text\n" for suffix in (b"*.lock.json", b"ledger.jsonl", b"*.yaml", b"*.registration.md")
+    assert (root.studies / ".gitattributes").read_bytes() == (
+        b"*.lock.json -text\nledger.jsonl -text\n*.yaml -text\n*.registration.md -text\n"
+        b"*.sig -text\n*.tsr binary\n*.ots binary\n"
     )
     assert ".ledger.lock" in (root.studies / ".gitignore").read_text()
     assert sorted(p.name for p in root.studies.iterdir()) == [

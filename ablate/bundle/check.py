@@ -46,8 +46,11 @@ class BundleCheck(Verification):
     """What checked it."""
 
 
-def check_bundle(path: Path, *, tell: Tell) -> BundleCheck:
-    """Check a bundle. What is no bundle at all is a mistake; what is one and does not stand is told, not raised."""
+def check_bundle(path: Path, *, tell: Tell, signers: Path | None = None, roots: Path | None = None) -> BundleCheck:
+    """Check a bundle. What is no bundle at all is a mistake; what is one and does not stand is told, not raised.
+
+    A bundle brings no word on whom to believe: `signers` and `roots` are the reader's own.
+    """
     with _opened(path) as stream:
         if not begins_a_bundle(stream):
             raise StudyFileError(
@@ -62,7 +65,7 @@ def check_bundle(path: Path, *, tell: Tell) -> BundleCheck:
             manifest = _manifest(stream, slots)
             note = f"{len(slots)} files; every byte accounted for"
             items.append(Item(study=HERE, what="archive and manifest", faults=(), note=note))
-            found, head = _unpacked(stream, slots, manifest, tell)
+            found, head = _unpacked(stream, slots, manifest, tell, {"signers": signers, "roots": roots})
             items += found
         except UnsoundError as error:
             items = [Item(study=HERE, what="archive and manifest", faults=(str(error),))]
@@ -114,7 +117,9 @@ def _manifest(stream: BinaryIO, slots: tuple[Slot, ...]) -> Manifest:
     return manifest
 
 
-def _unpacked(stream: BinaryIO, slots: tuple[Slot, ...], manifest: Manifest, tell: Tell) -> tuple[list[Item], str]:
+def _unpacked(
+    stream: BinaryIO, slots: tuple[Slot, ...], manifest: Manifest, tell: Tell, believed: dict[str, Path | None]
+) -> tuple[list[Item], str]:
     """Everything that can be asked of the contents, and the ledger's head."""
     with tempfile.TemporaryDirectory(prefix="ablate-bundle-") as folder:
         root = Root(Path(folder).resolve(), ledger_name=Path(manifest.ledger.file).name)
@@ -130,7 +135,7 @@ def _unpacked(stream: BinaryIO, slots: tuple[Slot, ...], manifest: Manifest, tel
         items = [_ledger_item(ledger, manifest, entries)]
         try:
             # Its first item is the chain, which has been told with what is withheld of it.
-            items += verify_root(root, manifest.study).items[1:]
+            items += verify_root(root, manifest.study, **believed).items[1:]
         except StudyError as error:
             items.append(Item(study=manifest.study, what="contents", faults=(error.found,)))
         except (ValueError, TypeError, KeyError) as error:

@@ -29,9 +29,9 @@ def bundle(
     return write_bundle(case.root, registration, target, check=check_bundle, whole_ledger=whole_ledger, weights=weights)
 
 
-def check_bundle(path: Path) -> BundleCheck:
-    """Check a bundle with nothing but the file itself."""
+def check_bundle(path: Path, *, signers: Path | None = None, roots: Path | None = None) -> BundleCheck:
+    """Check a bundle with nothing but the file itself, and whom the reader believes."""
     from ablate.bundle.check import check_bundle as check
     from ablate.chain.deciding import pages
 
-    return check(path, tell=pages)
+    return check(path, tell=pages, signers=signers, roots=roots)

@@ -343,7 +343,9 @@ def _spread(sd: float | None) -> str:
 
 
 def print_verification(console: Console, found: Verification) -> None:
-    """Every frozen thing that was checked, faults in full."""
+    """Every frozen thing that was checked, faults in full, and what its seals are worth."""
+    from ablate.report.seals import print_seals
+
     for item in found.items:
         note = f" ({item.note})" if item.note else ""
         _say(
@@ -354,6 +356,7 @@ def print_verification(console: Console, found: Verification) -> None:
         )
         for fault in item.faults:
             _say(console, f"         - {fault}", wrap=False)
+    print_seals(console, found.seals)
     faults = sum(len(item.faults) for item in found.items)
     _say(
         console,

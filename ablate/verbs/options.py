@@ -40,6 +40,15 @@ Accept = Annotated[
         help="Register although a verdict can never happen; the reason goes into lock, ledger and report.",
     ),
 ]
+Sign = Annotated[
+    Path | None,
+    typer.Option(metavar="KEY", help="Sign with this ssh key (or an agent's key by its .pub file)."),
+]
+Timestamp = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Have an RFC 3161 authority timestamp it; the address goes on record."),
+]
+Ots = Annotated[bool, typer.Option("--ots", help="Hand its hash to the public OpenTimestamps calendars.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 
 

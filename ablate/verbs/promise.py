@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ablate import chain
-from ablate.verbs.options import Accept, AsJson, Pilot, RootFolder, StudyFile, console
+from ablate.verbs.options import Accept, AsJson, Ots, Pilot, RootFolder, Sign, StudyFile, Timestamp, console
 
 
 def check(study: StudyFile, root: RootFolder = None) -> None:
@@ -52,21 +52,37 @@ def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_js
         told.print_design(console(), found)
 
 
-def register(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, accept: Accept = None) -> None:
+def register(
+    study: StudyFile,
+    root: RootFolder = None,
+    pilot: Pilot = None,
+    accept: Accept = None,
+    *,
+    sign: Sign = None,
+    timestamp: Timestamp = None,
+    ots: Ots = False,
+) -> None:
     """Freeze a study in its lock and in the ledger.
 
-    Doing it twice changes nothing.
+    Doing it twice changes nothing. Seals are for others, and optional: see ablate seal.
 
     Example:  ablate register studies/embnorm.yaml
     """
+    from ablate.attest import attest, require_able
+    from ablate.verbs.proof import tell_seals
+
+    require_able(sign=sign, timestamp=timestamp, ots=ots)
     registration, entry = chain.register(study, root=root, pilot=pilot, accept_underpowered=accept)
     name = registration.study.study
     if entry is None:
         print(f"{name} is registered already, {registration.sha256[:8]} since {registration.registered_at}")
-        return
-    print(f"registered {name} as {registration.sha256[:8]} at {registration.registered_at}")
-    print(f"told in words: {chain.open_case(study, root).root.page(name)}")
-    print(f"ledger head {entry.sha256}")
+        if sign is None and timestamp is None and not ots:
+            return
+    else:
+        print(f"registered {name} as {registration.sha256[:8]} at {registration.registered_at}")
+        print(f"told in words: {chain.open_case(study, root).root.page(name)}")
+    case = chain.open_case(study, root)
+    tell_seals(attest(case, registration, sign=sign, timestamp=timestamp, ots=ots), study)
 
 
 def amend(

@@ -1,0 +1,294 @@
+"""Sealing a registration for others: signature, timestamps and commit, beside the lock and in the ledger.
+
+What cannot be had for a reason of the user's own is refused before anything is written. A server that does not
+answer, or answers something else, costs the seal and not the registration: the ledger then says what is owed.
+Servers are asked without holding the ledger, so that runs are not kept waiting. No seal is ever overwritten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.chain.case import Case, Clock, utc_now
+from prereg.errors import RegistrationError, SealError, UnreachableError, Where
+
+if TYPE_CHECKING:
+    from prereg.ledger import Entry, Ledger
+    from prereg.register import Registration
+    from prereg.seals.attested import Attestation, Kind
+
+_PROBE = b"ablate: can this key sign?"
+
+
+@dataclass(frozen=True)
+class Sealing:
+    """What came of asking for seals."""
+
+    made: tuple[Attestation, ...]
+    """Seals and anchors that the ledger took now."""
+    owed: tuple[Attestation, ...]
+    """What is still owed for this registration."""
+    notes: tuple[str, ...]
+    """What else there is to say: what was there already, why there is no anchor."""
+    head: str
+    """The ledger's head."""
+
+
+@dataclass
+class _Haul:
+    """What was gathered before the ledger is asked to take it."""
+
+    seals: list[tuple[Attestation, bytes | None]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    trouble: SealError | None = None
+
+
+def require_able(*, sign: Path | None = None, timestamp: str | None = None, ots: bool = False) -> None:
+    """Refuse seals that cannot be made whatever a server says. To be asked before registering; writes nothing."""
+    from prereg.seals import ots as calendars
+    from prereg.seals import rfc3161, ssh
+    from prereg.seals.exchange import require_address
+
+    if timestamp is not None:
+        require_address(timestamp)
+        rfc3161.require_client()
+    if ots:
+        calendars.require_library()
+    if sign is not None:
+        ssh.sign(_PROBE, sign)
+
+
+def seal(
+    path: Path,
+    *,
+    root: Path | None = None,
+    sign: Path | None = None,
+    timestamp: str | None = None,
+    ots: bool = False,
+    now: Clock = utc_now,
+) -> Sealing:
+    """Seal the registration that stands. With nothing asked for, what is owed is paid."""
+    from ablate.chain import open_case, require_registered
+
+    case = open_case(path, root)
+    return attest(case, require_registered(case), sign=sign, timestamp=timestamp, ots=ots, now=now)
+
+
+def attest(
+    case: Case,
+    registration: Registration,
+    *,
+    sign: Path | None = None,
+    timestamp: str | None = None,
+    ots: bool = False,
+    now: Clock = utc_now,
+) -> Sealing:
+    """Seal a registration and put on record what was made and what is owed.
+
+    Raises `SealError` after recording a debt when a server answered with something that is no seal.
+    """
+    from prereg import register as promise
+    from prereg.ledger import Ledger
+    from prereg.seals.attested import debt
+
+    name, ledger = case.study.study, Ledger(case.root.ledger)
+    promise.complete(case.root, name)
+    entries = ledger.entries()  # a damaged ledger is refused before anybody is asked for anything
+    owed = debt(entries, name, registration.lock_sha256)
+    completing = sign is None and timestamp is None and not ots
+    if completing:
+        timestamp = owed["rfc3161"].by if "rfc3161" in owed else None
+        ots = "ots" in owed
+    require_able(timestamp=timestamp, ots=ots)
+    lock = _lock_bytes(case, registration)
+    haul = _Haul()
+    known = _Known(case, entries, registration.lock_sha256)
+    if sign is not None:
+        _sign(haul, known, lock, sign)
+    _anchor(haul, known)
+    if timestamp is not None:
+        _timestamp(haul, known, lock, timestamp)
+    if ots or (completing and known.proof() is not None):
+        _calendars(haul, known)
+    with ledger.hold():
+        standing = promise.load_registration(case.root, name)
+        if standing is None or standing.lock_sha256 != registration.lock_sha256:
+            raise RegistrationError(
+                f"'{name}' was amended while it was being sealed",
+                required="a registration that stands still",
+                fix=f"ablate seal {case.path}",
+            )
+        made = _record(case, ledger, registration, haul, now)
+        left = debt(ledger.entries(), name, registration.lock_sha256)
+        head = ledger.head()
+    if haul.trouble is not None:
+        error = haul.trouble
+        found = f"{error.found}. The registration stands, and this seal is owed"
+        raise type(error)(found, required=error.required, fix=error.fix or "ablate seal STUDY --timestamp ADDRESS")
+    return Sealing(made, tuple(left.values()), tuple(haul.notes), head)
+
+
+class _Known:
+    """The seals of one lock that stand already."""
+
+    def __init__(self, case: Case, entries: tuple[Entry, ...], lock_sha256: str) -> None:
+        from prereg.seals.attested import standing
+
+        self.case = case
+        self.name = case.study.study
+        self.lock_sha256 = lock_sha256
+        self._told = [
+            found.attestation
+            for found in standing(entries, self.name)
+            if found.attestation is not None and found.attestation.lock_sha256 == lock_sha256
+        ]
+
+    def newest(self, kind: Kind, by: str | None = None) -> Attestation | None:
+        """The newest seal of a mechanism, by a given maker if one is named, whose file is still what it was."""
+        found = [told for told in self._told if told.kind == kind and told.state == "made" and by in (None, told.by)]
+        whole = [told for told in found if told.file is None or self._unchanged(told)]
+        return whole[-1] if whole else None
+
+    def owes(self, kind: Kind, by: str) -> bool:
+        """Whether this debt is on record already."""
+        return any(told.kind == kind and told.state == "owed" and told.by == by for told in self._told)
+
+    def proof(self) -> bytes | None:
+        """The calendars' proof, to be completed."""
+        told = self.newest("ots")
+        return None if told is None or told.file is None else (self.case.root.path / told.file).read_bytes()
+
+    def _unchanged(self, told: Attestation) -> bool:
+        from prereg.canon import sha256_file
+
+        assert told.file is not None, told
+        path = self.case.root.studies / Path(told.file).name
+        return path.is_file() and sha256_file(path) == told.sha256
+
+
+def _sign(haul: _Haul, known: _Known, lock: bytes, key: Path) -> None:
+    from prereg.seals import ssh
+    from prereg.seals.attested import Attestation
+
+    signature = ssh.sign(lock, key)
+    if known.newest("ssh", signature.fingerprint) is not None:
+        haul.notes.append(f"signed by key {signature.fingerprint} already")
+        return
+    told = Attestation(kind="ssh", state="made", lock_sha256=known.lock_sha256, by=signature.fingerprint)
+    haul.seals.append((told, signature.data))
+
+
+def _anchor(haul: _Haul, known: _Known) -> None:
+    from prereg.seals import git
+    from prereg.seals.attested import Attestation
+
+    found = git.anchor(known.case.root, known.name, known.lock_sha256)
+    if isinstance(found, str):
+        haul.notes.append(f"no git anchor: {found}")
+        return
+    told = Attestation(kind="git", state="made", lock_sha256=known.lock_sha256, by=found.commit, git=found.state)
+    if known.newest("git", found.commit) == told:
+        haul.notes.append(f"anchored at commit {found.commit[:10]} already")
+        return
+    haul.seals.append((told, None))
+
+
+def _timestamp(haul: _Haul, known: _Known, lock: bytes, address: str) -> None:
+    from prereg.seals import rfc3161
+    from prereg.seals.attested import Attestation
+
+    before = known.newest("rfc3161", address)
+    if before is not None:
+        haul.notes.append(f"timestamped by {address} already, at {before.time}")
+        return
+    try:
+        stamped = rfc3161.stamp(lock, address)
+    except SealError as error:
+        _owe(haul, known, "rfc3161", address, error)
+        return
+    told = Attestation(kind="rfc3161", state="made", lock_sha256=known.lock_sha256, by=address, time=stamped.time)
+    haul.seals.append((told, stamped.data))
+
+
+def _calendars(haul: _Haul, known: _Known) -> None:
+    from prereg.seals import ots
+    from prereg.seals.attested import Attestation
+
+    before, by = known.proof(), ", ".join(ots.CALENDARS)
+    try:
+        proof = ots.stamp(known.lock_sha256, ots.CALENDARS) if before is None else ots.complete(before, ots.CALENDARS)
+    except SealError as error:
+        _owe(haul, known, "ots", by, error)
+        return
+    haul.notes += [f"OpenTimestamps: {said}" for said in proof.unanswered]
+    if proof.data == before:
+        haul.notes.append(
+            "OpenTimestamps: " + ("complete" if proof.complete else "nothing new; ask again in some hours")
+        )
+        return
+    haul.seals.append((Attestation(kind="ots", state="made", lock_sha256=known.lock_sha256, by=by), proof.data))
+
+
+def _owe(haul: _Haul, known: _Known, kind: Kind, by: str, error: SealError) -> None:
+    from prereg.seals.attested import Attestation
+
+    if not isinstance(error, UnreachableError):
+        haul.trouble = error
+    if known.owes(kind, by):
+        return
+    told = Attestation(kind=kind, state="owed", lock_sha256=known.lock_sha256, by=by, why=error.found)
+    haul.seals.append((told, None))
+
+
+def _record(case: Case, ledger: Ledger, registration: Registration, haul: _Haul, now: Clock) -> tuple[Attestation, ...]:
+    """Write each file under a name that is free, then let the ledger take it: a crash leaves a file nobody names."""
+    from prereg.canon import sha256_bytes
+    from prereg.disk import write_whole
+    from prereg.register import write_git_files
+    from prereg.seals.attested import SUFFIXES
+
+    made = []
+    for told, data in haul.seals:
+        whole = told
+        if data is not None:
+            number = 1
+            while (path := case.root.seal(case.study.study, told.lock_sha256, SUFFIXES[told.kind], number)).exists():
+                number += 1
+            try:
+                write_git_files(case.root)
+                write_whole(path, data)
+            except OSError as error:
+                raise SealError(
+                    f"the seal cannot be written: {error.strerror}",
+                    required=f"a folder with room that can be written to: {case.root.studies}",
+                    where=Where(file=path),
+                ) from None
+            named = {"file": path.relative_to(case.root.path).as_posix(), "sha256": sha256_bytes(data)}
+            whole = told.model_copy(update=named)
+        ledger.append(
+            "attested",
+            study=case.study.study,
+            registration=registration.sha256,
+            body=whole.model_dump(mode="json", exclude_none=True),
+            at=now(),
+        )
+        made.append(whole)
+    return tuple(told for told in made if told.state == "made")
+
+
+def _lock_bytes(case: Case, registration: Registration) -> bytes:
+    """The exact bytes that are sealed."""
+    from prereg.canon import sha256_bytes
+
+    path = case.root.lock(case.study.study)
+    data = path.read_bytes()
+    if sha256_bytes(data) != registration.lock_sha256:
+        raise RegistrationError(
+            "the lock is not the one that was registered",
+            required=f"the lock with sha256 {registration.lock_sha256}",
+            fix=f"restore {path.name} from version control",
+            where=Where(file=path),
+        )
+    return data

@@ -1,0 +1,152 @@
+"""Every seal that the ledger names, looked at: is its file unchanged, is it of this lock, is its maker believed.
+
+Reads files and asks `ssh-keygen` and `git`; never a network. A missing or changed file, and a seal of something
+else, are faults. A stranger's seal is none, and neither is one that is owed: both are told as what they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from prereg.canon import sha256_bytes, sha256_file
+from prereg.ledger import Entry
+from prereg.part import Part
+from prereg.root import Root
+from prereg.seals import git, ots, rfc3161, ssh
+from prereg.seals.attested import SUFFIXES, Attestation, Kind, attested, standing
+from prereg.seals.opinion import Opinion
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Whom the reader believes."""
+
+    signers: Path
+    """Whose ssh keys: a file of allowed signers, which may be missing."""
+    roots: Path
+    """Whose timestamps: a PEM file of certificates, which may be missing."""
+
+    @classmethod
+    def of(cls, root: Root, *, signers: Path | None = None, roots: Path | None = None) -> Trust:
+        """What the reader gives, else what the repository of the study says of itself."""
+        return cls(signers or root.allowed_signers, roots or root.timestamp_roots)
+
+
+State = Literal["holds", "unvouched", "incomplete", "unchecked", "broken", "owed"]
+# After any of these, a seal may have been made by somebody who had seen results.
+_RUNS = ("started", "sealed", "failed", "finished", "imported", "looked", "decided", "peeked")
+
+
+class SealCheck(Part):
+    """One seal and what was found of it."""
+
+    study: str
+    """The study."""
+    kind: Kind | None
+    """The mechanism; none of an entry that cannot be read."""
+    file: str | None
+    """The seal's file; none for a git anchor and for what is owed."""
+    at: str
+    """When the ledger took it."""
+    state: State
+    """As in `Opinion`; `owed`: asked for and not to be had."""
+    says: str
+    """What was found, in a clause."""
+    superseded: bool
+    """Whether its lock was replaced by an amendment."""
+    after_runs: bool
+    """Whether the study had runs in the ledger before it: then it says nothing of what came first."""
+
+
+def examine_seals(root: Root, name: str, entries: Iterable[Entry], trust: Trust) -> tuple[SealCheck, ...]:
+    """One check a seal of a study, in the order of the ledger."""
+    known = tuple(entry for entry in entries if entry.study == name)
+    locks = [entry.body.get("lock_sha256") for entry in known if entry.event in ("registered", "amended")]
+    begun = min((entry.index for entry in known if entry.event in _RUNS), default=None)
+    found = []
+    state: State
+    kind: Kind | None
+    for entry, told in standing(known, name):
+        superseded = told is not None and bool(locks) and told.lock_sha256 != locks[-1]
+        if told is None:
+            says = f"ledger entry {entry.index} attests something that this version cannot read"
+            state, kind, file = "broken", None, None
+        elif told.lock_sha256 not in locks:
+            state, says, kind, file = "broken", "seals a lock that was never registered", told.kind, told.file
+        elif told.state == "owed":
+            state, says, kind, file = "owed", _owed(entry, told, superseded=superseded), told.kind, None
+        else:
+            opinion = _opinion(root, name, entry, told, trust, superseded=superseded)
+            state, says, kind, file = opinion.state, opinion.says, told.kind, told.file
+        found.append(
+            SealCheck(
+                study=name,
+                kind=kind,
+                file=file,
+                at=entry.at,
+                state=state,
+                says=says,
+                superseded=superseded,
+                after_runs=begun is not None and begun < entry.index,
+            )
+        )
+    return tuple(found)
+
+
+def unnamed_seals(root: Root, name: str, entries: Iterable[Entry]) -> tuple[str, ...]:
+    """Files that look like seals of a study and that no entry names: a crash left them, or the ledger was cut."""
+    named = {found.attestation.file for found in attested(entries, name) if found.attestation is not None}
+    looks_like = re.compile(rf"{re.escape(name)}\.[0-9a-f]{{8}}(\.\d+)?({'|'.join(map(re.escape, SUFFIXES.values()))})")
+    found = sorted(path.name for path in root.studies.iterdir() if looks_like.fullmatch(path.name))
+    return tuple(f"studies/{file}" for file in found if f"studies/{file}" not in named)
+
+
+def _opinion(root: Root, name: str, entry: Entry, told: Attestation, trust: Trust, *, superseded: bool) -> Opinion:
+    if told.kind == "git":
+        return git.examine(root, name, told.by, told.lock_sha256)
+    # The ledger is not signed: a path in it may not lead out of the folder of studies.
+    path = root.studies / Path(told.file or "").name
+    fault = ""
+    if told.file != f"studies/{path.name}" or not path.name.startswith(f"{name}."):
+        fault = f"ledger entry {entry.index} names a file that is no seal of this study"
+    elif not path.is_file():
+        fault = f"is missing; the ledger took it on {entry.at}"
+    elif sha256_file(path) != told.sha256:
+        fault = f"its bytes are not those that the ledger took on {entry.at}"
+    if fault:
+        return Opinion(state="broken", says=fault)
+    if told.kind == "ssh":
+        return _signature(root, name, path, told, trust, at=entry.at, superseded=superseded)
+    if told.kind == "rfc3161":
+        return rfc3161.examine(path.read_bytes(), told.lock_sha256, trust.roots)
+    return ots.examine(path.read_bytes(), told.lock_sha256)
+
+
+def _signature(
+    root: Root, name: str, path: Path, told: Attestation, trust: Trust, *, at: str, superseded: bool
+) -> Opinion:
+    """A signature is checked against the lock itself; timestamps need only its hash."""
+    lock = _lock(root, name, told.lock_sha256)
+    if lock is not None:
+        return ssh.examine(lock, path, trust.signers, at=at)
+    if superseded:
+        says = "its lock was amended, and no git commit here holds it: only the file's hash was checked"
+        return Opinion(state="unchecked", says=says)
+    return Opinion(state="broken", says="the lock that it signs is missing or changed")
+
+
+def _lock(root: Root, name: str, lock_sha256: str) -> bytes | None:
+    """The bytes that were sealed, from their place or, once amended, from git."""
+    path = root.lock(name)
+    if path.is_file() and sha256_bytes(data := path.read_bytes()) == lock_sha256:
+        return data
+    return git.earlier_lock(root, name, lock_sha256)
+
+
+def _owed(entry: Entry, told: Attestation, *, superseded: bool) -> str:
+    says = f"owed since {entry.at}: {told.why}"
+    return f"{says}; its lock was amended, so it stays owed" if superseded else f"{says} (ablate seal pays)"

@@ -1,0 +1,158 @@
+"""The git commit around a registration: which one it was, and whether it holds the lock.
+
+A commit binds content, not time: its dates are its author's word, and it proves nothing before someone else
+holds it. Only reading commands are run, with no terminal, no hook and no pager.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from prereg.canon import sha256_bytes
+from prereg.root import Root
+from prereg.seals.attested import GitState
+from prereg.seals.opinion import Opinion
+
+_TIMEOUT_S = 30
+_HASH = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+# Set by git for its hooks: they lead to the repository of the hook.
+_ELSEWHERE = {
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_COMMON_DIR",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_NAMESPACE",
+    "GIT_PREFIX",
+}
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A commit and what it has to do with a lock."""
+
+    commit: str
+    """Its full hash."""
+    state: GitState
+    """What else was seen."""
+
+
+def anchor(root: Root, name: str, lock_sha256: str) -> Anchor | str:
+    """The commit that a study stands on now, or the reason, as a clause, why there is none."""
+    head = _git(root.path, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    if isinstance(head, str):
+        return head
+    if head.returncode != 0:
+        inside = _git(root.path, "rev-parse", "--git-dir")
+        if isinstance(inside, str) or inside.returncode == 0:
+            return "the git repository has no commit yet"
+        return _reason(inside)
+    commit = head.stdout.decode().strip()
+    listed = _git(root.path, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
+    if isinstance(listed, str) or listed.returncode != 0:
+        return listed if isinstance(listed, str) else _reason(listed)
+    # Registering itself has just written these, so they are no sign of unfinished work.
+    prefix = os.fsdecode(_output(root.path, "rev-parse", "--show-prefix")).strip("\n")
+    study = rf"{re.escape(name)}\.(yaml|lock\.json|[0-9a-f]{{8}}(\.\d+)?\.(sig|tsr|ots))"
+    own = re.compile(rf"{re.escape(prefix)}studies/({study}|ledger\.jsonl|\.gitattributes|\.gitignore)")
+    paths = [os.fsdecode(line[3:]) for line in listed.stdout.split(b"\0") if line]
+    n_changed = sum(own.fullmatch(path) is None for path in paths)
+    held = _blob(root, name, commit)
+    lock: Literal["the same bytes", "other bytes", "absent"] = "absent"
+    if held is not None:
+        lock = "the same bytes" if sha256_bytes(held) == lock_sha256 else "other bytes"
+    return Anchor(commit, GitState(clean=n_changed == 0, n_changed=n_changed, lock=lock))
+
+
+def examine(root: Root, name: str, commit: str, lock_sha256: str) -> Opinion:
+    """Whether a commit is still there, and whether it or a later one holds the lock."""
+    if _HASH.fullmatch(commit) is None:
+        return Opinion(state="broken", says="names no commit by its full hash")
+    short = commit[:10]
+    known = _git(root.path, "cat-file", "-e", f"{commit}^{{commit}}")
+    if isinstance(known, str):
+        return Opinion(state="unchecked", says=f"commit {short}: {known}")
+    if known.returncode != 0:
+        return _missing(root, short)
+    for later in (commit, *_touching(root, name, f"{commit}..")):
+        held = _blob(root, name, later)
+        if held is not None and sha256_bytes(held) == lock_sha256:
+            return Opinion(state="holds", says=f"commit {later[:10]} holds the lock, byte for byte")
+    says = f"commit {short} was there; no commit after it holds the lock yet (git commit, then ablate seal)"
+    return Opinion(state="incomplete", says=says)
+
+
+def _missing(root: Root, short: str) -> Opinion:
+    """A commit that is not here is a fault, unless not every commit is here."""
+    shallow = _git(root.path, "rev-parse", "--is-shallow-repository")
+    if isinstance(shallow, str) or shallow.returncode != 0:
+        reason = shallow if isinstance(shallow, str) else _reason(shallow)
+        return Opinion(state="unchecked", says=f"commit {short}: {reason}")
+    if shallow.stdout.strip() == b"true":
+        return Opinion(state="unchecked", says=f"commit {short} is not in this shallow clone")
+    return Opinion(state="broken", says=f"names commit {short}, which is not in the repository")
+
+
+def earlier_lock(root: Root, name: str, lock_sha256: str) -> bytes | None:
+    """The bytes of a lock that an amendment has replaced, if a commit holds them."""
+    for commit in _touching(root, name, "--all"):
+        held = _blob(root, name, commit)
+        if held is not None and sha256_bytes(held) == lock_sha256:
+            return held
+    return None
+
+
+def _touching(root: Root, name: str, *where: str) -> Iterator[str]:
+    """Commits that changed a lock, oldest first; of a range, those that descend from its beginning."""
+    path = ("--", f"studies/{root.lock(name).name}")
+    if where == ("--all",):
+        words: tuple[str, ...] = ("--all",)
+    else:
+        words = ("--ancestry-path", "--all", f"^{where[0].removesuffix('..')}")
+    yield from _output(root.path, "log", "--format=%H", "--reverse", *words, *path).decode().split()
+
+
+def _blob(root: Root, name: str, commit: str) -> bytes | None:
+    """What a commit holds in place of a lock."""
+    done = _git(root.path, "cat-file", "blob", f"{commit}:./studies/{root.lock(name).name}")
+    return None if isinstance(done, str) or done.returncode != 0 else done.stdout
+
+
+def _output(folder: Path, *words: str) -> bytes:
+    done = _git(folder, *words)
+    return b"" if isinstance(done, str) or done.returncode != 0 else done.stdout
+
+
+def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes] | str:
+    """What git says, or why it cannot be asked."""
+    program = shutil.which("git")
+    if program is None:
+        return "git is not on this machine"
+    own = {key: value for key, value in os.environ.items() if key not in _ELSEWHERE}
+    try:
+        return subprocess.run(
+            [program, "--no-pager", "-c", "core.fsmonitor=false", "-C", str(folder), *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+            env=own | {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired:
+        return f"git did not answer within {_TIMEOUT_S} s"
+
+
+def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
+    lines = done.stderr.decode("utf-8", "replace").splitlines()
+    said = "".join(sign for sign in (lines[0] if lines else "") if sign.isprintable())
+    if "not a git repository" in said:
+        return "the study lies in no git repository"
+    return f"git refuses: {said.removeprefix('fatal: ') or 'it does not say why'}"

@@ -1,0 +1,160 @@
+"""Signatures by ssh keys: `ssh-keygen -Y sign` and `-Y verify`, over the exact bytes of a lock.
+
+The program is asked and never imitated: agents, hardware keys and certificates are its matter. It gets no
+terminal and no window to ask in, so a key that needs a passphrase fails at once instead of waiting for one.
+A signature proves that the key's holder signed, not when; whose key it is says `studies/allowed_signers`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from prereg.errors import SealError, Where
+from prereg.seals.opinion import Opinion
+
+NAMESPACE = "ablate-registration"
+"""What is signed, so that a signature of something else, such as a commit or a letter, cannot be passed off as one."""
+
+# A hardware key waits for a touch; nothing else takes longer than a moment.
+_TIMEOUT_S = 60
+_FINGERPRINT = re.compile(r"with \S+ key (SHA256:[A-Za-z0-9+/]{43})")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A signature and the key that made it."""
+
+    data: bytes
+    """The armoured signature, as `ssh-keygen` writes it."""
+    fingerprint: str
+    """SHA256 fingerprint of the key."""
+
+
+def sign(message: bytes, key: Path) -> Signature:
+    """Sign bytes with a private key, or with the agent's key of a `.pub` file. Raises `SealError`."""
+    if not key.is_file():
+        raise SealError(
+            "there is no such key",
+            required="a private ssh key, or the .pub file of a key that the agent holds",
+            fix="ssh-keygen -t ed25519 -f KEY",
+            where=Where(file=key),
+        )
+    if not os.access(key, os.R_OK):
+        raise SealError(
+            "the key cannot be read",
+            required="a key that you may read",
+            fix=f"chmod u+r {key}",
+            where=Where(file=key),
+        )
+    done = _ask("sign", "-n", NAMESPACE, "-f", str(key.absolute()), message=message)
+    if done.returncode != 0 or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
+        raise _refused(key, _said(done))
+    fingerprint = _fingerprint(message, done.stdout)
+    if fingerprint is None:
+        raise SealError(
+            "ssh-keygen made a signature that it does not accept itself",
+            required="a key whose signatures can be verified",
+            where=Where(file=key),
+        )
+    return Signature(done.stdout, fingerprint)
+
+
+def examine(message: bytes, signature: Path, signers: Path | None, *, at: str) -> Opinion:
+    """What a signature is worth. `at` is when the ledger says it was made: a key may have expired since."""
+    try:
+        fingerprint = _fingerprint(message, signature.read_bytes())
+    except SealError as error:
+        return Opinion(state="unchecked", says=error.found)
+    if fingerprint is None:
+        return Opinion(state="broken", says="is not a signature of this lock as a registration")
+    by = f"signed by key {fingerprint}"
+    if signers is None or not signers.is_file():
+        return Opinion(state="unvouched", says=f"{by}, which nobody here vouches for")
+    # By the ledger's clock, which the registrant owns: an expiry or a revocation is only as good as that.
+    then = f"verify-time={datetime.fromisoformat(at).astimezone(UTC):%Y%m%d%H%M%S}Z"
+    named = _ask("find-principals", "-s", str(signature.absolute()), "-f", str(signers.absolute()), "-O", then)
+    principals = named.stdout.decode("utf-8", "replace").splitlines() if named.returncode == 0 else []
+    for principal in principals:
+        words = ("-n", NAMESPACE, "-f", str(signers.absolute()), "-I", principal, "-s", str(signature.absolute()))
+        verified = _ask("verify", *words, "-O", then, message=message)
+        if verified.returncode == 0:
+            shown = "".join(sign for sign in principal if sign.isprintable())
+            return Opinion(state="holds", says=f"signed by {shown}, key {fingerprint}")
+        named = verified
+    said = "" if not principals and _said(named).rstrip(".") == "No principal matched" else f" ({_said(named)})"
+    return Opinion(state="unvouched", says=f"{by}, which {signers.name} does not vouch for{said}")
+
+
+def _fingerprint(message: bytes, signature: bytes) -> str | None:
+    """The key of a sound signature of these bytes; none when it is not one."""
+    with tempfile.TemporaryDirectory(prefix="ablate-seal-") as folder:
+        path = Path(folder) / "signature"
+        path.write_bytes(signature)
+        done = _ask("check-novalidate", "-n", NAMESPACE, "-s", str(path), message=message)
+    found = _FINGERPRINT.search(done.stdout.decode("utf-8", "replace"))
+    return found.group(1) if done.returncode == 0 and found else None
+
+
+def _ask(action: str, *words: str, message: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        raise SealError(
+            "ssh-keygen is not on this machine",
+            required="OpenSSH 8.9 or newer",
+            fix="install openssh-client",
+        )
+    windowless = {name: value for name, value in os.environ.items() if name not in ("SSH_ASKPASS", "DISPLAY")}
+    try:
+        return subprocess.run(
+            [program, "-Y", action, *words],
+            input=message,
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+            # Without a session of its own it would open /dev/tty and wait there for a passphrase.
+            start_new_session=True,
+            env=windowless | {"SSH_ASKPASS_REQUIRE": "never", "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired:
+        raise SealError(
+            f"ssh-keygen did not answer within {_TIMEOUT_S} s",
+            required="a key that can be used without being asked for anything; a hardware key wants a touch",
+        ) from None
+
+
+def _refused(key: Path, said: str) -> SealError:
+    where = Where(file=key)
+    if "passphrase" in said:
+        return SealError(
+            "the key is protected by a passphrase, and this verb does not ask for it",
+            required="the key in an agent, or a key without a passphrase",
+            fix=f"ssh-add {key}",
+            where=where,
+        )
+    if "too open" in said:
+        return SealError(
+            "others may read this private key, and ssh-keygen does not use such a key",
+            required="a private key that only you can read",
+            fix=f"chmod 600 {key}",
+            where=where,
+        )
+    return SealError(
+        f"ssh-keygen cannot sign with this key: {said or 'it does not say why'}",
+        required="a private ssh key of a known type, or the .pub file of a key that the agent holds",
+        fix="ssh-keygen -t ed25519 -f KEY",
+        where=where,
+    )
+
+
+def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+    """What the program complained of, on one line."""
+    lines = [line.strip() for line in done.stderr.decode("utf-8", "replace").splitlines()]
+    told = [line for line in lines if line.strip("@ ") and "Signing data" not in line]
+    return "".join(sign for sign in "; ".join(told) if sign.isprintable())

@@ -1,0 +1,448 @@
+"""Sealing a registration end to end: made, owed, paid, checked; and no mistake changes anything."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import House
+from prereg_samples import AT, EMBNORM, PIN, changed, load_text
+from seal_samples import Authority, Server, allow, git, merkle_root, registered, serving, snapshot, ssh_key
+
+from ablate import cli
+from ablate.attest import Sealing, attest
+from ablate.chain import Case
+from ablate.verify import Verification, verify_study
+from prereg.errors import RegistrationError, SealError
+from prereg.ledger import Ledger
+from prereg.register import Registration, amend
+from prereg.seals import ots, ssh
+from prereg.seals.examine import SealCheck
+
+DOWN = "http://127.0.0.1:9/"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tsa") / "one")
+
+
+@pytest.fixture
+def server(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    with serving(Server(authority)) as found:
+        monkeypatch.setattr(ots, "CALENDARS", (found.address,))
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+
+
+def sealed(case: Case, registration: Registration, **asked: object) -> Sealing:
+    return attest(case, registration, now=lambda: AT, **asked)  # type: ignore[arg-type]
+
+
+def verified(case: Case, **trust: Path) -> Verification:
+    return verify_study(case.path, case.root.path, **trust)
+
+
+def check(case: Case, kind: str, **trust: Path) -> SealCheck:
+    found = [check for check in verified(case, **trust).seals if check.kind == kind]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def events(case: Case) -> list[str]:
+    return [entry.event for entry in Ledger(case.root.ledger).entries()]
+
+
+def test_every_seal_is_made_named_in_the_ledger_and_holds(server: Server, authority: Authority, tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "begin")
+    case, registration = registered(tmp_path)
+    key = ssh_key(tmp_path / "keys")
+    allow(key, case.root.allowed_signers)
+    case.root.timestamp_roots.write_bytes(authority.roots.read_bytes())
+    sealing = sealed(case, registration, sign=key, timestamp=server.address, ots=True)
+    assert [told.kind for told in sealing.made] == ["ssh", "git", "rfc3161", "ots"]
+    assert sealing.owed == ()
+    assert events(case) == ["registered", *["attested"] * 4]
+    short = registration.lock_sha256[:8]
+    for suffix in ("sig", "tsr", "ots"):
+        assert (case.root.studies / f"embnorm.{short}.{suffix}").is_file()
+    found = verified(case)
+    assert found.stands
+    states = {check.kind: check.state for check in found.seals}
+    assert states == {"ssh": "holds", "git": "incomplete", "rfc3161": "holds", "ots": "incomplete"}
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "registered")
+    assert check(case, "git").state == "holds"
+
+
+def test_strangers_seals_are_no_fault_and_are_told(server: Server, tmp_path: Path) -> None:
+    case, registration = registered(tmp_path)
+    sealed(case, registration, sign=ssh_key(tmp_path / "keys"), timestamp=server.address)
+    found = verified(case)
+    assert found.stands
+    assert all("nobody here vouches for" in check.says for check in found.seals)
+
+
+def test_a_reader_brings_their_own_trust(server: Server, authority: Authority, tmp_path: Path) -> None:
+    case, registration = registered(tmp_path)
+    key = ssh_key(tmp_path / "keys")
+    sealed(case, registration, sign=key, timestamp=server.address)
+    allow(key, tmp_path / "mine")
+    assert check(case, "ssh", signers=tmp_path / "mine").state == "holds"
+    assert check(case, "rfc3161", roots=authority.roots).state == "holds"
+    # A repository that vouches for itself does not convince a reader who does not believe it.
+    allow(key, case.root.allowed_signers)
+    allow(ssh_key(tmp_path / "keys", "other"), tmp_path / "theirs")
+    assert check(case, "ssh", signers=tmp_path / "theirs").state == "unvouched"
+
+
+@pytest.mark.parametrize("suffix", ["sig", "tsr", "ots"])
+def test_a_changed_or_missing_seal_is_a_fault_that_names_the_file(suffix: str, server: Server, tmp_path: Path) -> None:
+    case, registration = registered(tmp_path)
+    sealed(case, registration, sign=ssh_key(tmp_path / "keys"), timestamp=server.address, ots=True)
+    path = case.root.seal("embnorm", registration.lock_sha256, f".{suffix}")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:])
+    spoilt = verified(case)
+    assert not spoilt.stands
+    [fault] = [fault for item in spoilt.items for fault in item.faults]
+    assert fault.startswith(f"studies/{path.name}: its bytes are not those")
+    path.unlink()
+    [fault] = [fault for item in verified(case).items for fault in item.faults]
+    assert fault.startswith(f"studies/{path.name}: is missing")
+    path.write_bytes(whole)
+    assert verified(case).stands
+
+
+def test_a_sound_seal_of_another_lock_is_a_fault_even_if_the_ledger_names_it(server: Server, tmp_path: Path) -> None:
+    case, registration = registered(tmp_path / "one")
+    key = ssh_key(tmp_path / "keys")
+    other, theirs = registered(tmp_path / "two")
+    assert other.root.lock("embnorm").read_bytes() == case.root.lock("embnorm").read_bytes()
+    sealed(case, registration, sign=key, timestamp=server.address, ots=True)
+    # The same files, put on record for a lock that they were not made for.
+    text = changed(EMBNORM, "seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 6]")
+    loaded = load_text(other.root.studies, text)
+    changed_to, _ = amend(other.root, loaded, corpus=PIN, design=None, tool={}, at=AT, reason="seeds", evidence="none")
+    assert theirs.sha256 != changed_to.sha256
+    for entry in Ledger(case.root.ledger).entries():
+        if entry.event == "attested":
+            file = str(entry.body["file"])
+            (other.root.path / file).write_bytes((case.root.path / file).read_bytes())
+            body = {**entry.body, "lock_sha256": changed_to.lock_sha256}
+            Ledger(other.root.ledger).append(
+                "attested", study="embnorm", registration=changed_to.sha256, body=body, at=AT
+            )
+    found = verified(Case(loaded.path, other.root, loaded)).seals
+    assert {check.kind: check.state for check in found} == {"ssh": "broken", "rfc3161": "broken", "ots": "broken"}
+
+
+NONSENSE: dict[str, tuple[dict[str, str], str]] = {
+    "unknown mechanism": ({"kind": "wax"}, "this version cannot read"),
+    "lock of nobody": ({"lock_sha256": "0" * 64, "file": "studies/embnorm.x.sig"}, "never registered"),
+    "file elsewhere": ({"file": "../../etc/hostname"}, "names a file that is no seal of this study"),
+    "file of another study": ({"file": "studies/other.sig"}, "names a file that is no seal of this study"),
+    "no file": ({}, "names a file that is no seal of this study"),
+}
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE)
+def test_an_entry_that_makes_no_sense_is_a_fault(nonsense: str, tmp_path: Path) -> None:
+    case, registration = registered(tmp_path)
+    odd, says = NONSENSE[nonsense]
+    body = {"kind": "ssh", "state": "made", "lock_sha256": registration.lock_sha256, "by": "me", **odd}
+    sha256 = registration.sha256
+    Ledger(case.root.ledger).append("attested", study="embnorm", registration=sha256, body=dict(body), at=AT)
+    [found] = verified(case).seals
+    assert found.state == "broken"
+    assert says in found.says
+    assert not verified(case).stands
+
+
+def test_a_seal_that_no_entry_names_is_told(tmp_path: Path) -> None:
+    case, registration = registered(tmp_path)
+    sealed(case, registration, sign=ssh_key(tmp_path / "keys"))
+    lines = case.root.ledger.read_bytes().splitlines(keepends=True)
+    case.root.ledger.write_bytes(b"".join(lines[:-1]))
+    found = verified(case)
+    assert found.seals == ()
+    [note] = [item.note for item in found.items if item.what == "seals"]
+    assert f"embnorm.{registration.lock_sha256[:8]}.sig is not in the ledger" in note
+
+
+def test_a_server_that_is_down_leaves_a_debt_that_is_paid_later(server: Server, tmp_path: Path) -> None:
+    case, registration = registered(tmp_path)
+    server.mood = "503"
+    sealing = sealed(case, registration, timestamp=server.address, ots=True)
+    assert sealing.made == ()
+    assert [told.kind for told in sealing.owed] == ["rfc3161", "ots"]
+    found = verified(case)
+    assert found.stands  # the registration is not undone by it
+    assert [check.state for check in found.seals] == ["owed", "owed"]
+    assert "out of order: HTTP 503 (ablate seal pays)" in check(case, "rfc3161").says
+    before = events(case)
+    assert len(sealed(case, registration).owed) == 2
+    assert events(case) == before  # a debt is put on record once
+    server.mood = "good"
+    paid = sealed(case, registration)
+    assert [told.kind for told in paid.made] == ["rfc3161", "ots"]
+    assert paid.owed == ()
+    assert check(case, "rfc3161").state == "unvouched"
+    assert sealed(case, registration).made == ()
+
+
+def test_a_seal_made_after_runs_had_begun_says_so(tmp_path: Path) -> None:
+    case, registration = registered(tmp_path)
+    one, two = ssh_key(tmp_path / "keys", "one"), ssh_key(tmp_path / "keys", "two")
+    sealed(case, registration, sign=one)
+    Ledger(case.root.ledger).append("started", study="embnorm", registration=registration.sha256, body={}, at=AT)
+    sealed(case, registration, sign=two)
+    assert [check.after_runs for check in verified(case).seals] == [False, True]
+
+
+def test_any_authority_pays_a_debt(server: Server, tmp_path: Path) -> None:
+    case, registration = registered(tmp_path)
+    assert sealed(case, registration, timestamp=DOWN).owed[0].by == DOWN
+    assert sealed(case, registration, timestamp=server.address).owed == ()
+    assert check(case, "rfc3161").state == "unvouched"
+
+
+@pytest.mark.parametrize("mood", ["refuses", "page", "huge", "elsewhere"])
+def test_a_reply_that_is_no_seal_is_a_mistake_and_leaves_only_the_debt(
+    mood: str, server: Server, tmp_path: Path
+) -> None:
+    case, registration = registered(tmp_path)
+    before = snapshot(case.root)
+    server.mood = mood
+    with pytest.raises(SealError, match="The registration stands, and this seal is owed"):
+        sealed(case, registration, timestamp=server.address)
+    after = snapshot(case.root)
+    assert {name for name in after if after[name] != before.get(name)} == {"studies/ledger.jsonl"}
+    assert events(case) == ["registered", "attested"]
+    assert check(case, "rfc3161").state == "owed"
+    with pytest.raises(SealError):
+        sealed(case, registration, timestamp=server.address)
+    assert events(case) == ["registered", "attested"]
+
+
+def test_a_promise_of_the_calendars_is_completed_by_asking_again(server: Server, tmp_path: Path) -> None:
+    case, registration = registered(tmp_path)
+    sealed(case, registration, ots=True)
+    waiting = sealed(case, registration)
+    assert "OpenTimestamps: nothing new; ask again in some hours" in waiting.notes
+    server.block = 900_123
+    assert [told.kind for told in sealed(case, registration).made] == ["ots"]
+    found = check(case, "ots")
+    assert found.file == f"studies/embnorm.{registration.lock_sha256[:8]}.2.ots"
+    assert merkle_root(registration.lock_sha256) in found.says
+    assert sealed(case, registration).made == ()
+
+
+def test_two_people_sign_and_neither_overwrites_the_other(tmp_path: Path) -> None:
+    case, registration = registered(tmp_path)
+    one, two = ssh_key(tmp_path / "keys", "one"), ssh_key(tmp_path / "keys", "two")
+    first = sealed(case, registration, sign=one).made
+    second = sealed(case, registration, sign=two).made
+    assert first[0].file != second[0].file
+    again = sealed(case, registration, sign=one)
+    assert again.made == ()
+    assert "already" in again.notes[0]
+    assert len(verified(case).seals) == 2
+    assert verified(case).stands
+
+
+def test_an_amendment_keeps_the_seals_of_what_it_replaces(server: Server, authority: Authority, tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    case, registration = registered(tmp_path)
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "registered")
+    key = ssh_key(tmp_path.with_name(f"{tmp_path.name}-keys"))
+    allow(key, case.root.allowed_signers)
+    sealed(case, registration, sign=key, timestamp=server.address)
+    text = changed(EMBNORM, "seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 6]")
+    loaded = load_text(case.root.studies, text)
+    second, entry = amend(case.root, loaded, corpus=PIN, design=None, tool={}, at=AT, reason="seeds", evidence="none")
+    assert entry.body["evidence"] == "none"  # a seal is no evidence
+    case = Case(loaded.path, case.root, loaded)
+    sealed(case, second, sign=key)
+    found = verified(case)
+    assert found.stands, found
+    told = {(check.kind, check.superseded): check.state for check in found.seals}
+    # The earlier lock is found in git; a timestamp needs only its hash.
+    assert told[("ssh", True)] == "holds"
+    assert told[("ssh", False)] == "holds"
+    assert told[("rfc3161", True)] == "unvouched"
+
+
+def test_an_earlier_lock_that_is_nowhere_leaves_its_signature_unchecked(tmp_path: Path) -> None:
+    case, registration = registered(tmp_path)
+    sealed(case, registration, sign=ssh_key(tmp_path / "keys"))
+    loaded = load_text(case.root.studies, changed(EMBNORM, "seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 6]"))
+    amend(case.root, loaded, corpus=PIN, design=None, tool={}, at=AT, reason="seeds", evidence="none")
+    [found] = verified(Case(loaded.path, case.root, loaded)).seals
+    assert (found.state, found.superseded) == ("unchecked", True)
+    with pytest.raises(RegistrationError, match="not the one that was registered"):
+        sealed(case, registration)
+
+
+def test_an_amendment_in_the_middle_of_sealing_is_not_sealed_as_what_it_replaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, registration = registered(tmp_path)
+    key, sign = ssh_key(tmp_path / "keys"), ssh.sign
+
+    def slowly(message: bytes, key: Path) -> ssh.Signature:
+        loaded = load_text(case.root.studies, changed(EMBNORM, "seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 6]"))
+        amend(case.root, loaded, corpus=PIN, design=None, tool={}, at=AT, reason="seeds", evidence="none")
+        return sign(message, key)
+
+    monkeypatch.setattr(ssh, "sign", slowly)
+    with pytest.raises(RegistrationError, match="amended while it was being sealed"):
+        sealed(case, registration, sign=key)
+    assert events(case) == ["registered", "amended"]
+    assert list(case.root.studies.glob("*.sig")) == []
+
+
+def test_git_is_told_to_leave_seals_alone_unless_the_user_wrote_the_file(tmp_path: Path) -> None:
+    case, registration = registered(tmp_path)
+    attributes = case.root.studies / ".gitattributes"
+    attributes.write_bytes(b"*.lock.json -text\nledger.jsonl -text\n*.yaml -text\n")  # as it was before seals
+    sealed(case, registration, sign=ssh_key(tmp_path / "keys"))
+    git(tmp_path, "init", "-q")
+    for file, wanted in (("a.sig", "text: unset"), ("a.tsr", "text: unset"), ("a.ots", "text: unset")):
+        assert git(tmp_path, "check-attr", "text", f"studies/{file}").endswith(wanted)
+    attributes.write_text("# mine\n")
+    sealed(case, registration, sign=ssh_key(tmp_path / "keys", "two"))
+    assert attributes.read_text() == "# mine\n"
+
+
+def test_a_damaged_ledger_is_refused_before_anybody_is_asked(server: Server, tmp_path: Path) -> None:
+    case, registration = registered(tmp_path)
+    case.root.ledger.write_bytes(case.root.ledger.read_bytes().replace(b"embnorm", b"embnorn"))
+    before = snapshot(case.root)
+    with pytest.raises(Exception, match="ledger"):
+        sealed(case, registration, sign=ssh_key(tmp_path.with_name("keys")), timestamp=server.address)
+    assert snapshot(case.root) == before
+    assert server.questions == []
+
+
+# The verbs.
+
+
+def ablate(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
+    monkeypatch.setattr(sys, "argv", ["ablate", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0)
+
+
+def locked(folder: Path) -> Path:
+    return ssh_key(folder, passphrase="secret")
+
+
+def rubbish(folder: Path) -> Path:
+    path = folder / "rubbish"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("not a key\n")
+    path.chmod(0o600)
+    return path
+
+
+UNFIT: dict[str, tuple[Callable[[Path], list[str | Path]], str]] = {
+    "missing key": (lambda f: ["--sign", f / "none"], "no such key"),
+    "key with a passphrase": (lambda f: ["--sign", locked(f)], "ssh-add"),
+    "no key at all": (lambda f: ["--sign", rubbish(f)], "cannot sign with this key"),
+    "another scheme": (lambda f: ["--timestamp", "file:///etc/hostname"], "http://"),
+    "password in the address": (lambda f: ["--timestamp", "https://a:b@example.org"], "for ever"),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_what_cannot_seal_is_refused_before_registering(
+    case: str, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    study = house.write()
+    before = house.snapshot()
+    words, says = UNFIT[case]
+    assert ablate(monkeypatch, "register", study, *words(tmp_path / "keys")) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("error: ")
+    assert says in message
+    assert house.snapshot() == before
+
+
+def test_the_verbs_register_owe_pay_and_verify(
+    house: House,
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert server.authority is not None
+    study, key = house.write(), ssh_key(tmp_path / "keys")
+    assert ablate(monkeypatch, "seal", study, "--sign", key) == 2
+    assert "not registered" in capsys.readouterr().err
+    server.mood = "503"
+    assert ablate(monkeypatch, "register", study, "--sign", key, "--timestamp", server.address) == 0
+    said = capsys.readouterr().out
+    assert "registered tiny as" in said
+    assert "ssh signature: SHA256:" in said
+    assert "no git anchor: the study lies in no git repository" in said
+    assert "RFC 3161 timestamp OWED" in said
+    assert ablate(monkeypatch, "seal", study) == 5
+    capsys.readouterr()
+    assert ablate(monkeypatch, "verify", study) == 0
+    said = capsys.readouterr().out
+    assert "OWED: tiny, RFC 3161 timestamp" in said
+    assert "No timestamp proves that nobody ran the experiment earlier." in said
+    server.mood = "good"
+    assert ablate(monkeypatch, "seal", study) == 0
+    capsys.readouterr()
+    assert ablate(monkeypatch, "verify", study, "--roots", server.authority.roots) == 0
+    said = capsys.readouterr().out
+    assert "holds: tiny, RFC 3161 timestamp, studies/tiny." in said
+    assert "OWED" not in said
+    assert all(len(line) <= 80 for line in said.splitlines() if "head" not in line), said
+    [signature] = (house.path / "studies").glob("*.sig")
+    signature.write_bytes(signature.read_bytes() + b"\n")
+    assert ablate(monkeypatch, "verify", study) == 4
+    assert "BROKEN: tiny, ssh signature" in capsys.readouterr().out
+
+
+def test_a_refused_timestamp_ends_with_two_and_the_registration_stands(
+    house: House, server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = house.write()
+    server.mood = "refuses"
+    assert ablate(monkeypatch, "register", study, "--timestamp", server.address) == 2
+    assert "The registration stands, and this seal is owed" in capsys.readouterr().err
+    assert (house.path / "studies" / "tiny.lock.json").is_file()
+    assert ablate(monkeypatch, "register", study) == 0
+    assert "registered already" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_seal_changes_neither_run_nor_verdict_nor_report(
+    house: House, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, key = house.write(), ssh_key(tmp_path / "keys")
+    assert ablate(monkeypatch, "register", study, "--sign", key) == 0
+    assert ablate(monkeypatch, "run", study) == 0
+    code = ablate(monkeypatch, "decide", study)
+    assert code in (0, 3)
+    verdict = (house.path / "reports" / "tiny" / "verdict.json").read_bytes()
+    assert ablate(monkeypatch, "seal", study, "--timestamp", server.address) == 0
+    assert ablate(monkeypatch, "report", study) == 0
+    assert ablate(monkeypatch, "decide", study) == code
+    assert (house.path / "reports" / "tiny" / "verdict.json").read_bytes() == verdict
+    assert ablate(monkeypatch, "verify", study) == 0
+    capsys.readouterr()
