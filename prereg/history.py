@@ -115,7 +115,7 @@ def _undone(whole: dict[str, Any], differences: JsonValue) -> dict[str, Any] | N
 
 def _put_back(parent: Any, key: str | int, old: JsonValue, new: JsonValue) -> bool:
     """Give a place its earlier value, if it holds the later one."""
-    here = parent[key] if isinstance(parent, list) or key in parent else ABSENT
+    here = parent[key] if isinstance(key, int) or key in parent else ABSENT
     if canonical_bytes(here) != canonical_bytes(new):
         return False
     if old == ABSENT:
