@@ -33,6 +33,7 @@ ROOMS: dict[str, set[str]] = {
         "pydantic",
         "pyarrow",
     },
+    "ablate.programme": {"prereg", "ablate.judge.programme"},
     "ablate.gpt": {"ablate.gpt", "prereg", "torch", "numpy", "safetensors", "tokenizers"},
     "ablate.measure": {"ablate.measure", "ablate.gpt", "prereg", "torch", "numpy"},
     "ablate.records": {"ablate.records", "prereg", "pandas", "numpy", "pyarrow", "duckdb", "pydantic"},

@@ -156,6 +156,40 @@ def test_every_fault_is_told_not_only_the_first(ledger: Ledger) -> None:
     assert [found.split(":")[0] for found in ledger.faults()] == ["ledger.jsonl, line 1", "ledger.jsonl, line 3"]
 
 
+def test_a_damaged_ledger_is_shown_as_far_as_it_is_sound(ledger: Ledger) -> None:
+    entries = [append(ledger, n) for n in range(4)]
+    whole = ledger.path.read_bytes()
+    found = ledger.sound()
+    assert (found.entries, found.faults, found.n_beyond, found.torso_bytes) == (tuple(entries), (), 0, 0)
+    assert found.head == entries[-1].sha256
+    ledger.path.write_bytes(whole.replace(b'"n":2', b'"n":7'))
+    for reader in (ledger, Ledger(ledger.path)):
+        found = reader.sound()
+        assert found.entries == tuple(entries[:2])
+        assert found.head == entries[1].sha256
+        assert found.n_beyond == 2  # the last line is sound in itself, and hangs on a broken chain
+        assert "line 3" in found.faults[0]
+    ledger.path.write_bytes(whole.replace(b'"n":0', b'"n":7'))
+    assert (ledger.sound().entries, ledger.sound().head, ledger.sound().n_beyond) == ((), FIRST, 4)
+
+
+def test_a_last_line_without_an_end_is_an_entry_a_torso_or_damage(ledger: Ledger) -> None:
+    first, second = append(ledger), append(ledger, 1)
+    whole = ledger.path.read_bytes()
+    n_line = len(whole.splitlines(keepends=True)[1])
+    ledger.path.write_bytes(whole[:-1])
+    found = ledger.sound()
+    assert (found.entries, found.torso_bytes, found.n_beyond) == ((first, second), 0, 0)
+    assert "not ended" in found.faults[0]
+    ledger.path.write_bytes(whole[:-5])
+    found = ledger.sound()
+    assert (found.entries, found.torso_bytes, found.head) == ((first,), n_line - 5, first.sha256)
+    ledger.path.write_bytes(whole[:-1].replace(b'"n":1', b'"n":3'))
+    found = ledger.sound()
+    assert (found.entries, found.torso_bytes) == ((first,), n_line - 1)
+    assert found.faults
+
+
 def flips(data: bytes, positions: list[int], path: Path) -> None:
     for position in positions:
         for bit in (0, 3, 7):
