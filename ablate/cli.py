@@ -41,6 +41,7 @@ for verb in (
     evidence.report,
     proof.verify,
     proof.bundle,
+    proof.ledger,
 ):
     app.command()(verb)
 

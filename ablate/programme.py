@@ -75,6 +75,10 @@ class Registered(Part):
     """p of its support, uncorrected; none where there is no finding to be used."""
     p_adjusted: float | None = None
     """The same, corrected within its study, by its study's registered correction."""
+    p_refute: float | None = None
+    """p of its refutation, uncorrected; it enters no rate."""
+    p_refute_adjusted: float | None = None
+    """The same, corrected within its study."""
 
 
 class Untold(Part):
@@ -242,6 +246,8 @@ def _registered(
         family=found["family"] if found else None,
         p=found["p_support"] if found else None,
         p_adjusted=found["p_support_adjusted"] if found else None,
+        p_refute=found.get("p_refute") if found else None,
+        p_refute_adjusted=found.get("p_refute_adjusted") if found else None,
     )
 
 

@@ -73,6 +73,7 @@ ROOMS: dict[str, set[str]] = {
         "numpy",
         "ablate.status",
         "ablate.verify",
+        "ablate.programme",
     },
 }
 
