@@ -55,8 +55,9 @@ ODD_TEXTS = (
     "!!python/name:os.system", "!!set {a}", "!!omap [a: 1]", "!<tag:yaml.org,2002:map> {}", "%YAML 1.2\n---\n", "---",
     "...", ".inf", "-.INF", ".nan", "1e999", "-1e-999", "9" * 400, "0x" + "f" * 300, "0o" + "7" * 300, "1_000", "0b1",
     "1:30:00", "2026-01-01", "~", "null", "true", "no", "[" * 40, "{" * 40, "- " * 40, "? ", "? [a]", ": ", "#",
-    "|", ">", "|2-", "'", '"', '"\\ud800"', '"\\U00110000"', '"\\x00"', '"\\N"', "''", "x" * 3000, "a: a: a", "{a: 1, a: 2}",
-    "[,]", "@", "`", "%", "{}", "[]", "[[]]", "{a}", "1e", "+", "-", "\\", "9007199254740993", "-9007199254740993", "1e308",
+    "|", ">", "|2-", "'", '"', '"\\ud800"', '"\\U00110000"', '"\\x00"', '"\\N"', "''", "x" * 3000, "a: a: a",
+    "{a: 1, a: 2}", "[,]", "@", "`", "%", "{}", "[]", "[[]]", "{a}", "1e", "+", "-", "\\", "9007199254740993", "-9007199254740993",
+    "1e308",
 )  # fmt: skip
 WORDS = (
     *("supported", "refuted", "inconclusive", "stable", "and", "or", "not", "(", ")", "h", "k", "zz", ".", ",", ";"),
@@ -156,10 +157,10 @@ def documents(rng: random.Random, n: int) -> Iterator[dict[str, Any]]:
     sources = [json.dumps(parse_yaml(text.encode(), {})) for text in (TINY, OWN, OWN, EMBNORM)]
     odd: tuple[Any, ...] = (
         None, True, False, 0, 1, -1, 2**53 - 1, -(2**53), 2**70, 0.0, -0.0, 1e-320, 1e308, 0.5, "", " ", "a", "h", "b",
-        "none", "val/loss", "fixed", "\u202e", "e\u0301", "x" * 5000, [], [[]], {}, {"": {}}, {"a": 1}, [1, "a", None], [{}],
-        ["a"] * 600, {"x.y": 1}, {".": 1}, {"looks": [2, 3]}, {"evidence": "e_process", "max_seeds": 3},
-        {"ceiling": 1.0}, {"step": 10}, "b lowers val/loss than b", "(a + b) lowers val/loss", "0*a lowers x", "(" * 200, "supported(h)",
-        [1, 2, 3, 3], list(range(300)), {"verdict": "v"}, [{"verdict": "v", "when": "supported(h)"}], "-", "~",
+        "none", "val/loss", "fixed", "\u202e", "e\u0301", "x" * 5000, [], [[]], {}, {"": {}}, {"a": 1},
+        [1, "a", None], [{}], ["a"] * 600, {"x.y": 1}, {".": 1}, {"looks": [2, 3]}, {"evidence": "e_process", "max_seeds": 3},
+        {"ceiling": 1.0}, {"step": 10}, "b lowers val/loss than b", "(a + b) lowers val/loss", "0*a lowers x",
+        "(" * 200, "supported(h)", [1, 2, 3, 3], list(range(300)), {"verdict": "v"}, [{"verdict": "v", "when": "supported(h)"}], "-", "~",
         ["--seed={seed}"],
     )  # fmt: skip
     for _ in range(n):
