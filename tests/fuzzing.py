@@ -50,13 +50,15 @@ OWN = COMMAND.replace("study: own", "study: any")
 # What readers of YAML and of numbers stumble over: invisible, bidirectional, not composed, not text at all.
 ODD_TEXTS = (
     "\u202e", "\u200f", "\u2066", "\u200b", "\ufeff", "\u0000", "\u0007", "\u0085", "\u2028", "e\u0301", "\u0344",
-    "a" + "\u0323\u0301" * 20, "\ud800", "\udfff", "\U0010ffff", "\ufffe", "\u1e9b\u0323", "\t", "\r", "\n", "\x1b[31m",
+    "a" + "\u0323\u0301" * 20, "\ud800", "\udfff", "\U0010ffff", "\ufffe", "\u1e9b\u0323", "\t", "\r", "\n",
+    "\x1b[31m",
     "<<: {a: 1}", "<<: *a", "&a ", "*a", "&a [*a, *a]", "!!python/object/apply:os.system ['true']", "!!binary aaaa",
     "!!python/name:os.system", "!!set {a}", "!!omap [a: 1]", "!<tag:yaml.org,2002:map> {}", "%YAML 1.2\n---\n", "---",
     "...", ".inf", "-.INF", ".nan", "1e999", "-1e-999", "9" * 400, "0x" + "f" * 300, "0o" + "7" * 300, "1_000", "0b1",
     "1:30:00", "2026-01-01", "~", "null", "true", "no", "[" * 40, "{" * 40, "- " * 40, "? ", "? [a]", ": ", "#",
     "|", ">", "|2-", "'", '"', '"\\ud800"', '"\\U00110000"', '"\\x00"', '"\\N"', "''", "x" * 3000, "a: a: a",
-    "{a: 1, a: 2}", "[,]", "@", "`", "%", "{}", "[]", "[[]]", "{a}", "1e", "+", "-", "\\", "9007199254740993", "-9007199254740993",
+    "{a: 1, a: 2}", "[,]", "@", "`", "%", "{}", "[]", "[[]]", "{a}", "1e", "+", "-", "\\", "9007199254740993",
+    "-9007199254740993",
     "1e308",
 )  # fmt: skip
 WORDS = (
@@ -156,11 +158,14 @@ def documents(rng: random.Random, n: int) -> Iterator[dict[str, Any]]:
     """Valid studies as plain data, with values of other kinds, fields renamed, moved, dropped and doubled."""
     sources = [json.dumps(parse_yaml(text.encode(), {})) for text in (TINY, OWN, OWN, EMBNORM)]
     odd: tuple[Any, ...] = (
-        None, True, False, 0, 1, -1, 2**53 - 1, -(2**53), 2**70, 0.0, -0.0, 1e-320, 1e308, 0.5, "", " ", "a", "h", "b",
+        None, True, False, 0, 1, -1, 2**53 - 1, -(2**53), 2**70, 0.0, -0.0, 1e-320, 1e308, 0.5, "", " ", "a",
+        "h", "b",
         "none", "val/loss", "fixed", "\u202e", "e\u0301", "x" * 5000, [], [[]], {}, {"": {}}, {"a": 1},
-        [1, "a", None], [{}], ["a"] * 600, {"x.y": 1}, {".": 1}, {"looks": [2, 3]}, {"evidence": "e_process", "max_seeds": 3},
+        [1, "a", None], [{}], ["a"] * 600, {"x.y": 1}, {".": 1}, {"looks": [2, 3]}, {"evidence": "e_process",
+        "max_seeds": 3},
         {"ceiling": 1.0}, {"step": 10}, "b lowers val/loss than b", "(a + b) lowers val/loss", "0*a lowers x",
-        "(" * 200, "supported(h)", [1, 2, 3, 3], list(range(300)), {"verdict": "v"}, [{"verdict": "v", "when": "supported(h)"}], "-", "~",
+        "(" * 200, "supported(h)", [1, 2, 3, 3], list(range(300)), {"verdict": "v"}, [{"verdict": "v",
+        "when": "supported(h)"}], "-", "~",
         ["--seed={seed}"],
     )  # fmt: skip
     for _ in range(n):
