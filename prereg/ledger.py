@@ -31,7 +31,17 @@ from prereg.errors import LedgerError, Where
 from prereg.part import Part
 
 Event = Literal[
-    "registered", "amended", "started", "sealed", "failed", "finished", "looked", "decided", "peeked", "imported"
+    "registered",
+    "amended",
+    "started",
+    "sealed",
+    "failed",
+    "finished",
+    "looked",
+    "decided",
+    "peeked",
+    "imported",
+    "reported",
 ]
 
 FIRST = "0" * 64

@@ -99,6 +99,8 @@ class RunRecord(Part):
     """Last line of the error of a failed run."""
     metrics_sha256: str | None = None
     """sha256 of the sealed metrics.parquet."""
+    weights_sha256: str | None = None
+    """sha256 of the final weights.safetensors; none in records made before it was kept."""
     outcome_sha256: str | None = None
     """sha256 over the repeatable metrics alone (no timings): equal for a run repeated to the last bit. Where items were
     scored, over their scores too."""

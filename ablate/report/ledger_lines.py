@@ -118,7 +118,8 @@ def _peeked(body: Body) -> str:
 
 
 def _reported(body: Body) -> str:
-    return "report.md and report.html written"
+    pages = [name for name in body if name.startswith("report.")]
+    return f"{words.listed(pages)} written, of decision {str(body.get('decision'))[:8]}"
 
 
 def _facts(body: Body) -> str:
