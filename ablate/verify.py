@@ -77,13 +77,18 @@ def _locks(root: Root) -> list[Path]:
 
 
 def _verify(root: Root, studies: tuple[str, ...]) -> Verification:
+    entries, chain = _entries(root), check_ledger(root)
+    items = [chain]
+    for name in studies:
+        items += _study_items(root, name, entries, ledger_stands=not chain.faults)
+    return Verification(items=tuple(items), head=Ledger(root.ledger).head() if not chain.faults else "")
+
+
+def check_ledger(root: Root) -> Item:
+    """The chain of all studies."""
     ledger = Ledger(root.ledger)
     faults = tuple(ledger.faults())
-    entries = _entries(root)
-    items = [Item(study="ledger", what="chain", faults=faults, note=f"{len(entries)} entries")]
-    for name in studies:
-        items += _study_items(root, name, entries, ledger_stands=not faults)
-    return Verification(items=tuple(items), head=ledger.head() if not faults else "")
+    return Item(study="ledger", what="chain", faults=faults, note=f"{len(ledger.readable())} entries")
 
 
 def _entries(root: Root) -> tuple[Entry, ...]:
@@ -95,18 +100,14 @@ def _entries(root: Root) -> tuple[Entry, ...]:
 
 
 def _study_items(root: Root, name: str, entries: tuple[Entry, ...], *, ledger_stands: bool) -> list[Item]:
-    from prereg.register import verify_registration
-
     mine = [entry for entry in entries if entry.study == name]
     if not any(entry.event in ("registered", "amended") for entry in mine) and not root.lock(name).exists():
         return [Item(study=name, what="registration", faults=(), note="not registered: nothing is frozen yet")]
-    promised = tuple(fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or ledger_stands)
-    items = [Item(study=name, what="study and lock", faults=promised, note="as registered" if not promised else "")]
+    items = [check_registration(root, name, ledger_stands=ledger_stands)]
     items += _page(root, name)
     if ledger_stands:
-        items += [_records(root, name, mine), _verdict(root, name, mine), _reports(root, name, mine)]
-    items.append(_corpus(root, name))
-    return items
+        items += [check_records(root, name, mine), check_verdict(root, name, mine), check_reports(root, name, mine)]
+    return [*items, check_corpus(root, name)]
 
 
 def _page(root: Root, name: str) -> list[Item]:
@@ -131,7 +132,15 @@ def _page(root: Root, name: str) -> list[Item]:
     return [Item(study=name, what=what, faults=(), note=note)]
 
 
-def _corpus(root: Root, name: str) -> Item:
+def check_registration(root: Root, name: str, *, ledger_stands: bool = True) -> Item:
+    """Study file and lock against the ledger, whose own faults are told once, with the chain."""
+    from prereg.register import verify_registration
+
+    promised = tuple(fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or ledger_stands)
+    return Item(study=name, what="study and lock", faults=promised, note="as registered" if not promised else "")
+
+
+def check_corpus(root: Root, name: str) -> Item:
     """The text that the study was registered with, wherever it is found; it need not be here."""
     from prereg.register import load_registration
 
@@ -164,7 +173,7 @@ def corpus_folders(root: Root) -> tuple[Path, ...]:
     return (*listed, root.corpora, cached)
 
 
-def _records(root: Root, name: str, entries: list[Entry]) -> Item:
+def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
     """Every sealed run that the ledger names, the newest seal of each cell, and ended runs that it does not name."""
     newest: dict[Path, Entry] = {}
     unreadable = []
@@ -221,7 +230,7 @@ def _weights(folder: RunFolder) -> str | None:
     return "is not what run.json sealed"
 
 
-def _verdict(root: Root, name: str, entries: list[Entry]) -> Item:
+def check_verdict(root: Root, name: str, entries: list[Entry]) -> Item:
     decided = [entry for entry in entries if entry.event == "decided"]
     path = root.report(name) / "verdict.json"
     if not decided:
@@ -242,7 +251,7 @@ def _verdict(root: Root, name: str, entries: list[Entry]) -> Item:
     )
 
 
-def _reports(root: Root, name: str, entries: list[Entry]) -> Item:
+def check_reports(root: Root, name: str, entries: list[Entry]) -> Item:
     """The pages that people read, against the hashes that the ledger took when they were last written."""
     written = [entry for entry in entries if entry.event == "reported"]
     pages = [path for page in ("report.md", "report.html") if (path := root.report(name) / page).exists()]
