@@ -338,11 +338,12 @@ NURSERY = """
 import os, sys
 from pathlib import Path
 from prereg.ledger import Ledger
-path = Path(sys.argv[1])
+ledger = Ledger(Path(sys.argv[1]))
 for turn in sys.stdin:
+    ledger.entries()  # what it has read, every writer need not read again
     child = os.fork()
     if child == 0:
-        ledger, n = Ledger(path), 0
+        n = 0
         while True:
             ledger.append("started", study="k", registration="a" * 64, body={"n": n, "pad": "x" * 2000}, at="AT")
             os.write(1, b"%d\\n" % n)
