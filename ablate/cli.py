@@ -11,7 +11,7 @@ import sys
 
 import typer
 
-from ablate.verbs import corpora, documents, evidence, promise, proof
+from ablate.verbs import corpora, evidence, ledgers, promise, proof, seals
 from ablate.verbs.options import Exit
 from prereg.errors import StudyError
 
@@ -41,7 +41,8 @@ for verb in (
     evidence.report,
     proof.verify,
     proof.bundle,
-    proof.seal,
+    seals.seal,
+    ledgers.ledger,
 ):
     app.command()(verb)
 

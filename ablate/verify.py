@@ -1,4 +1,4 @@
-"""Checking every frozen byte: study file, lock, ledger, seals, sealed records, verdict. It names what has changed.
+"""Checking every frozen byte: study, lock, corpus, ledger, seals, records, verdict, reports. It names what changed.
 
 What a check proves and what it does not: hashes show that a file is what the ledger says it was; the chain
 shows that no entry was edited; neither shows that the whole ledger was not written anew. For that, someone
@@ -7,6 +7,7 @@ else must hold a head hash, which is why every verb that appends prints it and e
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -86,19 +87,18 @@ def _locks(root: Root) -> list[Path]:
 
 
 def _verify(root: Root, studies: tuple[str, ...], trust: Trust) -> Verification:
-    ledger = Ledger(root.ledger)
-    faults = tuple(ledger.faults())
-    entries = _entries(root)
-    items = [Item(study="ledger", what="chain", faults=faults, note=f"{len(entries)} entries")]
+    entries, chain = _entries(root), check_ledger(root)
+    items = [chain]
     seals: list[SealCheck] = []
     for name in studies:
-        items += _study_items(root, name, entries, ledger_stands=not faults)
+        items += _study_items(root, name, entries, ledger_stands=not chain.faults)
         checks = examine_seals(root, name, entries, trust)
-        unnamed = unnamed_seals(root, name, entries) if not faults else ()
+        unnamed = unnamed_seals(root, name, entries) if not chain.faults else ()
         if checks or unnamed:
             items.append(_seals(name, checks, unnamed))
         seals += checks
-    return Verification(items=tuple(items), head=ledger.head() if not faults else "", seals=tuple(seals))
+    head = Ledger(root.ledger).head() if not chain.faults else ""
+    return Verification(items=tuple(items), head=head, seals=tuple(seals))
 
 
 def _seals(name: str, checks: tuple[SealCheck, ...], unnamed: tuple[str, ...]) -> Item:
@@ -126,6 +126,13 @@ def _seals(name: str, checks: tuple[SealCheck, ...], unnamed: tuple[str, ...]) -
     )
 
 
+def check_ledger(root: Root) -> Item:
+    """The chain of all studies."""
+    ledger = Ledger(root.ledger)
+    faults = tuple(ledger.faults())
+    return Item(study="ledger", what="chain", faults=faults, note=f"{len(ledger.readable())} entries")
+
+
 def _entries(root: Root) -> tuple[Entry, ...]:
     """Entries, or none when the ledger is damaged; its faults are listed on their own."""
     try:
@@ -135,17 +142,14 @@ def _entries(root: Root) -> tuple[Entry, ...]:
 
 
 def _study_items(root: Root, name: str, entries: tuple[Entry, ...], *, ledger_stands: bool) -> list[Item]:
-    from prereg.register import verify_registration
-
     mine = [entry for entry in entries if entry.study == name]
     if not any(entry.event in ("registered", "amended") for entry in mine) and not root.lock(name).exists():
         return [Item(study=name, what="registration", faults=(), note="not registered: nothing is frozen yet")]
-    promised = tuple(fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or ledger_stands)
-    items = [Item(study=name, what="study and lock", faults=promised, note="as registered" if not promised else "")]
+    items = [check_registration(root, name, ledger_stands=ledger_stands)]
     items += _page(root, name)
     if ledger_stands:
-        items += [_records(root, name, mine), _verdict(root, name, mine)]
-    return items
+        items += [check_records(root, name, mine), check_verdict(root, name, mine), check_reports(root, name, mine)]
+    return [*items, check_corpus(root, name)]
 
 
 def _page(root: Root, name: str) -> list[Item]:
@@ -170,7 +174,48 @@ def _page(root: Root, name: str) -> list[Item]:
     return [Item(study=name, what=what, faults=(), note=note)]
 
 
-def _records(root: Root, name: str, entries: list[Entry]) -> Item:
+def check_registration(root: Root, name: str, *, ledger_stands: bool = True) -> Item:
+    """Study file and lock against the ledger, whose own faults are told once, with the chain."""
+    from prereg.register import verify_registration
+
+    promised = tuple(fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or ledger_stands)
+    return Item(study=name, what="study and lock", faults=promised, note="as registered" if not promised else "")
+
+
+def check_corpus(root: Root, name: str) -> Item:
+    """The text that the study was registered with, wherever it is found; it need not be here."""
+    from prereg.register import load_registration
+
+    try:
+        registration = load_registration(root, name)
+    except StudyError:
+        registration = None  # the lock's own item says what is wrong with it
+    if registration is None:
+        return Item(study=name, what="corpus", faults=(), note="not checked: the registration cannot be read")
+    pin = registration.corpus
+    if pin is None:
+        return Item(study=name, what="corpus", faults=(), note="none is registered: the trainer is the user's own")
+    if pin.name == "toy":
+        # It is generated and lies nowhere. The generator checks its own text against the hash that it is known by.
+        return Item(study=name, what="corpus", faults=(), note="'toy' is generated, and checked when it is")
+    texts = (folder / pin.name / "input.txt" for folder in corpus_folders(root))
+    text = next((path for path in texts if path.is_file()), None)
+    if text is None:
+        return Item(study=name, what="corpus", faults=(), note=f"'{pin.name}' is not on this disk and was not checked")
+    if sha256_file(text) != pin.sha256:
+        place = str(text).replace(f"{root.path}/", "")
+        return Item(study=name, what="corpus", faults=(f"{place} is not the text that was registered as '{pin.name}'",))
+    return Item(study=name, what="corpus", faults=(), note=f"'{pin.name}' is the registered text")
+
+
+def corpus_folders(root: Root) -> tuple[Path, ...]:
+    """Where corpora are looked for, in order: as `ablate.gpt.corpus.Library.of` has it, without loading the trainer."""
+    listed = [Path(folder) for folder in os.environ.get("ABLATE_CORPORA", "").split(os.pathsep) if folder]
+    cached = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ablate" / "corpora"
+    return (*listed, root.corpora, cached)
+
+
+def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
     """Every sealed run that the ledger names, the newest seal of each cell, and ended runs that it does not name."""
     newest: dict[Path, Entry] = {}
     unreadable = []
@@ -180,7 +225,7 @@ def _records(root: Root, name: str, entries: list[Entry]) -> Item:
             newest[root.run(name, entry.registration, variant, seed)] = entry
         else:
             unreadable.append(f"ledger entry {entry.index} seals a run and does not say which")
-    faults, absent, held = unreadable, 0, 0
+    faults, absent, held, unhashed = unreadable, 0, 0, 0
     for path, entry in newest.items():
         folder = RunFolder(path)
         if not path.exists():
@@ -196,10 +241,16 @@ def _records(root: Root, name: str, entries: list[Entry]) -> Item:
             if not file.is_file() or sha256_file(file) != entry.body.get(key)
         ]
         faults += [f"{file} is not what the ledger sealed at {entry.at}" for file in wrong]
-        held += not wrong
+        weights = _weights(folder) if not wrong else ""
+        unhashed += weights is None
+        if weights:
+            faults.append(f"{folder.weights_path.relative_to(root.path).as_posix()} {weights}")
+        held += not wrong and not weights
     note = f"{held} of {len(newest)} sealed runs hold"
     if absent:
         note += f"; {absent} are not on this disk and could not be checked"
+    if unhashed:
+        note += f"; weights.safetensors of {unhashed} are not covered: no hash was kept when they were sealed"
     # A crash between a seal and its entry leaves one such run a worker; `run` takes it into the ledger.
     unnamed = [path.parent for path in (root.path / "data" / "runs" / name).glob("*/*/*/metrics.parquet")]
     unnamed = [path for path in unnamed if path not in newest]
@@ -210,7 +261,18 @@ def _records(root: Root, name: str, entries: list[Entry]) -> Item:
     return Item(study=name, what="sealed records", faults=tuple(faults), note=note)
 
 
-def _verdict(root: Root, name: str, entries: list[Entry]) -> Item:
+def _weights(folder: RunFolder) -> str | None:
+    """What is wrong with the final weights of a run whose record holds; none where no hash of them was kept."""
+    record = folder.read_record()
+    if record is None or record.weights_sha256 is None:
+        return None
+    # A study is judged without its weights, and they are large: that they were put elsewhere is no fault.
+    if not folder.weights_path.exists() or sha256_file(folder.weights_path) == record.weights_sha256:
+        return ""
+    return "is not what run.json sealed"
+
+
+def check_verdict(root: Root, name: str, entries: list[Entry]) -> Item:
     decided = [entry for entry in entries if entry.event == "decided"]
     path = root.report(name) / "verdict.json"
     if not decided:
@@ -229,3 +291,30 @@ def _verdict(root: Root, name: str, entries: list[Entry]) -> Item:
         faults=(),
         note=str(decided[-1].body.get("verdict") or decided[-1].body.get("status")),
     )
+
+
+def check_reports(root: Root, name: str, entries: list[Entry]) -> Item:
+    """The pages that people read, against the hashes that the ledger took when they were last written."""
+    written = [entry for entry in entries if entry.event == "reported"]
+    pages = [path for page in ("report.md", "report.html") if (path := root.report(name) / page).exists()]
+    if not written:
+        note = (
+            "none is here" if not pages else "not covered: written before hashes of reports were kept (ablate report)"
+        )
+        if not pages or any(entry.event == "decided" for entry in entries):
+            return Item(study=name, what="reports", faults=(), note=note)
+        gone = (
+            f"{pages[0].relative_to(root.path)} is here and the ledger has no decision: its end may have been cut off"
+        )
+        return Item(study=name, what="reports", faults=(gone,))
+    last = written[-1]
+    faults = [
+        f"{path.relative_to(root.path)} is not what was written at {last.at} (ablate report writes it again)"
+        for path in pages
+        if not path.is_file() or sha256_file(path) != last.body.get(path.name)
+    ]
+    decided = [entry for entry in entries if entry.event == "decided"]
+    if decided and decided[-1].sha256 != last.body.get("decision"):
+        faults.append("the reports tell an earlier decision than the ledger's last (ablate report writes them again)")
+    note = "" if faults else f"{len(pages)} of 2 pages are as they were written"
+    return Item(study=name, what="reports", faults=tuple(faults), note=note)

@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Self
 
 FieldPath = tuple[str | int, ...]
+_LONGEST = 1200
+_NAME = 200
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,13 @@ class StudyError(Exception):
         return type(self)(self.found, required=self.required, fix=self.fix, where=where)
 
     def text(self) -> str:
-        """The message as a user reads it, without colour."""
-        head = f"{self.where}: {self.found}" if str(self.where) else self.found
+        """The message as a user reads it, without colour. What a file brings into it is cut to what can be read."""
+        head = f"{_cut(str(self.where))}: {_cut(self.found)}" if str(self.where) else _cut(self.found)
         lines = [head]
         if self.required:
-            lines.append(f"  required: {self.required}")
+            lines.append(f"  required: {_cut(self.required)}")
         if self.fix:
-            lines.append(f"  try:      {self.fix}")
+            lines.append(f"  try:      {_cut(self.fix)}")
         return "\n".join(lines)
 
 
@@ -135,7 +137,12 @@ def dotted(path: FieldPath) -> str:
 def nearest(word: str, known: Iterable[str]) -> str:
     """A ready sentence naming the closest known word, or listing the known ones when none is close."""
     names = sorted(set(known))
-    close = get_close_matches(word, names, n=1, cutoff=0.5)
+    # Likeness costs the product of the lengths; what is that long was not mistyped.
+    close = get_close_matches(word[:_NAME], [name for name in names if len(name) <= _NAME], n=1, cutoff=0.5)
     if close:
         return f"did you mean '{close[0]}'?"
     return "use one of: " + ", ".join(names) if names else ""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text) - _LONGEST:,} characters more)"

@@ -16,7 +16,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -42,6 +42,7 @@ Event = Literal[
     "peeked",
     "imported",
     "attested",
+    "reported",
 ]
 
 FIRST = "0" * 64
@@ -101,6 +102,22 @@ class _Reading:
     """The links of a slice, in order."""
 
 
+@dataclass(frozen=True)
+class Sound:
+    """A ledger as far as it is sound: every entry before the first damaged line."""
+
+    entries: tuple[Entry, ...]
+    """In order, each with the hash of the one before."""
+    faults: tuple[str, ...]
+    """Everything that is wrong, a sentence each, as `Ledger.faults` says it."""
+    n_beyond: int
+    """Complete lines from the first damaged one on: not vouched for, whatever they say."""
+    torso_bytes: int
+    """Length of an unfinished last line that is no whole entry; 0 when there is none."""
+    head: str
+    """Hash of the last sound entry; 64 zeros when there is none."""
+
+
 @dataclass
 class _Claim:
     """This process's hold on one lock file."""
@@ -143,6 +160,27 @@ class Ledger:
             return self.entries()
         except LedgerError:
             return self._read().entries
+
+    def sound(self) -> Sound:
+        """What can be believed of a ledger that may be damaged, for a reader; nothing is raised for damage."""
+        reading = self._read()
+        entries, torso = reading.entries, len(reading.tail)
+        n_sound = reading.complete.count(b"\n")
+        if reading.faults:
+            n_sound = reading.faults[0][0] - 1
+        else:
+            with suppress(LedgerError):  # `faults` tells of a last line that is whole and damaged
+                whole = self._whole_tail(reading)
+                if whole is not None:
+                    entries, torso = (*entries, whole), 0
+                    n_sound += 1
+        return Sound(
+            entries=entries[:n_sound],
+            faults=tuple(self.faults()),
+            n_beyond=max(0, reading.complete.count(b"\n") - n_sound),
+            torso_bytes=torso,
+            head=entries[n_sound - 1].sha256 if n_sound else FIRST,
+        )
 
     def faults(self) -> list[str]:
         """Everything that is wrong, a sentence each, naming the line. Empty when the chain holds."""

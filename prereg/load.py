@@ -23,6 +23,8 @@ from prereg.spec import Study, study_from_document
 
 _LARGEST_BYTES = 1 << 20
 _DEEPEST = 32
+_MOST_VALUES = 20_000
+_MOST_MARKS = 30  # as the stream-safe text format of Unicode (UAX 15, section 13)
 _LARGEST_INT = 2**53 - 1
 
 # Plain scalars by the core schema (YAML 1.2.2, section 10.3.2); the first that fits decides.
@@ -134,7 +136,17 @@ def _check_text(text: str, line: int, blank: str = "\t\n") -> None:
     """Refuse what a reader cannot see or two readers would compare differently."""
     if text.isascii() and text.isprintable():
         return
+    marks = 0
     for column, character in enumerate(text, start=1):
+        # Putting a long row of marks into normal form takes time that grows with its square.
+        marks = marks + 1 if unicodedata.combining(character) else 0
+        if marks > _MOST_MARKS:
+            raise StudyFileError(
+                f"more than {_MOST_MARKS} combining marks on one letter, at column {column}",
+                required="text that can be read",
+                fix="delete the marks",
+                where=Where(line=line),
+            )
         # Cc control, Cf invisible and bidirectional, Cs surrogates, Zl and Zp line and paragraph separators.
         if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in blank:
             name = unicodedata.name(character, "a control character")
@@ -179,6 +191,7 @@ class _Builder:
     def __init__(self, events: Iterator[yaml.Event], lines: Lines) -> None:
         self.events = events
         self.lines = lines
+        self.n_values = 0
 
     def document(self) -> dict[str, JsonValue]:
         next(self.events)  # the stream
@@ -202,6 +215,11 @@ class _Builder:
         if isinstance(event, yaml.AliasEvent):
             raise self.refusal(event, f"an alias, *{event.anchor}", "the value itself, written out", path)
         assert isinstance(event, (yaml.ScalarEvent, yaml.MappingStartEvent, yaml.SequenceStartEvent)), event
+        self.n_values += 1
+        if self.n_values > _MOST_VALUES:
+            raise self.refusal(
+                event, f"more than {_MOST_VALUES:,} keys and values", "a study that can be read", path[:1]
+            )
         if event.anchor is not None:
             raise self.refusal(event, f"an anchor, &{event.anchor}", "values without anchors", path)
         if event.tag is not None:

@@ -25,6 +25,8 @@ from prereg.root import Root
 from prereg.spec import Study
 
 EvidenceState = Literal["none", "runs started", "outcomes read"]
+ABSENT = "(absent)"
+"""What a difference says of a field that one side lacks."""
 
 # Without -text, version control may rewrite line ends, and every hash would differ on another machine.
 _EARLIER_ATTRIBUTES = b"*.lock.json -text\nledger.jsonl -text\n*.yaml -text\n"
@@ -436,7 +438,7 @@ def _differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Differ
         return [
             found
             for key in dict.fromkeys([*old, *new])
-            for found in _differences(old.get(key, "(absent)"), new.get(key, "(absent)"), (*path, key))
+            for found in _differences(old.get(key, ABSENT), new.get(key, ABSENT), (*path, key))
         ]
     if (
         isinstance(old, list)

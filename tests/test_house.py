@@ -36,6 +36,7 @@ ROOMS: dict[str, set[str]] = {
         "pydantic",
         "pyarrow",
     },
+    "ablate.programme": {"prereg", "ablate.judge.programme"},
     "ablate.gpt": {"ablate.gpt", "prereg", "torch", "numpy", "safetensors", "tokenizers"},
     "ablate.measure": {"ablate.measure", "ablate.gpt", "prereg", "torch", "numpy"},
     "ablate.records": {"ablate.records", "prereg", "pandas", "numpy", "pyarrow", "duckdb", "pydantic"},
@@ -75,6 +76,7 @@ ROOMS: dict[str, set[str]] = {
         "numpy",
         "ablate.status",
         "ablate.verify",
+        "ablate.programme",
     },
 }
 

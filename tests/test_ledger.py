@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -156,6 +158,40 @@ def test_every_fault_is_told_not_only_the_first(ledger: Ledger) -> None:
     assert [found.split(":")[0] for found in ledger.faults()] == ["ledger.jsonl, line 1", "ledger.jsonl, line 3"]
 
 
+def test_a_damaged_ledger_is_shown_as_far_as_it_is_sound(ledger: Ledger) -> None:
+    entries = [append(ledger, n) for n in range(4)]
+    whole = ledger.path.read_bytes()
+    found = ledger.sound()
+    assert (found.entries, found.faults, found.n_beyond, found.torso_bytes) == (tuple(entries), (), 0, 0)
+    assert found.head == entries[-1].sha256
+    ledger.path.write_bytes(whole.replace(b'"n":2', b'"n":7'))
+    for reader in (ledger, Ledger(ledger.path)):
+        found = reader.sound()
+        assert found.entries == tuple(entries[:2])
+        assert found.head == entries[1].sha256
+        assert found.n_beyond == 2  # the last line is sound in itself, and hangs on a broken chain
+        assert "line 3" in found.faults[0]
+    ledger.path.write_bytes(whole.replace(b'"n":0', b'"n":7'))
+    assert (ledger.sound().entries, ledger.sound().head, ledger.sound().n_beyond) == ((), FIRST, 4)
+
+
+def test_a_last_line_without_an_end_is_an_entry_a_torso_or_damage(ledger: Ledger) -> None:
+    first, second = append(ledger), append(ledger, 1)
+    whole = ledger.path.read_bytes()
+    n_line = len(whole.splitlines(keepends=True)[1])
+    ledger.path.write_bytes(whole[:-1])
+    found = ledger.sound()
+    assert (found.entries, found.torso_bytes, found.n_beyond) == ((first, second), 0, 0)
+    assert "not ended" in found.faults[0]
+    ledger.path.write_bytes(whole[:-5])
+    found = ledger.sound()
+    assert (found.entries, found.torso_bytes, found.head) == ((first,), n_line - 5, first.sha256)
+    ledger.path.write_bytes(whole[:-1].replace(b'"n":1', b'"n":3'))
+    found = ledger.sound()
+    assert (found.entries, found.torso_bytes) == ((first,), n_line - 1)
+    assert found.faults
+
+
 def flips(data: bytes, positions: list[int], path: Path) -> None:
     for position in positions:
         for bit in (0, 3, 7):
@@ -280,37 +316,78 @@ def go(writer: subprocess.Popen[str]) -> None:
     writer.stdin.flush()
 
 
-def test_processes_that_append_at_once_make_one_chain(ledger: Ledger) -> None:
-    writers = [start(ledger.path, f"p{n}", 100) for n in range(4)]
+def test_two_hundred_appends_of_eight_processes_make_one_chain_and_none_is_lost(ledger: Ledger) -> None:
+    writers = [start(ledger.path, f"p{n}", 25) for n in range(8)]
     for writer in writers:
         ready(writer)
-    for writer in writers:  # all at once, now that every interpreter is up
+    for writer in writers:
         go(writer)
     for writer in writers:
-        writer.communicate(timeout=60)
+        assert writer.communicate(timeout=120)[0].split() == [str(n) for n in range(25)]
         assert writer.returncode == 0
     assert ledger.faults() == []
     entries = ledger.entries()
-    assert [entry.index for entry in entries] == list(range(400))
-    for n in range(4):
-        assert [entry.body["n"] for entry in entries if entry.study == f"p{n}"] == list(range(100))
+    assert len(entries) == 200
+    for n in range(8):
+        assert [entry.body["n"] for entry in entries if entry.study == f"p{n}"] == list(range(25))
+    # Nobody waited for another to be done altogether: the entries of the eight lie mixed.
+    assert sum(a.study != b.study for a, b in pairwise(entries)) > 8
 
 
-def kill_while_appending(path: Path, times: int) -> None:
-    """Every acknowledged entry survives each kill, and the chain goes on after it."""
-    ledger = Ledger(path)
-    for turn in range(times):
-        before = len(ledger.entries())
-        writer = start(path, f"k{turn}", 100_000)
-        ready(writer)
-        go(writer)
-        time.sleep(turn * 0.0137 % 0.03)  # spread over the course of an append
-        writer.send_signal(signal.SIGKILL)
-        acknowledged = len(writer.communicate(timeout=60)[0].splitlines())
-        after = ledger.entries()
-        assert before + acknowledged <= len(after) <= before + acknowledged + 1
-        append(ledger, turn)
-        assert ledger.faults() == []
+NURSERY = """
+import os, sys
+from pathlib import Path
+from prereg.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]))
+for turn in sys.stdin:
+    ledger.entries()  # what it has read, every writer need not read again
+    child = os.fork()
+    if child == 0:
+        n = 0
+        while True:
+            ledger.append("started", study="k", registration="a" * 64, body={"n": n, "pad": "x" * 2000}, at="AT")
+            os.write(1, b"%d\\n" % n)
+            n += 1
+    os.write(1, b"child %d\\n" % child)
+    os.waitpid(child, 0)
+    os.write(1, b"dead\\n")
+""".replace("AT", AT)
+
+
+def kill_while_appending(path: Path, times: int) -> list[str]:
+    """Every acknowledged entry survives each kill -9, and the chain goes on after it; what each kill left."""
+    ledger, left = Ledger(path), []
+    rng = random.Random(times)  # noqa: S311
+    # One process imports and forks the writers, so that two hundred of them cost no two hundred starts.
+    nursery = subprocess.Popen(
+        [sys.executable, "-c", NURSERY, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert nursery.stdin is not None
+    assert nursery.stdout is not None
+    with nursery:
+        for turn in range(times):
+            before, acknowledged, child = len(ledger.entries()), 0, 0
+            nursery.stdin.write("go\n")
+            nursery.stdin.flush()
+            wanted = rng.randrange(3)  # appends are under way, and not only the start of the writer
+            while not child or acknowledged < wanted:
+                word, _, number = nursery.stdout.readline().strip().partition(" ")
+                child, acknowledged = (int(number), acknowledged) if word == "child" else (child, acknowledged + 1)
+            time.sleep(rng.uniform(0, 0.004))
+            os.kill(child, signal.SIGKILL)
+            while (word := nursery.stdout.readline().strip()) != "dead":
+                assert int(word) == acknowledged
+                acknowledged += 1
+            after, torso = ledger.entries(), ledger.sound().torso_bytes
+            assert before + acknowledged <= len(after) <= before + acknowledged + 1
+            assert [entry.body["n"] for entry in after[before:]] == list(range(len(after) - before))
+            unacknowledged = len(after) > before + acknowledged
+            left.append("a torso" if torso else "an entry nobody was told of" if unacknowledged else "what it was told")
+            append(ledger, turn)
+            assert ledger.faults() == []
+        nursery.stdin.close()
+    assert nursery.returncode == 0
+    return left
 
 
 def test_a_kill_while_appending_loses_nothing_that_was_acknowledged(ledger: Ledger) -> None:
@@ -319,7 +396,9 @@ def test_a_kill_while_appending_loses_nothing_that_was_acknowledged(ledger: Ledg
 
 @pytest.mark.slow
 def test_two_hundred_kills_while_appending_lose_nothing(ledger: Ledger) -> None:
-    kill_while_appending(ledger.path, 200)
+    left = kill_while_appending(ledger.path, 200)
+    # The window was real: some kills came between the write of an entry and its acknowledgement.
+    assert set(left) - {"what it was told"}, left
 
 
 def test_reading_thousands_of_entries_stays_fast(ledger: Ledger) -> None:

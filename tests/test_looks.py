@@ -232,7 +232,7 @@ def test_a_study_with_looks_from_file_to_report(house: House, say: Any) -> None:
     assert code == 0 and "6 of 6 runs sealed" in said and sealed_seeds(house) == {1, 2, 3}
     code, said = say("decide", study)
     assert code == 0 and "KEEP NONE" in said.upper()
-    assert [entry.event for entry in entries(house)[-2:]] == ["looked", "decided"]
+    assert [entry.event for entry in entries(house)[-3:]] == ["looked", "decided", "reported"]
     before = house.snapshot()
     assert say("decide", study)[0] == 0 and say("report", study)[0] == 0 and house.snapshot() == before
     report = (house.path / "reports" / "tiny" / "report.md").read_text()

@@ -145,7 +145,7 @@ def test_the_torso_of_an_entry_hinders_neither_decide_nor_run(copy: Path, monkey
     assert ablate(monkeypatch, "verify", study) == 4
     assert ablate(monkeypatch, "decide", study) in (0, 3)
     assert Ledger(ledger).faults() == []
-    assert Ledger(ledger).entries()[-1].body["cut_back"] == {"bytes": 11, "sha256": sha256_bytes(b'{"at":"2026')}
+    assert Ledger(ledger).entries()[-2].body["cut_back"] == {"bytes": 11, "sha256": sha256_bytes(b'{"at":"2026')}
     for left in (b'{"at":"2026', b""):
         ledger.write_bytes(whole + left if left else whole[:-1])
         assert ablate(monkeypatch, "run", study) == 0
@@ -236,7 +236,7 @@ def test_a_ledger_cut_before_its_decision_is_betrayed_by_the_verdict_beside_it(
 ) -> None:
     study, ledger = copy / "studies" / "tiny.yaml", copy / "studies" / "ledger.jsonl"
     ablate(monkeypatch, "decide", study)
-    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-2]))
     assert ablate(monkeypatch, "verify", study) == 4
     assert "its end may have been cut off" in " ".join(capsys.readouterr().out.split())
 

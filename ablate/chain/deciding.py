@@ -25,6 +25,7 @@ class Decided:
     decision: Decision
     registration: Registration
     head: str
+    """The ledger's, after everything that this call appended."""
     verdict_path: Path | None
     markdown_path: Path | None
     html_path: Path | None
@@ -70,7 +71,7 @@ def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
             "decided", study=case.study.study, registration=registration.sha256, body=body, at=now()
         )
     write_whole(folder / "verdict.json", verdict)
-    return _tell(case, registration, entry, decision, evidence)
+    return _tell(case, registration, entry, decision, evidence, at=now())
 
 
 def _log_look(case: Case, registration: Registration, evidence: Evidence, look: Look, *, final: bool, at: str) -> str:
@@ -93,8 +94,11 @@ def _log_look(case: Case, registration: Registration, evidence: Evidence, look: 
     return ledger.head()
 
 
-def report(path: str | Path, *, root: Path | None = None) -> Decided:
-    """Write the reports of a decision again, from the evidence and the ledger; decides nothing new."""
+def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) -> Decided:
+    """Write the reports of a decision again, from the evidence and the ledger; decides nothing new.
+
+    Another version of this tool may write other bytes; the ledger then takes their hashes.
+    """
     from ablate.judge.decide import decide as judge
     from ablate.judge.verdict import verdict_bytes
     from ablate.judge.view import view
@@ -124,7 +128,7 @@ def report(path: str | Path, *, root: Path | None = None) -> Decided:
             required=f"the evidence of the decision taken {entries[-1].at}",
             fix=f"ablate verify {case.path}, then ablate decide {case.path}",
         )
-    return _tell(case, registration, entries[-1], decision, view(registration, evidence).evidence)
+    return _tell(case, registration, entries[-1], decision, view(registration, evidence).evidence, at=now())
 
 
 def pages(registration: Registration, entry: Entry, decision: Decision, evidence: Evidence) -> dict[str, bytes]:
@@ -145,15 +149,29 @@ def pages(registration: Registration, entry: Entry, decision: Decision, evidence
     return {"report.md": markdown.render(told).encode(), "report.html": html.render(told).encode()}
 
 
-def _tell(case: Case, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence) -> Decided:
-    """Write report.md and report.html for the decision of a ledger entry."""
+def _tell(
+    case: Case, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence, *, at: str
+) -> Decided:
+    """Write report.md and report.html for the decision of a ledger entry, and put their hashes in the ledger.
+
+    A report holds the hash of the decision's entry, so its own hash can only stand in a later one.
+    """
+    from prereg.canon import sha256_bytes
     from prereg.disk import write_whole
+    from prereg.ledger import Ledger
 
     folder = _report_folder(case)
-    for name, data in pages(registration, entry, decision, evidence).items():
-        write_whole(folder / name, data)
+    written = pages(registration, entry, decision, evidence)
+    for page, data in written.items():
+        write_whole(folder / page, data)
+    ledger, name = Ledger(case.root.ledger), case.study.study
+    body: dict[str, JsonValue] = {"decision": entry.sha256, **{p: sha256_bytes(data) for p, data in written.items()}}
+    earlier = [one for one in ledger.entries() if one.event == "reported" and one.study == name]
+    # The entry may hold more than its body was given: what a crash had left before it.
+    if not earlier or not body.items() <= earlier[-1].body.items():
+        ledger.append("reported", study=name, registration=registration.sha256, body=body, at=at)
     verdict, markdown, html = (folder / name for name in ("verdict.json", "report.md", "report.html"))
-    return Decided(decision, registration, entry.sha256, verdict, markdown, html)
+    return Decided(decision, registration, ledger.head(), verdict, markdown, html)
 
 
 def _report_folder(case: Case) -> Path:

@@ -99,6 +99,8 @@ class RunRecord(Part):
     """Last line of the error of a failed run."""
     metrics_sha256: str | None = None
     """sha256 of the sealed metrics.parquet."""
+    weights_sha256: str | None = None
+    """sha256 of the final weights.safetensors; none, and not written, in records made before it was kept."""
     outcome_sha256: str | None = None
     """sha256 over the repeatable metrics alone (no timings): equal for a run repeated to the last bit. Where items were
     scored, over their scores too."""
@@ -106,9 +108,10 @@ class RunRecord(Part):
     """sha256 of the sealed items.parquet; not written where no item was scored."""
 
     @model_serializer(mode="wrap")
-    def _as_before_without_items(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        # A run without items is written as it always was, and a version that knows no items can read it.
+    def _as_before_without_later_seals(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        # A record without them is written as it always was, and a version that knows none of them can read it.
         written: dict[str, JsonValue] = handler(self)
-        if self.items_sha256 is None:
-            written.pop("items_sha256", None)
+        for seal in ("items_sha256", "weights_sha256"):
+            if getattr(self, seal) is None:
+                written.pop(seal, None)
         return written

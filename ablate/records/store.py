@@ -162,6 +162,7 @@ class RunFolder:
             update={
                 "metrics_sha256": sha256_bytes(data),
                 "items_sha256": None if scored is None else sha256_bytes(scored),
+                "weights_sha256": sha256_bytes(weights),
                 "outcome_sha256": outcome_hash(rows, items),
             }
         )

@@ -10,17 +10,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rich.box import HEAVY
 from rich.console import Console
 from rich.padding import Padding
 from rich.panel import Panel
-from rich.table import Table
 from rich.text import Text
 
 from ablate.judge.verdict import Decision, Finding
 from ablate.report import words
+from ablate.report.screen import fit as _fit
+from ablate.report.screen import new_table as _table
+from ablate.report.screen import put_row as _row
+from ablate.report.screen import say as _say
+from ablate.report.screen import show_table as _show
 from prereg.divergence import said_unasked
 
 if TYPE_CHECKING:
@@ -33,8 +37,6 @@ if TYPE_CHECKING:
 
 STATUS_STYLE = {"decided": "blue", "inconclusive": "yellow", "inadmissible": "red", "continue": "yellow"}
 OUTCOME_STYLE = {"supported": "blue", "refuted": "yellow", "inconclusive": "dim"}
-ASCII = str.maketrans({"−": "-", "–": "-", "±": "+/-", "∞": "inf", "×": "x"})
-Justify = Literal["left", "right"]
 
 
 def print_decision(console: Console, decision: Decision, *, report_path: Path | None, ledger_head: str) -> None:
@@ -413,37 +415,3 @@ def print_corpora(console: Console, rows: Iterable[tuple[str, int, str, object, 
     for name, size_bytes, sha256, found, licence in rows:
         _row(console, table, name, f"{size_bytes:,}", words.short(sha256), str(found), licence)
     _show(console, table)
-
-
-def _table(console: Console, *columns: tuple[str, Justify]) -> Table:
-    plain = not console.is_terminal
-    table = Table(box=None, pad_edge=False, header_style="" if plain else "bold", padding=(0, 2, 0, 0))
-    for name, justify in columns:
-        narrow = name in ("Outcome", "Difference [interval]", "p", "n", "Line", "Step", "Smallest", "Settles", "Bytes")
-        table.add_column(Text(name), justify=justify, no_wrap=narrow, overflow="fold")
-    return table
-
-
-def _show(console: Console, table: Table) -> None:
-    console.print()
-    console.print(table)
-    console.print()
-
-
-def _row(console: Console, table: Table, *cells: str, style: str = "") -> None:
-    texts = [_fit(console, Text(cell)) for cell in cells]
-    texts[0].stylize(f"bold {style}".strip())
-    table.add_row(*texts)
-
-
-def _say(console: Console, text: str, *, style: str = "", wrap: bool = True) -> None:
-    console.print(_fit(console, Text(text, style=style)), soft_wrap=not wrap)
-
-
-def _fit(console: Console, text: Text) -> Text:
-    """The text in what the stream can write."""
-    try:
-        text.plain.encode(console.encoding)
-    except UnicodeEncodeError:
-        text.plain = text.plain.translate(ASCII).encode("ascii", "replace").decode()
-    return text

@@ -154,6 +154,7 @@ def report(study: StudyFile, root: RootFolder = None) -> None:
     told = chain.report(study, root=root)
     print(f"wrote {told.markdown_path}")
     print(f"wrote {told.html_path}")
+    print(f"ledger head {told.head}")
 
 
 def _watcher(as_json: bool) -> Watcher:

@@ -69,7 +69,7 @@ def register(
     Example:  ablate register studies/embnorm.yaml
     """
     from ablate.attest import attest, require_able
-    from ablate.verbs.proof import tell_seals
+    from ablate.verbs.seals import tell_seals
 
     require_able(sign=sign, timestamp=timestamp, ots=ots)
     registration, entry = chain.register(study, root=root, pilot=pilot, accept_underpowered=accept)

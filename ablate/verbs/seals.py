@@ -1,0 +1,63 @@
+"""The verb that seals a registration for others, and how seals are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from ablate.verbs.options import Exit, Ots, RootFolder, Sign, StudyFile, Timestamp
+
+if TYPE_CHECKING:
+    from ablate.attest import Sealing
+
+_HELD = {
+    "the same bytes": "it holds the lock, byte for byte",
+    "other bytes": "it holds other bytes in place of the lock: git commit, then ablate seal again",
+    "absent": "it does not hold the lock yet: git commit, then ablate seal",
+}
+
+
+def seal(
+    study: StudyFile,
+    root: RootFolder = None,
+    *,
+    sign: Sign = None,
+    timestamp: Timestamp = None,
+    ots: Ots = False,
+) -> None:
+    """Seal a registration for others, or pay what is owed.
+
+    With no option: asks again for what could not be had, completes what calendars promised, and records the
+    git commit. Ends with 5 while something is still owed. What seals prove is printed by ablate verify.
+
+    Example:  ablate seal studies/embnorm.yaml --sign ~/.ssh/id_ed25519
+    """
+    from ablate import attest
+
+    sealing = attest.seal(study, root=root, sign=sign, timestamp=timestamp, ots=ots)
+    tell_seals(sealing, study)
+    if sealing.owed:
+        raise typer.Exit(Exit.INCOMPLETE)
+
+
+def tell_seals(sealing: Sealing, study: Path) -> None:
+    """What was sealed and what is owed, and the ledger's head after it."""
+    from prereg.seals.attested import PROOFS
+
+    for told in sealing.made:
+        when = "" if told.time is None else f" at {told.time}"
+        print(f"{PROOFS[told.kind].name}: {told.by}{when}")
+        if told.file is not None:
+            print(f"  wrote {told.file}")
+        if told.git is not None:
+            print(f"  {_HELD[told.git.lock]}")
+            if not told.git.clean:
+                print(f"  other files that differ from it, or are not in it: {told.git.n_changed}")
+    for note in sealing.notes:
+        print(note)
+    for told in sealing.owed:
+        print(f"{PROOFS[told.kind].name} OWED: {told.why}")
+        print(f"  to pay:  ablate seal {study}")
+    print(f"ledger head {sealing.head}")

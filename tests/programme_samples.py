@@ -1,0 +1,65 @@
+"""A repository of studies whose decisions are written by hand: what the ledger and its count are tested on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from prereg_samples import EMBNORM, PIN, changed, load_text
+
+from prereg.canon import sha256_bytes
+from prereg.ledger import Ledger
+from prereg.register import Registration, amend, load_registration, register
+from prereg.root import Root
+
+NOW = "2026-03-01T00:00:00+00:00"
+NAMES = ("gain_ln", "gain_rms", "harm_ln", "harm_rms")
+
+
+def day(number: int) -> str:
+    return f"2026-01-{number:02d}T00:00:00+00:00"
+
+
+def named(name: str, text: str = EMBNORM) -> str:
+    return changed(text, "study: embnorm", f"study: {name}")
+
+
+def registers(root: Root, name: str, text: str = EMBNORM, on: int = 1) -> Registration:
+    loaded = load_text(root.studies, named(name, text), name)
+    return register(root, loaded, corpus=PIN, design=None, tool={}, at=day(on))[0]
+
+
+def amends(root: Root, name: str, text: str, on: int = 2) -> Registration:
+    loaded = load_text(root.studies, named(name, text), name)
+    return amend(root, loaded, corpus=PIN, design=None, tool={}, at=day(on), reason="r", evidence="none")[0]
+
+
+def decides(
+    root: Root, name: str, p: Mapping[str, float | None], *, on: int = 3, evidence: str = "e", status: str = "decided"
+) -> bytes:
+    """A decision in the ledger and its verdict file; the smallest p values are called supported."""
+    registration = load_registration(root, name)
+    assert registration is not None
+    findings = [
+        {
+            "hypothesis": hypothesis,
+            "outcome": "supported" if value is not None and value < 0.01 else "inconclusive",
+            "n": 5,
+            "family": 2,
+            "p_support": value,
+            "p_support_adjusted": None if value is None else min(1.0, 2 * value),
+            "estimate": None if value is None else {"method": "paired_t"},
+        }
+        for hypothesis, value in p.items()
+    ]
+    verdict = json.dumps({"findings": findings, "on": on}).encode()
+    body = {"status": status, "verdict": "v", "verdict_sha256": sha256_bytes(verdict), "evidence": evidence}
+    Ledger(root.ledger).append("decided", study=name, registration=registration.sha256, body=body, at=day(on))
+    folder = root.report(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "verdict.json").write_bytes(verdict)
+    return verdict
+
+
+P = {"gain_ln": 0.0001, "gain_rms": 0.2, "harm_ln": 0.004, "harm_rms": None}
+"""p of support by hypothesis; the last has no test."""

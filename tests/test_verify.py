@@ -1,0 +1,256 @@
+"""Every frozen byte: ten thousand flips, each found; and what verify says it does not cover."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from conftest import TINY_CORPUS, House
+
+from ablate import chain, cli
+from ablate.gpt.corpus import Library
+from ablate.records.store import RunFolder
+from ablate.run.watch import PlainWatcher
+from ablate.verify import (
+    Item,
+    check_corpus,
+    check_ledger,
+    check_records,
+    check_registration,
+    check_reports,
+    check_verdict,
+    corpus_folders,
+    verify_study,
+)
+from prereg.canon import sha256_file
+from prereg.ledger import Ledger
+from prereg.root import Root
+
+STUDY = Path("studies/tiny.yaml")
+
+
+@pytest.fixture(scope="module")
+def decided(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny study, run, decided and told."""
+    made = House(tmp_path_factory.mktemp("decided") / "house")
+    chain.run(made.write(), watcher=PlainWatcher(StringIO()))
+    chain.decide(made.path / STUDY)
+    return made.path
+
+
+@pytest.fixture
+def copy(decided: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, to be spoiled."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+    return Path(shutil.copytree(decided, tmp_path / "copy"))
+
+
+def frozen(house: Path) -> dict[str, Path]:
+    """One file of each kind that verify covers."""
+    run = next((house / "data" / "runs" / "tiny").glob("*/layernorm/2"))
+    return {
+        "study file": house / STUDY,
+        "lock": house / "studies" / "tiny.lock.json",
+        "ledger": house / "studies" / "ledger.jsonl",
+        "metrics": run / "metrics.parquet",
+        "run.json": run / "run.json",
+        "weights": run / "weights.safetensors",
+        "corpus": house / "data" / "corpora" / TINY_CORPUS / "input.txt",
+        "verdict": house / "reports" / "tiny" / "verdict.json",
+        "report.md": house / "reports" / "tiny" / "report.md",
+        "report.html": house / "reports" / "tiny" / "report.html",
+    }
+
+
+def stands(house: Path) -> bool:
+    return verify_study(house / STUDY).stands
+
+
+def flip(path: Path, n: int, rng: random.Random, found: Callable[[], bool]) -> list[tuple[int, int]]:
+    """Change one byte at a time, n times, and put it back; the flips that `found` did not find."""
+    whole = path.read_bytes()
+    missed = []
+    try:
+        with path.open("r+b") as stream:
+            for _ in range(n):
+                at = rng.randrange(len(whole))
+                byte = (whole[at] + rng.randrange(1, 256)) % 256
+                stream.seek(at)
+                stream.write(bytes([byte]))
+                stream.flush()
+                if not found():
+                    missed.append((at, byte))
+                stream.seek(at)
+                stream.write(whole[at : at + 1])
+                stream.flush()
+    finally:
+        path.write_bytes(whole)
+    return missed
+
+
+def item(house: Path, what: str) -> Item:
+    return next(one for one in verify_study(house / STUDY).items if one.what == what)
+
+
+def test_a_decided_study_stands_and_everything_it_says_is_checked(copy: Path) -> None:
+    found = verify_study(copy / STUDY)
+    assert found.stands
+    assert [one.what for one in found.items] == [
+        "chain",
+        "study and lock",
+        "sealed records",
+        "verdict",
+        "reports",
+        "corpus",
+    ]
+    assert item(copy, "sealed records").note == "6 of 6 sealed runs hold"
+    assert item(copy, "reports").note == "2 of 2 pages are as they were written"
+    assert item(copy, "corpus").note == "'tiny' is the registered text"
+
+
+@pytest.mark.parametrize("kind", ["ledger", "lock", "run.json"])
+def test_some_flips_of_a_byte_are_found(kind: str, copy: Path) -> None:
+    assert flip(frozen(copy)[kind], 8, random.Random(1), lambda: not stands(copy)) == []  # noqa: S311
+    assert stands(copy)
+
+
+@pytest.mark.slow
+def test_ten_thousand_flips_of_a_byte_are_all_found(copy: Path) -> None:
+    # What `ablate verify` asks of each file, without asking the other files again ten thousand times.
+    rng, files, root = random.Random(20260101), frozen(copy), Root(copy)  # noqa: S311
+    entries = list(Ledger(root.ledger).entries())
+    asked: dict[str, Callable[[], Item]] = {
+        "study file": lambda: check_registration(root, "tiny"),
+        "lock": lambda: check_registration(root, "tiny"),
+        "ledger": lambda: check_ledger(root),
+        "metrics": lambda: check_records(root, "tiny", entries),
+        "run.json": lambda: check_records(root, "tiny", entries),
+        "weights": lambda: check_records(root, "tiny", entries),
+        "corpus": lambda: check_corpus(root, "tiny"),
+        "verdict": lambda: check_verdict(root, "tiny", entries),
+        "report.md": lambda: check_reports(root, "tiny", entries),
+        "report.html": lambda: check_reports(root, "tiny", entries),
+    }
+    assert sum(N_FLIPS.values()) == 10_000
+    for kind, n in N_FLIPS.items():
+        assert asked[kind]().faults == (), kind
+        missed = flip(files[kind], n, rng, lambda ask=asked[kind]: bool(ask().faults))  # type: ignore[misc]
+        assert missed == [], (kind, missed)
+    assert stands(copy)
+
+
+# More where a byte means something to a parser.
+N_FLIPS = {
+    "study file": 300,
+    "lock": 1_500,
+    "ledger": 2_500,
+    "metrics": 1_500,
+    "run.json": 1_500,
+    "weights": 300,
+    "corpus": 100,
+    "verdict": 1_800,
+    "report.md": 250,
+    "report.html": 250,
+}
+
+
+@pytest.mark.parametrize("kind", sorted(N_FLIPS))
+def test_the_verb_itself_ends_with_four_and_names_the_file(
+    kind: str, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = frozen(copy)[kind]
+    whole = bytearray(path.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    path.write_bytes(bytes(whole))
+    monkeypatch.setattr(sys, "argv", ["ablate", "verify", str(copy / STUDY)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 4
+    assert path.name in capsys.readouterr().out
+
+
+def test_a_report_that_was_edited_is_found_and_written_again_by_report(copy: Path) -> None:
+    page = frozen(copy)["report.md"]
+    page.write_text(page.read_text() + "\nIt works wonders.\n")
+    (fault,) = item(copy, "reports").faults
+    assert fault.startswith("reports/tiny/report.md is not what was written at ")
+    head = Ledger(copy / "studies" / "ledger.jsonl").head()
+    assert chain.report(copy / STUDY).head == head  # the same bytes as before: the ledger knows them already
+    assert stands(copy)
+
+
+def test_pages_written_by_another_version_are_taken_into_the_ledger(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ablate.report import markdown
+
+    ledger = Ledger(copy / "studies" / "ledger.jsonl")
+    before, render = ledger.entries(), markdown.render
+    monkeypatch.setattr(markdown, "render", lambda told: render(told) + "\nAnother version.\n")
+    told = chain.report(copy / STUDY)
+    (entry,) = ledger.entries()[len(before) :]
+    assert (entry.event, told.head) == ("reported", entry.sha256)
+    assert entry.body["decision"] == before[-2].sha256
+    assert entry.body["report.md"] == sha256_file(frozen(copy)["report.md"])
+    assert stands(copy)
+
+
+def test_pages_that_are_not_here_are_no_fault_and_pages_without_a_decision_are(copy: Path) -> None:
+    frozen(copy)["report.md"].unlink()
+    assert item(copy, "reports").note == "1 of 2 pages are as they were written"
+    ledger = copy / "studies" / "ledger.jsonl"
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    ledger.write_bytes(b"".join(lines[:-1]))
+    assert item(copy, "reports").faults == ()
+    assert "written before hashes of reports were kept" in item(copy, "reports").note
+    ledger.write_bytes(b"".join(lines[:-2]))
+    assert "its end may have been cut off" in item(copy, "reports").faults[0]
+
+
+def test_reports_of_an_earlier_decision_are_said_to_be_that(copy: Path) -> None:
+    ledger = Ledger(copy / "studies" / "ledger.jsonl")
+    last = [entry for entry in ledger.entries() if entry.event == "decided"][-1]
+    ledger.append("decided", study="tiny", registration=last.registration, body=last.body, at=last.at)
+    assert "tell an earlier decision" in item(copy, "reports").faults[0]
+
+
+def test_a_corpus_or_weights_that_are_elsewhere_are_said_and_are_no_fault(copy: Path) -> None:
+    files = frozen(copy)
+    files["weights"].unlink()
+    files["corpus"].unlink()
+    assert stands(copy)
+    assert item(copy, "corpus").note == "'tiny' is not on this disk and was not checked"
+
+
+def test_weights_of_a_run_whose_record_has_no_hash_of_them_are_said_not_to_be_covered(copy: Path) -> None:
+    # As records were before the hash was kept: a study sealed then must still be told the truth.
+    root, ledger = Root(copy), Ledger(copy / "studies" / "ledger.jsonl")
+    lines = [entry for entry in ledger.entries() if entry.event not in ("finished", "decided", "reported")]
+    root.ledger.unlink()
+    for entry in lines:
+        body = dict(entry.body)
+        if entry.event == "sealed":
+            folder = RunFolder(root.run("tiny", entry.registration, str(body["variant"]), int(str(body["seed"]))))
+            record = folder.read_record()
+            assert record is not None
+            assert record.weights_sha256 == sha256_file(folder.weights_path)
+            folder.write_record(record.model_copy(update={"weights_sha256": None}))
+            body["run_sha256"] = sha256_file(folder.record_path)
+        ledger.append(entry.event, study="tiny", registration=entry.registration, body=body, at=entry.at)
+    shutil.rmtree(copy / "reports")
+    assert stands(copy)
+    assert "weights.safetensors of 6 are not covered" in item(copy, "sealed records").note
+
+
+def test_corpora_are_looked_for_where_the_trainer_looks(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Root(copy)
+    for listed in ("", "/a:/b", ":/a:"):
+        monkeypatch.setenv("ABLATE_CORPORA", listed)
+        assert corpus_folders(root) == Library.of(root.corpora, os.environ).folders
