@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ablate.records.store import RunFolder
+from prereg.amendments import chain_faults
 from prereg.canon import sha256_file
 from prereg.errors import StudyError, StudyFileError, nearest
 from prereg.ledger import Entry, Ledger
@@ -100,6 +101,7 @@ def _study_items(root: Root, name: str, entries: tuple[Entry, ...], *, ledger_st
     if not any(entry.event in ("registered", "amended") for entry in mine) and not root.lock(name).exists():
         return [Item(study=name, what="registration", faults=(), note="not registered: nothing is frozen yet")]
     promised = tuple(fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or ledger_stands)
+    promised += tuple(chain_faults(mine)) if ledger_stands else ()
     items = [Item(study=name, what="study and lock", faults=promised, note="as registered" if not promised else "")]
     items += _page(root, name)
     if ledger_stands:

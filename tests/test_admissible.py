@@ -6,7 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from evidence_factory import chain, make_evidence, make_registration, sealed_body, small_study, with_entry, with_run
+from evidence_factory import (
+    chain,
+    make_evidence,
+    make_registration,
+    sealed_body,
+    small_study,
+    with_amendments,
+    with_entry,
+    with_run,
+)
 
 from ablate.judge.admissible import admissible, audit
 from ablate.judge.verdict import Check
@@ -72,18 +81,33 @@ def test_evidence_as_promised_passes_every_check() -> None:
         ("registered before any run", "inadmissible", lambda r, e: replace(e, ledger=e.ledger[1:])),
         (
             "no amendment after outcomes were read",
-            "inadmissible",
-            lambda r, e: with_entry(r, e, "amended", {"evidence": "outcomes read", "reason": "hm"}, at=1),
+            "inadmissible",  # what is not on record is taken to be everything, and an unknown answer for the worst
+            lambda r, e: with_amendments(r, e, ("who knows", []))[1],
         ),
         (
             "no amendment after outcomes were read",
-            "inadmissible",  # an unknown answer is taken for the worst
-            lambda r, e: with_entry(r, e, "amended", {}, at=1),
+            "inadmissible",
+            lambda r, e: with_amendments(r, e, ("outcomes read", [("decision[0].verdict", "a", "b")]))[1],
+        ),
+        (
+            "no amendment after runs started",
+            "inadmissible",
+            lambda r, e: with_amendments(r, e, ("runs started", [("decision[0].verdict", "a", "b")]))[1],
+        ),
+        (
+            "no amendment after outcomes were read",
+            "deviation",
+            lambda r, e: with_amendments(r, e, ("outcomes read", [("title", "a", "b")]))[1],
         ),
         (
             "no amendment after runs started",
             "deviation",
-            lambda r, e: with_entry(r, e, "amended", {"evidence": "runs started", "reason": "hm"}, at=1),
+            lambda r, e: with_amendments(r, e, ("runs started", [("hypotheses.gain_ln.smallest", 0.01, 0.02)]))[1],
+        ),
+        (
+            "the ledger and the registration are intact",
+            "inadmissible",  # an amendment of something that the ledger never registered
+            lambda r, e: with_entry(r, e, "amended", {"previous": "9" * 64, "evidence": "none"}, at=1),
         ),
         ("no look before the last run ended", "inadmissible", lambda r, e: with_entry(r, e, "peeked", {}, at=5)),
         (

@@ -17,6 +17,7 @@ from ablate.judge.stability import CURVE
 from ablate.judge.verdict import Check, Severity
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
+from prereg.amendments import amendments_of, chain_faults, touched
 from prereg.canon import sha256_of
 from prereg.divergence import unasked_arms
 from prereg.ledger import Entry
@@ -25,7 +26,7 @@ from prereg.spec import Study
 from prereg.training import Training
 
 Cell = tuple[str, int]
-
+_GRAVEST: Severity = "inadmissible"
 
 def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
     """Every check of the evidence, in the order in which a reader would ask."""
@@ -35,10 +36,10 @@ def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
         _registered_first(registration, evidence.ledger),
         _none(
             "the ledger and the registration are intact",
-            evidence.ledger_faults,
+            [*evidence.ledger_faults, *chain_faults(evidence.ledger)],
             "an unbroken chain and an unchanged registration",
         ),
-        *_amendments(evidence.ledger),
+        *_amendments(study, evidence.ledger),
         *_overridden(registration),
         _none(
             "no look before the last run ended",
@@ -129,23 +130,28 @@ def _overridden(registration: Registration) -> tuple[Check, ...]:
     )
 
 
-def _amendments(ledger: tuple[Entry, ...]) -> tuple[Check, ...]:
-    """An amendment after outcomes were read may have been chosen by them; after runs started it is a deviation."""
-    amended = [entry for entry in ledger if entry.event == "amended"]
-    known = ("none", "runs started", "outcomes read")
+def _amendments(study: Study, ledger: tuple[Entry, ...]) -> tuple[Check, ...]:
+    """An amendment after evidence may have been chosen by it: what it touched is exploratory, see `judge.touched`.
 
-    def said(wanted: str) -> list[str]:
-        # What is not one of the known answers is taken for the worst of them.
-        return [
-            f"entry {entry.index} ({entry.body.get('reason', 'no reason')})"
-            for entry in amended
-            if (kind if (kind := entry.body.get("evidence")) in known else known[-1]) == wanted
-        ]
-
-    return (
-        _none("no amendment after outcomes were read", said("outcomes read"), "amendments before any outcome is read"),
-        _none("no amendment after runs started", said("runs started"), "amendments before any run", "deviation"),
-    )
+    Here only a change of what the verdict is made of forbids it; that such amendments happened is a deviation.
+    """
+    made = amendments_of(ledger)
+    checks = []
+    for state, name, required, severity in (
+        ("outcomes read", "no amendment after outcomes were read", "amendments before any outcome is read", _GRAVEST),
+        ("runs started", "no amendment after runs started", "amendments before any run", "deviation"),
+    ):
+        late = [one for one in made if one.evidence == state]
+        spoilt = touched(study, late).verdict
+        said = [f"entry {one.index} ({one.reason})" for one in late]
+        check = _none(name, said, required, severity)
+        if late:
+            # Of the check that held, the weight is what it always was: verdicts keep their bytes.
+            check = check.model_copy(update={"severity": _GRAVEST if spoilt else "deviation"})
+        if spoilt:
+            check = check.model_copy(update={"found": f"{check.found}; changed: {'; '.join(spoilt)}"})
+        checks.append(check)
+    return tuple(checks)
 
 
 def _present(evidence: Evidence) -> Check:

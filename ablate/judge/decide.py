@@ -3,6 +3,8 @@
     runs missing                 -> inadmissible, and no contrast is computed: nothing is shown early
     the ledger is damaged        -> the same: a look that cannot be logged is not given
     complete, an audit failure   -> inadmissible, findings shown, no verdict
+    the verdict rests on what an -> the same (`ablate.judge.touched`)
+      amendment made exploratory
     complete and clean           -> the rule's verdict
 
 A sequential study is judged at its registered looks (`ablate.judge.view`), and each sees its own seeds only. A look
@@ -27,9 +29,11 @@ from ablate.judge.nulls import require_known_methods
 from ablate.judge.readings import read_values, reading_of
 from ablate.judge.stability import judge_stability
 from ablate.judge.stopping import settles
+from ablate.judge.touched import because_it_rests, check_verdict, mark, rests_on, spread
 from ablate.judge.verdict import Check, Decision, Finding, Stability
 from ablate.judge.view import View, check_looks, view
 from ablate.records.evidence import Evidence
+from prereg.amendments import amendments_of, touched
 from prereg.looks import Look
 from prereg.register import Registration
 from prereg.rule import Ruling
@@ -64,6 +68,8 @@ def decide(registration: Registration, evidence: Evidence) -> Decision:
         items=evidence.items,
     )
     stability = judge_stability(study, evidence)
+    moved = spread(study, findings, touched(study, amendments_of(evidence.ledger)))
+    findings = mark(findings, moved)
     if not admissible(checks):
         return _decision(
             registration,
@@ -77,8 +83,21 @@ def decide(registration: Registration, evidence: Evidence) -> Decision:
     outcomes = {finding.hypothesis: finding.outcome for finding in findings}
     stable = {one.variant: one.stable for one in stability}
     ruling = study.rule.decide(outcomes, stable)
-    if early and not settles(study, outcomes, stable):
+    resting = rests_on(study, outcomes, stable, moved)
+    # What an amendment touched cannot end a study early either; only the last look says that it would have.
+    if early and (resting or not settles(study, outcomes, stable)):
         return _decision(registration, evidence, look, checks=checks, because=_continues(seen))
+    checks += check_verdict(moved, resting)
+    if resting:
+        return _decision(
+            registration,
+            evidence,
+            look,
+            checks=checks,
+            findings=findings,
+            stability=stability,
+            because=because_it_rests(moved, resting),
+        )
     return _decision(
         registration,
         evidence,

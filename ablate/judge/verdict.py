@@ -179,6 +179,21 @@ class Finding(Part):
     """Correlation of the two sides over seeds: what pairing bought."""
     notes: tuple[str, ...] = ()
     """Anything a reader must know."""
+    amended: tuple[str, ...] = ()
+    """What an amendment after evidence changed about it: it is exploratory then, and no verdict rests on it."""
+
+    @property
+    def label(self) -> str:
+        """Its name in every table, marked where an amendment made it exploratory."""
+        return f"{self.hypothesis} (exploratory)" if self.amended else self.hypothesis
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_amendments(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        # A verdict that no amendment touched keeps the bytes that its ledger entry has hashed.
+        written: dict[str, JsonValue] = handler(self)
+        if not self.amended:
+            written.pop("amended", None)
+        return written
 
     @model_serializer(mode="wrap")
     def _as_before_without_items(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:

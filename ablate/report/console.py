@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ablate.judge.glimpse import ClaimSoFar, Glimpse
     from ablate.status import StudyHealth
     from ablate.verify import Verification
+    from prereg.ledger import Entry
     from prereg.spec import Study
 
 STATUS_STYLE = {"decided": "blue", "inconclusive": "yellow", "inadmissible": "red", "continue": "yellow"}
@@ -90,13 +91,15 @@ def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
             console,
             table,
             finding.outcome,
-            finding.claim,
+            finding.claim + (" (exploratory)" if finding.amended else ""),
             _difference(finding),
             _p(finding),
             _n(finding),
             style=OUTCOME_STYLE[finding.outcome],
         )
     _show(console, table)
+    if any(finding.amended for finding in findings):
+        _say(console, "Exploratory: touched by an amendment after evidence; no verdict rests on it.", style="bold")
     levels = sorted(
         {
             words.level(bounds.level)
@@ -134,6 +137,30 @@ def _n(finding: Finding) -> str:
 
 def _p(finding: Finding) -> str:
     return words.p_cell(finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted)
+
+
+def print_amendment(console: Console, study: Study, registered: Sequence[Entry], entry: Entry) -> None:
+    """What an amendment changed, what was known by then, and what it made exploratory."""
+    from prereg.amendments import amendments_of, touched
+
+    amendment = amendments_of([entry])[0]
+    _say(
+        console,
+        f"amended {study.study}: {amendment.previous[:8]} is now {amendment.registration[:8]}; "
+        f"evidence by then: {amendment.evidence}",
+    )
+    for difference in amendment.differences:
+        _say(console, f"  {difference.field}: {words.value(difference.registered)} -> {words.value(difference.now)}")
+    found = touched(study, [amendment])
+    if found.hypotheses:
+        _say(console, f"exploratory from now on: {words.listed(found.hypotheses)}; no verdict rests on them")
+    if found.arms:
+        _say(console, f"no verdict rests on {words.listed(f'stable({arm})' for arm in found.arms)} either")
+    if found.verdict:
+        _say(console, "no verdict will be given: a rule chosen after evidence decides nothing")
+    if found.hypotheses or found.arms or found.verdict:
+        _say(console, "to decide all the same: copy the study under another name, with seeds nobody has seen")
+    _say(console, "registrations: " + " -> ".join(one.registration[:8] for one in registered))
 
 
 def print_check(console: Console, study: Study) -> None:

@@ -78,14 +78,14 @@ def amend(
 ) -> None:
     """Register a changed study, with a reason.
 
-    The earlier registration stays in the ledger, with what differs and whether evidence existed by then.
+    The earlier registration stays in the ledger, with what differs and whether evidence existed by then. If it
+    did, hypotheses that the change touches are exploratory from then on, and no verdict rests on them.
 
     Example:  ablate amend studies/embnorm.yaml --reason "two more seeds, before any run"
     """
+    from ablate.report import console as told
+
     registration, entry = chain.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
-    print(
-        f"amended {registration.study.study}: {str(registration.previous)[:8]} is now {registration.sha256[:8]}; "
-        f"evidence by then: {entry.body['evidence']}"
-    )
+    told.print_amendment(console(), registration.study, chain.registrations(study, root), entry)
     print(f"told in words: {chain.open_case(study, root).root.page(registration.study.study)}")
     print(f"ledger head {entry.sha256}")
