@@ -110,6 +110,8 @@ def test_evidence_as_promised_passes_every_check() -> None:
             lambda r, e: with_entry(r, e, "amended", {"previous": "9" * 64, "evidence": "none"}, at=1),
         ),
         ("no look before the last run ended", "inadmissible", lambda r, e: with_entry(r, e, "peeked", {}, at=5)),
+        ("no look before the last run ended", "inadmissible", lambda r, e: with_entry(r, e, "peeked", {}, at=16)),
+        ("every run was made at the same commit", "note", provenance(commit="another")),
         (
             "every planned run is present",
             "inadmissible",
@@ -238,6 +240,14 @@ def test_a_look_under_an_earlier_registration_still_counts() -> None:
     other = make_registration(small_study(title="Another"))
     ledger = (*chain(other, [("peeked", {})]), *evidence.ledger)
     assert "no look before the last run ended" in failed(registration, replace(evidence, ledger=ledger))
+
+
+def test_a_peek_after_the_last_run_was_sealed_is_not_early_unless_looks_cost_alpha() -> None:
+    registration, evidence = make_evidence(small_study())
+    assert failed(registration, with_entry(registration, evidence, "peeked", {}, at=17)) == {}
+    sequential, evidence = make_evidence(small_study(stopping={"looks": [3, 5]}))
+    found = failed(sequential, with_entry(sequential, evidence, "peeked", {}, at=17))
+    assert "no look before the last run ended" in found
 
 
 def test_the_training_curve_is_asked_for_only_where_the_rule_reads_stability() -> None:

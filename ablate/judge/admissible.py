@@ -43,7 +43,7 @@ def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
         *_overridden(registration),
         _none(
             "no look before the last run ended",
-            [f"entry {entry.index}, at {entry.at}" for entry in evidence.ledger if entry.event == "peeked"],
+            _early(registration, evidence),
             "no look at outcomes while runs are missing",
         ),
         _present(evidence),
@@ -154,6 +154,17 @@ def _amendments(study: Study, ledger: tuple[Entry, ...]) -> tuple[Check, ...]:
     return tuple(checks)
 
 
+def _early(registration: Registration, evidence: Evidence) -> list[str]:
+    """Peeks before the last planned run was sealed, under whatever registration; of a sequential study, all peeks."""
+    waiting, found = set(evidence.planned), []
+    for entry in evidence.ledger:
+        if entry.event == "sealed" and entry.registration == registration.sha256:
+            waiting.discard(_cell(entry))
+        elif entry.event == "peeked" and (waiting or registration.study.stopping != "fixed"):
+            found.append(f"entry {entry.index}, at {entry.at}")
+    return found
+
+
 def _present(evidence: Evidence) -> Check:
     lacking = [f"{variant} seed {seed}" for variant, seed in evidence.missing]
     total = len(evidence.planned)
@@ -256,8 +267,18 @@ def _provenance(ended: list[RunRecord]) -> tuple[Check, ...]:
                 required="one",
             )
         )
+        if name == "every run used the same code":
+            checks += _commits(ended)
     dirty = [_said(run) for run in ended if run.provenance.dirty]
     return (*checks, _none("the tool's source tree was clean", dirty, "no uncommitted change", "note"))
+
+
+def _commits(ended: list[RunRecord]) -> list[Check]:
+    """A remark where the source tree moved on between runs; the hash of what can move a number is asked on its own."""
+    commits = sorted({run.provenance.commit or "no commit" for run in ended})
+    if len(commits) < 2:
+        return []
+    return [_none("every run was made at the same commit", [commit[:12] for commit in commits], "one", "note")]
 
 
 def _starts(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:

@@ -18,14 +18,16 @@ derive from the registration.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf, isfinite
 
 from pydantic import JsonValue
 
 from ablate.judge.admissible import admissible, audit
+from ablate.judge.headroom import check_headroom
 from ablate.judge.hypotheses import judge_hypotheses
 from ablate.judge.nulls import require_known_methods
+from ablate.judge.own_checks import not_run, quiet
 from ablate.judge.readings import read_values, reading_of
 from ablate.judge.stability import judge_stability
 from ablate.judge.stopping import settles
@@ -43,8 +45,12 @@ INCONCLUSIVE = "inconclusive"
 """The verdict whose words mean that the study did not decide."""
 
 
-def decide(registration: Registration, evidence: Evidence) -> Decision:
-    """The decision of a registered study on its evidence."""
+OwnChecks = Callable[[Evidence], tuple[Check, ...]]
+"""Runs the checks that a study brings on the evidence that is judged."""
+
+
+def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None = None) -> Decision:
+    """The decision of a registered study on its evidence. Its own checks, if it has any, are run by `own`."""
     study = registration.study
     require_known_methods(study)
     seen = view(registration, evidence)
@@ -57,8 +63,10 @@ def decide(registration: Registration, evidence: Evidence) -> Decision:
         assert not admissible(checks), checks
         because_not = _incomplete(evidence, look) if evidence.missing else _not_as_promised(checks)
         return _decision(registration, evidence, look, checks=checks, because=because_not)
+    checks += own(evidence) if own is not None else not_run(registration)
     early = look is not None and not look.last
     if early and not admissible(checks):
+        checks = quiet(checks)
         return _decision(registration, evidence, look, checks=checks, because=_not_as_promised(checks))
     findings = judge_hypotheses(
         study,
@@ -70,12 +78,13 @@ def decide(registration: Registration, evidence: Evidence) -> Decision:
     stability = judge_stability(study, evidence)
     moved = spread(study, findings, touched(study, amendments_of(evidence.ledger)))
     findings = mark(findings, moved)
+    spoken = checks + check_headroom(study, evidence)
     if not admissible(checks):
         return _decision(
             registration,
             evidence,
             look,
-            checks=checks,
+            checks=spoken,
             findings=findings,
             stability=stability,
             because=_not_as_promised(checks),
@@ -86,8 +95,8 @@ def decide(registration: Registration, evidence: Evidence) -> Decision:
     resting = rests_on(study, outcomes, stable, moved)
     # What an amendment touched cannot end a study early either; only the last look says that it would have.
     if early and (resting or not settles(study, outcomes, stable)):
-        return _decision(registration, evidence, look, checks=checks, because=_continues(seen))
-    checks += check_verdict(moved, resting)
+        return _decision(registration, evidence, look, checks=quiet(checks), because=_continues(seen))
+    checks = spoken + check_verdict(moved, resting)
     if resting:
         return _decision(
             registration,

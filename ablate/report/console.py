@@ -163,6 +163,28 @@ def print_amendment(console: Console, study: Study, registered: Sequence[Entry],
     _say(console, "registrations: " + " -> ".join(one.registration[:8] for one in registered))
 
 
+def print_admissibility(console: Console) -> None:
+    """Every check of the evidence, what it looks at, and what its failure means."""
+    from ablate.judge.consequences import rows
+
+    _print_declarations(console, [(check, looks, f"if it fails: {means}", why) for check, looks, means, why in rows()])
+
+
+def print_touches(console: Console) -> None:
+    """What a change of each field touches, when it is made after evidence."""
+    from prereg.amendments import TOUCHES
+
+    _print_declarations(console, [(", ".join(row.fields), "", f"touches {row.said}", row.why) for row in TOUCHES])
+
+
+def _print_declarations(console: Console, rows: Sequence[tuple[str, str, str, str]]) -> None:
+    for name, looks, means, why in rows:
+        _say(console, name, style="bold")
+        for line in (f"looks at: {looks}" if looks else "", f"{means}; {why}"):
+            if line:
+                console.print(Padding(_fit(console, Text(line)), (0, 0, 0, 2)))
+
+
 def print_check(console: Console, study: Study) -> None:
     """What a study promises: its arms, its claims and its rule as a table."""
     _say(console, f"{study.study}: {study.title}", style="bold")
@@ -192,6 +214,9 @@ def print_check(console: Console, study: Study) -> None:
             hypothesis.role,
         )
     _show(console, claims)
+    for check in study.checks:
+        means = {"inadmissible": "no verdict", "deviation": "a deviation", "note": "a remark"}[check.consequence]
+        _say(console, f"Own check {check.name}: {check.entry_point}, executed by decide; if it fails, {means}.")
     rule = _table(console, ("Line", "right"), ("When", "left"), ("Verdict", "left"), ("Settles", "right"))
     for row in study.rule.table():
         _row(console, rule, str(row.line), row.when, row.verdict, f"{row.settles:,} of {row.of:,}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,17 +12,36 @@ from ablate import chain
 from ablate.verbs.options import Accept, AsJson, Pilot, RootFolder, StudyFile, console
 
 
-def check(study: StudyFile, root: RootFolder = None) -> None:
+def check(
+    study: Annotated[
+        Path | None, typer.Argument(metavar="STUDY", help="Path of a study file, such as studies/embnorm.yaml.")
+    ] = None,
+    root: RootFolder = None,
+    *,
+    admissibility: Annotated[
+        bool,
+        typer.Option("--admissibility", help="Instead: every check of the evidence and its consequence."),
+    ] = False,
+    amendments: Annotated[
+        bool, typer.Option("--amendments", help="Instead: what an amendment after evidence touches.")
+    ] = False,
+) -> None:
     """Show what a study promises, its rule as a table.
 
-    Reads the file, checks every field, claim and rule, and writes nothing.
+    Reads the file, checks every field, claim and rule, and writes nothing. Nothing that a study brings is executed.
 
     Example:  ablate check studies/embnorm.yaml
     """
     from ablate.report import console as told
+    from prereg.errors import StudyFileError
 
-    case = chain.check(study, root)
-    told.print_check(console(), case.study)
+    if admissibility:
+        return told.print_admissibility(console())
+    if amendments:
+        return told.print_touches(console())
+    if study is None:
+        raise StudyFileError("no study is named", required="a study file", fix="ablate check studies/quickstart.yaml")
+    return told.print_check(console(), chain.check(study, root).study)
 
 
 def schema() -> None:
