@@ -28,6 +28,7 @@ from prereg.training import Training
 Cell = tuple[str, int]
 _GRAVEST: Severity = "inadmissible"
 
+
 def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
     """Every check of the evidence, in the order in which a reader would ask."""
     study = registration.study

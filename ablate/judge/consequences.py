@@ -241,6 +241,24 @@ DECLARED: tuple[Declared, ...] = (
         "a spike could hide in the hole",
     ),
     Declared(
+        "every finished run scored the same items",
+        "tasks, items and texts under every arm and seed",
+        ("inadmissible", "deviation"),
+        "arms would differ in items too; a deviation where no claim is about items",
+    ),
+    Declared(
+        "every item is sealed with its run",
+        "the items hash in each run's record",
+        ("inadmissible", "deviation"),
+        "scores outside the seal could be changed; a deviation where no claim is about items",
+    ),
+    Declared(
+        "every recorded mean is that of its items",
+        "metrics against the scores they average",
+        ("inadmissible", "deviation"),
+        "one of the two is wrong; a deviation where no claim is about items",
+    ),
+    Declared(
         "no pair was left out for divergence",
         "diverged runs under exclude_pair",
         ("deviation",),
