@@ -188,19 +188,12 @@ class Finding(Part):
         return f"{self.hypothesis} (exploratory)" if self.amended else self.hypothesis
 
     @model_serializer(mode="wrap")
-    def _as_before_without_amendments(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        # A verdict that no amendment touched keeps the bytes that its ledger entry has hashed.
+    def _as_before_without_items_and_amendments(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        # One serializer for all: of two, pydantic takes the last. A field that came later is written where it speaks.
         written: dict[str, JsonValue] = handler(self)
-        if not self.amended:
-            written.pop("amended", None)
-        return written
-
-    @model_serializer(mode="wrap")
-    def _as_before_without_items(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        # As above: a field that came later is not written where it says nothing.
-        written: dict[str, JsonValue] = handler(self)
-        if not self.beside:
-            written.pop("beside", None)
+        for field, speaks in (("amended", self.amended), ("beside", self.beside)):
+            if not speaks:
+                written.pop(field, None)
         return written
 
 
