@@ -11,7 +11,7 @@ import sys
 
 import typer
 
-from ablate.verbs import corpora, evidence, ledgers, promise, proof, seals
+from ablate.verbs import corpora, documents, evidence, ledgers, promise, proof, seals
 from ablate.verbs.options import Exit
 from prereg.errors import StudyError
 

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from ablate.records.store import RunFolder
+from prereg.amendments import chain_faults
 from prereg.canon import sha256_file
 from prereg.errors import StudyError, StudyFileError, nearest
 from prereg.ledger import Entry, Ledger
@@ -179,6 +180,8 @@ def check_registration(root: Root, name: str, *, ledger_stands: bool = True) -> 
     from prereg.register import verify_registration
 
     promised = tuple(fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or ledger_stands)
+    if ledger_stands:
+        promised += tuple(chain_faults(entry for entry in _entries(root) if entry.study == name))
     return Item(study=name, what="study and lock", faults=promised, note="as registered" if not promised else "")
 
 

@@ -33,6 +33,7 @@ def check_promises(study: Study) -> None:
     _check_readings(study)
     _check_ranks(study)
     _check_stopping(study)
+    _check_own(study)
     _ = study.rule
 
 
@@ -331,6 +332,12 @@ def _check_stopping(study: Study) -> None:
             required="holm or none: a joint resampling at one look knows nothing of the other looks",
             fix="correct: holm, or stopping: fixed",
         )
+
+
+def _check_own(study: Study) -> None:
+    twice = _first_repeated(check.name for check in study.checks)
+    if twice is not None:
+        raise _fault(("checks",), f"two checks are named '{twice}'", required="a name each")
 
 
 def _first_repeated(values: Iterable[T]) -> T | None:

@@ -20,6 +20,7 @@ from prereg.disk import move, write_whole
 from prereg.errors import FieldPath, RegistrationError, StudyError, Where, dotted
 from prereg.ledger import Entry, Ledger
 from prereg.load import Loaded
+from prereg.own_checks import CheckPin, pin_checks, read_source
 from prereg.part import Part
 from prereg.root import Root
 from prereg.spec import Study
@@ -77,6 +78,8 @@ class Registration(Part):
     """sha256 of the registration that this one amends."""
     reason: str | None
     """Why it was amended."""
+    own_checks: dict[str, CheckPin] = {}
+    """The code of the study's own checks, by name; not in the lock where there are none."""
     override: Override | None = None
     """What the user accepted although registration would have refused it; none, and not in the lock, otherwise."""
     lock_sha256: str
@@ -94,13 +97,16 @@ class Difference(Part):
     """The value now."""
 
 
-def promise_sha256(study: dict[str, Any], corpus: dict[str, Any] | None) -> str:
-    """Hash of a promise, from the JSON forms of study and corpus.
+def promise_sha256(
+    study: dict[str, Any], corpus: dict[str, Any] | None, own_checks: dict[str, Any] | None = None
+) -> str:
+    """Hash of a promise, from the JSON forms of study, corpus and the code of the study's own checks.
 
     Canonical JSON sorts keys, so order in the file does not matter. The one order that means
     something is that of the factors, which names the arms: it is hashed beside them.
     """
-    return sha256_of({"study": study, "corpus": corpus, "factor_order": list(study["factors"])})
+    code = {"own_checks": own_checks} if own_checks else {}
+    return sha256_of({"study": study, "corpus": corpus, "factor_order": list(study["factors"]), **code})
 
 
 def register(
@@ -115,6 +121,7 @@ def register(
 ) -> tuple[Registration, Entry]:
     """Register a study. What is registered and unchanged is returned as it is; what has changed is refused."""
     name, ledger = loaded.study.study, Ledger(root.ledger)
+    pins = pin_checks(loaded.study, loaded.path.parent)
     with ledger.hold():
         registered = load_registration(root, name)
         if registered is not None:
@@ -124,7 +131,9 @@ def register(
             assert entry is not None, name
             complete(root, name)
             return registered, entry
-        return _commit(root, loaded, ledger, corpus=corpus, design=design, tool=tool, at=at, override=override)
+        return _commit(
+            root, loaded, ledger, pins=pins, corpus=corpus, design=design, tool=tool, at=at, override=override
+        )
 
 
 def amend(
@@ -141,6 +150,7 @@ def amend(
 ) -> tuple[Registration, Entry]:
     """Replace a registration by a changed one, on the record: why, what, and what was known of the outcome."""
     name, ledger = loaded.study.study, Ledger(root.ledger)
+    pins = pin_checks(loaded.study, loaded.path.parent)
     with ledger.hold():
         complete(root, name)
         registered = load_registration(root, name)
@@ -162,6 +172,7 @@ def amend(
         differences = [
             *differing_fields(registered.study, loaded.study),
             *_differences(_json(registered.corpus), _json(corpus), ("corpus",)),
+            *_differences(_code(registered.own_checks), _code(pins), ("own_checks",)),
         ]
         if not differences:
             raise RegistrationError(
@@ -180,6 +191,7 @@ def amend(
             root,
             loaded,
             ledger,
+            pins=pins,
             corpus=corpus,
             design=design,
             tool=tool,
@@ -253,8 +265,26 @@ def differing_fields(old: Study, new: Study) -> list[Difference]:
 
 
 def require_unchanged(registration: Registration, loaded: Loaded) -> None:
-    """Raise `RegistrationError` when the study is not the registered one any more."""
-    _refuse(loaded.path, loaded.study.study, registration, differing_fields(registration.study, loaded.study))
+    """Raise `RegistrationError` when the study, or the code of one of its own checks, is not as registered any more."""
+    name = loaded.study.study
+    _refuse(loaded.path, name, registration, differing_fields(registration.study, loaded.study))
+    pins = pin_checks(loaded.study, loaded.path.parent)
+    _refuse(loaded.path, name, registration, _differences(_code(registration.own_checks), _code(pins), ("own_checks",)))
+
+
+def code_faults(registration: Registration, folder: Path) -> list[str]:
+    """Own checks whose code is not the registered code, a sentence each."""
+    faults = []
+    for check in registration.study.checks:
+        pin = registration.own_checks.get(check.name)
+        try:
+            path, source = read_source(check, folder)
+        except StudyError as error:
+            faults.append(f"the check '{check.name}' is not the registered code: {error.found}")
+            continue
+        if pin is None or sha256_bytes(source) != pin.sha256:
+            faults.append(f"the check '{check.name}' is not the registered code: {path.name} has changed")
+    return faults
 
 
 def verify_registration(root: Root, name: str) -> list[str]:
@@ -276,7 +306,9 @@ def verify_registration(root: Root, name: str) -> list[str]:
     if not lock.is_file():
         return [*faults, f"{lock.name}: missing; the ledger registered it on {entry.at}"]
     try:
-        faults += [f"{lock.name}: {fault}" for fault in _disagreements(_read_lock(lock), entry)]
+        registration = _read_lock(lock)
+        faults += [f"{lock.name}: {fault}" for fault in _disagreements(registration, entry)]
+        faults += code_faults(registration, source.parent)
     except RegistrationError as error:
         if not _matches(lock, entry):
             faults.append(f"{lock.name}: its bytes differ from those the ledger names")
@@ -289,6 +321,7 @@ def _commit(
     loaded: Loaded,
     ledger: Ledger,
     *,
+    pins: dict[str, CheckPin],
     corpus: CorpusPin | None,
     design: dict[str, JsonValue] | None,
     tool: dict[str, str],
@@ -302,8 +335,9 @@ def _commit(
     source = _relative(root, loaded.path)
     ledger.head()  # a damaged ledger is refused before anything is written
     name, study = loaded.study.study, _json(loaded.study)
-    sha256 = promise_sha256(study, _json(corpus))
+    sha256 = promise_sha256(study, _json(corpus), _code(pins))
     accepted = {} if override is None else {"override": _json(override)}
+    code = {"own_checks": _code(pins)} if pins else {}
     # Keys stand in the order of the study's file, not sorted: the order of the factors names the arms.
     document = {
         "study": study,
@@ -315,6 +349,7 @@ def _commit(
         "design": design,
         "previous": previous,
         "reason": reason,
+        **code,
         **accepted,
     }
     data = (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
@@ -351,7 +386,7 @@ def _read_lock(path: Path) -> Registration:
     where, fix = Where(file=path), f"restore {path.name} from version control"
     try:
         document = json.loads(data)
-        kept = promise_sha256(document["study"], document["corpus"])
+        kept = promise_sha256(document["study"], document["corpus"], document.get("own_checks"))
         whole = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
         registration = Registration.model_validate_json(whole)
     except (ValueError, TypeError, KeyError, RecursionError, ValidationError, StudyError) as error:
@@ -455,6 +490,10 @@ def _differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Differ
     if canonical_bytes(old) == canonical_bytes(new):
         return []
     return [Difference(field=dotted(path), registered=old, now=new)]
+
+
+def _code(pins: dict[str, CheckPin]) -> dict[str, Any]:
+    return {name: _json(pin) for name, pin in pins.items()}
 
 
 def _json(part: Part | None) -> Any:

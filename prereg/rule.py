@@ -143,6 +143,13 @@ class Rule:
         """Lines that decide some case when hypotheses can end only as given; what is not given can end as anything."""
         return self._proof.reached(possible)
 
+    def verdicts(
+        self, outcomes: Mapping[str, Collection[Outcome]], stable: Mapping[str, Collection[bool]]
+    ) -> tuple[str, ...]:
+        """Every verdict that the rule can give when hypotheses and variants end as one of what is listed for each."""
+        lines = self._proof.reached(outcomes, stable)
+        return tuple(dict.fromkeys(self.lines[line - 1].verdict for line in lines))
+
     def table(self) -> list[RuleRow]:
         """For each line: its condition, how many combinations of outcomes it settles, and one of them."""
         return self._proof.rows()
@@ -226,13 +233,19 @@ class _Proof:
             for number, (line, settled) in enumerate(zip(self.lines, self.settled, strict=True), start=1)
         ]
 
-    def reached(self, possible: Mapping[str, Collection[Outcome]]) -> tuple[int, ...]:
-        """Numbers of the lines that settle a case within the possible outcomes."""
+    def reached(
+        self, possible: Mapping[str, Collection[Outcome]], stable: Mapping[str, Collection[bool]] | None = None
+    ) -> tuple[int, ...]:
+        """Numbers of the lines that settle a case within the possible outcomes, and answers of `stable`."""
         within = TRUE
         for (of_variant, name), position in self.order.items():
-            if not of_variant and name in possible:
+            if of_variant and name in (stable or {}):
+                values = {int(answer) for answer in (stable or {})[name]}
+            elif not of_variant and name in possible:
                 values = {OUTCOMES.index(outcome) for outcome in possible[name]}
-                within = self.diagrams.both(within, self.diagrams.among(position, values))
+            else:
+                continue
+            within = self.diagrams.both(within, self.diagrams.among(position, values))
         return tuple(
             number
             for number, settled in enumerate(self.settled, start=1)

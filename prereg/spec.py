@@ -16,11 +16,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     Field,
     JsonValue,
+    SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -181,6 +183,18 @@ class Assume(Part):
     """Share of runs that diverge, whatever the arm, in the design's scenarios with divergence; 0 leaves them out."""
 
 
+class OwnCheck(Part):
+    """A check of admissibility that the study brings: a plain function over the sealed records, no outcomes."""
+
+    name: Name
+    """Its name; told as `own check: NAME`."""
+    entry_point: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", max_length=200)]
+    """module:function. A file beside the study (studies/MODULE.py), or an installed module. Its source is hashed into
+    the registration; it is executed when the study is decided, and never before."""
+    consequence: Literal["inadmissible", "deviation", "note"] = "inadmissible"
+    """What a failure means: no verdict, listed beside the verdict, or a remark."""
+
+
 class MetricsFile(Part):
     """Where a user's own trainer leaves its metrics."""
 
@@ -236,6 +250,16 @@ class Study(Part):
     """Metrics shown beside the verdict when several adopting lines hold; they never decide."""
     assume: Assume = Assume()
     """Beliefs for the design."""
+    checks: tuple[OwnCheck, ...] = ()
+    """The study's own checks of admissibility, beside the tool's; not written where there are none."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_own_checks(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        # A study that brings no check keeps the hash that it had before there were any.
+        written: dict[str, JsonValue] = handler(self)
+        if not self.checks:
+            written.pop("checks", None)
+        return written
 
     @field_validator("base", mode="wrap")
     @classmethod

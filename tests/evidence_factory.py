@@ -178,8 +178,10 @@ def sealed_body(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def chain(registration: Registration, events: list[tuple[Event, dict[str, Any]]]) -> tuple[Entry, ...]:
-    """Entries of one study, hashed and chained."""
+def chain(
+    registration: Registration, events: list[tuple[Event, dict[str, Any]]], under: Mapping[int, str] | None = None
+) -> tuple[Entry, ...]:
+    """Entries of one study, hashed and chained; `under` names other registrations by the index of the entry."""
     entries: list[Entry] = []
     for index, (event, body) in enumerate(events):
         fields = {
@@ -187,7 +189,7 @@ def chain(registration: Registration, events: list[tuple[Event, dict[str, Any]]]
             "at": f"2026-05-04T13:{20 + index // 60:02d}:{index % 60:02d}+00:00",
             "event": event,
             "study": registration.study.study,
-            "registration": registration.sha256,
+            "registration": (under or {}).get(index, registration.sha256),
             "body": body,
             "previous": entries[-1].sha256 if entries else FIRST,
         }
@@ -203,6 +205,30 @@ def with_entry(
     events.insert(len(events) if at is None else at, (event, body))
     ledger = chain(registration, events)
     return replace(evidence, ledger=ledger, ledger_head=ledger[-1].sha256)
+
+
+EARLIER = "e" * 64
+Change = tuple[str, Any, Any]
+
+
+def with_amendments(
+    registration: Registration, evidence: Evidence, *amendments: tuple[str, list[Change]]
+) -> tuple[Registration, Evidence]:
+    """The same study, reached by amendments: each what was known by then, and (field, registered, now) of its changes.
+
+    All stand before the runs of the registration in force, as they do when its runs are made anew.
+    """
+    made = [EARLIER, *(sha256_of(["amendment", number]) for number in range(1, len(amendments))), registration.sha256]
+    events: list[tuple[Event, dict[str, Any]]] = [("registered", {"lock_sha256": "0" * 64})]
+    for number, (known, changes) in enumerate(amendments):
+        body: dict[str, Any] = {"reason": "a better idea", "evidence": known, "previous": made[number]}
+        body["differences"] = [{"field": field, "registered": old, "now": new} for field, old, new in changes]
+        events.append(("amended", body))
+    under = dict(enumerate(made))
+    events += [(entry.event, dict(entry.body)) for entry in evidence.ledger if entry.event != "registered"]
+    ledger = chain(registration, events, under)
+    changed = registration.model_copy(update={"previous": made[-2], "reason": "a better idea"})
+    return changed, replace(evidence, ledger=ledger, ledger_head=ledger[-1].sha256)
 
 
 def with_run(evidence: Evidence, cell: Cell, **changes: Any) -> Evidence:

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from evidence_factory import chain, make_evidence, make_registration, sealed_body, small_study, with_entry, with_run
+from evidence_factory import (
+    chain,
+    make_evidence,
+    make_registration,
+    sealed_body,
+    small_study,
+    with_amendments,
+    with_entry,
+    with_run,
+)
 
 from ablate.judge.admissible import admissible, audit
 from ablate.judge.verdict import Check
@@ -72,20 +81,37 @@ def test_evidence_as_promised_passes_every_check() -> None:
         ("registered before any run", "inadmissible", lambda r, e: replace(e, ledger=e.ledger[1:])),
         (
             "no amendment after outcomes were read",
-            "inadmissible",
-            lambda r, e: with_entry(r, e, "amended", {"evidence": "outcomes read", "reason": "hm"}, at=1),
+            "inadmissible",  # what is not on record is taken to be everything, and an unknown answer for the worst
+            lambda r, e: with_amendments(r, e, ("who knows", []))[1],
         ),
         (
             "no amendment after outcomes were read",
-            "inadmissible",  # an unknown answer is taken for the worst
-            lambda r, e: with_entry(r, e, "amended", {}, at=1),
+            "inadmissible",
+            lambda r, e: with_amendments(r, e, ("outcomes read", [("decision[0].verdict", "a", "b")]))[1],
+        ),
+        (
+            "no amendment after runs started",
+            "inadmissible",
+            lambda r, e: with_amendments(r, e, ("runs started", [("decision[0].verdict", "a", "b")]))[1],
+        ),
+        (
+            "no amendment after outcomes were read",
+            "deviation",
+            lambda r, e: with_amendments(r, e, ("outcomes read", [("title", "a", "b")]))[1],
         ),
         (
             "no amendment after runs started",
             "deviation",
-            lambda r, e: with_entry(r, e, "amended", {"evidence": "runs started", "reason": "hm"}, at=1),
+            lambda r, e: with_amendments(r, e, ("runs started", [("hypotheses.gain_ln.smallest", 0.01, 0.02)]))[1],
+        ),
+        (
+            "the ledger and the registration are intact",
+            "inadmissible",  # an amendment of something that the ledger never registered
+            lambda r, e: with_entry(r, e, "amended", {"previous": "9" * 64, "evidence": "none"}, at=1),
         ),
         ("no look before the last run ended", "inadmissible", lambda r, e: with_entry(r, e, "peeked", {}, at=5)),
+        ("no look before the last run ended", "inadmissible", lambda r, e: with_entry(r, e, "peeked", {}, at=16)),
+        ("every run was made at the same commit", "note", provenance(commit="another")),
         (
             "every planned run is present",
             "inadmissible",
@@ -214,6 +240,14 @@ def test_a_look_under_an_earlier_registration_still_counts() -> None:
     other = make_registration(small_study(title="Another"))
     ledger = (*chain(other, [("peeked", {})]), *evidence.ledger)
     assert "no look before the last run ended" in failed(registration, replace(evidence, ledger=ledger))
+
+
+def test_a_peek_after_the_last_run_was_sealed_is_not_early_unless_looks_cost_alpha() -> None:
+    registration, evidence = make_evidence(small_study())
+    assert failed(registration, with_entry(registration, evidence, "peeked", {}, at=17)) == {}
+    sequential, evidence = make_evidence(small_study(stopping={"looks": [3, 5]}))
+    found = failed(sequential, with_entry(sequential, evidence, "peeked", {}, at=17))
+    assert "no look before the last run ended" in found
 
 
 def test_the_training_curve_is_asked_for_only_where_the_rule_reads_stability() -> None:

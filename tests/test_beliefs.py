@@ -105,7 +105,8 @@ def test_a_metric_at_the_end_of_its_range_cannot_decide(level: float, word: str)
             for seed in study.seeds
         }
     }
-    with pytest.raises(SpecError, match=f"val/accuracy lies at its {word}"):
+    # The study has no beliefs of its own: it would take its SD from the pilot, and is refused all the same.
+    with pytest.raises(SpecError, match=f"in the pilot 'pilot', val/accuracy lies at its {word}"):
         learned(planned(), *make_evidence(study, finals=cells))
 
 

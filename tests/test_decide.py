@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from evidence_factory import LEVELS, make_evidence, one_claim, small_study, with_entry, with_losses, with_run
+from evidence_factory import (
+    LEVELS,
+    make_evidence,
+    one_claim,
+    small_study,
+    with_amendments,
+    with_entry,
+    with_losses,
+    with_run,
+)
 
 from ablate.judge import decide as judge
 from ablate.judge.decide import decide, final_values, rng_seed_of
@@ -65,8 +74,8 @@ def test_inadmissible_evidence_shows_its_numbers_and_no_verdict() -> None:
 
 def test_a_deviation_does_not_stop_a_verdict() -> None:
     registration, evidence = make_evidence(small_study(), effects=GAIN, sd=0.002)
-    body = {"evidence": "runs started", "reason": "typo"}
-    assert decide(registration, with_entry(registration, evidence, "amended", body, at=1)).status == "decided"
+    amended = with_amendments(registration, evidence, ("runs started", [("title", "A smal study", "A small study")]))
+    assert decide(*amended).status == "decided"
 
 
 def test_the_same_evidence_gives_the_same_bytes() -> None:

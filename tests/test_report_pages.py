@@ -23,6 +23,7 @@ TITLES = [
     "Curves",
     "Final values",
     "Arms and matched pairs",
+    "Deviations",
     "Checks and stability",
     "Runs and provenance",
     "Methods",

@@ -17,7 +17,7 @@ from ablate.chain.case import (
 )
 from ablate.chain.deciding import Decided, decide, report
 from ablate.chain.peeking import Peeked, peek
-from ablate.chain.promising import accepted, amend, characterise, design, preflight, register
+from ablate.chain.promising import accepted, amend, characterise, design, preflight, register, registrations
 from ablate.chain.running import Ran, look_to_run_up_to, run
 from ablate.chain.telling import Document, export, save
 
@@ -43,6 +43,7 @@ __all__ = [
     "pin_corpus",
     "preflight",
     "register",
+    "registrations",
     "report",
     "require_pinned",
     "require_registered",

@@ -57,7 +57,15 @@ def check(path: Path, root: Path | None = None) -> Case:
 
     case = open_case(path, root)
     placed(case, lambda: require_supported(case.study))
+    placed(case, lambda: require_own_checks(case))
     return case
+
+
+def require_own_checks(case: Case) -> None:
+    """The code of every check that the study brings can be found and read. None of it is executed."""
+    from prereg.own_checks import pin_checks
+
+    pin_checks(case.study, case.path.parent)
 
 
 def require_registered(case: Case) -> Registration:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ class Decided:
 def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) -> Decided:
     """Judge the evidence by the registered rule, log the decision, write the reports."""
     from ablate.judge.decide import decide as judge
+    from ablate.judge.own_checks import run_own_checks
     from ablate.judge.verdict import verdict_bytes
     from ablate.judge.view import view
     from ablate.records.gather import gather
@@ -44,7 +46,7 @@ def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     case = open_case(Path(path), root)
     registration = require_registered(case)
     evidence = gather(case.root, registration)
-    decision = judge(registration, evidence)
+    decision = judge(registration, evidence, partial(run_own_checks, registration, folder=case.path.parent))
     evidence, look = view(registration, evidence).evidence, decision.look
     unfit = look is not None and not look.last and decision.status == "inadmissible"
     if evidence.missing or evidence.ledger_faults or unfit:
@@ -100,6 +102,7 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     Another version of this tool may write other bytes; the ledger then takes their hashes.
     """
     from ablate.judge.decide import decide as judge
+    from ablate.judge.own_checks import run_own_checks
     from ablate.judge.verdict import verdict_bytes
     from ablate.judge.view import view
     from ablate.records.gather import gather
@@ -121,7 +124,7 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
             fix=f"ablate decide {case.path}",
         )
     evidence = gather(case.root, registration)
-    decision = judge(registration, evidence)
+    decision = judge(registration, evidence, partial(run_own_checks, registration, folder=case.path.parent))
     if sha256_bytes(verdict_bytes(decision)) != entries[-1].body["verdict_sha256"]:
         raise EvidenceError(
             "the evidence on disk does not give the decision in the ledger",

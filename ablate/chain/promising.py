@@ -142,3 +142,14 @@ def amend(
     )
     keep_page(case.root, case.study.study)
     return amended
+
+
+def registrations(path: Path, root: Path | None = None) -> tuple[Entry, ...]:
+    """The ledger's entries that registered a study and amended it, oldest first."""
+    from prereg.ledger import Ledger
+
+    case = open_case(path, root)
+    entries = Ledger(case.root.ledger).entries()
+    return tuple(
+        entry for entry in entries if entry.study == case.study.study and entry.event in ("registered", "amended")
+    )

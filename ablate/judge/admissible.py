@@ -17,6 +17,7 @@ from ablate.judge.stability import CURVE
 from ablate.judge.verdict import Check, Severity
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
+from prereg.amendments import amendments_of, chain_faults, touched
 from prereg.canon import sha256_of
 from prereg.divergence import unasked_arms
 from prereg.ledger import Entry
@@ -25,6 +26,7 @@ from prereg.spec import Study
 from prereg.training import Training
 
 Cell = tuple[str, int]
+_GRAVEST: Severity = "inadmissible"
 
 
 def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
@@ -35,14 +37,14 @@ def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
         _registered_first(registration, evidence.ledger),
         _none(
             "the ledger and the registration are intact",
-            evidence.ledger_faults,
+            [*evidence.ledger_faults, *chain_faults(evidence.ledger)],
             "an unbroken chain and an unchanged registration",
         ),
-        *_amendments(evidence.ledger),
+        *_amendments(study, evidence.ledger),
         *_overridden(registration),
         _none(
             "no look before the last run ended",
-            [f"entry {entry.index}, at {entry.at}" for entry in evidence.ledger if entry.event == "peeked"],
+            _early(registration, evidence),
             "no look at outcomes while runs are missing",
         ),
         _present(evidence),
@@ -129,23 +131,39 @@ def _overridden(registration: Registration) -> tuple[Check, ...]:
     )
 
 
-def _amendments(ledger: tuple[Entry, ...]) -> tuple[Check, ...]:
-    """An amendment after outcomes were read may have been chosen by them; after runs started it is a deviation."""
-    amended = [entry for entry in ledger if entry.event == "amended"]
-    known = ("none", "runs started", "outcomes read")
+def _amendments(study: Study, ledger: tuple[Entry, ...]) -> tuple[Check, ...]:
+    """An amendment after evidence may have been chosen by it: what it touched is exploratory, see `judge.touched`.
 
-    def said(wanted: str) -> list[str]:
-        # What is not one of the known answers is taken for the worst of them.
-        return [
-            f"entry {entry.index} ({entry.body.get('reason', 'no reason')})"
-            for entry in amended
-            if (kind if (kind := entry.body.get("evidence")) in known else known[-1]) == wanted
-        ]
+    Here only a change of what the verdict is made of forbids it; that such amendments happened is a deviation.
+    """
+    made = amendments_of(ledger)
+    checks = []
+    for state, name, required, severity in (
+        ("outcomes read", "no amendment after outcomes were read", "amendments before any outcome is read", _GRAVEST),
+        ("runs started", "no amendment after runs started", "amendments before any run", "deviation"),
+    ):
+        late = [one for one in made if one.evidence == state]
+        spoilt = touched(study, late).verdict
+        said = [f"entry {one.index} ({one.reason})" for one in late]
+        check = _none(name, said, required, severity)
+        if late:
+            # Of the check that held, the weight is what it always was: verdicts keep their bytes.
+            check = check.model_copy(update={"severity": _GRAVEST if spoilt else "deviation"})
+        if spoilt:
+            check = check.model_copy(update={"found": f"{check.found}; changed: {'; '.join(spoilt)}"})
+        checks.append(check)
+    return tuple(checks)
 
-    return (
-        _none("no amendment after outcomes were read", said("outcomes read"), "amendments before any outcome is read"),
-        _none("no amendment after runs started", said("runs started"), "amendments before any run", "deviation"),
-    )
+
+def _early(registration: Registration, evidence: Evidence) -> list[str]:
+    """Peeks before the last planned run was sealed, under whatever registration; of a sequential study, all peeks."""
+    waiting, found = set(evidence.planned), []
+    for entry in evidence.ledger:
+        if entry.event == "sealed" and entry.registration == registration.sha256:
+            waiting.discard(_cell(entry))
+        elif entry.event == "peeked" and (waiting or registration.study.stopping != "fixed"):
+            found.append(f"entry {entry.index}, at {entry.at}")
+    return found
 
 
 def _present(evidence: Evidence) -> Check:
@@ -250,8 +268,18 @@ def _provenance(ended: list[RunRecord]) -> tuple[Check, ...]:
                 required="one",
             )
         )
+        if name == "every run used the same code":
+            checks += _commits(ended)
     dirty = [_said(run) for run in ended if run.provenance.dirty]
     return (*checks, _none("the tool's source tree was clean", dirty, "no uncommitted change", "note"))
+
+
+def _commits(ended: list[RunRecord]) -> list[Check]:
+    """A remark where the source tree moved on between runs; the hash of what can move a number is asked on its own."""
+    commits = sorted({run.provenance.commit or "no commit" for run in ended})
+    if len(commits) < 2:
+        return []
+    return [_none("every run was made at the same commit", [commit[:12] for commit in commits], "one", "note")]
 
 
 def _starts(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:

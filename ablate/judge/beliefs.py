@@ -9,25 +9,19 @@ The means of arms are taken out and never looked at: a pilot may tell how noisy 
 from __future__ import annotations
 
 from math import isfinite, log, log10, sqrt
-from typing import Final
 
 import numpy as np
 from scipy import stats
 
-from ablate.judge.procedure import EQUAL, Floats
+from ablate.judge.headroom import ROOM_SD, pinned
+from ablate.judge.procedure import Floats
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, SpecError, Where
-from prereg.metrics import METRICS
 from prereg.part import Part
 from prereg.register import Registration
 from prereg.spec import Scale, Study
 
 Group = tuple[str, Scale]
-
-BOUNDS: Final[dict[str, tuple[float, float]]] = {"share": (0.0, 1.0)}
-"""Unit -> the least and greatest value that a metric of this unit can have."""
-_ROOM_SD: Final = 2.0
-"""A pilot's mean within so many SDs of a bound lies at it."""
 
 
 class Belief(Part):
@@ -169,26 +163,18 @@ def _variances(table: Floats) -> tuple[float, float]:
 
 def require_headroom(study: Study, metric: str, values: Floats, pilot: str) -> None:
     """Refuse a metric that does not move, or that lies at the end of its range: there no difference can show."""
-    where = Where(field=("hypotheses", next(name for name, claim in study.claims.items() if claim.metric == metric)))
-    if np.ptp(values, axis=0).max() <= EQUAL * np.abs(values).max():
-        raise SpecError(
-            f"{metric} is the same for every seed of the pilot '{pilot}' ({values.flat[0]:.6g})",
-            required="a metric that varies over seeds",
-            fix="another metric",
-            where=where,
-        )
-    unit = METRICS[metric].unit if metric in METRICS else ("share" if metric.endswith("accuracy") else "")
-    if unit not in BOUNDS:
+    fault = pinned(metric, values)
+    if fault is None:
         return
-    spread, middle = float(values.std(axis=0, ddof=1).mean()), float(values.mean())
-    for bound, word in zip(BOUNDS[unit], ("floor", "ceiling"), strict=True):
-        room = abs(middle - bound)
-        if room < _ROOM_SD * spread:
-            raise SpecError(
-                f"{metric} lies at its {word} in the pilot '{pilot}': mean {middle:.4g}, SD {spread:.2g}, "
-                f"n = {values.size} runs, bound {bound:g}",
-                required=f"at least {_ROOM_SD:g} SDs of room: at its {word} a metric cannot show a difference, "
-                "and its SD is no guide",
-                fix="a harder or easier measure, or a metric without that bound",
-                where=where,
-            )
+    required, fix = "a metric that varies over seeds", "another metric"
+    if fault.word:
+        required = f"at least {ROOM_SD:g} SDs of room: at its {fault.word} a metric cannot show a difference, "
+        required += "and its SD is no guide"
+        fix = "a harder or easier measure, or a metric without that bound"
+    named = next(name for name, claim in study.claims.items() if claim.metric == metric)
+    raise SpecError(
+        f"in the pilot '{pilot}', {metric} {fault.found}",
+        required=required,
+        fix=fix,
+        where=Where(field=("hypotheses", named)),
+    )

@@ -3,6 +3,8 @@
     runs missing                 -> inadmissible, and no contrast is computed: nothing is shown early
     the ledger is damaged        -> the same: a look that cannot be logged is not given
     complete, an audit failure   -> inadmissible, findings shown, no verdict
+    the verdict rests on what an -> the same (`ablate.judge.touched`)
+      amendment made exploratory
     complete and clean           -> the rule's verdict
 
 A sequential study is judged at its registered looks (`ablate.judge.view`), and each sees its own seeds only. A look
@@ -16,20 +18,24 @@ derive from the registration.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf, isfinite
 
 from pydantic import JsonValue
 
 from ablate.judge.admissible import admissible, audit
+from ablate.judge.headroom import check_headroom
 from ablate.judge.hypotheses import judge_hypotheses
 from ablate.judge.nulls import require_known_methods
+from ablate.judge.own_checks import not_run, quiet
 from ablate.judge.readings import read_values, reading_of
 from ablate.judge.stability import judge_stability
 from ablate.judge.stopping import settles
+from ablate.judge.touched import because_it_rests, check_verdict, mark, rests_on, spread
 from ablate.judge.verdict import Check, Decision, Finding, Stability
 from ablate.judge.view import View, check_looks, view
 from ablate.records.evidence import Evidence
+from prereg.amendments import amendments_of, touched
 from prereg.looks import Look
 from prereg.register import Registration
 from prereg.rule import Ruling
@@ -39,8 +45,12 @@ INCONCLUSIVE = "inconclusive"
 """The verdict whose words mean that the study did not decide."""
 
 
-def decide(registration: Registration, evidence: Evidence) -> Decision:
-    """The decision of a registered study on its evidence."""
+OwnChecks = Callable[[Evidence], tuple[Check, ...]]
+"""Runs the checks that a study brings on the evidence that is judged."""
+
+
+def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None = None) -> Decision:
+    """The decision of a registered study on its evidence. Its own checks, if it has any, are run by `own`."""
     study = registration.study
     require_known_methods(study)
     seen = view(registration, evidence)
@@ -53,8 +63,10 @@ def decide(registration: Registration, evidence: Evidence) -> Decision:
         assert not admissible(checks), checks
         because_not = _incomplete(evidence, look) if evidence.missing else _not_as_promised(checks)
         return _decision(registration, evidence, look, checks=checks, because=because_not)
+    checks += own(evidence) if own is not None else not_run(registration)
     early = look is not None and not look.last
     if early and not admissible(checks):
+        checks = quiet(checks)
         return _decision(registration, evidence, look, checks=checks, because=_not_as_promised(checks))
     findings = judge_hypotheses(
         study,
@@ -64,12 +76,15 @@ def decide(registration: Registration, evidence: Evidence) -> Decision:
         items=evidence.items,
     )
     stability = judge_stability(study, evidence)
+    moved = spread(study, findings, touched(study, amendments_of(evidence.ledger)))
+    findings = mark(findings, moved)
+    spoken = checks + check_headroom(study, evidence)
     if not admissible(checks):
         return _decision(
             registration,
             evidence,
             look,
-            checks=checks,
+            checks=spoken,
             findings=findings,
             stability=stability,
             because=_not_as_promised(checks),
@@ -77,8 +92,21 @@ def decide(registration: Registration, evidence: Evidence) -> Decision:
     outcomes = {finding.hypothesis: finding.outcome for finding in findings}
     stable = {one.variant: one.stable for one in stability}
     ruling = study.rule.decide(outcomes, stable)
-    if early and not settles(study, outcomes, stable):
-        return _decision(registration, evidence, look, checks=checks, because=_continues(seen))
+    resting = rests_on(study, outcomes, stable, moved)
+    # What an amendment touched cannot end a study early either; only the last look says that it would have.
+    if early and (resting or not settles(study, outcomes, stable)):
+        return _decision(registration, evidence, look, checks=quiet(checks), because=_continues(seen))
+    checks = spoken + check_verdict(moved, resting)
+    if resting:
+        return _decision(
+            registration,
+            evidence,
+            look,
+            checks=checks,
+            findings=findings,
+            stability=stability,
+            because=because_it_rests(moved, resting),
+        )
     return _decision(
         registration,
         evidence,

@@ -179,13 +179,21 @@ class Finding(Part):
     """Correlation of the two sides over seeds: what pairing bought."""
     notes: tuple[str, ...] = ()
     """Anything a reader must know."""
+    amended: tuple[str, ...] = ()
+    """What an amendment after evidence changed about it: it is exploratory then, and no verdict rests on it."""
+
+    @property
+    def label(self) -> str:
+        """Its name in every table, marked where an amendment made it exploratory."""
+        return f"{self.hypothesis} (exploratory)" if self.amended else self.hypothesis
 
     @model_serializer(mode="wrap")
-    def _as_before_without_items(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        # As above: a field that came later is not written where it says nothing.
+    def _as_before_without_items_and_amendments(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        # One serializer for all: of two, pydantic takes the last. A field that came later is written where it speaks.
         written: dict[str, JsonValue] = handler(self)
-        if not self.beside:
-            written.pop("beside", None)
+        for field, speaks in (("amended", self.amended), ("beside", self.beside)):
+            if not speaks:
+                written.pop(field, None)
         return written
 
 

@@ -15,7 +15,6 @@ from ablate.report.blocks import Block, Column, Facts, Paragraph, Section, Table
 from ablate.report.told import Told
 
 SEVERITY_ORDER = {"inadmissible": 0, "deviation": 1, "note": 2}
-FAILED = {"inadmissible": "FAILED: no verdict", "deviation": "DEVIATION", "note": "remark"}
 
 
 def tell_pairs(told: Told) -> Section:
@@ -122,12 +121,9 @@ def _matched(told: Told) -> Table | None:
 
 
 def tell_checks(told: Told) -> Section:
-    """Every question asked of the evidence, deviations first, and stability."""
+    """Every question asked of the evidence that held, and stability; what did not hold stands under Deviations."""
     checks = in_order(told.decision.checks)
-    failed = [check for check in checks if not check.passed]
     blocks: list[Block] = []
-    if failed:
-        blocks.append(_checks(failed, f"Checks that did not hold: {len(failed)} of {len(checks)}.", marked=True))
     passed = [check for check in checks if check.passed]
     if passed:
         blocks.append(_checks(passed, f"Checks that held: {len(passed)} of {len(checks)}."))
@@ -143,13 +139,9 @@ def in_order(checks: Iterable[Check]) -> list[Check]:
     return sorted(checks, key=lambda check: (check.passed, SEVERITY_ORDER[check.severity]))
 
 
-def _checks(checks: list[Check], caption: str, *, marked: bool = False) -> Table:
-    rows = tuple(
-        (check.name, "held" if check.passed else FAILED[check.severity], check.found, check.required or words.NONE)
-        for check in checks
-    )
-    grave = frozenset(at for at, check in enumerate(checks) if check.severity != "note") if marked else frozenset()
-    return Table(caption, (Column("Check"), Column("Result"), Column("Found"), Column("Required")), rows, marked=grave)
+def _checks(checks: list[Check], caption: str) -> Table:
+    rows = tuple((check.name, "held", check.found, check.required or words.NONE) for check in checks)
+    return Table(caption, (Column("Check"), Column("Result"), Column("Found"), Column("Required")), rows)
 
 
 def _stability(stability: tuple[Stability, ...]) -> Table:

@@ -124,7 +124,7 @@ def _forest_row(place: int, finding: Finding, low: float, high: float, half: flo
     reach = 0.5 if half > 0.3 else 1.5 * half  # on a phone, the line through zero spares the numbers
     row: dict[str, Any] = {
         "row": place,
-        "name": finding.hypothesis,
+        "name": finding.label,
         "outcome": finding.outcome,
         "contrast": finding.claim.replace(" than ", "\nthan "),
         "ending": f"{finding.outcome}, n = {finding.n}",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ablate.judge.glimpse import ClaimSoFar, Glimpse
     from ablate.status import StudyHealth
     from ablate.verify import Verification
+    from prereg.ledger import Entry
     from prereg.spec import Study
 
 STATUS_STYLE = {"decided": "blue", "inconclusive": "yellow", "inadmissible": "red", "continue": "yellow"}
@@ -92,13 +93,15 @@ def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
             console,
             table,
             finding.outcome,
-            finding.claim,
+            finding.claim + (" (exploratory)" if finding.amended else ""),
             _difference(finding),
             _p(finding),
             _n(finding),
             style=OUTCOME_STYLE[finding.outcome],
         )
     _show(console, table)
+    if any(finding.amended for finding in findings):
+        _say(console, "Exploratory: touched by an amendment after evidence; no verdict rests on it.", style="bold")
     levels = sorted(
         {
             words.level(bounds.level)
@@ -138,6 +141,52 @@ def _p(finding: Finding) -> str:
     return words.p_cell(finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted)
 
 
+def print_amendment(console: Console, study: Study, registered: Sequence[Entry], entry: Entry) -> None:
+    """What an amendment changed, what was known by then, and what it made exploratory."""
+    from prereg.amendments import amendments_of, touched
+
+    amendment = amendments_of([entry])[0]
+    _say(
+        console,
+        f"amended {study.study}: {amendment.previous[:8]} is now {amendment.registration[:8]}; "
+        f"evidence by then: {amendment.evidence}",
+    )
+    for difference in amendment.differences:
+        _say(console, f"  {difference.field}: {words.value(difference.registered)} -> {words.value(difference.now)}")
+    found = touched(study, [amendment])
+    if found.hypotheses:
+        _say(console, f"exploratory from now on: {words.listed(found.hypotheses)}; no verdict rests on them")
+    if found.arms:
+        _say(console, f"no verdict rests on {words.listed(f'stable({arm})' for arm in found.arms)} either")
+    if found.verdict:
+        _say(console, "no verdict will be given: a rule chosen after evidence decides nothing")
+    if found.hypotheses or found.arms or found.verdict:
+        _say(console, "to decide all the same: copy the study under another name, with seeds nobody has seen")
+    _say(console, "registrations: " + " -> ".join(one.registration[:8] for one in registered))
+
+
+def print_admissibility(console: Console) -> None:
+    """Every check of the evidence, what it looks at, and what its failure means."""
+    from ablate.judge.consequences import rows
+
+    _print_declarations(console, [(check, looks, f"if it fails: {means}", why) for check, looks, means, why in rows()])
+
+
+def print_touches(console: Console) -> None:
+    """What a change of each field touches, when it is made after evidence."""
+    from prereg.amendments import TOUCHES
+
+    _print_declarations(console, [(", ".join(row.fields), "", f"touches {row.said}", row.why) for row in TOUCHES])
+
+
+def _print_declarations(console: Console, rows: Sequence[tuple[str, str, str, str]]) -> None:
+    for name, looks, means, why in rows:
+        _say(console, name, style="bold")
+        for line in (f"looks at: {looks}" if looks else "", f"{means}; {why}"):
+            if line:
+                console.print(Padding(_fit(console, Text(line)), (0, 0, 0, 2)))
+
+
 def print_check(console: Console, study: Study) -> None:
     """What a study promises: its arms, its claims and its rule as a table."""
     _say(console, f"{study.study}: {study.title}", style="bold")
@@ -167,6 +216,9 @@ def print_check(console: Console, study: Study) -> None:
             hypothesis.role,
         )
     _show(console, claims)
+    for check in study.checks:
+        means = {"inadmissible": "no verdict", "deviation": "a deviation", "note": "a remark"}[check.consequence]
+        _say(console, f"Own check {check.name}: {check.entry_point}, executed by decide; if it fails, {means}.")
     rule = _table(console, ("Line", "right"), ("When", "left"), ("Verdict", "left"), ("Settles", "right"))
     for row in study.rule.table():
         _row(console, rule, str(row.line), row.when, row.verdict, f"{row.settles:,} of {row.of:,}")

@@ -8,6 +8,7 @@ from ablate.judge.verdict import Check, Decision
 from ablate.report.audit import in_order, tell_checks, tell_pairs, tell_runs
 from ablate.report.blocks import Section
 from ablate.report.course import tell_curves, tell_final_values
+from ablate.report.deviations import tell_deviations
 from ablate.report.hindsight import tell_hindsight
 from ablate.report.methods import tell_glossary, tell_methods
 from ablate.report.outcome import tell_findings
@@ -55,6 +56,7 @@ def compose(told: Told) -> Document:
         tell_curves(told),
         tell_final_values(told),
         tell_pairs(told),
+        tell_deviations(told),
         tell_checks(told),
         tell_runs(told),
         tell_methods(told),

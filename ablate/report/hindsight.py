@@ -35,7 +35,8 @@ def tell_hindsight(told: Told) -> Section | None:
     blocks: list[Block] = [Paragraph(POST_HOC, "aside"), _table(found, findings)]
     if told.decision.look is not None:
         blocks.insert(1, Paragraph(_said_look(told.decision.look, len(told.study.seeds)), "aside"))
-    said = tuple((one.hypothesis, text) for one in found if (text := _sentence(one, findings[one.hypothesis])))
+    paired = [(one, findings[one.hypothesis]) for one in found]
+    said = tuple((finding.label, text) for one, finding in paired if (text := _sentence(one, finding)))
     if said:
         blocks.append(Facts(said))
     return Section("hindsight", "Looking back at the plan", tuple(blocks))
@@ -51,7 +52,7 @@ def _table(found: tuple[Hindsight, ...], findings: dict[str, Finding]) -> Table:
 
         rows.append(
             (
-                one.hypothesis,
+                findings[one.hypothesis].label,
                 pair(one.sd, one.sd_assumed, decimals),
                 pair(one.correlation, one.correlation_assumed, 2),
                 pair(one.detectable, one.detectable_assumed, decimals),

@@ -16,6 +16,10 @@ NOT_TO_BE_USED = (
     "Not to be used: the evidence is inadmissible. These numbers are shown for the record and support no "
     "conclusion, in either direction."
 )
+EXPLORATORY = (
+    "Findings marked (exploratory) were touched by an amendment that was made after evidence existed. Their numbers "
+    "are shown like any others; they test nothing that was promised beforehand, and no verdict rests on them."
+)
 WITHHELD = (
     "Nothing that separates the arms is shown while planned runs are missing or broken: no contrast, no curve, no "
     "final value. Seeing outcomes before the last run has ended would let the outcome choose when to stop, and the "
@@ -40,8 +44,10 @@ def tell_findings(told: Told) -> Section:
         return Section("findings", "What was found", (Paragraph(WITHHELD, "warning"),))
     findings = told.decision.findings
     blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if told.unusable else []
+    if any(finding.amended for finding in findings):
+        blocks.append(Paragraph(EXPLORATORY, "warning"))
     blocks += [
-        Facts(tuple((f"{finding.hypothesis}: {finding.outcome}", _sentence(finding)) for finding in findings)),
+        Facts(tuple((f"{finding.label}: {finding.outcome}", _sentence(finding)) for finding in findings)),
         _numbers(findings),
     ]
     blocks += [_forest(group) for group in _by_scale(findings)]
@@ -102,7 +108,7 @@ def _numbers(findings: Iterable[Finding]) -> Table:
     for finding in findings:
         rows.append(
             (
-                finding.hypothesis,
+                finding.label,
                 finding.outcome,
                 finding.role,
                 difference_of(finding),
@@ -156,14 +162,14 @@ def _by_scale(findings: Iterable[Finding]) -> list[list[Finding]]:
 
 def _forest(findings: list[Finding]) -> Figure:
     metric = findings[0].metric
-    said = "; ".join(f"{f.hypothesis}: {difference_of(f)} {interval_of(f)}, {f.outcome}, n = {f.n}" for f in findings)
+    said = "; ".join(f"{f.label}: {difference_of(f)} {interval_of(f)}, {f.outcome}, n = {f.n}" for f in findings)
     levels = {finding.estimate.interval.level for finding in findings if finding.estimate and finding.estimate.interval}
     thick = f"thick bar: the {words.level(levels.pop())} interval of each test alone; " if len(levels) == 1 else ""
     caption = (
         f"Point: mean difference (circle supported, square refuted, diamond inconclusive); {thick}thin bar: "
         f"{_interval_methods(findings)}; grey: differences too small to matter, as registered. A margin is "
         "tested on one side, so a claim can be settled by it although the two-sided bar still touches the "
-        "grey. " + "; ".join(f"{f.hypothesis}: n = {n_of(f.estimate, f.n)}, {method_of(f)}" for f in findings) + "."
+        "grey. " + "; ".join(f"{f.label}: n = {n_of(f.estimate, f.n)}, {method_of(f)}" for f in findings) + "."
     )
     return Figure(
         f"Differences in {metric}",
@@ -194,7 +200,7 @@ def _pairs(told: Told) -> Figure:
         lower = sum(pair.difference < 0 for pair in finding.pairs)
         panels.append(
             Panel(
-                f"{finding.hypothesis}: {finding.claim}, n = {finding.n}",
+                f"{finding.label}: {finding.claim}, n = {finding.n}",
                 charts.paired(finding, left, right),
                 f"Paired plot of {finding.metric}, {right} against {left}: lower on the left side of the claim in "
                 f"{lower} of {len(finding.pairs)} seeds.",
@@ -218,7 +224,7 @@ def _seeds(findings: Iterable[Finding]) -> Table:
         for pair in finding.pairs:
             rows.append(
                 (
-                    finding.hypothesis,
+                    finding.label,
                     str(pair.seed),
                     words.number(pair.left, decimals),
                     words.number(pair.right, decimals),
@@ -246,13 +252,13 @@ def _details(findings: Iterable[Finding]) -> Table:
     for finding in findings:
         estimate, decimals = finding.estimate, words.finding_decimals(finding)
         if estimate is None:
-            rows.append((finding.hypothesis, "no test", *[words.NONE] * 7))
+            rows.append((finding.label, "no test", *[words.NONE] * 7))
             continue
         bounds = estimate.interval
         alone = words.interval(bounds, decimals) + (f" ({words.level(bounds.level)})" if bounds else "")
         rows.append(
             (
-                finding.hypothesis,
+                finding.label,
                 method_of(finding),
                 alone,
                 words.p_cell(estimate.p),
@@ -292,7 +298,7 @@ def _effects(findings: Iterable[Finding]) -> Table:
     rows = []
     for finding in findings:
         found = {effect.name: _effect(effect) for effect in finding.effects}
-        rows.append((finding.hypothesis, *[found.get(name, words.NONE) for name in names], str(finding.n)))
+        rows.append((finding.label, *[found.get(name, words.NONE) for name in names], str(finding.n)))
     methods = dict.fromkeys(
         f"{EFFECT_NAMES[e.name]}: {e.interval.method} ({words.level(e.interval.level)})"
         for f in findings
@@ -322,7 +328,7 @@ def _also(findings: Iterable[Finding]) -> Table:
         for estimate in finding.also:
             rows.append(
                 (
-                    finding.hypothesis,
+                    finding.label,
                     test_of(estimate),
                     words.signed(estimate.difference, decimals),
                     words.interval(estimate.interval, decimals),

@@ -6,6 +6,7 @@ sentence. Nothing is rounded across a threshold: a p of .04996 is never shown as
 
 from __future__ import annotations
 
+import json
 import math
 import re
 
@@ -48,6 +49,7 @@ __all__ = [
     "short",
     "signed",
     "unit_of",
+    "value",
 ]
 
 NONE = "–"
@@ -121,3 +123,9 @@ def finding_decimals(finding: Finding) -> int:
 def proper(sentence: str) -> str:
     """A sentence of the judge with real minus signs before its numbers."""
     return _HYPHEN_MINUS.sub(MINUS, sentence)
+
+
+def value(found: object) -> str:
+    """A field's value as JSON, cut where it would fill a line."""
+    text = str(found if found == "(absent)" else json.dumps(found, ensure_ascii=False))
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,17 +12,36 @@ from ablate import chain
 from ablate.verbs.options import Accept, AsJson, Ots, Pilot, RootFolder, Sign, StudyFile, Timestamp, console
 
 
-def check(study: StudyFile, root: RootFolder = None) -> None:
+def check(
+    study: Annotated[
+        Path | None, typer.Argument(metavar="STUDY", help="Path of a study file, such as studies/embnorm.yaml.")
+    ] = None,
+    root: RootFolder = None,
+    *,
+    admissibility: Annotated[
+        bool,
+        typer.Option("--admissibility", help="Instead: every check of the evidence and its consequence."),
+    ] = False,
+    amendments: Annotated[
+        bool, typer.Option("--amendments", help="Instead: what an amendment after evidence touches.")
+    ] = False,
+) -> None:
     """Show what a study promises, its rule as a table.
 
-    Reads the file, checks every field, claim and rule, and writes nothing.
+    Reads the file, checks every field, claim and rule, and writes nothing. Nothing that a study brings is executed.
 
     Example:  ablate check studies/embnorm.yaml
     """
     from ablate.report import console as told
+    from prereg.errors import StudyFileError
 
-    case = chain.check(study, root)
-    told.print_check(console(), case.study)
+    if admissibility:
+        return told.print_admissibility(console())
+    if amendments:
+        return told.print_touches(console())
+    if study is None:
+        raise StudyFileError("no study is named", required="a study file", fix="ablate check studies/quickstart.yaml")
+    return told.print_check(console(), chain.check(study, root).study)
 
 
 def schema() -> None:
@@ -94,14 +114,14 @@ def amend(
 ) -> None:
     """Register a changed study, with a reason.
 
-    The earlier registration stays in the ledger, with what differs and whether evidence existed by then.
+    The earlier registration stays in the ledger, with what differs and whether evidence existed by then. If it
+    did, hypotheses that the change touches are exploratory from then on, and no verdict rests on them.
 
     Example:  ablate amend studies/embnorm.yaml --reason "two more seeds, before any run"
     """
+    from ablate.report import console as told
+
     registration, entry = chain.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
-    print(
-        f"amended {registration.study.study}: {str(registration.previous)[:8]} is now {registration.sha256[:8]}; "
-        f"evidence by then: {entry.body['evidence']}"
-    )
+    told.print_amendment(console(), registration.study, chain.registrations(study, root), entry)
     print(f"told in words: {chain.open_case(study, root).root.page(registration.study.study)}")
     print(f"ledger head {entry.sha256}")

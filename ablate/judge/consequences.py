@@ -1,0 +1,344 @@
+"""What every check looks at, what its failure means for admissibility, and why. One table for code, report and docs.
+
+A check is made where it is asked (`admissible`, `matching`, `view`, `touched`, `own_checks`, `headroom`); here it is
+declared. Checks that are named below as told only when they fail are left out of a verdict in which they held: a
+verdict that was given earlier keeps its bytes, and the table may grow. Nothing here looks at evidence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ablate.judge.headroom import HEADROOM
+from ablate.judge.own_checks import OWN
+from ablate.judge.stability import CURVE
+from ablate.judge.touched import RESTS_ON_NOTHING_AMENDED
+from ablate.judge.verdict import Check, Severity
+
+MEANS: dict[Severity, str] = {
+    "inadmissible": "no verdict",
+    "deviation": "listed beside the verdict",
+    "note": "remark",
+}
+"""What a failed check means for the verdict, in words."""
+_APART = ", for all variants"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One check."""
+
+    name: str
+    """Its name; of checks that a study brings, what their names begin with."""
+    looks_at: str
+    """What it looks at."""
+    consequence: tuple[Severity, ...]
+    """What a failure means; the gravest first where it depends on what was found."""
+    why: str
+    """Why it means that, and what it depends on."""
+
+
+DECLARED: tuple[Declared, ...] = (
+    Declared(
+        "registered before any run",
+        "the ledger's entries of the registration and of its runs",
+        ("inadmissible",),
+        "a promise made after the fact is none",
+    ),
+    Declared(
+        "the ledger and the registration are intact",
+        "the chain of hashes, and the chain of the study's registrations",
+        ("inadmissible",),
+        "what was promised and done cannot be known otherwise",
+    ),
+    Declared(
+        "no amendment after outcomes were read",
+        "`amended` entries after a decision, a look or a peek",
+        ("inadmissible", "deviation"),
+        "no verdict if it changed the rule or what is admissible; otherwise what it touched is exploratory",
+    ),
+    Declared(
+        "no amendment after runs started",
+        "`amended` entries after a run was started",
+        ("inadmissible", "deviation"),
+        "the same: nothing in the ledger shows that nobody read the records of a run by hand",
+    ),
+    Declared(
+        RESTS_ON_NOTHING_AMENDED,
+        "the rule, over every outcome of what amendments touched",
+        ("inadmissible",),
+        "an outcome may have chosen the test that it passed",
+    ),
+    Declared(
+        "the design could reach every verdict",
+        "an override in the registration",
+        ("deviation",),
+        "accepted on record before any run; some verdict could never happen",
+    ),
+    Declared(
+        "no look before the last run ended",
+        "`peeked` entries before the last planned run was sealed; in a sequential study, all of them",
+        ("inadmissible",),
+        "seeds are fixed, but what was seen can end a study, retry a run or move an amendment, and not all of that "
+        "shows; a sequential study pays alpha for every look, and paid none for this one",
+    ),
+    Declared(
+        "every planned run is present",
+        "planned variants and seeds without an ended run",
+        ("inadmissible",),
+        "seeds left out may have been chosen; no contrast is shown",
+    ),
+    Declared(
+        "no run failed",
+        "runs that ended in an error",
+        ("inadmissible",),
+        "a failure of machine or code is no outcome; run it again",
+    ),
+    Declared(
+        "every seal matches", "files against the hashes in run.json", ("inadmissible",), "the numbers were changed"
+    ),
+    Declared(
+        "every sealed run is in the ledger",
+        "hashes on disk against `sealed` entries",
+        ("inadmissible",),
+        "a run outside the ledger may be one of many",
+    ),
+    Declared(
+        "no run outside the plan",
+        "run folders that no plan names",
+        ("inadmissible",),
+        "extra seeds or arms allow a choice among them",
+    ),
+    Declared(
+        "every run was made under this registration",
+        "the registration that each run names",
+        ("inadmissible",),
+        "runs of an earlier registration answered another promise",
+    ),
+    Declared(
+        "every configuration is the registered one",
+        "each run's configuration",
+        ("inadmissible",),
+        "another arm was trained",
+    ),
+    Declared(
+        "every run consumed its tokens",
+        "tokens and steps of finished runs",
+        ("inadmissible",),
+        "arms had other budgets",
+    ),
+    Declared(
+        "every run states what its pair shares",
+        "hashes of weights, batches, dropout, corpus, tokenizer",
+        ("inadmissible",),
+        "a pair that cannot be checked is none",
+    ),
+    Declared(
+        "pairs are matched",
+        "whether the trainer states such hashes at all",
+        ("note",),
+        "of a user's own trainer it is the user's promise",
+    ),
+    Declared(
+        "pairs start from the same weights",
+        "initial bytes of every shared parameter",
+        ("inadmissible",),
+        "the difference would hold the initial weights too",
+    ),
+    Declared(
+        "pairs read the same batches",
+        "chained hashes of the batches",
+        ("inadmissible",),
+        "the difference would hold the order of data too",
+    ),
+    Declared(
+        "pairs drew the same dropout",
+        "chained hashes of the dropout keys",
+        ("inadmissible",),
+        "the difference would hold the masks too",
+    ),
+    Declared(
+        "pairs used the same tokenizer", "hashes of the tokenizer", ("inadmissible",), "losses are not comparable"
+    ),
+    *(
+        Declared(
+            name + _APART,
+            "arms whose configurations promise no equality",
+            ("note",),
+            "such arms share the seed, not all that it fixes",
+        )
+        for name in (
+            "pairs start from the same weights",
+            "pairs read the same batches",
+            "pairs drew the same dropout",
+            "pairs used the same tokenizer",
+        )
+    ),
+    Declared(
+        "every run read the registered corpus",
+        "the corpus hash of each run",
+        ("inadmissible",),
+        "another text was learned",
+    ),
+    Declared(
+        "every run used the same code",
+        "hash of the source that can move a number",
+        ("inadmissible",),
+        "arms and seeds would differ in code too",
+    ),
+    Declared(
+        "every run was made at the same commit",
+        "git commits of the tool's source tree",
+        ("note",),
+        "told only when it fails; the hash of the source decides, not the commit",
+    ),
+    Declared(
+        "every run used the same device class",
+        "the device of each run",
+        ("inadmissible",),
+        "arithmetic differs between devices, and with it pairs",
+    ),
+    Declared(
+        "every run used the same library versions",
+        "Python, torch and numpy of each run",
+        ("deviation",),
+        "arithmetic may differ, mostly by rounding",
+    ),
+    Declared(
+        "every run used the same processor and platform",
+        "processor and system of each run",
+        ("note",),
+        "rounding may differ",
+    ),
+    Declared(
+        "the tool's source tree was clean",
+        "uncommitted changes by git",
+        ("note",),
+        "the hash of the source names the code all the same",
+    ),
+    Declared(
+        "every run was made in one go",
+        "attempts, resumptions and `failed` entries of each run",
+        ("deviation", "note"),
+        "a remark where numerics are deterministic, since resuming is then exact",
+    ),
+    Declared(
+        "no sealed run was trained again",
+        "several `sealed` entries of one run",
+        ("deviation", "note"),
+        "a remark when the outcome came out the same to the last bit; another one might have been chosen",
+    ),
+    Declared(
+        "every finished run has every claimed metric",
+        "values where the claims read them",
+        ("inadmissible",),
+        "pairs would be left out in silence",
+    ),
+    Declared(
+        f"every finished run has its {CURVE} at every step",
+        "the curve that `stable` reads",
+        ("inadmissible",),
+        "a spike could hide in the hole",
+    ),
+    Declared(
+        "every finished run scored the same items",
+        "tasks, items and texts under every arm and seed",
+        ("inadmissible", "deviation"),
+        "arms would differ in items too; a deviation where no claim is about items",
+    ),
+    Declared(
+        "every item is sealed with its run",
+        "the items hash in each run's record",
+        ("inadmissible", "deviation"),
+        "scores outside the seal could be changed; a deviation where no claim is about items",
+    ),
+    Declared(
+        "every recorded mean is that of its items",
+        "metrics against the scores they average",
+        ("inadmissible", "deviation"),
+        "one of the two is wrong; a deviation where no claim is about items",
+    ),
+    Declared(
+        "no pair was left out for divergence",
+        "diverged runs under exclude_pair",
+        ("deviation",),
+        "told only where a run diverged; the rest are the luckier seeds",
+    ),
+    Declared(
+        "the decision asks whether a diverged arm is stable",
+        "the rule, where pairs were left out",
+        ("inadmissible",),
+        "told only where a run diverged; without it the luckier seeds decide alone",
+    ),
+    Declared(
+        HEADROOM,
+        "the baseline's values of every claimed metric",
+        ("deviation",),
+        "told only when it fails; at its floor or ceiling a metric shows no difference, and a guardrail holds for free",
+    ),
+    Declared(
+        "every look was taken in its turn",
+        "`looked` entries of a sequential study",
+        ("inadmissible",),
+        "levels are spent look by look",
+    ),
+    Declared(
+        "no look was taken twice on different evidence",
+        "the evidence that each look saw",
+        ("inadmissible",),
+        "a second look at other data is a look more",
+    ),
+    Declared(
+        "no seed was added after the verdict",
+        "runs sealed after the look that ended the study",
+        ("inadmissible",),
+        "seeds added after a verdict undo its error rate",
+    ),
+    Declared(
+        "no seed was trained before the look it follows",
+        "runs sealed before their look",
+        ("deviation",),
+        "levels are spent as if the look had come in time",
+    ),
+    Declared(
+        OWN,
+        "whatever the study's own check looks at",
+        ("inadmissible", "deviation", "note"),
+        "as registered; always no verdict when its code is not the registered code, or it was not run",
+    ),
+)
+"""Every check there is, in the order in which a reader would ask."""
+
+
+def declared(check: Check) -> Declared:
+    """The declaration of a check."""
+    for row in DECLARED:
+        if check.name == row.name or (row.name == OWN and check.name.startswith(OWN)):
+            return row
+    # A verdict is not withheld because a table lacks a row; the tests find the row that is missing.
+    return Declared(check.name, check.required, (check.severity,), "")
+
+
+def consequence_of(check: Check) -> str:
+    """What this failed check means for the verdict."""
+    return MEANS[check.severity]
+
+
+def rows() -> list[tuple[str, str, str, str]]:
+    """The table in words: check, what it looks at, consequence, why."""
+    return [
+        (
+            f"{row.name}NAME" if row.name == OWN else row.name,
+            row.looks_at,
+            " or ".join(MEANS[one] for one in row.consequence),
+            row.why,
+        )
+        for row in DECLARED
+    ]
+
+
+def as_markdown() -> str:
+    """The table as Markdown, as it stands in ARCHITECTURE.md."""
+    heads = ("check", "what it looks at", "when it fails", "why")
+    lines = [heads, ("---",) * len(heads), *rows()]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,0 +1,153 @@
+"""Running the checks of admissibility that a study brings: registered code only, over records, never over outcomes.
+
+A check is a plain function of one argument, `Records`, that returns whether it held, or that and a text. It sees
+copies: what it does to them changes nothing. It sees no finding, and no hypothesis is told to it.
+
+    returns True, or (True, text)      held
+    returns False, or (False, text)    failed, with the consequence that was registered
+    raises, or returns anything else   failed likewise, and what happened is what was found
+    its source is not the registered   not executed, and no verdict, whatever its consequence
+
+What is executed is the very bytes that were hashed, not a compiled copy beside them. There is no time limit: a check
+that never ends is the user's to interrupt, and nothing is written before all have ended. A text that changes from one
+call to the next makes `ablate report` say that the evidence does not give the decision. What it prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.abc import InspectLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from ablate.judge.verdict import Check
+from ablate.records.evidence import Evidence
+from ablate.records.run_record import RunRecord
+from prereg.canon import sha256_bytes
+from prereg.errors import StudyError
+from prereg.own_checks import read_source
+from prereg.register import Registration
+from prereg.spec import OwnCheck
+
+OWN: Final = "own check: "
+_LONGEST: Final = 300
+_REGISTERED: Final = "the code that was registered"
+
+
+@dataclass(frozen=True)
+class Records:
+    """What a study's own check may look at."""
+
+    metrics: pd.DataFrame
+    """One row a number: variant, seed, step, metric, value. Sealed runs only."""
+    runs: tuple[RunRecord, ...]
+    """Every run's record: status, configuration, pairing, provenance, times."""
+    planned: tuple[tuple[str, int], ...]
+    """(variant, seed) of every planned run."""
+
+
+def run_own_checks(registration: Registration, evidence: Evidence, folder: Path) -> tuple[Check, ...]:
+    """Every check that the study brings; `folder` is the one that the study's file lies in."""
+    return tuple(_run(registration, own, evidence, folder) for own in registration.study.checks)
+
+
+def not_run(registration: Registration) -> tuple[Check, ...]:
+    """The checks of a study that nobody could run: a promise that was not kept."""
+    return tuple(_unfit(own, "it was not run") for own in registration.study.checks)
+
+
+def quiet(checks: tuple[Check, ...]) -> tuple[Check, ...]:
+    """The same without what own checks say: a look that settles nothing must show nothing of the arms."""
+    return tuple(
+        check.model_copy(update={"found": "held" if check.passed else "failed"})
+        if check.name.startswith(OWN)
+        else check
+        for check in checks
+    )
+
+
+def _run(registration: Registration, own: OwnCheck, evidence: Evidence, folder: Path) -> Check:
+    pin = registration.own_checks.get(own.name)
+    try:
+        path, source = read_source(own, folder)
+    except StudyError as error:
+        return _unfit(own, f"it is not the registered code: {error.found}")
+    if pin is None or sha256_bytes(source) != pin.sha256:
+        return _unfit(own, f"it is not the registered code: {path.name} has changed")
+    records = Records(metrics=evidence.metrics.copy(), runs=evidence.runs, planned=evidence.planned)
+    passed, found = _asked(own, path, source, records)
+    return Check(
+        name=OWN + own.name,
+        passed=passed,
+        severity=own.consequence,
+        found=found,
+        required=f"what {own.entry_point} asks",
+    )
+
+
+def _asked(own: OwnCheck, path: Path, source: bytes, records: Records) -> tuple[bool, str]:
+    module, function = own.entry_point.split(":")
+    try:
+        with contextlib.redirect_stdout(sys.stderr), _loaded(module, path, source) as code:
+            answer = getattr(code, function)(records)
+    except (Exception, SystemExit) as error:
+        # Not swallowed: whatever a user's code raises is told as the reason why its check failed.
+        return False, _line(f"raised {type(error).__name__}: {error}")
+    text = ""
+    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], str):
+        answer, text = answer
+    if not isinstance(answer, bool | np.bool_):
+        return False, f"returned {type(answer).__name__}, and a check returns a bool, or a bool and a text"
+    return bool(answer), _line(text) or ("held" if answer else "failed")
+
+
+@contextlib.contextmanager
+def _loaded(name: str, path: Path, source: bytes) -> Iterator[ModuleType]:
+    """The module of these bytes, known under its name for as long as the block lasts."""
+    spec = importlib.util.spec_from_loader(name, _Bytes(path, source), origin=str(path))
+    assert spec is not None, name
+    if spec.submodule_search_locations is not None:
+        spec.submodule_search_locations = [str(path.parent)]
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(name)
+    sys.modules[name] = module
+    try:
+        assert spec.loader is not None, name
+        spec.loader.exec_module(module)
+        yield module
+    finally:
+        if before is None:
+            sys.modules.pop(name, None)
+        else:
+            sys.modules[name] = before
+
+
+class _Bytes(InspectLoader):
+    """Loads a module from bytes that were hashed."""
+
+    def __init__(self, path: Path, source: bytes) -> None:
+        self.path, self.source = path, source
+
+    def get_source(self, fullname: str) -> str:
+        return importlib.util.decode_source(self.source)
+
+    def is_package(self, fullname: str) -> bool:
+        return self.path.name == "__init__.py"
+
+
+def _unfit(own: OwnCheck, found: str) -> Check:
+    return Check(name=OWN + own.name, passed=False, severity="inadmissible", found=found, required=_REGISTERED)
+
+
+def _line(text: str) -> str:
+    """One line of plain text of bearable length."""
+    whole = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return whole if len(whole) <= _LONGEST else whole[: _LONGEST - 3] + "..."

@@ -1,0 +1,90 @@
+"""Claims about `ablate amend` on disk: it says what it touches, the chain is verified, and old runs stay outside."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from conftest import House
+from typer.testing import CliRunner
+
+from ablate import chain
+from ablate.cli import app
+from ablate.records.gather import gather
+from ablate.run.watch import PlainWatcher
+from ablate.verify import verify_study
+from prereg.canon import canonical_bytes, from_canonical, sha256_of
+from prereg.ledger import Ledger
+
+GAIN = {"gain": {"claim": "layernorm lowers val/loss", "smallest": 0.02}}
+
+
+def amend(path: Path, *words: str) -> str:
+    done = CliRunner().invoke(app, ["amend", str(path), "--reason", "a better idea", *words], env={"COLUMNS": "80"})
+    assert done.exit_code == 0, done.output
+    assert all(len(line) <= 80 for line in done.output.splitlines() if "ledger head" not in line), done.output
+    return done.output
+
+
+def test_the_verb_says_what_changed_what_was_known_and_what_it_made_exploratory(house: House) -> None:
+    path = house.write()
+    first, _ = chain.register(path)
+    house.write(hypotheses=GAIN)
+    before = amend(path)
+    assert "evidence by then: none" in before and "hypotheses.gain.smallest: 0.05 -> 0.02" in before
+    assert "exploratory" not in before
+    Ledger(house.path / "studies" / "ledger.jsonl").append(
+        "peeked", study="tiny", registration="0" * 64, body={}, at="2026-01-02T03:04:05+00:00"
+    )
+    house.write(hypotheses={"gain": GAIN["gain"] | {"smallest": 0.01}})
+    after = amend(path)
+    assert "evidence by then: outcomes read" in after
+    assert "exploratory from now on: gain; no verdict rests on them" in after.replace("\n", " ")
+    now = chain.require_registered(chain.open_case(path))
+    assert f"registrations: {first.sha256[:8]} -> " in after and f"-> {now.sha256[:8]}" in after
+    house.write(hypotheses={"gain": GAIN["gain"] | {"smallest": 0.01}}, title="Another", seeds=[1, 2, 3, 4])
+    assert "stable(none) and stable(layernorm)" in amend(path).replace("\n", " ")
+
+
+@pytest.mark.slow
+def test_runs_of_an_earlier_registration_do_not_enter(house: House) -> None:
+    base = {"model": {"layers": 1, "width": 16, "heads": 2, "context": 16}, "data": {"corpus": "tiny"}}
+    small = {"base": base | {"budget": {"steps": 3, "batch": 2}}, "seeds": [1, 2, 3], "measure": {"every": 3}}
+    path = house.write(**small)
+    assert chain.run(path, watcher=PlainWatcher(StringIO())).summary.complete
+    house.write(**small, title="The same study, said better")
+    registration, entry = chain.amend(path, reason="a typo")
+    assert entry.body["evidence"] == "runs started"
+    evidence = gather(chain.open_case(path).root, registration)
+    assert evidence.runs == () and len(evidence.missing) == 6 and evidence.metrics.empty
+    decided = chain.decide(path)
+    assert decided.decision.status == "inadmissible" and decided.decision.findings == ()
+
+
+@pytest.mark.parametrize("spoil", ["previous", "registered again"])
+def test_verify_follows_the_chain_of_registrations(house: House, spoil: str) -> None:
+    path = house.write()
+    chain.register(path)
+    house.write(hypotheses=GAIN)
+    amend(path)
+    assert verify_study(path).stands
+    # A ledger written anew as a whole has sound hashes; the chain of registrations still has to hold.
+    ledger = house.path / "studies" / "ledger.jsonl"
+    entries = [dict(from_canonical(line)) for line in ledger.read_bytes().splitlines()]
+    lock = house.path / "studies" / "tiny.lock.json"
+    if spoil == "previous":
+        entries[1]["body"]["previous"] = "d" * 64
+        lock.write_text(json.dumps(json.loads(lock.read_text()) | {"previous": "d" * 64}))
+        from prereg.canon import sha256_bytes
+
+        entries[1]["body"]["lock_sha256"] = sha256_bytes(lock.read_bytes())
+        entries[1]["sha256"] = sha256_of({key: value for key, value in entries[1].items() if key != "sha256"})
+        ledger.write_bytes(b"".join(canonical_bytes(entry) + b"\n" for entry in entries))
+        wanted = "amends dddddddd, and the registration before it, entry 0, is"
+    else:
+        Ledger(ledger).append("registered", study="tiny", registration="1" * 64, body={}, at=entries[1]["at"])
+        wanted = "entry 2 registers what entry 1 had registered already"
+    faults = [fault for item in verify_study(path).items for fault in item.faults]
+    assert any(wanted in fault for fault in faults), faults
