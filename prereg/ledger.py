@@ -34,6 +34,9 @@ Event = Literal[
     "registered", "amended", "started", "sealed", "failed", "finished", "looked", "decided", "peeked", "imported"
 ]
 
+SEALS: tuple[Event, ...] = ("sealed", "imported")
+"""The events that bind a run to its hashes: one made here, one brought from elsewhere."""
+
 FIRST = "0" * 64
 """What the first entry names as the hash of the one before."""
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from pydantic import JsonValue, ValidationError
 
 from prereg.canon import canonical_bytes, sha256_bytes, sha256_of
+from prereg.command import ScriptPin
 from prereg.disk import move, write_whole
 from prereg.errors import FieldPath, RegistrationError, StudyError, Where, dotted
 from prereg.ledger import Entry, Ledger
@@ -62,7 +63,7 @@ class Registration(Part):
     corpus: CorpusPin | None
     """The corpus; none where the trainer is the user's own command."""
     sha256: str
-    """Hash of the promise: of study and corpus, see `promise_sha256`."""
+    """Hash of the promise: of study, corpus and scripts, see `promise_sha256`."""
     source_sha256: str
     """sha256 of the exact bytes of the study's file."""
     registered_at: str
@@ -77,6 +78,8 @@ class Registration(Part):
     """Why it was amended."""
     override: Override | None = None
     """What the user accepted although registration would have refused it; none, and not in the lock, otherwise."""
+    scripts: tuple[ScriptPin, ...] | None = None
+    """The files of a user's own trainer; none, and not in the lock, for the built-in one."""
     lock_sha256: str
     """sha256 of the exact bytes of the lock file; not stored in it."""
 
@@ -92,13 +95,16 @@ class Difference(Part):
     """The value now."""
 
 
-def promise_sha256(study: dict[str, Any], corpus: dict[str, Any] | None) -> str:
-    """Hash of a promise, from the JSON forms of study and corpus.
+def promise_sha256(
+    study: dict[str, Any], corpus: dict[str, Any] | None, scripts: list[dict[str, Any]] | None = None
+) -> str:
+    """Hash of a promise, from the JSON forms of study, corpus and scripts.
 
     Canonical JSON sorts keys, so order in the file does not matter. The one order that means
     something is that of the factors, which names the arms: it is hashed beside them.
     """
-    return sha256_of({"study": study, "corpus": corpus, "factor_order": list(study["factors"])})
+    code = {} if scripts is None else {"scripts": scripts}
+    return sha256_of({"study": study, "corpus": corpus, "factor_order": list(study["factors"]), **code})
 
 
 def register(
@@ -110,6 +116,7 @@ def register(
     tool: dict[str, str],
     at: str,
     override: Override | None = None,
+    scripts: tuple[ScriptPin, ...] | None = None,
 ) -> tuple[Registration, Entry]:
     """Register a study. What is registered and unchanged is returned as it is; what has changed is refused."""
     name, ledger = loaded.study.study, Ledger(root.ledger)
@@ -117,12 +124,14 @@ def register(
         registered = load_registration(root, name)
         if registered is not None:
             require_unchanged(registered, loaded)
-            _refuse(loaded.path, name, registered, _differences(_json(registered.corpus), _json(corpus), ("corpus",)))
+            _refuse(loaded.path, name, registered, _differing_pins(registered, corpus, scripts))
             entry = _newest(ledger, name)
             assert entry is not None, name
             complete(root, name)
             return registered, entry
-        return _commit(root, loaded, ledger, corpus=corpus, design=design, tool=tool, at=at, override=override)
+        return _commit(
+            root, loaded, ledger, corpus=corpus, design=design, tool=tool, at=at, override=override, scripts=scripts
+        )
 
 
 def amend(
@@ -136,6 +145,7 @@ def amend(
     reason: str,
     evidence: EvidenceState,
     override: Override | None = None,
+    scripts: tuple[ScriptPin, ...] | None = None,
 ) -> tuple[Registration, Entry]:
     """Replace a registration by a changed one, on the record: why, what, and what was known of the outcome."""
     name, ledger = loaded.study.study, Ledger(root.ledger)
@@ -159,7 +169,7 @@ def amend(
             )
         differences = [
             *differing_fields(registered.study, loaded.study),
-            *_differences(_json(registered.corpus), _json(corpus), ("corpus",)),
+            *_differing_pins(registered, corpus, scripts),
         ]
         if not differences:
             raise RegistrationError(
@@ -186,6 +196,7 @@ def amend(
             reason=reason.strip(),
             body=body,
             override=override,
+            scripts=scripts,
         )
 
 
@@ -284,17 +295,20 @@ def _commit(
     reason: str | None = None,
     body: dict[str, JsonValue] | None = None,
     override: Override | None = None,
+    scripts: tuple[ScriptPin, ...] | None = None,
 ) -> tuple[Registration, Entry]:
     """Write the lock beside its place, let the ledger take it, move it there."""
     source = _relative(root, loaded.path)
     ledger.head()  # a damaged ledger is refused before anything is written
     name, study = loaded.study.study, _json(loaded.study)
-    sha256 = promise_sha256(study, _json(corpus))
+    code = None if scripts is None else [_json(pin) for pin in scripts]
+    sha256 = promise_sha256(study, _json(corpus), code)
     accepted = {} if override is None else {"override": _json(override)}
     # Keys stand in the order of the study's file, not sorted: the order of the factors names the arms.
     document = {
         "study": study,
         "corpus": _json(corpus),
+        **({} if code is None else {"scripts": code}),
         "sha256": sha256,
         "source_sha256": sha256_bytes(loaded.source_bytes),
         "registered_at": at,
@@ -342,7 +356,7 @@ def _read_lock(path: Path) -> Registration:
     where, fix = Where(file=path), f"restore {path.name} from version control"
     try:
         document = json.loads(data)
-        kept = promise_sha256(document["study"], document["corpus"])
+        kept = promise_sha256(document["study"], document["corpus"], document.get("scripts"))
         whole = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
         registration = Registration.model_validate_json(whole)
     except (ValueError, TypeError, KeyError, RecursionError, ValidationError, StudyError) as error:
@@ -407,7 +421,7 @@ def _stronger(stated: EvidenceState, ledger: Ledger, name: str) -> EvidenceState
     shown = 0
     for entry in ledger.entries():
         if entry.study == name and entry.event not in ("registered", "amended"):
-            shown = max(shown, 2 if entry.event in ("decided", "looked", "peeked") else 1)
+            shown = max(shown, 2 if entry.event in ("decided", "looked", "peeked", "imported") else 1)
     return order[max(shown, order.index(stated))]
 
 
@@ -446,6 +460,16 @@ def _differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Differ
     if canonical_bytes(old) == canonical_bytes(new):
         return []
     return [Difference(field=dotted(path), registered=old, now=new)]
+
+
+def _differing_pins(
+    registered: Registration, corpus: CorpusPin | None, scripts: tuple[ScriptPin, ...] | None
+) -> list[Difference]:
+    was, now = ({pin.path: pin.sha256 for pin in pins or ()} for pins in (registered.scripts, scripts))
+    return [
+        *_differences(_json(registered.corpus), _json(corpus), ("corpus",)),
+        *_differences(dict(was), dict(now), ("scripts",)),
+    ]
 
 
 def _json(part: Part | None) -> Any:

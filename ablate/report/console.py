@@ -21,6 +21,7 @@ from rich.text import Text
 
 from ablate.judge.verdict import Decision, Finding
 from ablate.report import words
+from prereg.command import ScriptPin, command_line, filled
 from prereg.divergence import said_unasked
 
 if TYPE_CHECKING:
@@ -136,8 +137,8 @@ def _p(finding: Finding) -> str:
     return words.p_cell(finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted)
 
 
-def print_check(console: Console, study: Study) -> None:
-    """What a study promises: its arms, its claims and its rule as a table."""
+def print_check(console: Console, study: Study, scripts: Sequence[ScriptPin] = ()) -> None:
+    """What a study promises: its arms, its claims and its rule as a table; of a command, all that will be started."""
     _say(console, f"{study.study}: {study.title}", style="bold")
     _say(
         console,
@@ -147,7 +148,7 @@ def print_check(console: Console, study: Study) -> None:
         f"correction {study.analysis.correct}",
     )
     if study.trainer == "command":
-        _say(console, "Runs this command, without a shell: " + " ".join(study.command), wrap=False)
+        _command(console, study, scripts)
     arms = _table(console, ("Arm", "left"), ("Changes", "left"))
     for arm in study.arms.values():
         changes = ", ".join(f"{field} = {value}" for field, value in arm.overrides.items())
@@ -178,6 +179,20 @@ def print_check(console: Console, study: Study) -> None:
     unasked = said_unasked(study)
     if unasked:
         _say(console, f"Note: {unasked}.")
+
+
+def _command(console: Console, study: Study, scripts: Sequence[ScriptPin]) -> None:
+    """Every word and every file of a user's own trainer, before anything of it is started."""
+    arm, seed = next(iter(study.arms.values())), study.seeds[0]
+    assert isinstance(arm.config, dict), arm.name
+    first = filled(study.command, variant=arm.name, seed=seed, config=arm.config, python="python")
+    _say(console, "Runs this command, without a shell: " + command_line(study.command), wrap=False)
+    _say(console, f"For {arm.name}, seed {seed}: " + command_line(first), wrap=False)
+    _say(console, f"Each run in a directory of its own; its metrics are read from {study.metrics.file} there.")
+    for pin in scripts:
+        _say(console, f"Code, to be pinned: {pin.path}, sha256 {pin.sha256[:12]}", wrap=False)
+    if not scripts:
+        _say(console, "No file of its code is pinned: no word names a file under the root, and there is no code:")
 
 
 def print_design(console: Console, design: Design) -> None:

@@ -21,7 +21,7 @@ def check(study: StudyFile, root: RootFolder = None) -> None:
     from ablate.report import console as told
 
     case = chain.check(study, root)
-    told.print_check(console(), case.study)
+    told.print_check(console(), case.study, chain.pin_code(case) if case.study.trainer == "command" else ())
 
 
 def schema() -> None:
