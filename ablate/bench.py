@@ -310,11 +310,12 @@ def fill_with_records(path: Path) -> None:
     from ablate.chain import open_case, require_registered
     from ablate.records.provenance import collect
     from ablate.records.run_record import RunRecord
-    from prereg.plan import plan
+    from prereg.plan import RunSpec, plan
 
     case = open_case(path)
     made = collect(threads=1)
     for spec in plan(require_registered(case)):
+        assert isinstance(spec, RunSpec), spec.run_id
         record = RunRecord(
             study=spec.study,
             registration=spec.registration,

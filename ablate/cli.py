@@ -46,6 +46,8 @@ for verb in (
 ):
     app.command()(verb)
 
+app.command("import")(evidence.import_records)
+
 corpus_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Texts that models read: list, add, fetch.")
 corpus_app.command("list")(corpora.corpus_list)
 corpus_app.command("add")(corpora.corpus_add)

@@ -90,7 +90,7 @@ def read_status(case: Case) -> StudyHealth:
     health = []
     for spec in plan(registration):
         folder = RunFolder(case.root.run(spec.study, spec.registration, spec.variant, spec.seed))
-        health.append(_health(folder, spec.variant, spec.seed, spec.config.budget.steps, active=active))
+        health.append(_health(folder, spec.variant, spec.seed, spec.steps, active=active))
     decided = [entry for entry in ledger if entry.event == "decided" and entry.registration == registration.sha256]
     look = next_look(registration.study, taken_looks(ledger, registration.sha256))
     verdict = str(decided[-1].body["verdict"] or decided[-1].body["status"]) if decided else None
@@ -135,7 +135,7 @@ def _health(folder: RunFolder, variant: str, seed: int, steps: int, *, active: b
         seed=seed,
         state="running" if active else "stopped",
         attempts=record.attempts,
-        step=losses[-1].step if losses else 0,
+        step=losses[-1].step if losses else record.steps,
         steps=steps,
         falling=falling,
     )

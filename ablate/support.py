@@ -30,8 +30,7 @@ def require_supported(study: Study) -> None:
 def _missing_parts(study: Study) -> Iterator[Missing]:
     """(field, whether the study asks for it, what it is, what to write instead), in the order of the format."""
     analysis, measure = study.analysis, study.measure
-    yield ("trainer",), study.trainer != "gpt", "trainer: command", "trainer: gpt"
-    configs = [study.training(name) for name in study.arms]
+    configs = [study.training(name) for name in study.arms] if study.trainer == "gpt" else []
     bpe = any(isinstance(config.data.tokenizer, Bpe) for config in configs)
     yield ("base", "data", "tokenizer"), bpe, "the byte-pair tokenizer", "tokenizer: char"
     several = len({config.data.corpus for config in configs}) > 1
@@ -44,7 +43,12 @@ def _missing_parts(study: Study) -> Iterator[Missing]:
     yield ("measure", "harness"), harness, "the zero-shot harness", "a guardrail on val/accuracy"
     calibration = measure.suites.index("calibration") if "calibration" in measure.suites else -1
     there = ("measure", "suites", calibration)
-    yield there, calibration >= 0, "the calibration suite", "loss, activations, gradients, speed"
+    yield (
+        there,
+        calibration >= 0 and study.trainer == "gpt",
+        "the calibration suite",
+        "loss, activations, gradients, speed",
+    )
     claimed = {claim.metric for claim in study.claims.values()}
     ceilings = isinstance(study.on_divergence, Ceiling) and len(claimed) > 1
     yield ("on_divergence",), ceilings, "one ceiling for several claimed metrics", "exclude_pair"

@@ -15,7 +15,7 @@ from ablate.records.store import RunFolder
 from prereg.amendments import chain_faults
 from prereg.canon import sha256_file
 from prereg.errors import StudyError, StudyFileError, nearest
-from prereg.ledger import Entry, Ledger
+from prereg.ledger import SEALS, Entry, Ledger
 from prereg.part import Part
 from prereg.root import Root
 from prereg.seals.examine import SealCheck, Trust, examine_seals, unnamed_seals
@@ -222,7 +222,7 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
     """Every sealed run that the ledger names, the newest seal of each cell, and ended runs that it does not name."""
     newest: dict[Path, Entry] = {}
     unreadable = []
-    for entry in (entry for entry in entries if entry.event == "sealed"):
+    for entry in (entry for entry in entries if entry.event in SEALS):
         variant, seed = entry.body.get("variant"), entry.body.get("seed")
         if isinstance(variant, str) and isinstance(seed, int):
             newest[root.run(name, entry.registration, variant, seed)] = entry

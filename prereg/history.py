@@ -72,7 +72,7 @@ def promises(root: Root, study: str, entries: Sequence[Entry]) -> tuple[Promise,
 
 
 def _lock(root: Root, study: str, entry: Entry) -> tuple[dict[str, Any] | None, str]:
-    """Study and corpus of the lock in force, or why they cannot be told."""
+    """Study, corpus and code of the lock in force, or why they cannot be told."""
     path = root.lock(study)
     try:
         data = path.read_bytes()
@@ -81,12 +81,16 @@ def _lock(root: Root, study: str, entry: Entry) -> tuple[dict[str, Any] | None, 
     if sha256_bytes(data) != entry.body.get("lock_sha256"):
         return None, f"{path.name} is not as it was registered"
     document = json.loads(data)
-    return {"study": document["study"], "corpus": document["corpus"]}, ""
+    scripts = {pin["path"]: pin["sha256"] for pin in document.get("scripts") or ()}
+    checks = document.get("own_checks") or {}
+    return {"study": document["study"], "corpus": document["corpus"], "own_checks": checks, "scripts": scripts}, ""
 
 
 def _hash(whole: dict[str, Any]) -> str | None:
     try:
-        return promise_sha256(whole["study"], whole["corpus"])
+        pins = [{"path": path, "sha256": sha256} for path, sha256 in sorted(whole["scripts"].items())]
+        scripts = pins if whole["study"]["trainer"] == "command" else None
+        return promise_sha256(whole["study"], whole["corpus"], whole["own_checks"], scripts)
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -106,8 +110,8 @@ def _undone(whole: dict[str, Any], differences: JsonValue) -> dict[str, Any] | N
                 return None
             before["study"]["factors"] = {str(name): factors[str(name)] for name in old}
             continue
-        # The corpus stands beside the study, and its differences begin with its name.
-        inside = before if re.match(r"corpus($|[.\[])", field) else before["study"]
+        # Corpus and code stand beside the study, and their differences begin with their names.
+        inside = before if re.match(r"(corpus|own_checks|scripts)($|[.\[])", field) else before["study"]
         if not any(_put_back(parent, key, old, new) for parent, key in _places(inside, field)):
             return None
     return before

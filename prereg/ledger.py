@@ -45,6 +45,9 @@ Event = Literal[
     "reported",
 ]
 
+SEALS: tuple[Event, ...] = ("sealed", "imported")
+"""The events that bind a run to its hashes: one made here, one brought from elsewhere."""
+
 FIRST = "0" * 64
 """What the first entry names as the hash of the one before."""
 

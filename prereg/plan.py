@@ -7,15 +7,19 @@ has lost no half pairs. The plan is a pure function of the registration; who run
 
 from __future__ import annotations
 
-from prereg.errors import UnsupportedError, Where
+import re
+
+from pydantic import JsonValue
+
+from prereg.command import ScriptPin
 from prereg.part import Part
 from prereg.register import CorpusPin, Registration
-from prereg.spec import Measure
+from prereg.spec import AtStep, Measure, Study
 from prereg.training import Training
 
 
-class RunSpec(Part):
-    """One run to do: all that the trainer is told. It holds no hypothesis."""
+class Planned(Part):
+    """One run to do, whoever does it."""
 
     study: str
     """The study's id."""
@@ -25,6 +29,21 @@ class RunSpec(Part):
     """The arm."""
     seed: int
     """The seed."""
+
+    @property
+    def run_id(self) -> str:
+        """Stable name of the run: study, first eight digits of the registration, variant, seed."""
+        return f"{self.study}/{self.registration[:8]}/{self.variant}/{self.seed}"
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run; 0 where only its trainer knows."""
+        return 0
+
+
+class RunSpec(Planned):
+    """One run of the built-in trainer: all that it is told. It holds no hypothesis."""
+
     config: Training
     """The arm's resolved configuration."""
     measure: Measure
@@ -35,32 +54,79 @@ class RunSpec(Part):
     """The registered corpus."""
 
     @property
-    def run_id(self) -> str:
-        """Stable name of the run: study, first eight digits of the registration, variant, seed."""
-        return f"{self.study}/{self.registration[:8]}/{self.variant}/{self.seed}"
+    def steps(self) -> int:
+        """The budget."""
+        return self.config.budget.steps
 
 
-def plan(registration: Registration) -> tuple[RunSpec, ...]:
+class CommandSpec(Planned):
+    """One run of a user's own trainer. Of the hypotheses it holds the names of the metrics that they need, no more."""
+
+    config: dict[str, JsonValue]
+    """The arm's resolved configuration."""
+    command: tuple[str, ...]
+    """Its words, placeholders not yet filled in."""
+    scripts: tuple[ScriptPin, ...]
+    """The files of its code, as registered."""
+    metrics: str
+    """The file it leaves its metrics in, from its own directory."""
+    needed: dict[str, tuple[int, ...]]
+    """Metrics that a finished run must have at its last step, and steps at which it must have them besides."""
+    needs_curve: bool
+    """Whether a finished run must have its training loss at every step, for the rule of stability."""
+    diverged_above: float
+    """The run has diverged when its training loss exceeds this many times the first it records."""
+
+
+def plan(registration: Registration) -> tuple[RunSpec | CommandSpec, ...]:
     """Every planned run: all variants of the first seed, then of the second, and so on."""
+    study = registration.study
+    make = _built_in if study.trainer == "gpt" else _command
+    return tuple(make(registration, variant, seed) for seed in study.seeds for variant in study.arms)
+
+
+def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
     study, corpus = registration.study, registration.corpus
-    if study.trainer != "gpt":
-        raise UnsupportedError(
-            f"no runs can be planned for trainer '{study.trainer}'",
-            required="trainer: gpt",
-            where=Where(field=("trainer",)),
-        )
     assert corpus is not None, study.study
-    return tuple(
-        RunSpec(
-            study=study.study,
-            registration=registration.sha256,
-            variant=variant,
-            seed=seed,
-            config=study.training(variant),
-            measure=study.measure,
-            diverged_above=study.stable.diverged.loss_above,
-            corpus=corpus,
-        )
-        for seed in study.seeds
-        for variant in study.arms
+    return RunSpec(
+        study=study.study,
+        registration=registration.sha256,
+        variant=variant,
+        seed=seed,
+        config=study.training(variant),
+        measure=study.measure,
+        diverged_above=study.stable.diverged.loss_above,
+        corpus=corpus,
     )
+
+
+def _command(registration: Registration, variant: str, seed: int) -> CommandSpec:
+    study, config = registration.study, registration.study.arms[variant].config
+    assert isinstance(config, dict) and registration.scripts is not None, study.study
+    return CommandSpec(
+        study=study.study,
+        registration=registration.sha256,
+        variant=variant,
+        seed=seed,
+        config=config,
+        command=study.command,
+        scripts=registration.scripts,
+        metrics=study.metrics.file,
+        needed=needed_metrics(study),
+        needs_curve=asks_stability(study),
+        diverged_above=study.stable.diverged.loss_above,
+    )
+
+
+def needed_metrics(study: Study) -> dict[str, tuple[int, ...]]:
+    """Metric -> steps at which some claim reads it, beside the last."""
+    found: dict[str, set[int]] = {}
+    for name, claim in study.claims.items():
+        read = study.hypotheses[name].read
+        found.setdefault(claim.metric, set()).update([read.step] if isinstance(read, AtStep) else [])
+    return {metric: tuple(sorted(steps)) for metric, steps in found.items()}
+
+
+def asks_stability(study: Study) -> bool:
+    """Whether the decision asks if some arm is stable."""
+    return any(re.search(r"\bstable\s*\(", line.when or "") for line in study.decision)

@@ -12,6 +12,7 @@ from math import isclose
 from typing import TYPE_CHECKING, TypeVar
 
 from prereg.claim import Claim, parse_claim
+from prereg.command import check_command
 from prereg.errors import ClaimError, FieldPath, SpecError, Where, nearest
 from prereg.item_promises import check_items
 from prereg.metrics import METRICS
@@ -24,8 +25,8 @@ T = TypeVar("T")
 
 def check_promises(study: Study) -> None:
     """Raise `SpecError`, `ClaimError` or `RuleError` for the first promise that is broken."""
-    _check_command(study)
     _check_arms(study)
+    check_command(study)
     _check_seeds(study)
     _check_hypotheses(study)
     _check_analysis(study)
@@ -35,23 +36,6 @@ def check_promises(study: Study) -> None:
     _check_stopping(study)
     _check_own(study)
     _ = study.rule
-
-
-def _check_command(study: Study) -> None:
-    if study.trainer == "command" and not study.command:
-        raise _fault(
-            ("command",),
-            "trainer is 'command' and no command is given",
-            required="the words of the command, without a shell",
-            fix='command: [python, train.py, "--seed={seed}"]',
-        )
-    if study.trainer == "gpt" and study.command:
-        raise _fault(
-            ("command",),
-            "a command is given and trainer is 'gpt'",
-            required="trainer: command, or no command",
-            fix="trainer: command",
-        )
 
 
 def _check_arms(study: Study) -> None:

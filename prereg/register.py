@@ -16,6 +16,7 @@ from typing import Any, Literal
 from pydantic import JsonValue, ValidationError
 
 from prereg.canon import canonical_bytes, sha256_bytes, sha256_of
+from prereg.command import ScriptPin
 from prereg.disk import move, write_whole
 from prereg.errors import FieldPath, RegistrationError, StudyError, Where, dotted
 from prereg.ledger import Entry, Ledger
@@ -65,7 +66,7 @@ class Registration(Part):
     corpus: CorpusPin | None
     """The corpus; none where the trainer is the user's own command."""
     sha256: str
-    """Hash of the promise: of study and corpus, see `promise_sha256`."""
+    """Hash of the promise: of study, corpus and scripts, see `promise_sha256`."""
     source_sha256: str
     """sha256 of the exact bytes of the study's file."""
     registered_at: str
@@ -82,6 +83,8 @@ class Registration(Part):
     """The code of the study's own checks, by name; not in the lock where there are none."""
     override: Override | None = None
     """What the user accepted although registration would have refused it; none, and not in the lock, otherwise."""
+    scripts: tuple[ScriptPin, ...] | None = None
+    """The files of a user's own trainer; none, and not in the lock, for the built-in one."""
     lock_sha256: str
     """sha256 of the exact bytes of the lock file; not stored in it."""
 
@@ -98,14 +101,19 @@ class Difference(Part):
 
 
 def promise_sha256(
-    study: dict[str, Any], corpus: dict[str, Any] | None, own_checks: dict[str, Any] | None = None
+    study: dict[str, Any],
+    corpus: dict[str, Any] | None,
+    own_checks: dict[str, Any] | None = None,
+    scripts: list[dict[str, Any]] | None = None,
 ) -> str:
-    """Hash of a promise, from the JSON forms of study, corpus and the code of the study's own checks.
+    """Hash of a promise, from the JSON forms of study, corpus, the code of the study's own checks, and scripts.
 
     Canonical JSON sorts keys, so order in the file does not matter. The one order that means
     something is that of the factors, which names the arms: it is hashed beside them.
     """
-    code = {"own_checks": own_checks} if own_checks else {}
+    code: dict[str, Any] = {"own_checks": own_checks} if own_checks else {}
+    if scripts is not None:
+        code["scripts"] = scripts
     return sha256_of({"study": study, "corpus": corpus, "factor_order": list(study["factors"]), **code})
 
 
@@ -118,6 +126,7 @@ def register(
     tool: dict[str, str],
     at: str,
     override: Override | None = None,
+    scripts: tuple[ScriptPin, ...] | None = None,
 ) -> tuple[Registration, Entry]:
     """Register a study. What is registered and unchanged is returned as it is; what has changed is refused."""
     name, ledger = loaded.study.study, Ledger(root.ledger)
@@ -126,13 +135,22 @@ def register(
         registered = load_registration(root, name)
         if registered is not None:
             require_unchanged(registered, loaded)
-            _refuse(loaded.path, name, registered, _differences(_json(registered.corpus), _json(corpus), ("corpus",)))
+            _refuse(loaded.path, name, registered, _differing_pins(registered, corpus, scripts))
             entry = _newest(ledger, name)
             assert entry is not None, name
             complete(root, name)
             return registered, entry
         return _commit(
-            root, loaded, ledger, pins=pins, corpus=corpus, design=design, tool=tool, at=at, override=override
+            root,
+            loaded,
+            ledger,
+            pins=pins,
+            corpus=corpus,
+            design=design,
+            tool=tool,
+            at=at,
+            override=override,
+            scripts=scripts,
         )
 
 
@@ -147,6 +165,7 @@ def amend(
     reason: str,
     evidence: EvidenceState,
     override: Override | None = None,
+    scripts: tuple[ScriptPin, ...] | None = None,
 ) -> tuple[Registration, Entry]:
     """Replace a registration by a changed one, on the record: why, what, and what was known of the outcome."""
     name, ledger = loaded.study.study, Ledger(root.ledger)
@@ -171,7 +190,7 @@ def amend(
             )
         differences = [
             *differing_fields(registered.study, loaded.study),
-            *_differences(_json(registered.corpus), _json(corpus), ("corpus",)),
+            *_differing_pins(registered, corpus, scripts),
             *_differences(_code(registered.own_checks), _code(pins), ("own_checks",)),
         ]
         if not differences:
@@ -200,6 +219,7 @@ def amend(
             reason=reason.strip(),
             body=body,
             override=override,
+            scripts=scripts,
         )
 
 
@@ -330,18 +350,21 @@ def _commit(
     reason: str | None = None,
     body: dict[str, JsonValue] | None = None,
     override: Override | None = None,
+    scripts: tuple[ScriptPin, ...] | None = None,
 ) -> tuple[Registration, Entry]:
     """Write the lock beside its place, let the ledger take it, move it there."""
     source = _relative(root, loaded.path)
     ledger.head()  # a damaged ledger is refused before anything is written
     name, study = loaded.study.study, _json(loaded.study)
-    sha256 = promise_sha256(study, _json(corpus), _code(pins))
+    files = None if scripts is None else [_json(pin) for pin in scripts]
+    sha256 = promise_sha256(study, _json(corpus), _code(pins), files)
     accepted = {} if override is None else {"override": _json(override)}
     code = {"own_checks": _code(pins)} if pins else {}
     # Keys stand in the order of the study's file, not sorted: the order of the factors names the arms.
     document = {
         "study": study,
         "corpus": _json(corpus),
+        **({} if files is None else {"scripts": files}),
         "sha256": sha256,
         "source_sha256": sha256_bytes(loaded.source_bytes),
         "registered_at": at,
@@ -386,7 +409,9 @@ def _read_lock(path: Path) -> Registration:
     where, fix = Where(file=path), f"restore {path.name} from version control"
     try:
         document = json.loads(data)
-        kept = promise_sha256(document["study"], document["corpus"], document.get("own_checks"))
+        kept = promise_sha256(
+            document["study"], document["corpus"], document.get("own_checks"), document.get("scripts")
+        )
         whole = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
         registration = Registration.model_validate_json(whole)
     except (ValueError, TypeError, KeyError, RecursionError, ValidationError, StudyError) as error:
@@ -451,7 +476,7 @@ def _stronger(stated: EvidenceState, ledger: Ledger, name: str) -> EvidenceState
     shown = 0
     for entry in ledger.entries():
         if entry.study == name and entry.event not in ("registered", "amended", "attested"):
-            shown = max(shown, 2 if entry.event in ("decided", "looked", "peeked") else 1)
+            shown = max(shown, 2 if entry.event in ("decided", "looked", "peeked", "imported") else 1)
     return order[max(shown, order.index(stated))]
 
 
@@ -494,6 +519,16 @@ def _differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Differ
 
 def _code(pins: dict[str, CheckPin]) -> dict[str, Any]:
     return {name: _json(pin) for name, pin in pins.items()}
+
+
+def _differing_pins(
+    registered: Registration, corpus: CorpusPin | None, scripts: tuple[ScriptPin, ...] | None
+) -> list[Difference]:
+    was, now = ({pin.path: pin.sha256 for pin in pins or ()} for pins in (registered.scripts, scripts))
+    return [
+        *_differences(_json(registered.corpus), _json(corpus), ("corpus",)),
+        *_differences(dict(was), dict(now), ("scripts",)),
+    ]
 
 
 def _json(part: Part | None) -> Any:

@@ -199,7 +199,8 @@ class MetricsFile(Part):
     """Where a user's own trainer leaves its metrics."""
 
     file: str = "metrics.jsonl"
-    """A file of JSON objects, one a line: {"step": 10, "metric": "val/loss", "value": 2.31}."""
+    """A file in the run's own directory, of JSON objects, one a line:
+    {"step": 10, "metric": "val/loss", "value": 2.31}."""
 
 
 _MAPPING: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
@@ -220,7 +221,11 @@ class Study(Part):
     """The configuration that all variants share: for `trainer: gpt` the fields of Training, for a command any mapping,
     handed over as it stands."""
     command: tuple[str, ...] = ()
-    """The user's own trainer, as words; run without a shell."""
+    """The user's own trainer, as words; run without a shell, in the run's own directory. {seed}, {variant}, {python}
+    and dotted paths of the arm's configuration, such as {optim.lr}, are filled in."""
+    code: tuple[str, ...] = ()
+    """Files and folders of the user's own trainer, from the root: pinned at registration, like files that the command
+    itself names."""
     metrics: MetricsFile = MetricsFile()
     """Where the user's own trainer writes."""
     variants: dict[Name, Overrides] = Field(default_factory=dict)
@@ -298,6 +303,14 @@ class Study(Part):
             exploratory=tuple(n for n, h in self.hypotheses.items() if h.role == "exploratory"),
             contradictions=contradictions(self.hypotheses, self.claims, self.better),
         )
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_code(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A promise without the field keeps the bytes that were hashed before the format had it.
+        written: dict[str, Any] = handler(self)
+        if not self.code:
+            written.pop("code", None)
+        return written
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with fields replaced and every promise checked again; nothing cached is carried over."""

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, house_with
 
-from prereg.errors import UnsupportedError
-from prereg.plan import RunSpec, plan
+from prereg.command import ScriptPin
+from prereg.plan import CommandSpec, RunSpec, plan
 from prereg.register import Registration, load_registration, register
 
 
 def registered(tmp_path: Path, text: str, name: str) -> Registration:
     root, loaded = house_with(tmp_path, text, name)
-    corpus = None if loaded.study.trainer == "command" else PIN
-    return register(root, loaded, corpus=corpus, design=None, tool={}, at=AT)[0]
+    return register(root, loaded, corpus=PIN, design=None, tool={}, at=AT)[0]
 
 
 def test_all_variants_of_a_seed_come_before_the_next_seed(tmp_path: Path) -> None:
@@ -28,6 +26,7 @@ def test_all_variants_of_a_seed_come_before_the_next_seed(tmp_path: Path) -> Non
 def test_a_run_is_told_its_configuration_and_no_hypothesis(tmp_path: Path) -> None:
     registration = registered(tmp_path, EMBNORM, "embnorm")
     run = plan(registration)[2]
+    assert isinstance(run, RunSpec)
     assert run.run_id == f"embnorm/{registration.sha256[:8]}/rmsnorm/1"
     assert run.config.model.embedding_norm == "rmsnorm"
     assert (run.corpus, run.diverged_above, run.measure.every) == (PIN, 2.0, 25)
@@ -56,6 +55,15 @@ def test_a_factorial_plan_is_the_same_from_the_lock(tmp_path: Path) -> None:
     assert plan(again) == runs
 
 
-def test_a_command_cannot_be_planned_yet(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="trainer 'command'"):
-        plan(registered(tmp_path, COMMAND, "own"))
+def test_a_command_is_told_its_words_its_code_and_which_metrics_are_needed(tmp_path: Path) -> None:
+    root, loaded = house_with(tmp_path, COMMAND, "own")
+    pin = ScriptPin(path="train.py", sha256="ab" * 32)
+    registration, _ = register(root, loaded, corpus=None, scripts=(pin,), design=None, tool={}, at=AT)
+    run = plan(registration)[1]
+    assert isinstance(run, CommandSpec)
+    assert (run.variant, run.seed, run.config) == ("fast", 1, {"optim": {"lr": 2}})
+    assert run.command == loaded.study.command
+    assert run.scripts == (pin,)
+    assert (run.needed, run.needs_curve, run.steps) == ({"dev/loss": ()}, False, 0)
+    assert not {"hypotheses", "decision", "claim"} & set(CommandSpec.model_fields)
+    assert CommandSpec.model_validate_json(run.model_dump_json()) == run

@@ -12,12 +12,6 @@ from prereg.errors import UnsupportedError
 from prereg.spec import study_from_document
 
 BEYOND: dict[str, dict[str, Any]] = {
-    "trainer": {
-        "trainer": "command",
-        "command": ["python", "train.py"],
-        "base": {"lr": 0.1},
-        "variants": {"none": {}, "layernorm": {"lr": 0.2}},
-    },
     "measure.harness": {"measure": {"harness": {"tasks": "blimp"}}},
     "measure.suites[1]": {"measure": {"suites": ["loss", "calibration"]}},
     "analysis.test": {
@@ -32,6 +26,18 @@ BEYOND: dict[str, dict[str, Any]] = {
 
 def test_the_tiny_study_can_be_carried_out() -> None:
     require_supported(study_from_document(tiny_document()))
+
+
+def test_a_trainer_of_ones_own_can_be_carried_out() -> None:
+    own: dict[str, Any] = {
+        "trainer": "command",
+        "command": ["python", "train.py"],
+        "base": {"lr": 0.1},
+        "variants": {"none": {}, "layernorm": {"lr": 0.2}},
+    }
+    require_supported(study_from_document(tiny_document(**own)))
+    with pytest.raises(UnsupportedError, match="harness"):
+        require_supported(study_from_document(tiny_document(**own, measure={"harness": {"tasks": "blimp"}})))
 
 
 @pytest.mark.parametrize("field", BEYOND)

@@ -138,7 +138,7 @@ def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, wei
     sealed = {
         (entry.registration[:8], str(entry.body.get("variant")), str(entry.body.get("seed")))
         for entry in mine
-        if entry.event == "sealed"
+        if entry.event in ("sealed", "imported")
     }
     absent = sealed - taken
     if absent:

@@ -10,12 +10,15 @@ from ablate.chain.case import (
     check,
     load,
     open_case,
+    pin,
+    pin_code,
     pin_corpus,
     require_pinned,
     require_registered,
     utc_now,
 )
 from ablate.chain.deciding import Decided, decide, report
+from ablate.chain.importing import Imported, bring
 from ablate.chain.peeking import Peeked, peek
 from ablate.chain.promising import accepted, amend, characterise, design, preflight, register, registrations
 from ablate.chain.running import Ran, look_to_run_up_to, run
@@ -25,10 +28,12 @@ __all__ = [
     "Case",
     "Decided",
     "Document",
+    "Imported",
     "Peeked",
     "Ran",
     "accepted",
     "amend",
+    "bring",
     "bundle",
     "characterise",
     "check",
@@ -40,6 +45,8 @@ __all__ = [
     "look_to_run_up_to",
     "open_case",
     "peek",
+    "pin",
+    "pin_code",
     "pin_corpus",
     "preflight",
     "register",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from prereg.command import ScriptPin
     from prereg.load import Loaded
     from prereg.register import CorpusPin, Registration
     from prereg.root import Root
@@ -105,16 +106,70 @@ def pin_corpus(case: Case) -> CorpusPin:
     )
 
 
-def require_pinned(case: Case, registration: Registration) -> None:
-    """The corpus that was registered is here, and is still that text."""
-    from prereg.errors import CorpusError
+@dataclass(frozen=True)
+class Pins:
+    """What the names in a study mean now: a corpus for the built-in trainer, files of code for a user's own."""
 
-    pin = pin_corpus(case)
-    if pin != registration.corpus:
+    corpus: CorpusPin | None
+    scripts: tuple[ScriptPin, ...] | None
+
+
+def pin(case: Case) -> Pins:
+    """The bytes that the study's names stand for, found and hashed."""
+    if case.study.trainer == "gpt":
+        return Pins(pin_corpus(case), None)
+    return Pins(None, pin_code(case))
+
+
+def pin_code(case: Case) -> tuple[ScriptPin, ...]:
+    """The files of a user's own trainer as they are now; its program is here to be started."""
+    from prereg.command import pin_scripts
+
+    found: list[tuple[ScriptPin, ...]] = []
+    placed(case, lambda: found.append(pin_scripts(case.root, case.study)))
+    placed(case, lambda: _require_program(case))
+    return found[0]
+
+
+def _require_program(case: Case) -> None:
+    import os
+    import shutil
+
+    from prereg.command import script_of
+    from prereg.errors import RunError, Where
+
+    word = case.study.command[0]
+    if word == "{python}":
+        return
+    script = script_of(case.root.path, word)
+    if os.access(script, os.X_OK) if script is not None else shutil.which(word):
+        return
+    raise RunError(
+        f"the command's program '{word}' is not here" if script is None else f"'{word}' is not executable",
+        required="a program on the PATH, or an executable file under the root",
+        fix=f"chmod +x {script}" if script is not None else '"{python}" is the Python that ablate runs under',
+        where=Where(field=("command", 0)),
+    )
+
+
+def require_pinned(case: Case, registration: Registration) -> None:
+    """The corpus, or the trainer's code, that was registered is here, and is still the same."""
+    from prereg.errors import CorpusError, RegistrationError
+
+    now = pin(case)
+    if now.corpus is not None and now.corpus != registration.corpus:
         wanted = registration.corpus.sha256 if registration.corpus else "none"
         raise CorpusError(
-            f"corpus '{pin.name}' is now another text (sha256 {pin.sha256})",
+            f"corpus '{now.corpus.name}' is now another text (sha256 {now.corpus.sha256})",
             required=f"the registered one, sha256 {wanted}",
+        )
+    if now.scripts != registration.scripts:
+        was, are = ({pin.path: pin.sha256 for pin in pins or ()} for pins in (registration.scripts, now.scripts))
+        moved = sorted(path for path in was.keys() | are.keys() if was.get(path) != are.get(path))
+        raise RegistrationError(
+            f"the trainer's code is not what was registered on {registration.registered_at}: {', '.join(moved[:5])}",
+            required="the registered files, byte for byte",
+            fix=f'restore them, or: ablate amend {case.path} --reason "..."',
         )
 
 

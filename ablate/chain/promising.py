@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.chain.case import Case, Clock, check, open_case, pin_corpus, placed, require_registered, utc_now
+from ablate.chain.case import Case, Clock, check, open_case, pin, placed, require_registered, utc_now
 
 if TYPE_CHECKING:
     from ablate.judge.design import Design
@@ -58,7 +58,7 @@ def accepted(case: Case, characteristics: Design, reason: str | None) -> Overrid
 
 def preflight(case: Case, *, accept_underpowered: str | None = None, pilot: str | None = None) -> Design:
     """What would stop a registration, found before anything is written; returns the design."""
-    pin_corpus(case)
+    pin(case)
     characteristics = characterise(case, pilot=pilot)
     accepted(case, characteristics, accept_underpowered)
     return characteristics
@@ -88,13 +88,14 @@ def register(
         promise.complete(case.root, case.study.study)
         keep_page(case.root, case.study.study)
         return standing, None
-    pin = pin_corpus(case)
+    pins = pin(case)
     characteristics = planned or characterise(case, pilot=pilot)
     override = accepted(case, characteristics, accept_underpowered)
     registered = promise.register(
         case.root,
         case.loaded,
-        corpus=pin,
+        corpus=pins.corpus,
+        scripts=pins.scripts,
         design=characteristics.model_dump(mode="json"),
         tool=tool_versions(),
         at=now(),
@@ -120,19 +121,20 @@ def amend(
     from prereg.ledger import Ledger
 
     case = check(path, root)
-    pin = pin_corpus(case)
+    pins = pin(case)
     characteristics = characterise(case, pilot=pilot)
     override = accepted(case, characteristics, accept_underpowered)
     events = {entry.event for entry in Ledger(case.root.ledger).entries() if entry.study == case.study.study}
     evidence: promise.EvidenceState = "none"
-    if events & {"decided", "looked", "peeked"}:
+    if events & {"decided", "looked", "peeked", "imported"}:
         evidence = "outcomes read"
     elif events & {"started", "sealed", "failed"}:
         evidence = "runs started"
     amended = promise.amend(
         case.root,
         case.loaded,
-        corpus=pin,
+        corpus=pins.corpus,
+        scripts=pins.scripts,
         design=characteristics.model_dump(mode="json"),
         tool=tool_versions(),
         at=now(),

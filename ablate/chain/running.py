@@ -45,7 +45,7 @@ def run(
     """
     import sys
 
-    from ablate.run.local import default_slots, run_study, study_lock
+    from ablate.run.local import run_study, slots_of, study_lock
     from ablate.run.watch import PlainWatcher
     from prereg import register as promise
     from prereg.errors import RunError
@@ -79,7 +79,7 @@ def run(
             onlooker.note(f"registered {name} as {registration.sha256[:8]}, before any run; ledger head {entry.sha256}")
         look = look_to_run_up_to(case, registration)
         summary = run_study(
-            case.root, registration, slots=slots or default_slots(), now=now, watcher=onlooker, look=look
+            case.root, registration, slots=slots or slots_of(registration.study), now=now, watcher=onlooker, look=look
         )
     return Ran(registration, entry is not None, summary, look)
 

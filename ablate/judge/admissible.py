@@ -19,8 +19,9 @@ from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
 from prereg.amendments import amendments_of, chain_faults, touched
 from prereg.canon import sha256_of
+from prereg.command import code_sha256
 from prereg.divergence import unasked_arms
-from prereg.ledger import Entry
+from prereg.ledger import SEALS, Entry
 from prereg.register import Registration
 from prereg.spec import Study
 from prereg.training import Training
@@ -66,12 +67,16 @@ def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
         _none(
             "every run was made under this registration",
             [
-                _said(run)
-                for run in evidence.runs
-                if (run.registration, run.study) != (registration.sha256, study.study)
+                *(
+                    _said(run)
+                    for run in evidence.runs
+                    if (run.registration, run.study) != (registration.sha256, study.study)
+                ),
+                *_unbound(registration, evidence),
             ],
             registration.sha256,
         ),
+        *_made_elsewhere(registration, evidence),
         _none(
             "every configuration is the registered one",
             [
@@ -81,8 +86,8 @@ def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
             ],
             "the configuration that the registration resolves for the variant",
         ),
-        *(_gpt_checks(registration, ended) if study.trainer == "gpt" else _command_checks()),
-        *_provenance(ended),
+        *(_gpt_checks(registration, ended) if study.trainer == "gpt" else _command_checks(registration, ended)),
+        *_provenance(ended, stated=study.trainer == "gpt"),
         *_starts(registration, evidence),
         _trained_again(registration, evidence.ledger),
         *_measured(study, evidence),
@@ -94,6 +99,42 @@ def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
 def admissible(checks: Iterable[Check]) -> bool:
     """Whether a verdict may be given."""
     return all(check.passed or check.severity != "inadmissible" for check in checks)
+
+
+def _imports(registration: Registration, evidence: Evidence) -> dict[Cell, Entry]:
+    """The runs whose last seal says that they were brought from elsewhere."""
+    last = {
+        _cell(entry): entry
+        for entry in evidence.ledger
+        if entry.event in SEALS and entry.registration == registration.sha256
+    }
+    return {cell: entry for cell, entry in last.items() if entry.event == "imported"}
+
+
+def _unbound(registration: Registration, evidence: Evidence) -> list[str]:
+    loose = [cell for cell, entry in _imports(registration, evidence).items() if entry.body.get("bound") is not True]
+    said = [f"{variant} seed {seed}" for variant, seed in loose]
+    return [f"{len(said)} imported without a binding, and exploratory only{listed(said)}"] if said else []
+
+
+def _made_elsewhere(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
+    """Bound imports count, and are told: that they were made after the promise rests on more than this ledger."""
+    bound = {cell: e for cell, e in _imports(registration, evidence).items() if e.body.get("bound") is True}
+    if not bound:
+        return ()
+    notes = list(dict.fromkeys(str(entry.body.get("note")) for entry in bound.values()))
+    cells = [f"{variant} seed {seed}" for variant, seed in bound]
+    return (
+        Check(
+            name="every run was made here",
+            passed=False,
+            severity="deviation",
+            found=f"{len(bound)} of {len(evidence.runs)} runs were made elsewhere and imported{listed(cells)}. Note"
+            + listed(notes)
+            + ". They name this registration; that they were made after it is their maker's word",
+            required="runs whose start this ledger recorded",
+        ),
+    )
 
 
 def _registered_first(registration: Registration, ledger: tuple[Entry, ...]) -> Check:
@@ -186,7 +227,7 @@ def _bound_to_ledger(registration: Registration, evidence: Evidence, ended: list
     last = {
         _cell(entry): entry
         for entry in evidence.ledger
-        if entry.event == "sealed" and entry.registration == registration.sha256
+        if entry.event in SEALS and entry.registration == registration.sha256
     }
     wrong = []
     for run in ended:
@@ -224,8 +265,24 @@ def _gpt_checks(registration: Registration, ended: list[RunRecord]) -> tuple[Che
     )
 
 
-def _command_checks() -> tuple[Check, ...]:
+def _command_checks(registration: Registration, ended: list[RunRecord]) -> tuple[Check, ...]:
+    scripts = registration.scripts or ()
+    wanted = code_sha256(scripts)
     return (
+        Check(
+            name="the trainer's code is registered",
+            passed=bool(scripts),
+            severity="deviation",
+            found=f"{len(scripts)} files" + listed([f"{pin.path} ({pin.sha256[:12]})" for pin in scripts])
+            if scripts
+            else "no word of the command names a file under the root, and there is no code:",
+            required="the files of the code, so that every run is known to have used the same",
+        ),
+        _none(
+            "every run used the registered code",
+            [_said(run) for run in ended if run.provenance.code != wanted],
+            f"the registered files, together {wanted[:12]}",
+        ),
         Check(
             name="pairs are matched",
             passed=False,
@@ -233,10 +290,17 @@ def _command_checks() -> tuple[Check, ...]:
             found="a user's own trainer states no hashes of weights, batches or dropout",
             required="that one seed fixes the same randomness for every variant is the trainer's promise",
         ),
+        Check(
+            name="device and library versions are known",
+            passed=False,
+            severity="note",
+            found="a user's own trainer does not state them; what its files import is pinned only if code: names it",
+            required="one device and one set of libraries for all runs is the trainer's promise",
+        ),
     )
 
 
-def _provenance(ended: list[RunRecord]) -> tuple[Check, ...]:
+def _provenance(ended: list[RunRecord], *, stated: bool) -> tuple[Check, ...]:
     asked: tuple[tuple[str, Severity, Callable[[RunRecord], str]], ...] = (
         ("every run used the same code", "inadmissible", lambda run: run.provenance.code),
         ("every run used the same device class", "inadmissible", lambda run: run.provenance.device),
@@ -255,6 +319,8 @@ def _provenance(ended: list[RunRecord]) -> tuple[Check, ...]:
     )
     checks = []
     for name, severity, ask in asked:
+        if not stated and ("device" in name or "library" in name):
+            continue
         kinds: dict[str, int] = defaultdict(int)
         for run in ended:
             kinds[ask(run)] += 1
@@ -270,6 +336,8 @@ def _provenance(ended: list[RunRecord]) -> tuple[Check, ...]:
         )
         if name == "every run used the same code":
             checks += _commits(ended)
+    if not stated:
+        return tuple(checks)
     dirty = [_said(run) for run in ended if run.provenance.dirty]
     return (*checks, _none("the tool's source tree was clean", dirty, "no uncommitted change", "note"))
 
@@ -304,7 +372,7 @@ def _trained_again(registration: Registration, ledger: tuple[Entry, ...]) -> Che
     """A sealed run that was trained again: the same outcome proves the run, another one might have been chosen."""
     outcomes: dict[Cell, list[object]] = defaultdict(list)
     for entry in ledger:
-        if entry.event == "sealed" and entry.registration == registration.sha256:
+        if entry.event in SEALS and entry.registration == registration.sha256:
             outcomes[_cell(entry)].append(entry.body.get("outcome_sha256"))
     again = {cell: found for cell, found in outcomes.items() if len(found) > 1}
     other = [f"{variant} seed {seed}" for (variant, seed), found in again.items() if len(set(map(str, found))) > 1]
@@ -352,7 +420,11 @@ def _measured(study: Study, evidence: Evidence) -> tuple[Check, ...]:
     if any("stable(" in (line.when or "").replace(" ", "") for line in study.decision):
         rows = evidence.curve(CURVE)
         steps = {cell: set(group) for cell, group in rows.groupby(["variant", "seed"])["step"]}
-        holed = [_said(run) for run in done if steps.get((run.variant, run.seed)) != set(range(1, run.steps + 1))]
+        holed = [
+            _said(run)
+            for run in done
+            if steps.get((run.variant, run.seed), set()) - {0} != set(range(1, run.steps + 1))
+        ]
         name = f"every finished run has its {CURVE} at every step"
         checks.append(_none(name, holed, "the curve that the stability rule reads, without a hole"))
     return tuple(checks)

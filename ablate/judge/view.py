@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
-from prereg.ledger import Entry
+from prereg.ledger import SEALS, Entry
 from prereg.looks import Look, Taken, looks_of, next_look, taken_looks
 from prereg.register import Registration
 
@@ -138,7 +138,7 @@ def _trained_between(registration: Registration, mine: list[Entry], *, after_end
         if entry.event == "looked":
             number = int(str(entry.body.get("look")))
             seen, ended = max(seen, number), ended or entry.body.get("final") is True
-        elif entry.event == "sealed" and (seed := int(str(entry.body.get("seed")))) in place:
+        elif entry.event in SEALS and (seed := int(str(entry.body.get("seed")))) in place:
             ahead = seen + 1 in looks and place[seed] > looks[seen + 1].n_seeds
             if (ended and place[seed] > looks[seen].n_seeds) if after_end else (ahead and not ended):
                 faults.append(f"{entry.body.get('variant')} seed {seed}")

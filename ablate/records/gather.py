@@ -11,7 +11,7 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from prereg.canon import sha256_file
 from prereg.errors import EvidenceError, LedgerError
-from prereg.ledger import Ledger
+from prereg.ledger import SEALS, Ledger
 from prereg.plan import plan
 from prereg.register import Registration
 from prereg.root import Root
@@ -23,7 +23,7 @@ def sealed_in_ledger(ledger: Ledger, registration: str) -> dict[Seal, str]:
     """(variant, seed, metrics hash) -> hash of run.json, of every run the ledger has seen sealed."""
     found: dict[Seal, str] = {}
     for entry in ledger.entries():
-        if entry.event == "sealed" and entry.registration == registration:
+        if entry.event in SEALS and entry.registration == registration:
             body = entry.body
             variant, seed, metrics, run = (body.get(k) for k in ("variant", "seed", "metrics_sha256", "run_sha256"))
             # An entry that lacks a part binds nothing; the audit then finds the run unbound.

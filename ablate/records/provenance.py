@@ -13,6 +13,7 @@ from prereg.canon import sha256_bytes, sha256_of
 
 # Everything that can move a number of a run. Reports and the judge may change without touching a run.
 _MOVES_NUMBERS = ("ablate/gpt", "ablate/measure", "ablate/run/worker.py", "prereg/training.py", "prereg/metrics.py")
+NOT_STATED = "not stated"
 _SOURCE = Path(__file__).resolve().parents[2]
 
 
@@ -42,6 +43,22 @@ def collect(*, threads: int, device: str = "cpu") -> Provenance:
         processor=_processor(),
         device=device,
         threads=threads,
+    )
+
+
+def of_command(code: str) -> Provenance:
+    """The provenance of a run of a user's own trainer. What only that trainer could tell is not guessed."""
+    return Provenance(
+        code=code,
+        commit=None,
+        dirty=None,
+        python=NOT_STATED,
+        torch=NOT_STATED,
+        numpy=NOT_STATED,
+        platform=f"{platform.system()} {platform.machine()}",
+        processor=_processor(),
+        device=NOT_STATED,
+        threads=0,
     )
 
 

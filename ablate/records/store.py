@@ -147,12 +147,16 @@ class RunFolder:
         for path in (self.checkpoint_path, self.live_path, self.sealed_path, self.items_path, self.weights_path):
             path.unlink(missing_ok=True)
 
-    def seal(self, record: RunRecord, weights: bytes, items: Sequence[ItemScore] = ()) -> RunRecord:
-        """Write the sealed form, then the record that vouches for it, then drop the live form."""
+    def seal(self, record: RunRecord, weights: bytes | None, items: Sequence[ItemScore] = ()) -> RunRecord:
+        """Write the sealed form, then the record that vouches for it, then drop the live form.
+
+        A user's own trainer keeps its weights itself, and gives none.
+        """
         rows = self.rows()
         data = parquet_bytes(record, rows)
         scored = items_bytes(record, items) if items else None
-        write_whole(self.weights_path, weights)
+        if weights is not None:
+            write_whole(self.weights_path, weights)
         if scored is None:
             self.items_path.unlink(missing_ok=True)
         else:
@@ -162,7 +166,7 @@ class RunFolder:
             update={
                 "metrics_sha256": sha256_bytes(data),
                 "items_sha256": None if scored is None else sha256_bytes(scored),
-                "weights_sha256": sha256_bytes(weights),
+                "weights_sha256": None if weights is None else sha256_bytes(weights),
                 "outcome_sha256": outcome_hash(rows, items),
             }
         )

@@ -19,6 +19,12 @@ SEVERITY_ORDER = {"inadmissible": 0, "deviation": 1, "note": 2}
 
 def tell_pairs(told: Told) -> Section:
     """How large the arms are, and whether runs of one seed share what they must."""
+    if told.study.trainer == "command":
+        said = (
+            "A user's own trainer made these runs. It was handed the same seed for every arm, and states neither "
+            "parameters nor hashes of weights and batches: that runs of one seed form pairs is its promise."
+        )
+        return Section("pairs", "Arms and matched pairs", (Paragraph(said),))
     blocks: list[Block] = []
     sizes = _parameters(told)
     if sizes is not None:
@@ -232,17 +238,22 @@ def _attempts(told: Told) -> list[Block]:
     ]
 
 
+def _versions(run: RunRecord) -> str:
+    made = run.provenance
+    return ", ".join(dict.fromkeys((made.python, made.torch, made.numpy)))
+
+
 PROVENANCE: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
     ("Code sha256", lambda run: run.provenance.code),
     (
         "Commit",
         lambda run: (run.provenance.commit or "none") + (", with uncommitted changes" if run.provenance.dirty else ""),
     ),
-    ("Python, torch, numpy", lambda run: f"{run.provenance.python}, {run.provenance.torch}, {run.provenance.numpy}"),
+    ("Python, torch, numpy", _versions),
     ("Platform", lambda run: run.provenance.platform),
     ("Processor", lambda run: run.provenance.processor),
     ("Device", lambda run: run.provenance.device),
-    ("Threads of a run", lambda run: str(run.provenance.threads)),
+    ("Threads of a run", lambda run: str(run.provenance.threads or "not stated")),
 )
 
 
@@ -263,12 +274,17 @@ def _times(told: Told) -> Table:
     runs = told.evidence.runs
     training, evaluation, wall = (sum(getattr(run, name) for run in runs) for name in ("train_s", "eval_s", "wall_s"))
     other = max(0.0, wall - training - evaluation)
+    parts: tuple[tuple[str, float], ...] = (
+        ("Training steps", training),
+        ("Evaluation", evaluation),
+        ("Other (start, reading, sealing)", other),
+    )
+    if told.study.trainer == "command":  # it does not say what it spent its time on
+        parts = ()
     rows = tuple(
         (name, words.duration(seconds), f"{100 * seconds / wall:.0f}%" if wall else words.NONE)
         for name, seconds in (
-            ("Training steps", training),
-            ("Evaluation", evaluation),
-            ("Other (start, reading, sealing)", other),
+            *parts,
             ("All", wall),
         )
     )

@@ -25,6 +25,7 @@ from ablate.report.screen import new_table as _table
 from ablate.report.screen import put_row as _row
 from ablate.report.screen import say as _say
 from ablate.report.screen import show_table as _show
+from prereg.command import ScriptPin, command_line, filled
 from prereg.divergence import said_unasked
 
 if TYPE_CHECKING:
@@ -187,8 +188,8 @@ def _print_declarations(console: Console, rows: Sequence[tuple[str, str, str, st
                 console.print(Padding(_fit(console, Text(line)), (0, 0, 0, 2)))
 
 
-def print_check(console: Console, study: Study) -> None:
-    """What a study promises: its arms, its claims and its rule as a table."""
+def print_check(console: Console, study: Study, scripts: Sequence[ScriptPin] = ()) -> None:
+    """What a study promises: its arms, its claims and its rule as a table; of a command, all that will be started."""
     _say(console, f"{study.study}: {study.title}", style="bold")
     _say(
         console,
@@ -198,7 +199,7 @@ def print_check(console: Console, study: Study) -> None:
         f"correction {study.analysis.correct}",
     )
     if study.trainer == "command":
-        _say(console, "Runs this command, without a shell: " + " ".join(study.command), wrap=False)
+        _command(console, study, scripts)
     arms = _table(console, ("Arm", "left"), ("Changes", "left"))
     for arm in study.arms.values():
         changes = ", ".join(f"{field} = {value}" for field, value in arm.overrides.items())
@@ -232,6 +233,20 @@ def print_check(console: Console, study: Study) -> None:
     unasked = said_unasked(study)
     if unasked:
         _say(console, f"Note: {unasked}.")
+
+
+def _command(console: Console, study: Study, scripts: Sequence[ScriptPin]) -> None:
+    """Every word and every file of a user's own trainer, before anything of it is started."""
+    arm, seed = next(iter(study.arms.values())), study.seeds[0]
+    assert isinstance(arm.config, dict), arm.name
+    first = filled(study.command, variant=arm.name, seed=seed, config=arm.config, python="python")
+    _say(console, "Runs this command, without a shell: " + command_line(study.command), wrap=False)
+    _say(console, f"For {arm.name}, seed {seed}: " + command_line(first), wrap=False)
+    _say(console, f"Each run in a directory of its own; its metrics are read from {study.metrics.file} there.")
+    for pin in scripts:
+        _say(console, f"Code, to be pinned: {pin.path}, sha256 {pin.sha256[:12]}", wrap=False)
+    if not scripts:
+        _say(console, "No file of its code is pinned: no word names a file under the root, and there is no code:")
 
 
 def print_design(console: Console, design: Design) -> None:

@@ -9,6 +9,7 @@ from ablate.report import words
 from ablate.report.blocks import Block, Column, Facts, Paragraph, Section, Table
 from ablate.report.planned import facts_of, power_figure
 from ablate.report.told import Told
+from prereg.command import command_line
 from prereg.procedures import CORRECTIONS, divergence, instability, stopping, test
 from prereg.spec import Study
 
@@ -45,8 +46,9 @@ def _terms(told: Told) -> Facts:
         ),
         (
             "Seeds",
-            f"{words.ranged(study.seeds)} ({len(study.seeds)} for each arm, {runs} runs); a seed fixes initial "
-            "weights, batches and dropout, the same for every arm",
+            f"{words.ranged(study.seeds)} ({len(study.seeds)} for each arm, {runs} runs); a seed fixes "
+            + ("initial weights, batches and dropout" if study.trainer == "gpt" else "what the trainer draws")
+            + ", the same for every arm",
         ),
         ("Test", f"{test(study)}{_over(study)}, the effect always left side minus right side"),
         (
@@ -72,6 +74,10 @@ def _terms(told: Told) -> Facts:
                 f"{words.counted(corpus.size_bytes, 'byte')}, sha256 {corpus.sha256}",
             ),
         )
+    if study.trainer == "command":
+        pins = [f"{pin.path}, sha256 {pin.sha256}" for pin in told.registration.scripts or ()]
+        code = "; ".join(pins) or "no file of it is pinned"
+        items[2:2] = [("Trainer", f"the command {command_line(study.command)}"), ("Code", code)]
     return Facts(tuple(items))
 
 

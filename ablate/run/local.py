@@ -28,15 +28,20 @@ from ablate.records.gather import sealed_in_ledger
 from ablate.records.provenance import code_hash
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
+from ablate.run.child import end_leftover
 from ablate.run.messages import Message
 from ablate.run.watch import Tally, Watcher
 from prereg.canon import sha256_file
+from prereg.command import code_sha256
 from prereg.errors import EvidenceError, RunError
 from prereg.ledger import Event, Ledger
 from prereg.looks import Look
-from prereg.plan import RunSpec, plan
+from prereg.plan import CommandSpec, RunSpec, plan
 from prereg.register import Registration
 from prereg.root import Root
+from prereg.spec import Study
+
+Spec = RunSpec | CommandSpec
 
 WORKER_DEATHS_ALLOWED = 2
 STOP_PATIENCE_S = 60.0
@@ -63,7 +68,7 @@ class WorkerProcess:
 
     process: subprocess.Popen[str]
     number: int
-    spec: RunSpec | None = None
+    spec: Spec | None = None
     stopping: bool = False
 
     def send(self, command: dict[str, object]) -> None:
@@ -95,7 +100,7 @@ class Scheduler:
     now: Callable[[], str]
     watcher: Watcher
     tally: Tally
-    pending: deque[RunSpec]
+    pending: deque[Spec]
     workers: dict[int, WorkerProcess] = field(default_factory=dict)
     events: queue.Queue[tuple[int, Message | None]] = field(default_factory=queue.Queue)
     deaths: dict[str, int] = field(default_factory=dict)
@@ -104,7 +109,7 @@ class Scheduler:
     interrupts: int = 0
     stopped: bool = False
 
-    def folder(self, spec: RunSpec) -> RunFolder:
+    def folder(self, spec: Spec) -> RunFolder:
         return RunFolder(self.root.run(spec.study, spec.registration, spec.variant, spec.seed))
 
     def log(self, event: Event, body: Mapping[str, JsonValue]) -> None:
@@ -117,7 +122,7 @@ class Scheduler:
             at=self.now(),
         )
 
-    def seal_in_ledger(self, spec: RunSpec, *, recovered: bool = False) -> None:
+    def seal_in_ledger(self, spec: Spec, *, recovered: bool = False) -> None:
         """Bind a sealed run to the ledger."""
         folder = self.folder(spec)
         record = folder.read_record()
@@ -143,16 +148,18 @@ class Scheduler:
         number = self.spawned
         self.spawned += 1
         logs = self.root.runs(self.registration.study.study, self.registration.sha256)
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        own = self.registration.study.trainer == "command"
+        # A user's own trainer keeps its threads to itself; the built-in one trains many runs side by side.
+        alone = {} if own else {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         with (logs / f"worker-{number}.log").open("a", encoding="utf-8") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "ablate.run.worker"],
+                [sys.executable, "-m", "ablate.run.command" if own else "ablate.run.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 start_new_session=True,
-                env=environment,
+                env={**os.environ, **alone},
             )
         self.workers[number] = WorkerProcess(process, number)
         assert process.stdout is not None
@@ -175,13 +182,14 @@ class Scheduler:
             worker.stopping = True
             return
         spec = worker.spec = self.pending.popleft()
-        self.tally.running[spec.run_id] = Message(event="progress", run_id=spec.run_id, steps=spec.config.budget.steps)
+        self.tally.running[spec.run_id] = Message(event="progress", run_id=spec.run_id, steps=spec.steps)
         worker.send(
             {
                 "do": "run",
                 "spec": spec.model_dump(mode="json"),
                 "folder": str(self.folder(spec).path),
                 "corpora": str(self.root.corpora),
+                "root": str(self.root.path),
             }
         )
 
@@ -201,9 +209,9 @@ class Scheduler:
             self._end(worker.spec, message)
             self.assign(worker)
 
-    def _end(self, spec: RunSpec, message: Message) -> None:
+    def _end(self, spec: Spec, message: Message) -> None:
         self.tally.running.pop(spec.run_id, None)
-        self.tally.steps_done += spec.config.budget.steps
+        self.tally.steps_done += spec.steps or message.step
         if message.status == "failed":
             self.failed.append(f"{spec.run_id}: {message.error}")
             self.tally.failed += 1
@@ -220,6 +228,7 @@ class Scheduler:
         if spec is None:
             return
         self.tally.running.pop(spec.run_id, None)
+        end_leftover(self.folder(spec).path)
         if worker.stopping:
             return
         if self.folder(spec).is_sealed():
@@ -308,7 +317,7 @@ def run_study(
         specs = tuple(spec for spec in specs if spec.seed in registration.study.seeds[: look.n_seeds])
     folder = root.runs(registration.study.study, registration.sha256)
     folder.mkdir(parents=True, exist_ok=True)
-    tally = Tally(planned=len(specs), steps_planned=sum(spec.config.budget.steps for spec in specs))
+    tally = Tally(planned=len(specs), steps_planned=sum(spec.steps for spec in specs))
     scheduler = Scheduler(root, registration, ledger, now, watcher, tally, deque())
     known = sealed_in_ledger(ledger, registration.sha256)
     for spec in specs:
@@ -319,7 +328,7 @@ def run_study(
                 tally.sealed += 1
             else:
                 scheduler.seal_in_ledger(spec, recovered=True)
-            tally.steps_done += spec.config.budget.steps
+            tally.steps_done += spec.steps or record.steps
         else:
             scheduler.pending.append(spec)
     tally.steps_before = tally.steps_done
@@ -332,7 +341,7 @@ def run_study(
                 "runs": len(scheduler.pending),
                 "of": len(specs),
                 "slots": slots,
-                "code": code_hash(),
+                "code": code_hash() if registration.scripts is None else code_sha256(registration.scripts),
                 **({"trained_again": again} if again else {}),
             },
         )
@@ -377,6 +386,11 @@ def study_lock(root: Root, study: str) -> Iterator[None]:
 def default_slots() -> int:
     """As many runs side by side as this process may use cores."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def slots_of(study: Study) -> int:
+    """Runs side by side unless told: one a core, and one of a user's own trainer, which may want the whole machine."""
+    return default_slots() if study.trainer == "gpt" else 1
 
 
 def _stands(folder: RunFolder) -> bool:

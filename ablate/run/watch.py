@@ -176,7 +176,12 @@ class LiveWatcher:
         for run_id, message in sorted(tally.running.items()):
             falls = {None: "…", True: "yes", False: "not yet"}[message.falling]
             name = "/".join(run_id.split("/")[-2:])
-            table.add_row(name, f"{message.step}/{message.steps}", f"{message.steps_per_s:.1f}", falls)
+            table.add_row(
+                name,
+                f"{message.step}/{message.steps}" if message.steps else str(message.step),
+                f"{message.steps_per_s:.1f}",
+                falls,
+            )
         return Group(Text(tally.line()), table)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,7 +20,9 @@ def run(
     study: StudyFile,
     root: RootFolder = None,
     *,
-    slots: Annotated[int | None, typer.Option(min=1, help="Runs side by side (default: one a core).")] = None,
+    slots: Annotated[
+        int | None, typer.Option(min=1, help="Runs side by side (default: one a core; one of your own trainer).")
+    ] = None,
     as_json: AsJson = False,
     next_look: Annotated[
         bool, typer.Option("--next-look", help="Only what the next look of a sequential study needs (as without it).")
@@ -155,6 +158,33 @@ def report(study: StudyFile, root: RootFolder = None) -> None:
     print(f"wrote {told.markdown_path}")
     print(f"wrote {told.html_path}")
     print(f"ledger head {told.head}")
+
+
+def import_records(
+    study: StudyFile,
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A folder of run folders, or a file of tidy rows.")],
+    note: Annotated[str, typer.Option(help="Where the runs come from; kept in ledger and report.")],
+    root: RootFolder = None,
+    *,
+    only: Annotated[list[str] | None, typer.Option(metavar="ARM/SEED", help="Only this run (repeatable).")] = None,
+    exploratory: Annotated[
+        bool, typer.Option("--exploratory", help="Take in what is not bound to the registration: no verdict then.")
+    ] = False,
+) -> None:
+    """Take in runs that were made elsewhere.
+
+    Run folders that `ablate run` made from the same lock on another machine keep their seals and count. So do rows
+    with a manifest.json that names the registration and the times of every run. Anything else is exploratory.
+
+    Example:  ablate import studies/embnorm.yaml node7/data/runs/embnorm/1a2b3c4d --note "node 7"
+    """
+    done = chain.bring(study, source, note=note, exploratory=exploratory, only=only or (), root=root)
+    how = "bound to the registration" if done.bound else "exploratory: this study gives no verdict now"
+    print(f"{done.registration.study.study}: {len(done.taken)} runs taken in, {how}")
+    if done.standing:
+        print(f"{len(done.standing)} were here already, the same bytes")
+    print(f"ledger head {done.head}")
+    print(f"next:  ablate {'run' if done.missing else 'decide'} {study}")
 
 
 def _watcher(as_json: bool) -> Watcher:

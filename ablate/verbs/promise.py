@@ -41,7 +41,9 @@ def check(
         return told.print_touches(console())
     if study is None:
         raise StudyFileError("no study is named", required="a study file", fix="ablate check studies/quickstart.yaml")
-    return told.print_check(console(), chain.check(study, root).study)
+    case = chain.check(study, root)
+    scripts = chain.pin_code(case) if case.study.trainer == "command" else ()
+    return told.print_check(console(), case.study, scripts)
 
 
 def schema() -> None:

@@ -1,0 +1,53 @@
+"""A run from elsewhere in its place, whole or not at all, and never over another run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ablate.records.bring import Piece
+from ablate.records.store import RunFolder
+from ablate.records.tables import said
+from prereg.canon import sha256_file
+from prereg.disk import move, write_whole
+from prereg.errors import EvidenceError
+from prereg.ledger import SEALS, Entry
+
+
+def put(piece: Piece, folder: RunFolder) -> None:
+    """Lay a run in its place, whole or not at all: a folder beside it is filled and then renamed."""
+    beside = folder.path.with_name(f".{folder.path.name}.import")
+    beside.mkdir(parents=True, exist_ok=True)
+    write_whole(beside / folder.sealed_path.name, piece.metrics)
+    if piece.items is not None:
+        write_whole(beside / folder.items_path.name, piece.items)
+    write_whole(beside / folder.record_path.name, piece.run_json)
+    if folder.path.is_dir():
+        folder.path.rmdir()  # only an empty one: anything else in it is an error, and stays
+    move(beside, folder.path)
+
+
+def standing(piece: Piece, folder: RunFolder, entries: Iterable[Entry]) -> tuple[bool, bool]:
+    """(in the ledger, in its place) of this very run. Another run of the cell is never replaced: `EvidenceError`."""
+    known = [
+        entry
+        for entry in entries
+        if entry.event in (*SEALS, "failed")
+        and entry.registration == piece.record.registration
+        and (entry.body.get("variant"), entry.body.get("seed")) == (piece.variant, piece.seed)
+    ]
+    cell = said((piece.variant, piece.seed))
+    wanted = piece.body["run_sha256"]
+    if known and known[-1].body.get("run_sha256") != wanted:
+        raise EvidenceError(
+            f"the ledger has another run of {cell} ({known[-1].event}, entry {known[-1].index})",
+            required="cells that have no run yet: no run is ever replaced",
+            fix="--only ARM/SEED takes some runs of a source",
+        )
+    there = folder.path.is_dir() and any(folder.path.iterdir())
+    if there and not (folder.record_path.is_file() and sha256_file(folder.record_path) == wanted):
+        raise EvidenceError(
+            f"a run of {cell} lies in {folder.path}",
+            required="cells that have no run yet: no run is ever replaced",
+            fix="ablate run, if it was interrupted; --only ARM/SEED takes other runs of the source",
+        )
+    return bool(known), there

@@ -1,0 +1,131 @@
+"""Tidy rows of many runs from JSON lines, CSV or Parquet: variant, seed, step, metric, value, and nothing else.
+
+As strict as `ablate.records.tidy`: every fault is named by its line, and nothing is repaired or guessed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ablate.records.store import Row
+from ablate.records.tidy import (
+    LineError,
+    lines_of,
+    metric_of,
+    object_of,
+    read_bytes,
+    require_keys,
+    step_of,
+    value_of,
+)
+from prereg.errors import EvidenceError, Where
+
+Cell = tuple[str, int]
+COLUMNS = ("variant", "seed", "step", "metric", "value")
+
+_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?|[-+]?(nan|inf|infinity)", re.IGNORECASE)
+
+
+def read_table(path: Path) -> dict[Cell, list[Row]]:
+    """The rows of a file by run. Raises `EvidenceError` with the line."""
+    read = {".jsonl": _json_lines, ".csv": _csv, ".parquet": _parquet}.get(path.suffix)
+    if read is None:
+        raise EvidenceError(
+            f"'{path.name}' is of no known kind",
+            required="a name ending in .jsonl, .csv or .parquet",
+            where=Where(file=path),
+        )
+    found: dict[Cell, list[Row]] = {}
+    seen: dict[tuple[Cell, int, str], int] = {}
+    number = 0
+    try:
+        for number, row in read(read_bytes(path)):
+            cell, one = _tidy_row(row)
+            first = seen.setdefault((cell, one.step, one.metric), number)
+            if first != number:
+                raise LineError(f"{one.metric} of {said(cell)} at step {one.step} stands on line {first} already")
+            found.setdefault(cell, []).append(one)
+        if not found:
+            raise LineError("no row")
+    except LineError as fault:
+        line = fault.line if isinstance(fault, _AtLineError) else number
+        raise EvidenceError(
+            f"line {line}: {fault}", required="rows of " + ", ".join(COLUMNS), where=Where(file=path, line=line)
+        ) from None
+    return found
+
+
+def said(cell: Cell) -> str:
+    """A run in words; a name from elsewhere cannot move a terminal's cursor."""
+    return f"{json.dumps(cell[0])[1:-1][:60]} seed {cell[1]}"
+
+
+def _tidy_row(row: dict[str, object]) -> tuple[Cell, Row]:
+    require_keys(row, COLUMNS)
+    variant, seed, metric = row["variant"], row["seed"], metric_of(row["metric"])
+    if not isinstance(variant, str):
+        raise LineError(f"variant {json.dumps(variant)[:60]}, which is not text")
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise LineError(f"seed {json.dumps(seed)[:60]}, which is not a whole number")
+    return (variant, seed), Row(step_of(row["step"]), metric, value_of(row["value"], metric))
+
+
+class _AtLineError(LineError):
+    def __init__(self, line: int, found: str) -> None:
+        self.line = line
+        super().__init__(found)
+
+
+Numbered = Iterator[tuple[int, dict[str, object]]]
+
+
+def _json_lines(data: bytes) -> Numbered:
+    for number, line in enumerate(lines_of(data), start=1):
+        try:
+            row = object_of(line)
+        except LineError as fault:
+            raise _AtLineError(number, str(fault)) from None
+        yield number, row
+
+
+def _csv(data: bytes) -> Numbered:
+    try:
+        reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
+        header = next(reader, [])
+        if sorted(header) != sorted(COLUMNS):
+            raise _AtLineError(1, f"columns {', '.join(header)[:80] or 'none'}")
+        for cells in reader:
+            if len(cells) != len(header):
+                raise _AtLineError(reader.line_num, f"{len(cells)} fields under {len(header)} columns")
+            yield reader.line_num, {name: _typed(name, text) for name, text in zip(header, cells, strict=True)}
+    except UnicodeDecodeError:
+        raise _AtLineError(1, "text that is not UTF-8") from None
+    except csv.Error as error:
+        raise _AtLineError(1, f"not CSV: {error}") from None
+
+
+def _typed(column: str, text: str) -> object:
+    """A field of CSV as the type of its column, or as it stands, to be refused there."""
+    if column in ("seed", "step"):
+        return int(text) if re.fullmatch(r"[0-9]{1,16}", text) else text
+    if column == "value":
+        return float(text) if _NUMBER.fullmatch(text) else text
+    return text
+
+
+def _parquet(data: bytes) -> Numbered:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(pa.BufferReader(data))
+    except (OSError, pa.ArrowException):
+        raise _AtLineError(1, "not a Parquet file") from None
+    if sorted(table.column_names) != sorted(COLUMNS):
+        raise _AtLineError(1, f"columns {', '.join(table.column_names)[:80]}")
+    yield from enumerate(table.to_pylist(), start=1)

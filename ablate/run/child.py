@@ -1,0 +1,168 @@
+"""One process of the user's own: started in a group of its own, its output kept in bounds, ended with all it started.
+
+A child must not outlive whoever started it, or two processes might train in one folder. Its worker ends it when the
+scheduler is gone. A worker that is killed itself cannot: so it has left the child's number and time of birth in the
+run's folder, and whoever takes the run up next ends that process first, if it still is the same one. A process that
+leaves its group (setsid, a container) is beyond reach.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from prereg.disk import write_whole
+
+HEAD_BYTES = 256 * 2**10
+TAIL_BYTES = 768 * 2**10
+TERM_PATIENCE_S = 30.0
+"""What a child that is asked to stop has, to save where it stands."""
+_PIECE = 64 * 2**10
+_DRAIN_S = 5.0
+
+
+class Child:
+    """A started process."""
+
+    def __init__(self, words: tuple[str, ...], *, folder: Path, home: Path, environment: Mapping[str, str]) -> None:
+        """Start the words in `home`; what is known of the process goes into `folder`."""
+        self.folder = folder
+        self.process = subprocess.Popen(
+            words,
+            cwd=home,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        known = {"pid": self.process.pid, "born": born(self.process.pid)}
+        write_whole(_mark(folder), json.dumps(known).encode())
+        assert self.process.stdout is not None and self.process.stderr is not None
+        self.stdout = Kept(self.process.stdout, folder / "stdout.txt")
+        self.stderr = Kept(self.process.stderr, folder / "stderr.txt")
+
+    def ended(self) -> int | None:
+        """The exit status, or none while it runs."""
+        return self.process.poll()
+
+    def stop(self) -> None:
+        """Ask it to end, and do not take no for an answer."""
+        _signal(self.process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(TERM_PATIENCE_S)
+
+    def kill(self) -> None:
+        """End it and all of its group at once."""
+        _signal(self.process.pid, signal.SIGKILL)
+
+    def finish(self) -> int:
+        """End what is left of its group, and close its books. Returns the exit status."""
+        self.kill()
+        status = self.process.wait()
+        self.stdout.close()
+        self.stderr.close()
+        _mark(self.folder).unlink(missing_ok=True)
+        return status
+
+
+class Kept:
+    """The beginning and the end of a stream, in a file; what lies between is counted and dropped."""
+
+    def __init__(self, stream: IO[bytes], path: Path) -> None:
+        self.path = path
+        self._stream = stream
+        self._written = self._dropped = self._held = 0
+        self._tail: deque[bytes] = deque()
+        self._lock = threading.Lock()
+        self._file = path.open("wb")
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Everything that was said is in the file afterwards."""
+        self._thread.join(_DRAIN_S)
+        with self._lock:
+            if self._dropped:
+                self._file.write(f"\n[{self._dropped:,} bytes left out]\n".encode())
+            self._file.write(b"".join(self._tail))
+            self._tail.clear()
+            self._file.close()
+
+    def last_lines(self, n: int) -> list[str]:
+        """The last lines that are not blank, printable, each cut to a length that can be read. After `close`."""
+        text = self.path.read_bytes()[-_PIECE:].decode("utf-8", errors="replace")
+        lines = ["".join(c for c in line if c.isprintable()).strip() for line in text.splitlines()]
+        return [line if len(line) <= 200 else line[:197] + "..." for line in lines if line][-n:]
+
+    def _read(self) -> None:
+        with self._stream:
+            while piece := os.read(self._stream.fileno(), _PIECE):
+                with self._lock:
+                    if self._file.closed:
+                        return
+                    self._take(piece)
+
+    def _take(self, piece: bytes) -> None:
+        room = HEAD_BYTES - self._written
+        if room > 0:
+            self._file.write(piece[:room])
+            self._file.flush()
+            self._written += len(piece[:room])
+            piece = piece[room:]
+        if piece:
+            self._tail.append(piece)
+            self._held += len(piece)
+        while self._held > TAIL_BYTES:
+            self._held -= len(self._tail[0])
+            self._dropped += len(self._tail.popleft())
+
+
+def end_leftover(folder: Path) -> bool:
+    """End a child that a killed worker left behind in a run's folder. Whether there was one."""
+    try:
+        known = json.loads(_mark(folder).read_bytes())
+        pid, birth = int(known["pid"]), known["born"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    alive = birth is not None and born(pid) == birth
+    if alive:
+        _signal(pid, signal.SIGKILL)
+        deadline = time.monotonic() + _DRAIN_S
+        while born(pid) == birth and time.monotonic() < deadline:
+            time.sleep(0.02)
+    _mark(folder).unlink(missing_ok=True)
+    return alive
+
+
+def born(pid: int) -> str | None:
+    """When a living process was started, such that no other process of this machine has the same pid and time."""
+    place = Path("/proc") / str(pid) / "stat"
+    if Path("/proc/self/stat").exists():
+        try:
+            fields = place.read_text().rpartition(")")[2].split()
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        except OSError:
+            return None
+        return None if fields[0] in ("Z", "X") else f"{boot} {fields[19]}"
+    asked = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    return None if not told or told.startswith("Z") else told.partition(" ")[2].strip()
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _mark(folder: Path) -> Path:
+    return folder / "child.json"

@@ -1,0 +1,109 @@
+"""A study of one's own trainer: a house, and a script that does as it is told by the arm's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ablate.records.run_record import RunRecord
+from ablate.records.store import RunFolder
+from ablate.run.command import Server
+from ablate.run.messages import Message
+from prereg.command import pin_scripts
+from prereg.load import load_study
+from prereg.plan import CommandSpec, plan
+from prereg.register import Registration, register
+from prereg.root import Root
+
+AT = "2026-01-02T03:04:05+00:00"
+
+SCRIPT = """
+import json, os, sys, time
+config = json.load(open(os.environ["ABLATE_CONFIG"]))
+seed, lr = int(os.environ["ABLATE_SEED"]), config["lr"]
+noise = (seed * 7919 % 13) / 1000
+with open("metrics.jsonl", "w") as out:
+    for step in range(1, config["steps"] + 1):
+        print(json.dumps({"step": step, "metric": "train/loss", "value": 3.0 - lr * step / 100 + noise}), file=out)
+        out.flush()
+        time.sleep(config.get("sleep", 0))
+    print(json.dumps({"step": config["steps"], "metric": "val/loss", "value": 2.0 - lr + noise * lr}), file=out)
+"""
+
+
+def own_document(**changes: Any) -> dict[str, Any]:
+    """Two arms of a script, three seeds, a moment a run."""
+    document: dict[str, Any] = {
+        "study": "own",
+        "title": "A trainer of one's own",
+        "trainer": "command",
+        "command": ["{python}", "train.py"],
+        "base": {"lr": 0.1, "steps": 4},
+        "baseline": "slow",
+        "variants": {"slow": {}, "fast": {"lr": 0.4}},
+        "seeds": [1, 2, 3],
+        "hypotheses": {"gain": {"claim": "fast lowers val/loss", "smallest": 0.05}},
+        "decision": [
+            {"verdict": "take fast", "when": "supported(gain) and stable(fast)"},
+            {"verdict": "inconclusive"},
+        ],
+    }
+    return document | changes
+
+
+class OwnHouse:
+    """A repository of studies with a trainer of its own in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        (path / "studies").mkdir(parents=True)
+        self.script(SCRIPT)
+
+    def script(self, text: str, name: str = "train.py") -> Path:
+        """Write a file of the trainer's code."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def write(self, document: Mapping[str, Any] | None = None, **changes: Any) -> Path:
+        """Write the study file."""
+        whole = dict(document) if document is not None else own_document(**changes)
+        path = self.path / "studies" / f"{whole['study']}.yaml"
+        path.write_text(yaml.safe_dump(whole, sort_keys=False), encoding="utf-8")
+        return path
+
+    def register(self, **changes: Any) -> Registration:
+        """The study, registered without a design, which would take long to simulate."""
+        loaded = load_study(self.write(**changes))
+        root = Root(self.path.resolve())
+        pins = pin_scripts(root, loaded.study)
+        return register(root, loaded, corpus=None, scripts=pins, design=None, tool={}, at=AT)[0]
+
+    def carry_out(
+        self, registration: Registration, variant: str, seed: int, *, server: Server | None = None
+    ) -> tuple[RunRecord, str]:
+        """One run by a worker in this process; its record, and what was said of its end."""
+        root = Root(self.path.resolve())
+        spec = next(one for one in plan(registration) if (one.variant, one.seed) == (variant, seed))
+        assert isinstance(spec, CommandSpec)
+        folder = RunFolder(root.run(spec.study, spec.registration, variant, seed))
+        said: list[Message] = []
+        server = server or Server(said.append)
+        server.say = said.append
+        server.carry_out(spec, folder, root.path)
+        record = folder.read_record()
+        assert record is not None
+        return record, f"{said[-1].event} {said[-1].status}: {said[-1].error or ''}"
+
+    def snapshot(self) -> dict[str, bytes]:
+        """Every file and its bytes."""
+        return {p.relative_to(self.path).as_posix(): p.read_bytes() for p in self.path.rglob("*") if p.is_file()}
+
+    def run_folder(self, variant: str, seed: int) -> Path:
+        """The folder of one run, of the one registration there is."""
+        (found,) = self.path.glob(f"data/runs/own/*/{variant}/{seed}")
+        return found

@@ -1,0 +1,117 @@
+"""Metrics that others wrote: every fault is found and named by its line, and nothing is repaired."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ablate.records.store import Row
+from ablate.records.tidy import diverged_at, read_rows
+from prereg.errors import EvidenceError
+
+GOOD = '{"step": 1, "metric": "val/loss", "value": 2.5}\n'
+
+
+def read(tmp_path: Path, text: str | bytes, *, torn: bool = False) -> list[Row]:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return read_rows(path, torn=torn)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ('{"step": 2, "metric": "val/loss", "value": NaN}', "val/loss is nan, which is not finite"),
+        ('{"step": 2, "metric": "val/loss", "value": -Infinity}', "is -inf"),
+        ('{"step": 2, "metric": "val/loss", "value": 1e999}', "is inf"),
+        ('{"step": 2, "metric": "val/loss", "value": 1' + "0" * 400 + "}", "is inf"),
+        ('{"step": 2, "metric": "val/loss", "value": "2.5"}', 'value "2.5", which is not a number'),
+        ('{"step": 2, "metric": "val/loss", "value": true}', "value true"),
+        ('{"step": 2, "metric": "val/loss", "value": null}', "value null"),
+        ('{"step": 2.0, "metric": "val/loss", "value": 1}', "step 2.0, which is not a whole number"),
+        ('{"step": true, "metric": "val/loss", "value": 1}', "step true"),
+        ('{"step": -1, "metric": "val/loss", "value": 1}', "step -1"),
+        ('{"step": 9007199254740992, "metric": "val/loss", "value": 1}', "from 0 to 2^53"),
+        ('{"step": 2, "metric": "", "value": 1}', 'metric ""'),
+        ('{"step": 2, "metric": "val loss", "value": 1}', "which is not a name"),
+        ('{"step": 2, "metric": "a\\u001b[31m", "value": 1}', "which is not a name"),
+        ('{"step": 2, "metric": 3, "value": 1}', "metric 3"),
+        ('{"step": 2, "metric": "val/loss"}', "no 'value'"),
+        ('{"step": 2, "metric": "val/loss", "value": 1, "time": 3}', '"time", which is none of step, metric, value'),
+        ('{"step": 2, "step": 3, "metric": "val/loss", "value": 1}', "a key that stands twice"),
+        ('{"step": 1, "metric": "val/loss", "value": 1}', "val/loss at step 1 stands on line 1 already"),
+        ("[1, 2]", "not a JSON object"),
+        ("loss 2.5", "not JSON"),
+        ("", "an empty line"),
+        ("[" * 3000, "not JSON"),
+        ('{"step": 1' + "0" * 5000 + "}", "a line of"),
+    ],
+)
+def test_a_faulty_line_is_named(tmp_path: Path, line: str, found: str) -> None:
+    with pytest.raises(EvidenceError) as caught:
+        read(tmp_path, GOOD + line + "\n")
+    assert caught.value.found.startswith("line 2: ")
+    assert found in caught.value.found
+    assert caught.value.where.line == 2
+
+
+def test_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EvidenceError, match="line 1: text that is not UTF-8"):
+        read(tmp_path, b"\xff\n")
+
+
+def test_a_last_line_without_an_end_counts_unless_its_writer_was_killed(tmp_path: Path) -> None:
+    half = GOOD + '{"step": 2, "metric": "val/loss", "value": 2.25'
+    assert read(tmp_path, half, torn=True) == [Row(1, "val/loss", 2.5)]
+    with pytest.raises(EvidenceError, match="line 2: not JSON"):
+        read(tmp_path, half)
+    assert len(read(tmp_path, half + "}")) == 2
+    assert read(tmp_path, "", torn=True) == []
+
+
+def test_what_is_not_a_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    with pytest.raises(EvidenceError, match="is not a file"):
+        read_rows(tmp_path / "metrics.jsonl")
+    with pytest.raises(EvidenceError, match="is not there"):
+        read_rows(tmp_path / "gone.jsonl")
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.integers(0, 10**6), st.from_regex(r"[a-z]{1,5}/[a-z]{1,5}", fullmatch=True)),
+        st.floats(allow_nan=False, allow_infinity=False),
+        max_size=20,
+    )
+)
+def test_what_is_written_well_is_read_to_the_last_bit(
+    tmp_path_factory: pytest.TempPathFactory, values: dict[tuple[int, str], float]
+) -> None:
+    rows = [Row(step, metric, value) for (step, metric), value in values.items()]
+    text = "".join(json.dumps({"step": r.step, "metric": r.metric, "value": r.value}) + "\n" for r in rows)
+    assert read(tmp_path_factory.getbasetemp(), text) == rows
+
+
+def curve(*losses: float) -> list[Row]:
+    return [Row(step, "train/loss", loss) for step, loss in enumerate(losses, start=1)]
+
+
+def test_the_registered_rule_of_divergence_reads_the_training_loss_alone() -> None:
+    assert diverged_at(curve(3.0, 2.0, 5.9), 2.0) is None
+    assert diverged_at(curve(3.0, 2.0, 6.1, 1.0), 2.0) == 3
+    assert diverged_at(curve(3.0, math.nan, 99.0), 2.0) == 2
+    assert diverged_at(curve(math.inf), 2.0) == 1
+    assert diverged_at([Row(1, "val/loss", 1.0), Row(2, "val/loss", 9.0)], 2.0) is None
+    assert diverged_at(list(reversed(curve(3.0, 2.0, 6.1))), 2.0) == 3
+
+
+def test_multiples_of_a_loss_that_is_not_positive_mean_nothing() -> None:
+    assert diverged_at(curve(-3.0, -1.0, 0.0), 2.0) is None
+    assert diverged_at(curve(-3.0, math.nan), 2.0) == 2
