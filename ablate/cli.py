@@ -24,7 +24,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help="Pre-registered ablation studies for language models.\n\n"
     "\b\nStart with:\n  ablate run studies/quickstart.yaml\n  ablate decide studies/quickstart.yaml\n\n"
-    "Exit codes: 0 done or decided, 2 your mistake, 3 inconclusive or to be continued, 4 inadmissible, 5 runs failed, "
+    "Exit codes: 0 done or decided, 2 your mistake, 3 inconclusive or to be continued, 4 inadmissible, "
+    "5 runs failed or a seal owed, "
     "130 interrupted, 1 our bug.",
 )
 for verb in (

@@ -258,14 +258,6 @@ class Study(Part):
     checks: tuple[OwnCheck, ...] = ()
     """The study's own checks of admissibility, beside the tool's; not written where there are none."""
 
-    @model_serializer(mode="wrap")
-    def _as_before_without_own_checks(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        # A study that brings no check keeps the hash that it had before there were any.
-        written: dict[str, JsonValue] = handler(self)
-        if not self.checks:
-            written.pop("checks", None)
-        return written
-
     @field_validator("base", mode="wrap")
     @classmethod
     def _base_is_what_the_trainer_takes(
@@ -305,11 +297,13 @@ class Study(Part):
         )
 
     @model_serializer(mode="wrap")
-    def _as_before_without_code(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # A promise without the field keeps the bytes that were hashed before the format had it.
+    def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A promise without them keeps the bytes that were hashed before the format had them. All in one place:
+        # of two serializers of a model, the library takes the last.
         written: dict[str, Any] = handler(self)
-        if not self.code:
-            written.pop("code", None)
+        for field in ("checks", "code"):
+            if not getattr(self, field):
+                written.pop(field, None)
         return written
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:

@@ -91,15 +91,19 @@ def forged(path: Path, files: Files, **changes: Any) -> Path:
 def rechained(data: bytes, change: Callable[[dict[str, Any]], None]) -> tuple[bytes, str]:
     """A ledger with changed entries, every hash after them made right again; and its new head."""
     lines, previous = [], None
+    renamed: dict[str, str] = {}
     for line in data.splitlines():
         entry = json.loads(line)
+        before = entry["sha256"]
         if "body" in entry:
             change(entry)
+            if entry["event"] == "reported":  # pages name the decision they tell by its hash
+                entry["body"]["decision"] = renamed[entry["body"]["decision"]]
         if previous is not None:
             entry["previous"] = previous
         if "body" in entry:
             entry["sha256"] = sha256_of({key: value for key, value in entry.items() if key != "sha256"})
-        previous = entry["sha256"]
+        previous = renamed[before] = entry["sha256"]
         lines.append(canonical_bytes(entry) + b"\n")
     assert previous is not None
     return b"".join(lines), previous
@@ -226,10 +230,20 @@ def test_a_report_that_tells_something_else_is_found_by_telling_it_again(
     assert said.stands and "report.md the same bytes; report.html the same bytes" in notes(said)
     lie = pages[page].replace(b"keep none", b"adopt layernorm", 1)
     assert lie != pages[page]
-    path = forged(tmp_path / "f.zip", files | {f"reports/tiny/{page}": lie})
+    lied = files | {f"reports/tiny/{page}": lie}
+    plain = forged(tmp_path / "e.zip", lied)
+    assert f"{page} is not what was written" in faults(checked(plain, pages)), "the ledger holds its hash"
+
+    def change(entry: dict[str, Any]) -> None:
+        if entry["event"] == "reported":
+            entry["body"][page] = sha256_bytes(lie)
+
+    lied[SLICE], head = rechained(files[SLICE], change)
+    ledger = json.loads(files["MANIFEST.json"])["ledger"] | {"head": head}
+    path = forged(tmp_path / "f.zip", lied, ledger=ledger)
     assert f"{page} is not what the decision gives here: {page} has another text" in faults(checked(path, pages))
     other = json.loads(files["MANIFEST.json"])["made_with"] | {"version": "0.0.1"}
-    said = checked(forged(path, files | {f"reports/tiny/{page}": lie}, made_with=other), pages)
+    said = checked(forged(path, lied, ledger=ledger, made_with=other), pages)
     assert said.stands and "has another text" in notes(said) and "ablate 0.0.1" in notes(said)
 
 
@@ -294,7 +308,8 @@ def test_whoever_writes_the_whole_anew_shows_in_the_head_alone(bundle: Path, tmp
 
     data, head = rechained(files[SLICE], earlier)
     ledger = json.loads(files["MANIFEST.json"])["ledger"] | {"head": head}
-    files = {name: content for name, content in files.items() if "report." not in name} | {SLICE: data}
+    dated = ("report.md", "report.html", "registration.md")  # these tell dates, and a liar would write them anew too
+    files = {name: content for name, content in files.items() if not name.endswith(dated)} | {SLICE: data}
     found, honest = checked(forged(tmp_path / "f.zip", files, ledger=ledger)), checked(bundle)
     assert found.stands, "the limit that the docs state: no check of a bundle alone can see this"
     assert found.head != honest.head and found.sha256 != honest.sha256
@@ -379,7 +394,7 @@ def test_seals_and_documents_beside_the_lock_come_along_and_those_of_others_do_n
     lock = sha256_bytes((registered.parent / "tiny.lock.json").read_bytes())[:8]
     ours = [f"tiny.{lock}.sig", f"tiny.{lock}.2.tsr", "tiny.registration.md"]
     others = ["tiny.00000000.sig", "tiny.more.yaml", f"tiny2.{lock}.sig", f"tiny.{lock}.key", "notes.md"]
-    for name in ours + others:
+    for name in ours[:2] + others:
         (registered.parent / name).write_text(name)
     files = files_of(bundled(registered, out=tmp_path / "b.zip").path)
     assert {name for name in ours + others if f"studies/{name}" in files} == set(ours)
@@ -476,3 +491,24 @@ def test_ten_thousand_single_changed_bytes_are_all_found(bundle: Path, tmp_path:
     assert missed == []
     broken.write_bytes(whole)
     assert checked(broken).stands, "and the bundle itself stands"
+
+
+def test_a_strangers_own_checks_are_never_executed_and_taken_as_told(house: House, tmp_path: Path) -> None:
+    beside = house.path / "studies" / "looks_at_runs.py"
+    beside.write_text(
+        "def complete(records):\n    open('executed', 'a').close()\n    return len(records.runs) == 4, 'four runs'\n"
+    )
+    check = {"name": "complete", "entry_point": "looks_at_runs:complete", "consequence": "inadmissible"}
+    study = house.write(tiny_document(seeds=[1, 2], checks=[check]))
+    chain.run(study, watcher=QUIET)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(house.path)
+        chain.decide(study)
+    assert (house.path / "executed").exists(), "the check ran when the study was decided"
+    found = bundled(study, out=tmp_path / "own.ablate.zip")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        seen = checked(found.path)
+    assert seen.stands, faults(seen)
+    assert not (tmp_path / "executed").exists()
+    assert "not run again; taken as verdict.json tells them: own check: complete" in notes(seen)

@@ -105,6 +105,7 @@ def test_a_decided_study_stands_and_everything_it_says_is_checked(copy: Path) ->
     assert [one.what for one in found.items] == [
         "chain",
         "study and lock",
+        "registration in words",
         "sealed records",
         "verdict",
         "reports",

@@ -15,6 +15,7 @@ from ablate.records.store import RunFolder
 from prereg.errors import EvidenceError, StudyFileError, Where
 from prereg.ledger import FIRST, SLICE_NAME, Entry, Ledger
 from prereg.ledger_slice import sliced
+from prereg.own_checks import read_source
 from prereg.register import Registration
 from prereg.root import Root
 
@@ -72,6 +73,7 @@ def gathered(
             )
         found.take(path, path.read_bytes())
     _beside(found, study, {str(entry.body.get("lock_sha256"))[:8] for entry in promised})
+    _code(found, registration, root.path / str(promised[-1].body.get("file")))
     _runs(found, registration, mine, weights=weights)
     for name in (*REPORTS, *DOCUMENTS):
         path = root.report(study) / name
@@ -97,6 +99,23 @@ def _ledger(found: Gathered, entries: tuple[Entry, ...], study: str, *, whole: b
         n_entries=len(entries),
         n_withheld=withheld,
     )
+
+
+def _code(found: Gathered, registration: Registration, study_path: Path) -> None:
+    """The registered source of own checks and of a user's own trainer, to be read and compared, never executed."""
+    taken = {study_path}
+    for index, check in enumerate(registration.study.checks):
+        path, source = read_source(check, study_path.parent, index=index)
+        if not path.is_relative_to(found.root.path):
+            found.skip(f"the source of the check '{check.name}'", "it belongs to an installed package")
+        elif path not in taken:
+            taken.add(path)
+            found.take(path, source)
+    for pin in registration.scripts or ():
+        path = found.root.path / pin.path
+        if path.is_file() and path not in taken:
+            taken.add(path)
+            found.take(path, path.read_bytes())
 
 
 def _beside(found: Gathered, study: str, locks: set[str]) -> None:

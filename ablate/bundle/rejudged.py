@@ -13,7 +13,8 @@ from pathlib import Path
 from ablate.bundle.comparison import Comparison, compare_pages, compare_verdicts
 from ablate.bundle.manifest import Tool, this_tool
 from ablate.judge.decide import decide
-from ablate.judge.verdict import Decision, verdict_bytes
+from ablate.judge.own_checks import OWN
+from ablate.judge.verdict import Check, Decision, verdict_bytes
 from ablate.judge.view import view
 from ablate.records.evidence import Evidence
 from ablate.records.gather import gather
@@ -62,17 +63,32 @@ def _judged_again(root: Root, study: str, entry: Entry, maker: Tool, tell: Tell)
     if seen.missing:
         lacking, total = len(seen.missing), len(seen.planned)
         return [_item(study, JUDGED, f"{lacking} of the {total} runs it rests on are not in the bundle as sealed")]
-    decision = decide(registration, evidence)
-    now, path = verdict_bytes(decision), root.report(study) / "verdict.json"
+    path = root.report(study) / "verdict.json"
+    own = _as_recorded(registration, path)
+    decision = decide(registration, evidence, None if own is None else lambda _: own)
+    now = verdict_bytes(decision)
     if path.is_file():
         items = [_verdict_item(study, decision, compare_verdicts(path.read_bytes(), now), maker)]
     elif sha256_bytes(now) == entry.body.get("verdict_sha256"):
         items = [_item(study, JUDGED, note=f"{_said(decision)}: the bytes that the ledger recorded")]
     else:
         items = [_item(study, JUDGED, "verdict.json is not here, and judged here it is not what the ledger recorded")]
+    if own:
+        # Code that a stranger brings is never executed here.
+        names = ", ".join(check.name for check in own)
+        items.append(_item(study, "own checks", note=f"not run again; taken as verdict.json tells them: {names}"))
     if not items[0].faults:
         items.append(_reports_item(root.report(study), study, tell(registration, entry, decision, seen), maker))
     return items
+
+
+def _as_recorded(registration: Registration, path: Path) -> tuple[Check, ...] | None:
+    """What the study's own checks said when it was decided; none where they are not all told."""
+    wanted = [f"{OWN}{check.name}" for check in registration.study.checks]
+    if not wanted or not path.is_file():
+        return None
+    told = {check.name: check for check in Decision.model_validate_json(path.read_bytes()).checks}
+    return tuple(told[name] for name in wanted) if set(wanted) <= set(told) else None
 
 
 def _verdict_item(study: str, decision: Decision, found: Comparison, maker: Tool) -> Item:

@@ -134,6 +134,30 @@ DECLARED: tuple[Declared, ...] = (
         "a pair that cannot be checked is none",
     ),
     Declared(
+        "the trainer's code is registered",
+        "whether any file of a user's own trainer is pinned in the registration",
+        ("deviation",),
+        "a command whose files nobody pinned may change from run to run, and that would not show",
+    ),
+    Declared(
+        "every run used the registered code",
+        "the hash of the trainer's files as each run found them",
+        ("inadmissible",),
+        "another code answers another question",
+    ),
+    Declared(
+        "device and library versions are known",
+        "whether the trainer states them",
+        ("note",),
+        "of a user's own trainer they are the user's promise",
+    ),
+    Declared(
+        "every run was made here",
+        "`imported` entries of runs that name this registration",
+        ("deviation",),
+        "told only where runs were imported; that they were made after the promise is their maker's word",
+    ),
+    Declared(
         "pairs are matched",
         "whether the trainer states such hashes at all",
         ("note",),
