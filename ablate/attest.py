@@ -16,7 +16,7 @@ from prereg.errors import RegistrationError, SealError, UnreachableError, Where
 
 if TYPE_CHECKING:
     from prereg.ledger import Entry, Ledger
-    from prereg.register import Registration
+    from prereg.registration import Registration
     from prereg.seals.attested import Attestation, Kind
 
 _PROBE = b"ablate: can this key sign?"
@@ -91,6 +91,7 @@ def attest(
     """
     from prereg import register as promise
     from prereg.ledger import Ledger
+    from prereg.registration import load_registration
     from prereg.seals.attested import debt
 
     name, ledger = case.study.study, Ledger(case.root.ledger)
@@ -113,7 +114,7 @@ def attest(
     if ots or (completing and known.proof() is not None):
         _calendars(haul, known)
     with ledger.hold():
-        standing = promise.load_registration(case.root, name)
+        standing = load_registration(case.root, name)
         if standing is None or standing.lock_sha256 != registration.lock_sha256:
             raise RegistrationError(
                 f"'{name}' was amended while it was being sealed",

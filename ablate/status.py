@@ -63,10 +63,11 @@ class StudyHealth(Part):
 
 def read_status(case: Case) -> StudyHealth:
     """The state of a study from its files."""
+    from prereg.differences import differing_fields
     from prereg.ledger import Ledger
     from prereg.looks import next_look, taken_looks
     from prereg.plan import plan
-    from prereg.register import differing_fields, load_registration
+    from prereg.registration import load_registration
 
     study = case.study
     ledger = Ledger(case.root.ledger).entries()  # a damaged ledger is an error here, not an unregistered study

@@ -156,7 +156,7 @@ def _study_items(root: Root, name: str, entries: tuple[Entry, ...], *, ledger_st
 def _page(root: Root, name: str) -> list[Item]:
     """The registration in words. It promises nothing by itself, and a reader without the tool believes it."""
     from prereg.export.page import compare_page
-    from prereg.register import load_registration
+    from prereg.registration import load_registration
 
     what, path = "registration in words", root.page(name).relative_to(root.path)
     try:
@@ -177,7 +177,7 @@ def _page(root: Root, name: str) -> list[Item]:
 
 def check_registration(root: Root, name: str, *, ledger_stands: bool = True) -> Item:
     """Study file and lock against the ledger, whose own faults are told once, with the chain."""
-    from prereg.register import verify_registration
+    from prereg.registration import verify_registration
 
     promised = tuple(fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or ledger_stands)
     if ledger_stands:
@@ -187,7 +187,7 @@ def check_registration(root: Root, name: str, *, ledger_stands: bool = True) -> 
 
 def check_corpus(root: Root, name: str) -> Item:
     """The text that the study was registered with, wherever it is found; it need not be here."""
-    from prereg.register import load_registration
+    from prereg.registration import load_registration
 
     try:
         registration = load_registration(root, name)

@@ -18,9 +18,10 @@ from typing import Literal, get_args
 from pydantic import JsonValue, ValidationError
 
 from prereg.claim import parse_claim
+from prereg.differences import Difference
 from prereg.ledger import Entry
 from prereg.part import Part
-from prereg.register import Difference, EvidenceState
+from prereg.register import EvidenceState
 from prereg.spec import Study
 
 Scope = Literal[

@@ -17,9 +17,10 @@ from typing import Any
 from pydantic import JsonValue
 
 from prereg.canon import canonical_bytes, sha256_bytes
+from prereg.differences import ABSENT
 from prereg.ledger import Entry
 from prereg.part import Part
-from prereg.register import ABSENT, promise_sha256
+from prereg.registration import promise_sha256
 from prereg.root import Root
 
 _INDEX = re.compile(r"\[(\d+)\]\.?")

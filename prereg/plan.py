@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from prereg.command import ScriptPin
 from prereg.part import Part
-from prereg.register import CorpusPin, Registration
+from prereg.registration import CorpusPin, Registration
 from prereg.spec import AtStep, Measure, Study
 from prereg.training import Training
 

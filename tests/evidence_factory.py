@@ -16,7 +16,7 @@ from ablate.records.run_record import Pairing, Provenance, RunRecord
 from prereg.canon import sha256_of
 from prereg.ledger import FIRST, Entry, Event
 from prereg.metrics import METRICS
-from prereg.register import CorpusPin, Registration, promise_sha256
+from prereg.registration import CorpusPin, Registration, promise_sha256
 from prereg.spec import Study, study_from_document
 
 Cell = tuple[str, int]

@@ -7,7 +7,7 @@ from typing import Any
 
 from prereg.export.source import Source
 from prereg.ledger import Entry
-from prereg.register import CorpusPin, Registration
+from prereg.registration import CorpusPin, Registration
 from prereg.spec import Study, study_from_document
 
 PIN = CorpusPin(name="toy", sha256="ab" * 32, size_bytes=1_000_003, characters=1_000_000)

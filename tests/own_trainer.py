@@ -15,7 +15,8 @@ from ablate.run.messages import Message
 from prereg.command import pin_scripts
 from prereg.load import load_study
 from prereg.plan import CommandSpec, plan
-from prereg.register import Registration, register
+from prereg.register import register
+from prereg.registration import Registration
 from prereg.root import Root
 
 AT = "2026-01-02T03:04:05+00:00"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from prereg.load import Loaded, load_study
-from prereg.register import CorpusPin
+from prereg.registration import CorpusPin
 from prereg.root import Root
 
 EMBNORM = """\

@@ -9,7 +9,8 @@ from prereg_samples import EMBNORM, PIN, changed, load_text
 
 from prereg.canon import sha256_bytes
 from prereg.ledger import Ledger
-from prereg.register import Registration, amend, load_registration, register
+from prereg.register import amend, register
+from prereg.registration import Registration, load_registration
 from prereg.root import Root
 
 NOW = "2026-03-01T00:00:00+00:00"

@@ -19,7 +19,7 @@ from ablate.records.evidence import METRIC_COLUMNS, Evidence
 from ablate.records.run_record import Pairing, Provenance, RunRecord
 from ablate.report.told import Told
 from prereg.canon import sha256_of
-from prereg.register import CorpusPin, Registration, promise_sha256
+from prereg.registration import CorpusPin, Registration, promise_sha256
 from prereg.spec import Study, study_from_document
 
 Ending = Literal["decided", "inconclusive", "inadmissible", "incomplete"]

@@ -14,7 +14,8 @@ from pathlib import Path
 from prereg_samples import AT, PIN, house_with
 
 from ablate.chain import Case
-from prereg.register import Registration, register
+from prereg.register import register
+from prereg.registration import Registration
 from prereg.root import Root
 
 # OpenSSL 3.0 writes two certificate hashes into a reply where `certs` is configured, and strict readers refuse that.

@@ -17,7 +17,8 @@ from ablate.chain import Case
 from ablate.verify import Verification, verify_study
 from prereg.errors import RegistrationError, SealError
 from prereg.ledger import Ledger
-from prereg.register import Registration, amend
+from prereg.register import amend
+from prereg.registration import Registration
 from prereg.seals import ots, ssh
 from prereg.seals.examine import SealCheck
 

@@ -13,7 +13,7 @@ from ablate.judge.beliefs import assumed, learned
 from ablate.judge.design import design
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, SpecError
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.spec import Study
 
 

@@ -12,9 +12,9 @@ from own_trainer import OwnHouse, own_document
 
 from prereg.canon import sha256_bytes
 from prereg.command import command_line, filled, is_inside, pin_scripts, script_of
+from prereg.differences import differing_fields
 from prereg.errors import RegistrationError, SpecError
 from prereg.load import load_study
-from prereg.register import differing_fields
 from prereg.root import Root
 from prereg.spec import study_from_document
 

@@ -12,7 +12,8 @@ from prereg_samples import AT, EMBNORM, NORMPLACE, PIN, changed, house_with, loa
 
 from prereg.history import promises
 from prereg.ledger import Entry, Ledger
-from prereg.register import CorpusPin, amend, register
+from prereg.register import amend, register
+from prereg.registration import CorpusPin
 from prereg.root import Root
 
 

@@ -28,7 +28,7 @@ from ablate.verify import verify_study
 from prereg.canon import sha256_bytes, sha256_file
 from prereg.errors import EvidenceError
 from prereg.ledger import Ledger
-from prereg.register import Registration, load_registration
+from prereg.registration import Registration, load_registration
 from prereg.root import Root
 
 CELLS = [(variant, seed) for seed in (1, 2, 3) for variant in ("slow", "fast")]

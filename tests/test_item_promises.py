@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from evidence_factory import one_claim
 
+from prereg.differences import differing_fields
 from prereg.errors import SpecError
 from prereg.item_metrics import ITEM_METRICS
 from prereg.metrics import METRICS
-from prereg.register import differing_fields
 from prereg.spec import Study
 
 BLIMP = {"every": 20, "harness": {"tasks": "blimp"}}

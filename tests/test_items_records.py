@@ -22,7 +22,8 @@ from prereg.canon import sha256_bytes
 from prereg.ledger import Ledger
 from prereg.load import load_study
 from prereg.plan import plan
-from prereg.register import Registration, register
+from prereg.register import register
+from prereg.registration import Registration
 from prereg.root import Root
 
 NOW = "2026-05-04T13:20:00+00:00"

@@ -21,7 +21,7 @@ from ablate.judge.item_scores import item_means
 from ablate.judge.verdict import Decision, Finding
 from ablate.judge.view import restrict
 from ablate.records.evidence import ITEM_COLUMNS, Evidence
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.spec import Study
 
 Scores = dict[Cell, npt.NDArray[np.float64]]

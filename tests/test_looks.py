@@ -18,7 +18,7 @@ from ablate.judge.stopping import settles
 from ablate.judge.view import view
 from ablate.records.evidence import Evidence
 from prereg.ledger import Entry, Ledger
-from prereg.register import Registration
+from prereg.registration import Registration
 
 LOOKS = {"looks": [3, 5, 8]}
 STRONG = {"val/loss": {"layernorm": -0.5}}

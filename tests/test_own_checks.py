@@ -15,17 +15,11 @@ from ablate.judge.own_checks import OWN, Records, run_own_checks
 from ablate.judge.verdict import Check, Decision
 from ablate.records.evidence import Evidence
 from prereg.amendments import touched
+from prereg.differences import require_unchanged
 from prereg.errors import RegistrationError, SpecError
 from prereg.own_checks import pin_checks
-from prereg.register import (
-    Registration,
-    amend,
-    load_registration,
-    promise_sha256,
-    register,
-    require_unchanged,
-    verify_registration,
-)
+from prereg.register import amend, register
+from prereg.registration import Registration, load_registration, promise_sha256, verify_registration
 from prereg.root import Root
 from prereg.spec import study_from_document
 

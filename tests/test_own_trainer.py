@@ -32,7 +32,7 @@ from ablate.run.command import Server
 from ablate.run.watch import PlainWatcher
 from prereg.errors import RegistrationError, RunError
 from prereg.ledger import Ledger
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.root import Root
 
 QUIET = PlainWatcher(StringIO())

@@ -8,7 +8,8 @@ from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, house_with
 
 from prereg.command import ScriptPin
 from prereg.plan import CommandSpec, RunSpec, plan
-from prereg.register import Registration, load_registration, register
+from prereg.register import register
+from prereg.registration import Registration, load_registration
 
 
 def registered(tmp_path: Path, text: str, name: str) -> Registration:

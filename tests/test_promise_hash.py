@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from prereg_samples import COMMAND, EMBNORM, NORMPLACE, PIN
 
 from prereg.load import load_study, parse_yaml
-from prereg.register import promise_sha256
+from prereg.registration import promise_sha256
 from prereg.spec import Study, study_from_document
 
 CORPUS = PIN.model_dump(mode="json")

@@ -16,19 +16,12 @@ from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, changed, house_
 
 from prereg import register as registering
 from prereg.canon import sha256_bytes, sha256_file
+from prereg.differences import differing_fields, require_unchanged
 from prereg.errors import LedgerError, RegistrationError, StudyError
 from prereg.ledger import Entry, Ledger
 from prereg.load import Loaded
-from prereg.register import (
-    Registration,
-    amend,
-    differing_fields,
-    load_registration,
-    promise_sha256,
-    register,
-    require_unchanged,
-    verify_registration,
-)
+from prereg.register import amend, register
+from prereg.registration import Registration, load_registration, promise_sha256, verify_registration
 from prereg.root import Root
 from prereg.spec import Study, study_from_document
 

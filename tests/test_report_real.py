@@ -11,7 +11,7 @@ from ablate.judge.decide import decide
 from ablate.records.evidence import Evidence
 from ablate.report import html, markdown
 from ablate.report.told import Told
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.spec import Study
 
 

@@ -14,7 +14,7 @@ from ablate.judge.decide import decide
 from ablate.report.document import banner_of
 from prereg.errors import HopelessDesignError, RegistrationError
 from prereg.ledger import Ledger
-from prereg.register import Override, load_registration
+from prereg.registration import Override, load_registration
 from prereg.root import Root
 
 HOPELESS = {"seeds": [1, 2, 3, 4, 5], "analysis": {"test": "sign_flip"}}

@@ -16,7 +16,7 @@ from prereg.errors import EvidenceError, StudyFileError, Where
 from prereg.ledger import FIRST, SLICE_NAME, Entry, Ledger
 from prereg.ledger_slice import sliced
 from prereg.own_checks import read_source
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.root import Root
 
 SEALS = (".sig", ".tsr", ".ots")

@@ -22,7 +22,7 @@ from ablate.verify import Item
 from prereg.canon import sha256_bytes
 from prereg.errors import StudyError
 from prereg.ledger import Entry
-from prereg.register import Registration, load_registration
+from prereg.registration import Registration, load_registration
 from prereg.root import Root
 
 Tell = Callable[[Registration, Entry, Decision, Evidence], Mapping[str, bytes]]

@@ -25,7 +25,7 @@ from ablate.bundle.manifest import Member, manifest_bytes, this_tool
 from prereg.canon import sha256_file
 from prereg.disk import move
 from prereg.errors import EvidenceError, StudyFileError, Where
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.root import Root
 
 SUFFIX = ".ablate.zip"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from prereg.command import ScriptPin
     from prereg.load import Loaded
-    from prereg.register import CorpusPin, Registration
+    from prereg.registration import CorpusPin, Registration
     from prereg.root import Root
     from prereg.spec import Study
 
@@ -71,17 +71,18 @@ def require_own_checks(case: Case) -> None:
 
 def require_registered(case: Case) -> Registration:
     """The registration that stands, of an unchanged study."""
-    from prereg import register as promise
+    from prereg.differences import require_unchanged
     from prereg.errors import RegistrationError
+    from prereg.registration import load_registration
 
-    standing = promise.load_registration(case.root, case.study.study)
+    standing = load_registration(case.root, case.study.study)
     if standing is None:
         raise RegistrationError(
             f"'{case.study.study}' is not registered",
             required="a registration before any evidence",
             fix=f"ablate run {case.path}   (registers, then trains)",
         )
-    promise.require_unchanged(standing, case.loaded)
+    require_unchanged(standing, case.loaded)
     return standing
 
 
@@ -90,7 +91,7 @@ def pin_corpus(case: Case) -> CorpusPin:
     from ablate.gpt.batches import Split
     from ablate.gpt.corpus import Library
     from ablate.gpt.tokenizer import CharTokenizer
-    from prereg.register import CorpusPin
+    from prereg.registration import CorpusPin
 
     name = case.study.training(case.study.baseline).data.corpus
     corpus = Library.of(case.root.corpora).find(name)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ablate.records.evidence import Evidence
     from prereg.ledger import Entry
     from prereg.looks import Look
-    from prereg.register import Registration
+    from prereg.registration import Registration
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ablate.chain.case import Clock, open_case, require_registered, utc_now
 
 if TYPE_CHECKING:
-    from prereg.register import Registration
+    from prereg.registration import Registration
 
 
 @dataclass(frozen=True)

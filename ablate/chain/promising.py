@@ -10,7 +10,7 @@ from ablate.chain.case import Case, Clock, check, open_case, pin, placed, requir
 if TYPE_CHECKING:
     from ablate.judge.design import Design
     from prereg.ledger import Entry
-    from prereg.register import Override, Registration
+    from prereg.registration import Override, Registration
 
 
 def design(path: str | Path, *, root: Path | None = None, pilot: str | None = None) -> Design:
@@ -38,7 +38,7 @@ def accepted(case: Case, characteristics: Design, reason: str | None) -> Overrid
     """Refuse a hopeless design, or put on record that the user goes on with it and why."""
     from ablate.judge.design import obstacle
     from prereg.errors import HopelessDesignError, RegistrationError
-    from prereg.register import Override
+    from prereg.registration import Override
 
     found = obstacle(characteristics)
     if found is None and reason is None:
@@ -79,12 +79,14 @@ def register(
     """
     from ablate.records.provenance import tool_versions
     from prereg import register as promise
+    from prereg.differences import require_unchanged
     from prereg.export.page import keep_page
+    from prereg.registration import load_registration
 
     case = check(Path(path), root)
-    standing = promise.load_registration(case.root, case.study.study)
+    standing = load_registration(case.root, case.study.study)
     if standing is not None:
-        promise.require_unchanged(standing, case.loaded)
+        require_unchanged(standing, case.loaded)
         promise.complete(case.root, case.study.study)
         keep_page(case.root, case.study.study)
         return standing, None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ablate.run.local import Summary
     from ablate.run.watch import Watcher
     from prereg.looks import Look
-    from prereg.register import Registration
+    from prereg.registration import Registration
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,10 @@ def run(
 
     from ablate.run.local import run_study, slots_of, study_lock
     from ablate.run.watch import PlainWatcher
-    from prereg import register as promise
+    from prereg.differences import require_unchanged
     from prereg.errors import RunError
     from prereg.ledger import Ledger
+    from prereg.registration import load_registration
 
     case = check(Path(path), root)
     name = case.study.study
@@ -59,10 +60,10 @@ def run(
             required="stopping: {looks: [...]} or {evidence: e_process, max_seeds: N}",
             fix=f"ablate run {case.path}",
         )
-    standing = promise.load_registration(case.root, name)
+    standing = load_registration(case.root, name)
     planned: Design | None = None
     if standing is not None:
-        promise.require_unchanged(standing, case.loaded)
+        require_unchanged(standing, case.loaded)
         require_pinned(case, standing)
         look_to_run_up_to(case, standing)
     else:

@@ -60,7 +60,7 @@ def save(text: str, path: Path) -> None:
 
 def _source(path: Path, root: Path | None) -> Source:
     from prereg.export.source import Source, registered_source
-    from prereg.register import load_registration
+    from prereg.registration import load_registration
 
     case = open_case(path, root)
     if load_registration(case.root, case.study.study) is None:

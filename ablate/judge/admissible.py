@@ -22,7 +22,7 @@ from prereg.canon import sha256_of
 from prereg.command import code_sha256
 from prereg.divergence import unasked_arms
 from prereg.ledger import SEALS, Entry
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.spec import Study
 from prereg.training import Training
 

@@ -18,7 +18,7 @@ from ablate.judge.procedure import Floats
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, SpecError, Where
 from prereg.part import Part
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.spec import Scale, Study
 
 Group = tuple[str, Scale]

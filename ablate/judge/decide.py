@@ -37,7 +37,7 @@ from ablate.judge.view import View, check_looks, view
 from ablate.records.evidence import Evidence
 from prereg.amendments import amendments_of, touched
 from prereg.looks import Look
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.rule import Ruling
 from prereg.spec import Ceiling, Study
 

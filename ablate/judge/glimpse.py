@@ -16,7 +16,7 @@ from ablate.judge.readings import reading_of
 from ablate.judge.verdict import ArmSummary
 from ablate.records.evidence import Evidence
 from prereg.part import Part
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.spec import Study
 from prereg.words import unit_of
 

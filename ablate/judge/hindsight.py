@@ -26,7 +26,7 @@ from ablate.judge import power
 from ablate.judge.design import KIND, Design, HypothesisDesign
 from ablate.judge.verdict import Finding
 from prereg.part import Part
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.spec import Study
 
 LOW_POWER: Final = 0.8

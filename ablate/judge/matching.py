@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from ablate.judge.verdict import Check
 from ablate.records.run_record import Pairing, RunRecord
 from prereg.canon import canonical_bytes
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.spec import Study
 from prereg.training import Training
 

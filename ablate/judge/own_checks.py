@@ -34,7 +34,7 @@ from ablate.records.run_record import RunRecord
 from prereg.canon import sha256_bytes
 from prereg.errors import StudyError
 from prereg.own_checks import read_source
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.spec import OwnCheck
 
 OWN: Final = "own check: "

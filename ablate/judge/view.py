@@ -13,7 +13,7 @@ from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
 from prereg.ledger import SEALS, Entry
 from prereg.looks import Look, Taken, looks_of, next_look, taken_looks
-from prereg.register import Registration
+from prereg.registration import Registration
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from prereg.canon import sha256_bytes, sha256_of
 from prereg.errors import EvidenceError, StudyError, Where, nearest
 from prereg.part import Part
 from prereg.plan import asks_stability, needed_metrics
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.training import Training
 
 CLOCKS_APART = timedelta(minutes=10)

@@ -13,7 +13,7 @@ from prereg.canon import sha256_file
 from prereg.errors import EvidenceError, LedgerError
 from prereg.ledger import SEALS, Ledger
 from prereg.plan import plan
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.root import Root
 
 Seal = tuple[str, int, str]

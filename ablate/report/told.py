@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ablate.judge.verdict import Decision
 from ablate.records.evidence import Evidence
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.spec import Study
 
 

@@ -37,7 +37,7 @@ from prereg.errors import EvidenceError, RunError
 from prereg.ledger import Event, Ledger
 from prereg.looks import Look
 from prereg.plan import CommandSpec, RunSpec, plan
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.root import Root
 from prereg.spec import Study
 

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from prereg.export.claims import quoted
-from prereg.register import CorpusPin
+from prereg.registration import CorpusPin
 from prereg.spec import Study
 from prereg.training import Training
 from prereg.words import compact, counted, listed

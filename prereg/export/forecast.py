@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from prereg.export.claims import amount, per, plain
-from prereg.register import Registration
+from prereg.registration import Registration
 from prereg.spec import Study
 from prereg.words import compact, counted, duration, listed, share, unit_of
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from prereg.ledger import Entry, Ledger
-from prereg.register import Registration, load_registration
+from prereg.registration import Registration, load_registration
 from prereg.root import Root
 from prereg.spec import Study
 

@@ -1,0 +1,222 @@
+"""A registration that stands: lock and ledger entry read together, each checked against the other.
+
+A study *is* registered when its newest ledger entry and its lock agree, and not by either alone. How a registration
+comes about is `prereg.register`'s work, and what differs from it `prereg.differences`'.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+
+from prereg.canon import sha256_bytes, sha256_of
+from prereg.command import ScriptPin
+from prereg.errors import RegistrationError, StudyError, Where
+from prereg.ledger import Entry, Ledger
+from prereg.own_checks import CheckPin, read_source
+from prereg.part import Part
+from prereg.root import Root
+from prereg.spec import Study
+
+
+class CorpusPin(Part):
+    """What the name of a corpus meant at registration."""
+
+    name: str
+    """Its name."""
+    sha256: str
+    """sha256 of its text."""
+    size_bytes: int
+    """Size of its text."""
+    characters: int
+    """Characters of its text."""
+
+
+class Override(Part):
+    """A hopeless design, registered because the user said so."""
+
+    obstacle: str
+    """What can never happen, in the words of the refusal."""
+    reason: str
+    """Why the user went on, in the user's words."""
+
+
+class Registration(Part):
+    """A study as it was promised."""
+
+    study: Study
+    """The study, resolved whole."""
+    corpus: CorpusPin | None
+    """The corpus; none where the trainer is the user's own command."""
+    sha256: str
+    """Hash of the promise: of study, corpus and scripts, see `promise_sha256`."""
+    source_sha256: str
+    """sha256 of the exact bytes of the study's file."""
+    registered_at: str
+    """UTC, ISO 8601, by the clock of the machine."""
+    tool: dict[str, str]
+    """Versions of what registered it."""
+    design: dict[str, JsonValue] | None
+    """Operating characteristics, frozen before data."""
+    previous: str | None
+    """sha256 of the registration that this one amends."""
+    reason: str | None
+    """Why it was amended."""
+    own_checks: dict[str, CheckPin] = {}
+    """The code of the study's own checks, by name; not in the lock where there are none."""
+    override: Override | None = None
+    """What the user accepted although registration would have refused it; none, and not in the lock, otherwise."""
+    scripts: tuple[ScriptPin, ...] | None = None
+    """The files of a user's own trainer; none, and not in the lock, for the built-in one."""
+    lock_sha256: str
+    """sha256 of the exact bytes of the lock file; not stored in it."""
+
+
+def promise_sha256(
+    study: dict[str, Any],
+    corpus: dict[str, Any] | None,
+    own_checks: dict[str, Any] | None = None,
+    scripts: list[dict[str, Any]] | None = None,
+) -> str:
+    """Hash of a promise, from the JSON forms of study, corpus, the code of the study's own checks, and scripts.
+
+    Canonical JSON sorts keys, so order in the file does not matter. The one order that means
+    something is that of the factors, which names the arms: it is hashed beside them.
+    """
+    code: dict[str, Any] = {"own_checks": own_checks} if own_checks else {}
+    if scripts is not None:
+        code["scripts"] = scripts
+    return sha256_of({"study": study, "corpus": corpus, "factor_order": list(study["factors"]), **code})
+
+
+def load_registration(root: Root, name: str) -> Registration | None:
+    """The registration in force, or None when the study is not registered.
+
+    A lock that no entry names is not a registration. Of a damaged ledger, the entries that are sound
+    in themselves are believed here: appending refuses such a ledger, and judging calls it inadmissible.
+    """
+    entry = newest_promise(Ledger(root.ledger), name)
+    if entry is None:
+        return None
+    lock = root.lock(name)
+    # Between the ledger's entry and the move of the lock, the lock still lies beside its place.
+    path = pending_lock(root, name) if lock_matches(pending_lock(root, name), entry) else lock
+    if not path.is_file():
+        raise RegistrationError(
+            f"the ledger registered '{name}' on {entry.at}, and its lock is missing",
+            required=f"the lock file with sha256 {entry.body.get('lock_sha256')}",
+            fix=f"restore {lock.name} from version control",
+            where=Where(file=lock),
+        )
+    registration = read_lock(path)
+    faults = _disagreements(registration, entry)
+    if faults:
+        raise RegistrationError(
+            faults[0],
+            required=f"the lock as it was registered on {entry.at}",
+            fix=f"restore {lock.name} from version control",
+            where=Where(file=path),
+        )
+    return registration
+
+
+def code_faults(registration: Registration, folder: Path) -> list[str]:
+    """Own checks whose code is not the registered code, a sentence each."""
+    faults = []
+    for check in registration.study.checks:
+        pin = registration.own_checks.get(check.name)
+        try:
+            path, source = read_source(check, folder)
+        except StudyError as error:
+            faults.append(f"the check '{check.name}' is not the registered code: {error.found}")
+            continue
+        if pin is None or sha256_bytes(source) != pin.sha256:
+            faults.append(f"the check '{check.name}' is not the registered code: {path.name} has changed")
+    return faults
+
+
+def verify_registration(root: Root, name: str) -> list[str]:
+    """Everything that speaks against a registration, a sentence each, naming the file. Empty when it holds."""
+    ledger = Ledger(root.ledger)
+    faults, entry, lock = ledger.faults(), newest_promise(ledger, name), root.lock(name)
+    if entry is None:
+        found = (
+            f"{lock.name}: no entry of {root.ledger.name} names it"
+            if lock.exists()
+            else f"{root.ledger.name}: no entry registers '{name}'"
+        )
+        return [*faults, found]
+    source = root.path / str(entry.body.get("file"))
+    if not source.is_file():
+        faults.append(f"{source.name}: missing; the registered file had sha256 {entry.body.get('source_sha256')}")
+    elif sha256_bytes(source.read_bytes()) != entry.body.get("source_sha256"):
+        faults.append(f"{source.name}: its bytes differ from those registered on {entry.at}")
+    if not lock.is_file():
+        return [*faults, f"{lock.name}: missing; the ledger registered it on {entry.at}"]
+    try:
+        registration = read_lock(lock)
+        faults += [f"{lock.name}: {fault}" for fault in _disagreements(registration, entry)]
+        faults += code_faults(registration, source.parent)
+    except RegistrationError as error:
+        if not lock_matches(lock, entry):
+            faults.append(f"{lock.name}: its bytes differ from those the ledger names")
+        faults.append(f"{lock.name}: {error.found}")
+    return faults
+
+
+def read_lock(path: Path) -> Registration:
+    """A lock file whose hash of the promise matches its content. Raises `RegistrationError`."""
+    data = path.read_bytes()
+    where, fix = Where(file=path), f"restore {path.name} from version control"
+    try:
+        document = json.loads(data)
+        kept = promise_sha256(
+            document["study"], document["corpus"], document.get("own_checks"), document.get("scripts")
+        )
+        whole = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
+        registration = Registration.model_validate_json(whole)
+    except (ValueError, TypeError, KeyError, RecursionError, ValidationError, StudyError) as error:
+        reason = error.found if isinstance(error, StudyError) else str(error).splitlines()[0]
+        raise RegistrationError(
+            f"the lock cannot be read: {reason}", required="a lock file as it was written", fix=fix, where=where
+        ) from None
+    # Over the document as it stands, not over the study read from it: a later version of this tool
+    # may add fields with defaults, and an old promise keeps its hash.
+    if kept != registration.sha256:
+        raise RegistrationError(
+            "the hash in the lock does not match its content: it was edited",
+            required=f"content with sha256 {registration.sha256}",
+            fix=fix,
+            where=where,
+        )
+    return registration
+
+
+def newest_promise(ledger: Ledger, name: str) -> Entry | None:
+    found = [entry for entry in ledger.readable() if entry.study == name and entry.event in ("registered", "amended")]
+    return found[-1] if found else None
+
+
+def lock_matches(lock: Path, entry: Entry) -> bool:
+    return lock.is_file() and sha256_bytes(lock.read_bytes()) == entry.body.get("lock_sha256")
+
+
+def pending_lock(root: Root, name: str) -> Path:
+    return root.lock(name).with_name(f".{name}.lock.pending")
+
+
+def _disagreements(registration: Registration, entry: Entry) -> list[str]:
+    """Where a lock and the entry that registered it disagree."""
+    found = []
+    if registration.lock_sha256 != entry.body.get("lock_sha256"):
+        found.append("its bytes differ from those the ledger names")
+    if registration.sha256 != entry.registration:
+        found.append(f"it holds registration {registration.sha256[:8]}, the ledger names {entry.registration[:8]}")
+    if registration.study.study != entry.study:
+        found.append(f"it holds study '{registration.study.study}', not '{entry.study}'")
+    if registration.previous != entry.body.get("previous"):
+        found.append("it amends another registration than the ledger says")
+    return found
