@@ -6,7 +6,9 @@ The trainer writes these names, claims are checked against them, the judge reads
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Better = Literal["lower", "higher", "neither"]
@@ -83,4 +85,49 @@ _DECLARED = (
     Metric("speed/eval_s", "s", "lower", "speed", "seconds spent in evaluation so far", repeatable=False),
 )
 
-METRICS: dict[str, Metric] = {metric.name: metric for metric in _DECLARED}
+_FAMILIES = (
+    Metric(
+        "grad/layer_N",
+        "",
+        "neither",
+        "gradients",
+        "L2 norm of the gradient of block N (from 0) before clipping, mean over the steps since the last evaluation",
+    ),
+)
+"""Metrics of which there is one a block; N stands for its number."""
+
+_NUMBER = r"(0|[1-9]\d{0,3})"
+
+
+class Catalogue(Mapping[str, Metric]):
+    """Every metric by name; a member of a family is found by its own name, and listed by the family's."""
+
+    def __init__(self, declared: tuple[Metric, ...], families: tuple[Metric, ...]) -> None:
+        self._declared = {metric.name: metric for metric in declared}
+        self._families = {
+            re.compile(re.escape(family.name).replace("_N", f"_{_NUMBER}")): family for family in families
+        }
+
+    def __getitem__(self, name: str) -> Metric:
+        if name in self._declared:
+            return self._declared[name]
+        for pattern, family in self._families.items():
+            found = pattern.fullmatch(name)
+            if found is not None:
+                definition = family.definition.replace("block N (from 0)", f"block {found[1]} (from 0)")
+                return replace(family, name=name, definition=definition)
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._declared)
+
+    def __len__(self) -> int:
+        return len(self._declared)
+
+    def layer(self, name: str) -> int | None:
+        """The block that a metric is about; none where it is about no single one."""
+        found = next((m for pattern in self._families if (m := pattern.fullmatch(name))), None)
+        return int(found[1]) if found else None
+
+
+METRICS = Catalogue(_DECLARED, _FAMILIES)

@@ -134,6 +134,15 @@ def _check_metric(study: Study, name: str, claim: Claim) -> None:
             required=f"'{known.suite}' among the suites",
             fix=f"suites: [{', '.join([*study.measure.suites, known.suite])}]",
         )
+    layer = METRICS.layer(claim.metric)
+    for arm in claim.named if study.trainer == "gpt" and layer is not None else ():
+        layers = study.training(arm).model.layers
+        if layer is not None and layer >= layers:
+            raise ClaimError(
+                f"{name} reads {claim.metric}, and '{arm}' has {layers} layers, counted from 0",
+                required=f"at most grad/layer_{layers - 1}",
+                where=Where(field=("hypotheses", name, "claim")),
+            )
     if harness and study.measure.harness is None:
         raise _fault(
             ("measure", "harness"),

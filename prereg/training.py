@@ -16,6 +16,13 @@ Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
+class NormalInit(Part):
+    """Every matrix from one normal distribution."""
+
+    normal: Annotated[float, Field(gt=0.0)]
+    """Its standard deviation."""
+
+
 class Model(Part):
     """A decoder-only transformer language model."""
 
@@ -24,31 +31,69 @@ class Model(Part):
     width: Positive = 128
     """Width of the residual stream."""
     heads: Positive = 8
-    """Attention heads in a block; must divide the width."""
+    """Attention heads in a block (Vaswani et al. 2017); must divide the width unless `head_size` is given."""
+    head_size: Positive | None = None
+    """Width of one attention head; width / heads if left out (Bhojanapalli et al. 2020 set it by itself)."""
     context: Positive = 128
     """Tokens the model sees at once."""
-    norm: Literal["pre", "post"] = "pre"
-    """Where the block's normalisation sits: before each sub-layer (Pre-LN, Xiong et al. 2020) or after the sum."""
-    block_norm: Literal["layernorm", "rmsnorm"] = "layernorm"
-    """Normalisation inside the blocks and at the end: LayerNorm (eps 1e-5) or RMSNorm (eps 1e-6, scale, no bias)."""
+    norm: Literal["pre", "post", "sandwich", "none"] = "pre"
+    """Where the block's normalisation sits: before each sub-layer (Pre-LN, Xiong et al. 2020), after the residual sum
+    (Vaswani et al. 2017), before and after each sub-layer (Sandwich-LN, Ding et al. 2021), or nowhere."""
+    block_norm: Literal["layernorm", "rmsnorm", "none"] = "layernorm"
+    """Normalisation inside the blocks: LayerNorm (Ba et al. 2016; eps 1e-5) or RMSNorm (Zhang and Sennrich 2019;
+    eps 1e-6, scale, no bias)."""
     embedding_norm: Literal["none", "layernorm", "rmsnorm", "center"] = "none"
-    """Normalisation of the summed token and position embeddings: none, LayerNorm (eps 1e-5, scale and bias),
-    RMSNorm (eps 1e-6, scale, no bias), or subtraction of the mean alone."""
-    positions: Literal["learned"] = "learned"
-    """Position information: learned absolute embeddings added to the token embeddings."""
-    activation: Literal["gelu", "gelu_tanh"] = "gelu_tanh"
-    """Non-linearity of the feed-forward layer: GELU (Hendrycks and Gimpel 2016), exact or by the tanh formula
-    that GPT-2 uses."""
+    """Normalisation of the summed token and position embeddings (Dettmers et al. 2022): none, LayerNorm (eps 1e-5,
+    scale and bias), RMSNorm (eps 1e-6, scale, no bias), or subtraction of the mean alone."""
+    final_norm: Literal["block", "layernorm", "rmsnorm", "none"] = "block"
+    """Normalisation before the output projection. `block`: the block norm after pre-norm and sandwich blocks, none
+    after post-norm blocks, which end in one, and none where `norm` is none."""
+    positions: Literal["learned", "sinusoidal", "rope", "none"] = "learned"
+    """Position information: learned absolute embeddings, fixed sinusoids (Vaswani et al. 2017) added to the token
+    embeddings, rotary embedding of queries and keys (Su et al. 2021; base 10,000), or none (Kazemnejad et al. 2023)."""
+    qk_norm: bool = False
+    """RMSNorm with a learned scale on each head's queries and keys (Henry et al. 2020; Dehghani et al. 2023)."""
+    activation: Literal["gelu", "gelu_tanh", "relu2", "swiglu"] = "gelu_tanh"
+    """Non-linearity of the feed-forward layer: GELU (Hendrycks and Gimpel 2016), exact or by the tanh formula that
+    GPT-2 uses; squared ReLU (So et al. 2021); SwiGLU, a gated layer (Shazeer 2020)."""
+    feed_width: Positive | None = None
+    """Width inside the feed-forward layer. If left out, 4 x width; for SwiGLU, whose gate is a third matrix, 8/3 x
+    width rounded up to a multiple of 8, so that the parameters are about as many."""
+    bias: bool = True
+    """Whether linear layers have biases (without: Chowdhery et al. 2022). Norms keep theirs."""
     tie_embeddings: bool = True
     """Whether the output projection is the token embedding (Press and Wolf 2017)."""
+    residual_scale: Literal["none", "depth", "rezero"] = "none"
+    """Factor on each sub-layer before it joins the residual stream: none, 1 / sqrt(2 x layers) (Hayou et al. 2021), or
+    a learned scalar that starts at zero (ReZero, Bachlechner et al. 2021)."""
+    init: Literal["gpt2", "small_embedding"] | NormalInit = "gpt2"
+    """Initial matrices. `gpt2`: normal(0, 0.02), those into the residual stream by 1 / sqrt(2 x layers) smaller
+    (Radford et al. 2019); `small_embedding`: the same with embeddings at 1e-4 (SmallInit, Peng 2021); `{normal: S}`:
+    all matrices normal(0, S)."""
     dropout: Share = 0.0
-    """Dropout on embeddings, attention weights and residual branches."""
+    """Dropout on embeddings, attention weights and residual branches (Srivastava et al. 2014)."""
 
     @model_validator(mode="after")
-    def _heads_divide_width(self) -> Self:
-        if self.width % self.heads:
+    def _parts_fit(self) -> Self:
+        if self.head_size is None and self.width % self.heads:
             raise ValueError(f"heads ({self.heads}) must divide width ({self.width})")
+        if self.positions == "rope" and self.size_of_head % 2:
+            raise ValueError(f"positions: rope turns pairs of features, and a head has {self.size_of_head}")
+        if self.positions == "sinusoidal" and self.width % 2:
+            raise ValueError(f"positions: sinusoidal needs an even width, not {self.width}")
         return self
+
+    @property
+    def size_of_head(self) -> int:
+        """Width of one attention head."""
+        return self.head_size if self.head_size is not None else self.width // self.heads
+
+    @property
+    def inner_width(self) -> int:
+        """Width inside the feed-forward layer."""
+        if self.feed_width is not None:
+            return self.feed_width
+        return 4 * self.width if self.activation != "swiglu" else 8 * -(-self.width // 3)
 
 
 class Bpe(Part):
@@ -72,8 +117,10 @@ class Data(Part):
 class Optim(Part):
     """How the weights move."""
 
-    name: Literal["adamw", "adam"] = "adamw"
-    """AdamW (Loshchilov and Hutter 2019) decays matrices only; Adam (Kingma and Ba 2015) takes no decay."""
+    name: Literal["adamw", "adam", "sgd", "muon"] = "adamw"
+    """AdamW (Loshchilov and Hutter 2019) decays matrices only; Adam (Kingma and Ba 2015) takes no decay; SGD with
+    momentum betas[0] (Sutskever et al. 2013); Muon (Jordan et al. 2024): orthogonalised momentum for the matrices
+    of the blocks, AdamW for everything else."""
     lr: Annotated[float, Field(gt=0.0)] = 3.0e-4
     """Peak learning rate."""
     betas: tuple[Share, Share] = (0.9, 0.95)
@@ -86,8 +133,14 @@ class Optim(Part):
     """Global gradient norm above which gradients are scaled down; 0 never clips."""
     warmup: Annotated[int, Field(ge=0)] = 0
     """Steps over which the learning rate rises linearly from zero."""
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """Learning rate after warmup: constant, linear to zero, or cosine to a tenth of the peak."""
+    schedule: Literal["constant", "linear", "cosine", "wsd"] = "constant"
+    """Learning rate after warmup: constant, linear to zero, cosine to a tenth of the peak (Loshchilov and Hutter 2017),
+    or warmup-stable-decay (Hu et al. 2024): constant, then linear to zero over the last `decay` of the steps."""
+    decay: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
+    """Share of all steps over which `wsd` falls."""
+    ema: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Decay a step of an exponential moving average of the weights, which then is what is evaluated and kept (Polyak
+    and Juditsky 1992); 0 evaluates the weights themselves."""
 
     @model_validator(mode="after")
     def _adam_has_no_decay(self) -> Self:

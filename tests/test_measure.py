@@ -97,3 +97,14 @@ def test_every_metric_has_a_definition_and_says_which_way_is_better() -> None:
         assert name == metric.name
         assert metric.definition
         assert metric.better in ("lower", "higher", "neither")
+
+
+def test_a_member_of_a_family_is_declared_by_its_own_name_and_nothing_like_it_is() -> None:
+    third = METRICS["grad/layer_3"]
+    assert (third.name, third.suite) == ("grad/layer_3", "gradients")
+    assert "block 3 (from 0)" in third.definition
+    assert "grad/layer_12" in METRICS
+    for name in ("grad/layer_", "grad/layer_03", "grad/layer_N", "grad/layer_-1", "grad/layer_3/x", "xgrad/layer_3"):
+        assert name not in METRICS
+        assert METRICS.get(name) is None
+    assert METRICS.layer("grad/layer_12") == 12 and METRICS.layer("grad/norm") is None

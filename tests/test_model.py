@@ -30,53 +30,208 @@ def tokens(batch: int = 3, time: int = 8, vocabulary: int = 11) -> Tensor:
 def reference_logits(model: GPT, ids: np.ndarray) -> np.ndarray:
     """The same model in float64 numpy, one sequence, written from the formulas alone."""
     p = {name: value.detach().double().numpy() for name, value in model.named_parameters()}
-    config = model.config
+    config, time = model.config, len(ids)
 
-    def layernorm(x: np.ndarray, at: str) -> np.ndarray:
+    def linear(x: np.ndarray, at: str) -> np.ndarray:
+        return x @ p[f"{at}.weight"].T + p.get(f"{at}.bias", 0.0)
+
+    def norm(x: np.ndarray, at: str, kind: str) -> np.ndarray:
+        if kind == "none":
+            return x
+        if kind == "rmsnorm":
+            return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * p[f"{at}.weight"]
         centred = x - x.mean(-1, keepdims=True)
+        if kind == "center":
+            return centred
         return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * p[f"{at}.weight"] + p[f"{at}.bias"]
 
-    def gelu_tanh(x: np.ndarray) -> np.ndarray:
-        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    def turned(x: np.ndarray) -> np.ndarray:
+        """Su et al. 2021, eq. 34, as complex numbers: feature i of the first half with feature i of the second."""
+        half = x.shape[-1] // 2
+        angle = np.arange(time)[:, None] * 10_000.0 ** (-2 * np.arange(half) / x.shape[-1])
+        z = (x[:, :half] + 1j * x[:, half:]) * np.exp(1j * angle)
+        return np.concatenate([z.real, z.imag], axis=-1)
 
-    x = p["token.weight"][ids] + p["position.weight"][: len(ids)]
-    if config.embedding_norm == "layernorm":
-        x = layernorm(x, "embedding_norm")
-    elif config.embedding_norm == "rmsnorm":
-        x = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * p["embedding_norm.weight"]
-    elif config.embedding_norm == "center":
-        x = x - x.mean(-1, keepdims=True)
-    head = config.width // config.heads
-    for i in range(config.layers):
-        block = f"blocks.{i}"
-        h = layernorm(x, f"{block}.norm_attention")
-        qkv = h @ p[f"{block}.attention.qkv.weight"].T + p[f"{block}.attention.qkv.bias"]
-        q, k, v = np.split(qkv, 3, axis=-1)
-        out = np.zeros_like(x)
+    def attend(x: np.ndarray, at: str) -> np.ndarray:
+        head = config.size_of_head
+        q, k, v = np.split(linear(x, f"{at}.qkv"), 3, axis=-1)
+        out = np.zeros((time, config.heads * head))
         for n in range(config.heads):
             part = slice(n * head, (n + 1) * head)
-            scores = q[:, part] @ k[:, part].T / math.sqrt(head)
-            scores[np.triu_indices(len(ids), 1)] = -np.inf
+            kind = "rmsnorm" if config.qk_norm else "none"
+            mine = [norm(q[:, part], f"{at}.q_norm", kind), norm(k[:, part], f"{at}.k_norm", kind)]
+            if config.positions == "rope":
+                mine = [turned(one) for one in mine]
+            scores = mine[0] @ mine[1].T / math.sqrt(head)
+            scores[np.triu_indices(time, 1)] = -np.inf
             weights = np.exp(scores - scores.max(-1, keepdims=True))
             out[:, part] = weights / weights.sum(-1, keepdims=True) @ v[:, part]
-        x = x + out @ p[f"{block}.attention.out.weight"].T + p[f"{block}.attention.out.bias"]
-        h = layernorm(x, f"{block}.norm_feed")
-        h = gelu_tanh(h @ p[f"{block}.feed.up.weight"].T + p[f"{block}.feed.up.bias"])
-        x = x + h @ p[f"{block}.feed.out.weight"].T + p[f"{block}.feed.out.bias"]
-    return layernorm(x, "final_norm") @ p["token.weight"].T
+        return linear(out, f"{at}.out")
+
+    def feed(x: np.ndarray, at: str) -> np.ndarray:
+        up = linear(x, f"{at}.up")
+        if config.activation == "gelu_tanh":
+            up = 0.5 * up * (1 + np.tanh(math.sqrt(2 / math.pi) * (up + 0.044715 * up**3)))
+        elif config.activation == "gelu":
+            up = 0.5 * up * (1 + np.vectorize(math.erf)(up / math.sqrt(2)))
+        elif config.activation == "relu2":
+            up = np.maximum(up, 0.0) ** 2
+        else:
+            gate = linear(x, f"{at}.gate")
+            up = gate / (1 + np.exp(-gate)) * up
+        return linear(up, f"{at}.out")
+
+    x = p["token.weight"][ids]
+    if config.positions == "learned":
+        x = x + p["position.weight"][:time]
+    if config.positions == "sinusoidal":
+        for t in range(time):  # Vaswani et al. 2017, section 3.5
+            for i in range(0, config.width, 2):
+                angle = t / 10_000.0 ** (i / config.width)
+                x[t, i : i + 2] += math.sin(angle), math.cos(angle)
+    x = norm(x, "embedding_norm", config.embedding_norm)
+    kind = config.block_norm if config.norm != "none" else "none"
+    for i in range(config.layers):
+        for name, sublayer in (("attention", attend), ("feed", feed)):
+            at = f"blocks.{i}"
+            before = x if config.norm == "post" else norm(x, f"{at}.norm_{name}", kind)
+            y = sublayer(before, f"{at}.{name}")
+            if config.norm == "sandwich":
+                y = norm(y, f"{at}.norm_{name}_out", kind)
+            if config.residual_scale == "depth":
+                y = y / math.sqrt(2 * config.layers)
+            if config.residual_scale == "rezero":
+                y = y * p[f"{at}.scale_{name}"]
+            x = x + y
+            if config.norm == "post":
+                x = norm(x, f"{at}.norm_{name}", kind)
+    last = config.final_norm
+    if last == "block":
+        last = config.block_norm if config.norm in ("pre", "sandwich") else "none"
+    return norm(x, "final_norm", last) @ p.get("head.weight", p["token.weight"]).T
 
 
-@pytest.mark.parametrize("embedding_norm", ["none", "layernorm", "rmsnorm", "center"])
-def test_logits_are_those_of_the_formulas_in_float64(embedding_norm: str) -> None:
-    model = built(embedding_norm=embedding_norm)
+PARTS: list[dict[str, object]] = [
+    {},
+    *({"embedding_norm": kind} for kind in ("layernorm", "rmsnorm", "center")),
+    *({"norm": place} for place in ("post", "sandwich", "none")),
+    *({"block_norm": kind} for kind in ("rmsnorm", "none")),
+    *({"final_norm": kind} for kind in ("rmsnorm", "none")),
+    {"norm": "post", "final_norm": "layernorm"},
+    *({"positions": kind} for kind in ("sinusoidal", "rope", "none")),
+    {"qk_norm": True},
+    {"qk_norm": True, "positions": "rope", "head_size": 6},
+    *({"activation": kind} for kind in ("gelu", "relu2", "swiglu")),
+    {"feed_width": 24, "activation": "swiglu"},
+    {"head_size": 4},
+    {"bias": False},
+    {"bias": False, "activation": "swiglu"},
+    {"tie_embeddings": False},
+    *({"residual_scale": kind} for kind in ("depth", "rezero")),
+    {"norm": "sandwich", "block_norm": "rmsnorm", "positions": "rope", "activation": "swiglu", "bias": False},
+]
+
+
+@pytest.mark.parametrize(
+    "part", PARTS, ids=[" ".join(f"{k}={v}" for k, v in part.items()) or "plain" for part in PARTS]
+)
+def test_logits_are_those_of_the_formulas_in_float64(part: dict[str, object]) -> None:
+    model = built(**part)
     with torch.no_grad():
-        for parameter in model.parameters():  # biases and scales away from their trivial start
-            parameter.add_(
-                0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel()))
-            )
+        for number, parameter in enumerate(model.parameters()):  # biases and scales away from their trivial start
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
         ids = tokens(batch=1)
         ours = model(ids)[0].double().numpy()
-    assert np.abs(ours - reference_logits(model, ids[0].numpy())).max() < 1e-5
+    assert np.abs(ours - reference_logits(model, ids[0].numpy())).max() < 2e-5
+    assert np.abs(ours).max() > 0.05  # not all zero
+
+
+@pytest.mark.parametrize("part", PARTS[1:], ids=[" ".join(f"{k}={v}" for k, v in part.items()) for part in PARTS[1:]])
+def test_every_part_changes_what_is_computed(part: dict[str, object]) -> None:
+    def logits(**changes: object) -> Tensor:
+        model = built(**changes)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                seed = sum(map(ord, name)) + parameter.numel()
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)))
+            return model(tokens())  # type: ignore[no-any-return]
+
+    # Between LayerNorms, which centre by themselves, centring the embeddings changes nothing: see the test below.
+    beside = {"block_norm": "rmsnorm"} if part == {"embedding_norm": "center"} else {}
+    plain, changed = logits(**beside), logits(**part, **beside)
+    assert (plain - changed).abs().max() > 1e-4
+
+
+def test_centring_the_embeddings_of_a_pre_layernorm_model_is_no_change_at_all() -> None:
+    # Every reader of the residual stream is a LayerNorm, which subtracts the mean first; so a mean that the
+    # embeddings bring in is never seen. Between RMSNorms it is.
+    model, ids = built(), tokens()
+    with torch.no_grad():
+        before = model(ids)
+        model.embedding_norm = Center()
+        assert torch.allclose(model(ids), before, atol=1e-5)
+
+
+def test_parts_that_do_not_fit_are_refused() -> None:
+    for changes, found in (
+        ({"heads": 3}, "must divide"),
+        ({"positions": "rope", "head_size": 3}, "turns pairs"),
+        ({"positions": "sinusoidal", "width": 15, "heads": 5}, "even width"),
+    ):
+        with pytest.raises(ValueError, match=found):
+            Model.model_validate(SMALL | changes)
+    assert Model.model_validate(SMALL | {"heads": 3, "head_size": 5}).size_of_head == 5
+
+
+@pytest.mark.parametrize(
+    ("positions", "shifts"), [("rope", True), ("none", True), ("learned", False), ("sinusoidal", False)]
+)
+def test_rotary_attention_knows_distances_and_not_places(positions: str, shifts: bool) -> None:
+    # With rope or no positions, a pair of tokens attends alike wherever it stands: repeat one token and every
+    # position sees the same thing.
+    model = built(positions=positions)
+    with torch.no_grad():
+        for number, parameter in enumerate(model.parameters()):
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
+        logits = model(torch.full((1, 8), 3))[0]
+    assert bool((logits - logits[0]).abs().max() < 1e-4) is shifts
+
+
+def test_rezero_starts_as_the_identity_and_learns_to_leave_it() -> None:
+    model, ids = built(residual_scale="rezero"), tokens()
+    with torch.no_grad():
+        assert torch.equal(model(ids), model.head(model.final_norm(model.first_input(ids))))
+    model.loss(ids[:, :-1], ids[:, 1:]).backward()
+    assert all(block.scale_feed.grad.abs() > 0 for block in model.blocks)
+
+
+@pytest.mark.parametrize(
+    ("init", "name", "std"),
+    [
+        ("small_embedding", "token.weight", 1e-4),
+        ("small_embedding", "position.weight", 1e-4),
+        ("small_embedding", "blocks.0.feed.up.weight", 0.02),
+        ({"normal": 0.05}, "token.weight", 0.05),
+        ({"normal": 0.05}, "blocks.1.feed.out.weight", 0.05),
+    ],
+)
+def test_other_initialisations_are_as_declared(init: object, name: str, std: float) -> None:
+    model = built(width=64, heads=4, vocabulary=97, init=init)
+    assert float(dict(model.named_parameters())[name].detach().std()) == pytest.approx(std, rel=0.05)
+
+
+def test_a_swiglu_layer_has_about_the_parameters_of_the_plain_one() -> None:
+    plain, gated = (count_parameters(GPT(Model(activation=kind), 65)) for kind in ("gelu_tanh", "swiglu"))  # type: ignore[arg-type]
+    assert abs(gated / plain - 1.0) < 0.01
+
+
+@pytest.mark.parametrize("changes", [{"norm": "post"}, {"qk_norm": True}, {"positions": "rope"}, {"bias": False}])
+def test_whatever_else_a_variant_has_it_starts_from_the_shared_values(changes: dict[str, object]) -> None:
+    one, two = (GPT(Model.model_validate(SMALL | extra), 11) for extra in ({}, changes))
+    first, second = initialise(one, 7), initialise(two, 7)
+    shared = set(first) & set(second)
+    assert len(shared) >= 14
+    assert all(first[name] == second[name] for name in shared)
 
 
 def test_the_plain_attention_path_agrees_with_the_fused_one() -> None:

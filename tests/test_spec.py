@@ -78,6 +78,7 @@ def test_a_study_is_frozen(study: Study) -> None:
         ("stopping: fixed", "stopping: {looks: [3, 4]}", r"looks \[3, 4\] with 5 seeds"),
         ("stopping: fixed", "stopping: {looks: [5, 3, 5]}", r"looks \[5, 3, 5\] with 5 seeds"),
         ("layernorm lowers val/loss", "layernorm lowers val/los", "'val/los' is not a metric"),
+        ("layernorm lowers val/loss", "layernorm lowers grad/layer_8", "'layernorm' has 8 layers, counted from 0"),
         ("layernorm lowers val/loss", "layernrm lowers val/loss", "'layernrm' in claim"),
         ("layernorm lowers val/loss", "(layernorm + zz) lowers val/loss than (none + zz)", "'zz' in claim"),
         ("layernorm lowers val/loss", "layernorm lowers val/perplexity", "raw differences of val/perplexity"),

@@ -2,9 +2,8 @@
 
     tokens ─▶ embedding + position ─▶ embedding norm ─▶ [ attention, feed-forward ] x layers ─▶ norm ─▶ logits
 
-Initialisation follows GPT-2 (Radford et al. 2019): normal(0, 0.02), biases zero, projections into the
-residual stream scaled by 1/sqrt(2 x layers). Each parameter draws from its own stream, keyed by seed and
-parameter name, so variants of one seed share every parameter they both have, bit for bit.
+Each parameter draws from its own stream, keyed by seed and parameter name, so variants of one seed share every
+parameter they both have, bit for bit, whatever else they have.
 """
 
 from __future__ import annotations
@@ -17,11 +16,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
 from ablate.gpt.streams import DropoutStream, generator
-from prereg.training import Model
+from prereg.training import Model, NormalInit
 
 LAYERNORM_EPS = 1e-5
 RMSNORM_EPS = 1e-6
 INIT_STD = 0.02
+SMALL_EMBEDDING_STD = 1e-4
+WAVE_BASE = 10_000.0
+"""Base of the wavelengths of sinusoids and rotary embeddings."""
 
 
 class Center(nn.Module):
@@ -43,77 +45,135 @@ def norm_layer(kind: str, width: int) -> nn.Module:
     return nn.Identity()
 
 
+def angles(length: int, width: int) -> Tensor:
+    """position x (width / 2): position times the frequency of each pair of features (Vaswani et al. 2017)."""
+    frequency = WAVE_BASE ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    return torch.arange(length, dtype=torch.float64)[:, None] * frequency
+
+
+def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Turn each pair of features (one from either half) by its angle (Su et al. 2021)."""
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
+
+
 class Attention(nn.Module):
     """Causal multi-head self-attention."""
 
     def __init__(self, config: Model, place: str) -> None:
         super().__init__()
-        self.heads = config.heads
+        self.heads, self.size = config.heads, config.size_of_head
         self.rate = config.dropout
         self.place = place
-        self.qkv = nn.Linear(config.width, 3 * config.width)
-        self.out = nn.Linear(config.width, config.width)
+        inner = self.heads * self.size
+        self.qkv = nn.Linear(config.width, 3 * inner, bias=config.bias)
+        self.out = nn.Linear(inner, config.width, bias=config.bias)
+        self.q_norm = norm_layer("rmsnorm" if config.qk_norm else "none", self.size)
+        self.k_norm = norm_layer("rmsnorm" if config.qk_norm else "none", self.size)
+        self.rotary = config.positions == "rope"
+        if self.rotary:
+            turns = angles(config.context, self.size)
+            self.register_buffer("cosine", turns.cos().float(), persistent=False)
+            self.register_buffer("sine", turns.sin().float(), persistent=False)
+            self.cosine: Tensor
+            self.sine: Tensor
         mask = torch.full((config.context, config.context), float("-inf")).triu(1)
         self.register_buffer("mask", mask, persistent=False)
         self.mask: Tensor
 
     def forward(self, x: Tensor, dropout: DropoutStream | None) -> Tensor:
-        batch, time, width = x.shape
-        q, k, v = self.qkv(x).view(batch, time, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        batch, time, _ = x.shape
+        q, k, v = self.qkv(x).view(batch, time, 3, self.heads, self.size).permute(2, 0, 3, 1, 4)
+        q, k = self._placed(self.q_norm(q)), self._placed(self.k_norm(k))
         masked = dropout is not None and self.rate > 0.0
         if q.dtype == torch.float32 and not masked:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
             # The fused CPU kernel's bfloat16 backward is over ten times slower than these three lines at small
             # head sizes, and it cannot take a mask drawn elsewhere.
-            scores = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(q.shape[-1])) + self.mask[:time, :time].to(q.dtype)
+            scores = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(self.size)) + self.mask[:time, :time].to(q.dtype)
             weights = scores.softmax(dim=-1)
             if masked and dropout is not None:
                 weights = weights * dropout.mask(f"{self.place}.attention", weights, self.rate)
             y = weights.to(v.dtype) @ v
-        merged: Tensor = self.out(y.transpose(1, 2).reshape(batch, time, width))
+        merged: Tensor = self.out(y.transpose(1, 2).reshape(batch, time, self.heads * self.size))
         return merged
+
+    def _placed(self, x: Tensor) -> Tensor:
+        if not self.rotary:
+            return x
+        time = x.shape[-2]
+        return rotate(x, self.cosine[:time].to(x.dtype), self.sine[:time].to(x.dtype))
 
 
 class FeedForward(nn.Module):
-    """Two linear layers around a non-linearity, four times as wide inside."""
+    """Two linear layers around a non-linearity; SwiGLU's is the product with a third, gating one."""
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.up = nn.Linear(config.width, 4 * config.width)
-        self.out = nn.Linear(4 * config.width, config.width)
-        self.approximate = "tanh" if config.activation == "gelu_tanh" else "none"
+        self.up = nn.Linear(config.width, config.inner_width, bias=config.bias)
+        self.out = nn.Linear(config.inner_width, config.width, bias=config.bias)
+        self.activation = config.activation
+        if config.activation == "swiglu":
+            self.gate = nn.Linear(config.width, config.inner_width, bias=config.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        fed: Tensor = self.out(F.gelu(self.up(x), approximate=self.approximate))
+        fed: Tensor = self.out(self._activated(x))
         return fed
+
+    def _activated(self, x: Tensor) -> Tensor:
+        up: Tensor = self.up(x)
+        if self.activation == "swiglu":
+            return F.silu(self.gate(x)) * up
+        if self.activation == "relu2":
+            return F.relu(up).square()
+        return F.gelu(up, approximate="tanh" if self.activation == "gelu_tanh" else "none")
 
 
 class Block(nn.Module):
-    """One transformer block, normalised before (pre) or after (post) each residual sum."""
+    """One transformer block: norms before (pre), after the sum (post), on both sides of a sub-layer, or none."""
 
     def __init__(self, config: Model, index: int) -> None:
         super().__init__()
-        self.pre = config.norm == "pre"
+        self.placement = config.norm
         self.rate = config.dropout
         self.place = f"block{index}"
-        self.norm_attention = norm_layer(config.block_norm, config.width)
+        kind = config.block_norm if config.norm != "none" else "none"
+        behind = kind if config.norm == "sandwich" else "none"
+        self.norm_attention = norm_layer(kind, config.width)
         self.attention = Attention(config, self.place)
-        self.norm_feed = norm_layer(config.block_norm, config.width)
+        self.norm_attention_out = norm_layer(behind, config.width)
+        self.norm_feed = norm_layer(kind, config.width)
         self.feed = FeedForward(config)
+        self.norm_feed_out = norm_layer(behind, config.width)
+        self.factor = 1.0 / math.sqrt(2 * config.layers) if config.residual_scale == "depth" else 1.0
+        self.learned = config.residual_scale == "rezero"
+        if self.learned:
+            self.scale_attention = nn.Parameter(torch.zeros(()))
+            self.scale_feed = nn.Parameter(torch.zeros(()))
 
     def forward(self, x: Tensor, dropout: DropoutStream | None) -> Tensor:
-        if self.pre:
-            x = x + self._drop(self.attention(self.norm_attention(x), dropout), "residual_attention", dropout)
-            return x + self._drop(self.feed(self.norm_feed(x)), "residual_feed", dropout)
-        x = self.norm_attention(x + self._drop(self.attention(x, dropout), "residual_attention", dropout))
-        fed: Tensor = self.norm_feed(x + self._drop(self.feed(x), "residual_feed", dropout))
-        return fed
+        if self.placement == "post":
+            x = self.norm_attention(x + self._attended(x, dropout))
+            fed: Tensor = self.norm_feed(x + self._fed(x, dropout))
+            return fed
+        x = x + self._attended(self.norm_attention(x), dropout)
+        return x + self._fed(self.norm_feed(x), dropout)
 
-    def _drop(self, x: Tensor, place: str, dropout: DropoutStream | None) -> Tensor:
-        if dropout is None or self.rate == 0.0:
-            return x
-        return x * dropout.mask(f"{self.place}.{place}", x, self.rate)
+    def _attended(self, x: Tensor, dropout: DropoutStream | None) -> Tensor:
+        y = self.norm_attention_out(self.attention(x, dropout))
+        return self._joining(y, self.scale_attention if self.learned else None, "residual_attention", dropout)
+
+    def _fed(self, x: Tensor, dropout: DropoutStream | None) -> Tensor:
+        y = self.norm_feed_out(self.feed(x))
+        return self._joining(y, self.scale_feed if self.learned else None, "residual_feed", dropout)
+
+    def _joining(self, y: Tensor, learned: Tensor | None, place: str, dropout: DropoutStream | None) -> Tensor:
+        if dropout is not None and self.rate > 0.0:
+            y = y * dropout.mask(f"{self.place}.{place}", y, self.rate)
+        if learned is not None:
+            return y * learned
+        return y * self.factor if self.factor != 1.0 else y
 
 
 class GPT(nn.Module):
@@ -123,19 +183,30 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         self.token = nn.Embedding(vocabulary, config.width)
-        self.position = nn.Embedding(config.context, config.width)
+        if config.positions == "learned":
+            self.position = nn.Embedding(config.context, config.width)
+        if config.positions == "sinusoidal":
+            turns = angles(config.context, config.width)
+            waves = torch.stack((turns.sin(), turns.cos()), dim=-1).flatten(1).float()
+            self.register_buffer("waves", waves, persistent=False)
+            self.waves: Tensor
         self.embedding_norm = norm_layer(config.embedding_norm, config.width)
         self.blocks = nn.ModuleList([Block(config, index) for index in range(config.layers)])
-        # A post-norm block already ends in a norm.
-        self.final_norm = norm_layer(config.block_norm if config.norm == "pre" else "none", config.width)
+        self.final_norm = norm_layer(_final_norm(config), config.width)
         self.head = nn.Linear(config.width, vocabulary, bias=False)
         if config.tie_embeddings:
             self.head.weight = self.token.weight
 
+    def embedded(self, tokens: Tensor) -> Tensor:
+        """Token embeddings with what is added for positions, before the embedding norm."""
+        x: Tensor = self.token(tokens)
+        if self.config.positions == "learned":
+            return x + self.position(torch.arange(tokens.shape[1], device=tokens.device))  # type: ignore[no-any-return]
+        return x + self.waves[: tokens.shape[1]] if self.config.positions == "sinusoidal" else x
+
     def first_input(self, tokens: Tensor) -> Tensor:
-        """Summed token and position embeddings after the embedding norm: the first block's input."""
-        positions = torch.arange(tokens.shape[1], device=tokens.device)
-        return self.embedding_norm(self.token(tokens) + self.position(positions))  # type: ignore[no-any-return]
+        """Embeddings after the embedding norm: the first block's input."""
+        return self.embedding_norm(self.embedded(tokens))  # type: ignore[no-any-return]
 
     def forward(self, tokens: Tensor, dropout: DropoutStream | None = None) -> Tensor:
         x = self.first_input(tokens)
@@ -151,20 +222,37 @@ class GPT(nn.Module):
         return F.cross_entropy(logits.float().view(-1, logits.shape[-1]), targets.reshape(-1))
 
 
+def _final_norm(config: Model) -> str:
+    if config.final_norm != "block":
+        return config.final_norm
+    # A post-norm block already ends in a norm.
+    return config.block_norm if config.norm in ("pre", "sandwich") else "none"
+
+
 def initialise(model: GPT, seed: int) -> dict[str, str]:
     """Set every parameter from its own stream; return sha256 of each one's initial bytes by name."""
-    residual_std = INIT_STD / math.sqrt(2 * model.config.layers)
     hashes = {}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() >= 2:
-                std = residual_std if name.endswith(("attention.out.weight", "feed.out.weight")) else INIT_STD
                 draws = torch.empty(parameter.shape, dtype=torch.float32)
+                std = _initial_std(model.config, name)
                 parameter.copy_(draws.normal_(0.0, std, generator=generator(seed, "init", name)))
             else:
                 parameter.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
             hashes[name] = hashlib.sha256(parameter.detach().cpu().numpy().tobytes()).hexdigest()
     return hashes
+
+
+def _initial_std(config: Model, name: str) -> float:
+    """Standard deviation of a matrix' first values."""
+    if isinstance(config.init, NormalInit):
+        return config.init.normal
+    if config.init == "small_embedding" and name in ("token.weight", "position.weight"):
+        return SMALL_EMBEDDING_STD
+    if name.endswith(("attention.out.weight", "feed.out.weight")):
+        return INIT_STD / math.sqrt(2 * config.layers)
+    return INIT_STD
 
 
 def count_parameters(model: GPT) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from torch.nn import Parameter
 
 from ablate.gpt.model import GPT
 from prereg.training import Optim
@@ -23,14 +24,37 @@ def learning_rate(optim: Optim, step: int, steps: int) -> float:
         return optim.lr * (span - (step - optim.warmup) + 1) / (span + 1)
     if optim.schedule == "cosine":
         return optim.lr * (COSINE_FLOOR + (1.0 - COSINE_FLOOR) * 0.5 * (1.0 + math.cos(math.pi * done)))
+    if optim.schedule == "wsd":
+        falling = min(max(1, round(optim.decay * steps)), steps - optim.warmup)
+        return optim.lr * min(1.0, (steps - step + 1) / (falling + 1))
     return optim.lr
 
 
-def build_optimizer(model: GPT, optim: Optim) -> torch.optim.Optimizer:
-    """Adam or AdamW; decay on matrices only, never on norms and biases."""
+def build_optimizers(model: GPT, optim: Optim) -> tuple[torch.optim.Optimizer, ...]:
+    """The registered optimiser; decay on matrices only, never on norms and biases. Muon comes as two."""
     matrices = [p for p in model.parameters() if p.dim() >= 2]
     vectors = [p for p in model.parameters() if p.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": optim.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    if optim.name == "muon":
+        inside = {id(p) for block in model.blocks for p in block.parameters() if p.dim() == 2}
+        return (
+            # Its own rate is matched to AdamW's, so that one `lr` serves both (Liu et al. 2025).
+            torch.optim.Muon(
+                [p for p in matrices if id(p) in inside],
+                lr=optim.lr,
+                momentum=optim.betas[0],
+                weight_decay=optim.weight_decay,
+                adjust_lr_fn="match_rms_adamw",
+            ),
+            _adamw([p for p in matrices if id(p) not in inside], vectors, optim),
+        )
     if optim.name == "adamw":
-        return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)
-    return torch.optim.Adam(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)
+        return (_adamw(matrices, vectors, optim),)
+    groups = [{"params": matrices, "weight_decay": optim.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    if optim.name == "sgd":
+        return (torch.optim.SGD(groups, lr=optim.lr, momentum=optim.betas[0], fused=True),)
+    return (torch.optim.Adam(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True),)
+
+
+def _adamw(matrices: list[Parameter], vectors: list[Parameter], optim: Optim) -> torch.optim.Optimizer:
+    groups = [{"params": matrices, "weight_decay": optim.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)

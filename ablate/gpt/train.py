@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from ablate.gpt.batches import Batches, Split, chain_next, chain_start
 from ablate.gpt.model import GPT, count_parameters, initialise
-from ablate.gpt.schedule import build_optimizer, learning_rate
+from ablate.gpt.schedule import build_optimizers, learning_rate
 from ablate.gpt.streams import DropoutStream
 from prereg.errors import EvidenceError
 from prereg.training import Training
@@ -46,6 +47,7 @@ class Progress:
     dropout: str = ""
     grad_norm_sum: float = 0.0
     grad_norm_count: int = 0
+    layer_norm_sums: list[float] = field(default_factory=list)
     train_s: float = 0.0
     eval_s: float = 0.0
 
@@ -63,10 +65,12 @@ class Trainer:
     def begin(self, seed: int) -> dict[str, str]:
         """Set the model to a seed's initial weights; returns the hash of each parameter."""
         hashes = initialise(self.model, seed)
-        self.optimizer = build_optimizer(self.model, self.config.optim)
+        self.optimizers = build_optimizers(self.model, self.config.optim)
+        decay = self.config.optim.ema
+        self.average = {n: p.detach().clone() for n, p in self.model.named_parameters()} if decay > 0.0 else {}
         self.batches = Batches(self.split.train, self.config.model.context, self.config.budget.batch, seed)
         self.dropout = DropoutStream(seed)
-        self.progress = Progress(dropout=self.dropout.chain)
+        self.progress = Progress(dropout=self.dropout.chain, layer_norm_sums=[0.0] * self.config.model.layers)
         self.model.train()
         return hashes
 
@@ -82,16 +86,20 @@ class Trainer:
         number = progress.step + 1
         inputs, targets, identity = self.batches.at(number)
         self.dropout.at(number)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(optim, number, self.config.budget.steps)
+        rate = learning_rate(optim, number, self.config.budget.steps)
+        for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
+            group["lr"] = rate
         with self.arithmetic():
             stream = self.dropout if self.config.model.dropout > 0.0 else None
             loss = self.model.loss(inputs, targets, stream)
         loss.backward()  # type: ignore[no-untyped-call]
         limit = optim.clip if optim.clip > 0.0 else math.inf
+        layers = self._layer_norms()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self._move_average()
         result = Step(number, float(loss.detach()), float(norm))
         progress.step = number
         progress.tokens += targets.numel()
@@ -99,17 +107,57 @@ class Trainer:
         progress.batches = chain_next(progress.batches, identity)
         progress.dropout = self.dropout.chain
         progress.grad_norm_sum += result.grad_norm
+        progress.layer_norm_sums = [a + b for a, b in zip(progress.layer_norm_sums, layers, strict=True)]
         progress.grad_norm_count += 1
         return result
 
-    def mean_grad_norm(self) -> float | None:
-        """Mean gradient norm since the last call; none before the first step."""
+    def mean_grad_norms(self) -> dict[str, float]:
+        """Mean gradient norms since the last call, of all and of each block; empty before the first step."""
         progress = self.progress
-        if not progress.grad_norm_count:
-            return None
-        mean = progress.grad_norm_sum / progress.grad_norm_count
+        count = progress.grad_norm_count
+        if not count:
+            return {}
+        means = {"grad/norm": progress.grad_norm_sum / count}
+        means |= {f"grad/layer_{layer}": total / count for layer, total in enumerate(progress.layer_norm_sums)}
         progress.grad_norm_sum, progress.grad_norm_count = 0.0, 0
-        return mean
+        progress.layer_norm_sums = [0.0] * len(progress.layer_norm_sums)
+        return means
+
+    def _layer_norms(self) -> list[float]:
+        """L2 norm of each block's gradient, before clipping."""
+        norms = [
+            torch.linalg.vector_norm(
+                torch.stack([torch.linalg.vector_norm(p.grad) for p in block.parameters() if p.grad is not None])
+            )
+            for block in self.model.blocks
+        ]
+        found: list[float] = torch.stack(norms).tolist()
+        return found
+
+    def _move_average(self) -> None:
+        if self.average:
+            decay = self.config.optim.ema
+            with torch.no_grad():
+                for name, parameter in self.model.named_parameters():
+                    self.average[name].lerp_(parameter, 1.0 - decay)
+
+    @contextmanager
+    def evaluated(self) -> Iterator[GPT]:
+        """The model as it is to be judged: with the averaged weights where an average is registered."""
+        if not self.average:
+            yield self.model
+            return
+        moving = {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
+        self._set(self.average)
+        try:
+            yield self.model
+        finally:
+            self._set(moving)
+
+    def _set(self, values: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                parameter.copy_(values[name])
 
     def diverged(self, step: Step, loss_above: float) -> bool:
         """The registered rule: not finite, or above so many times the first step's loss."""
@@ -122,8 +170,11 @@ class Trainer:
         tensors: dict[str, Tensor] = {}
         for name, parameter in self.model.named_parameters():
             tensors[f"weight/{name}"] = parameter.detach().contiguous()
-            for moment, value in self.optimizer.state.get(parameter, {}).items():
-                tensors[f"{moment}/{name}"] = value.detach().contiguous()
+            for optimizer in self.optimizers:
+                for moment, value in optimizer.state.get(parameter, {}).items():
+                    if value is not None:  # SGD without momentum keeps an empty place
+                        tensors[f"{moment}/{name}"] = value.detach().contiguous()
+        tensors |= {f"average/{name}": value for name, value in self.average.items()}
         return bytes(save(tensors, metadata={"progress": json.dumps(asdict(self.progress), allow_nan=False)}))
 
     def restore(self, path: Path) -> None:
@@ -135,12 +186,13 @@ class Trainer:
                 for name, parameter in self.model.named_parameters():
                     with torch.no_grad():
                         parameter.copy_(stored.get_tensor(f"weight/{name}"))
-                    moments = [
-                        full for full in sorted(names) if full.split("/", 1)[1] == name and full[:7] != "weight/"
-                    ]
+                    kept = {full.split("/", 1)[0]: full for full in sorted(names) if full.split("/", 1)[1] == name}
+                    moments = {kind: full for kind, full in kept.items() if kind not in ("weight", "average")}
                     if moments:
-                        state = {full.split("/", 1)[0]: stored.get_tensor(full).clone() for full in moments}
-                        self.optimizer.state[parameter] = state
+                        state = {kind: stored.get_tensor(full).clone() for kind, full in moments.items()}
+                        self._optimizer_of(parameter).state[parameter] = state
+                    if name in self.average:
+                        self.average[name].copy_(stored.get_tensor(f"average/{name}"))
         except (OSError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
             raise EvidenceError(
                 f"checkpoint {path} cannot be read: {error}",
@@ -149,6 +201,14 @@ class Trainer:
         self.progress = Progress(**progress)
         self.dropout.chain = self.progress.dropout
 
+    def _optimizer_of(self, parameter: Tensor) -> torch.optim.Optimizer:
+        return next(
+            optimizer
+            for optimizer in self.optimizers
+            if any(parameter is one for group in optimizer.param_groups for one in group["params"])
+        )
+
     def weights(self) -> bytes:
-        """The weights alone."""
-        return bytes(save({name: p.detach().contiguous() for name, p in self.model.named_parameters()}))
+        """The weights alone, as they were evaluated."""
+        with self.evaluated() as model:
+            return bytes(save({name: p.detach().contiguous() for name, p in model.named_parameters()}))

@@ -7,8 +7,11 @@ a `note` is a remark. Nothing here looks at a metric's value. Whether runs of on
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+
+from pydantic import ValidationError
 
 from ablate.judge.item_scores import check_items
 from ablate.judge.matching import check_matching, listed
@@ -82,7 +85,7 @@ def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
             [
                 _said(run)
                 for run in evidence.runs
-                if run.variant in study.arms and sha256_of(run.config) != _config_sha256(study, run.variant)
+                if run.variant in study.arms and _resolved_sha256(study, run) != _config_sha256(study, run.variant)
             ],
             "the configuration that the registration resolves for the variant",
         ),
@@ -442,6 +445,16 @@ def _none(
 def _config_sha256(study: Study, variant: str) -> str:
     config = study.arms[variant].config
     return sha256_of(config.model_dump(mode="json") if isinstance(config, Training) else config)
+
+
+def _resolved_sha256(study: Study, run: RunRecord) -> str:
+    """Of a run's configuration with every field that this version knows; an earlier one wrote fewer."""
+    if study.trainer != "gpt":
+        return sha256_of(run.config)
+    try:
+        return sha256_of(Training.model_validate_json(json.dumps(run.config)).model_dump(mode="json"))
+    except ValidationError:
+        return sha256_of(run.config)
 
 
 def _deterministic(study: Study, variant: str) -> bool:

@@ -24,8 +24,11 @@ SHAPES = (
     "model.layers",
     "model.width",
     "model.heads",
+    "model.size_of_head",
+    "model.inner_width",
     "model.context",
     "model.tie_embeddings",
+    "model.init",
     "data.corpus",
     "data.tokenizer",
     "data.validation",
@@ -177,6 +180,9 @@ def _corpus(registration: Registration, runs: list[RunRecord]) -> Check:
 
 def _field(config: Training, path: str) -> JsonValue:
     value: JsonValue = config.model_dump(mode="json")
+    # Two widths are derived where they are not written: what counts is what the model was built with.
+    assert isinstance(value, dict) and isinstance(value["model"], dict)
+    value["model"] |= {"size_of_head": config.model.size_of_head, "inner_width": config.model.inner_width}
     for part in path.split("."):
         assert isinstance(value, dict), (path, value)
         value = value[part]

@@ -191,14 +191,12 @@ class Run:
     def _evaluate(self) -> None:
         progress, measure = self.trainer.progress, self.spec.measure
         started = time.perf_counter()
-        with self.trainer.arithmetic():
-            found = evaluate(
-                self.trainer.model, self.text.split.validation, self.text.tokenizer.byte_lengths(), measure.suites
-            )
+        with self.trainer.arithmetic(), self.trainer.evaluated() as model:
+            found = evaluate(model, self.text.split.validation, self.text.tokenizer.byte_lengths(), measure.suites)
         progress.eval_s += time.perf_counter() - started
-        grad_norm = self.trainer.mean_grad_norm()
-        if "gradients" in measure.suites and grad_norm is not None:
-            found["grad/norm"] = grad_norm
+        norms = self.trainer.mean_grad_norms()
+        if "gradients" in measure.suites:
+            found |= norms
         if "speed" in measure.suites and progress.step:
             found["speed/tokens_per_s"] = progress.tokens / progress.train_s
             found["speed/eval_s"] = progress.eval_s

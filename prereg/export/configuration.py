@@ -27,7 +27,13 @@ def _number(value: float) -> str:
 
 
 def _norm(value: str) -> str:
-    return {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}[value]
+    return {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm", "none": "no normalisation"}[value]
+
+
+def _init(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"all matrices drawn from a normal distribution with standard deviation {_number(value['normal'])}"
+    return {"gpt2": "GPT-2's initialisation", "small_embedding": "GPT-2's initialisation with small embeddings"}[value]
 
 
 _ON_EMBEDDINGS = "the summed embeddings"
@@ -35,8 +41,14 @@ _MODEL: dict[str, Say] = {
     "model.layers": lambda n: counted(n, "layer"),
     "model.width": lambda n: f"width {n:,}",
     "model.heads": lambda n: counted(n, "attention head"),
+    "model.head_size": lambda n: f"heads of size {n:,}" if n else "heads of size width / heads",
     "model.context": lambda n: f"context {n:,}",
-    "model.norm": {"pre": "Pre-LN", "post": "Post-LN"}.__getitem__,
+    "model.norm": {
+        "pre": "Pre-LN",
+        "post": "Post-LN",
+        "sandwich": "Sandwich-LN",
+        "none": "no norms around the sub-layers",
+    }.__getitem__,
     "model.block_norm": lambda v: f"{_norm(v)} in the blocks",
     "model.embedding_norm": {
         "none": "no embedding normalisation",
@@ -44,9 +56,36 @@ _MODEL: dict[str, Say] = {
         "rmsnorm": f"RMSNorm on {_ON_EMBEDDINGS}",
         "center": f"the mean subtracted from {_ON_EMBEDDINGS}",
     }.__getitem__,
-    "model.positions": lambda v: f"{v} positions",
-    "model.activation": {"gelu": "exact GELU", "gelu_tanh": "tanh GELU"}.__getitem__,
+    "model.final_norm": {
+        "block": "the blocks' own norm before the output",
+        "layernorm": "LayerNorm before the output",
+        "rmsnorm": "RMSNorm before the output",
+        "none": "no norm before the output",
+    }.__getitem__,
+    "model.positions": {
+        "learned": "learned positions",
+        "sinusoidal": "sinusoidal positions",
+        "rope": "rotary positions",
+        "none": "no positions",
+    }.__getitem__,
+    "model.qk_norm": lambda v: "RMSNorm on queries and keys" if v else "no norm on queries and keys",
+    "model.activation": {
+        "gelu": "exact GELU",
+        "gelu_tanh": "tanh GELU",
+        "relu2": "squared ReLU",
+        "swiglu": "SwiGLU",
+    }.__getitem__,
+    "model.feed_width": lambda n: (
+        f"feed-forward width {n:,}" if n else "the feed-forward width that follows from the width"
+    ),
+    "model.bias": lambda v: "linear layers with biases" if v else "linear layers without biases",
     "model.tie_embeddings": lambda v: "tied embeddings" if v else "untied embeddings",
+    "model.residual_scale": {
+        "none": "sub-layers added to the residual stream as they are",
+        "depth": "sub-layers scaled by 1 / sqrt(2 x layers)",
+        "rezero": "sub-layers scaled by learned scalars that start at zero",
+    }.__getitem__,
+    "model.init": _init,
     "model.dropout": lambda v: f"dropout {_number(v)}" if v else "no dropout",
 }
 _DATA: dict[str, Say] = {
@@ -57,18 +96,30 @@ _DATA: dict[str, Say] = {
     "data.validation": lambda v: f"its last {compact(100 * v)}% held out",
 }
 _OPTIM: dict[str, Say] = {
-    "optim.name": {"adamw": "AdamW", "adam": "Adam"}.__getitem__,
+    "optim.name": {
+        "adamw": "AdamW",
+        "adam": "Adam",
+        "sgd": "SGD with momentum",
+        "muon": "Muon for the matrices of the blocks and AdamW for the rest",
+    }.__getitem__,
     "optim.lr": lambda v: f"learning rate {_number(v)}",
     "optim.schedule": {
         "constant": "constant schedule",
         "linear": "linear schedule to zero",
         "cosine": "cosine schedule to a tenth of the peak",
+        "wsd": "constant schedule with a linear fall to zero at the end",
     }.__getitem__,
+    "optim.decay": lambda v: f"a fall, where there is one, over the last {compact(100 * v)}% of the steps",
     "optim.warmup": lambda n: f"{counted(n, 'step')} of warmup" if n else "no warmup",
     "optim.betas": lambda v: f"betas {_number(v[0])} and {_number(v[1])}",
     "optim.eps": lambda v: f"epsilon {_number(v)}",
     "optim.weight_decay": lambda v: f"weight decay {_number(v)}" if v else "no weight decay",
     "optim.clip": lambda v: f"gradients clipped at norm {_number(v)}" if v else "no gradient clipping",
+    "optim.ema": lambda v: (
+        f"evaluated on a moving average of the weights that keeps {compact(v)} of itself a step"
+        if v
+        else "evaluated on the weights themselves"
+    ),
 }
 _LENGTH: dict[str, Say] = {
     "budget.steps": lambda n: counted(n, "step"),
@@ -80,6 +131,18 @@ _NUMERICS: dict[str, Say] = {
 }
 SAID: dict[str, Say] = _MODEL | _DATA | _OPTIM | _LENGTH | _NUMERICS
 """Field of `Training` -> its words."""
+_LATER: dict[str, Any] = {
+    "model.head_size": None,
+    "model.final_norm": "block",
+    "model.qk_norm": False,
+    "model.feed_width": None,
+    "model.bias": True,
+    "model.residual_scale": "none",
+    "model.init": "gpt2",
+    "optim.decay": 0.2,
+    "optim.ema": 0.0,
+}
+"""Fields that came after the first version, with their defaults: a base that leaves them there is told as it was."""
 
 
 _BRIEF = (
@@ -105,9 +168,21 @@ def base_in_brief(study: Study, corpus: CorpusPin | None) -> str:
     if not isinstance(study.base, Training):
         return _command_sentences(study)
     at = _leaves(study.base.model_dump(mode="json"))
-    model, data, rest = (", ".join(SAID[path](at[path]) for path in part) for part in _BRIEF)
+    model, data, rest = (", ".join(SAID[path](at[path]) for path in _with_later(part, at)) for part in _BRIEF)
     where = "the registration" if corpus is not None else "the study file"
     return f"Base: decoder-only transformer ({model}); {data}; {rest}. Other settings: see {where}."
+
+
+def _with_later(part: tuple[str, ...], at: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fields of a part, and those of its kind that came later and are not left at their defaults."""
+    kind = part[0].partition(".")[0] + "."
+    return (*part, *(path for path in _LATER if path.startswith(kind) and _is_told(path, at)))
+
+
+def _is_told(path: str, at: Mapping[str, Any]) -> bool:
+    """Whether a base speaks of a field: not of a later one at its default, unless something brings it into play."""
+    in_play = path == "optim.decay" and at["optim.schedule"] == "wsd"
+    return path not in _LATER or at[path] != _LATER[path] or in_play
 
 
 def _base_parts(base: Training, corpus: CorpusPin | None) -> tuple[str, str, str, str, str]:
@@ -115,7 +190,8 @@ def _base_parts(base: Training, corpus: CorpusPin | None) -> tuple[str, str, str
 
     def said(part: Mapping[str, Say], prefix: str) -> str:
         later = [path for path in at if path.startswith(prefix) and path not in SAID]
-        return ", ".join([say(at[path]) for path, say in part.items()] + [_plainly(path, at[path]) for path in later])
+        told = [path for path in part if _is_told(path, at)]
+        return ", ".join([part[path](at[path]) for path in told] + [_plainly(path, at[path]) for path in later])
 
     data = said(_DATA, "data.")
     if corpus is not None and corpus.name == base.data.corpus:
