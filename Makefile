@@ -27,10 +27,10 @@ run: .venv/.installed ## Set up, run the quickstart study from declaration to ve
 	@$(BIN)/ablate decide studies/quickstart.yaml || test $$? -eq 3
 
 test: .venv/.installed-dev ## Run the fast tests (under five minutes on two cores)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
 test-all: .venv/.installed-dev ## Run every test, the slow ones too
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: .venv/.installed-dev ## Style and types
 	$(BIN)/ruff check prereg ablate tests

@@ -53,6 +53,7 @@ def test_the_verb_says_what_changed_what_was_known_and_what_it_made_exploratory(
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_runs_of_an_earlier_registration_do_not_enter(house: House) -> None:
     base = {"model": {"layers": 1, "width": 16, "heads": 2, "context": 16}, "data": {"corpus": "tiny"}}
     small = {"base": base | {"budget": {"steps": 3, "batch": 2}}, "seeds": [1, 2, 3], "measure": {"every": 3}}

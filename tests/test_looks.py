@@ -242,6 +242,7 @@ def test_a_study_with_looks_from_file_to_report(house: House, say: Any) -> None:
     assert code == 2 and "was decided at look 2 of 2" in said and "no seed added after the verdict" in said
 
 
+@pytest.mark.slow
 def test_an_e_process_study_stops_by_itself_and_takes_no_seed_after(house: House, say: Any) -> None:
     study = house.write(
         tiny_document(

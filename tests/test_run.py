@@ -124,6 +124,7 @@ def test_a_run_from_scratch_gives_the_same_bits(twin: House, house: House) -> No
     assert outcomes(house) == outcomes(twin)
 
 
+@pytest.mark.slow
 def test_kill_nine_of_the_whole_tree_then_again_gives_the_same_bits_and_one_entry_more(
     twin: House, house: House
 ) -> None:
@@ -152,6 +153,7 @@ def test_a_killed_scheduler_takes_its_workers_with_it(house: House) -> None:
     assert not any(alive(pid) for pid in below)
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_where_each_run_stands_and_the_next_call_resumes_to_the_same_bits(
     house: House, twin: House
 ) -> None:
@@ -172,6 +174,7 @@ def test_ctrl_c_saves_where_each_run_stands_and_the_next_call_resumes_to_the_sam
     assert outcomes(house) == outcomes(other)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_replaced_and_the_study_ends_as_if_nothing_had_happened(house: House) -> None:
     study = house.write(base=longer(600), seeds=[1, 2], measure={"every": 300})
     process = start(study)
