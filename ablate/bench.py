@@ -209,7 +209,8 @@ class Peer:
 def measure_design(path: Path) -> dict[str, Any]:
     """Twelve states of the world x 20,000 simulated studies through the registered rule, in this process."""
     from ablate.judge.beliefs import assumed
-    from ablate.judge.simulate import simulate, truths
+    from ablate.judge.simulate import simulate
+    from ablate.judge.truths import truths
     from prereg.load import load_study
 
     study = load_study(path).study

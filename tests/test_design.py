@@ -14,20 +14,19 @@ from scipy import stats
 from ablate.judge import power
 from ablate.judge.batch import OUTCOME
 from ablate.judge.beliefs import assumed
-from ablate.judge.design import Design, design, obstacle, require_possible
+from ablate.judge.design import Design, design
+from ablate.judge.hopeless import obstacle, require_possible
 from ablate.judge.hypotheses import judge_hypotheses
 from ablate.judge.nulls import Nulls, judge_families
 from ablate.judge.simulate import (
-    Law,
     Scenario,
-    Truth,
     adopting_verdicts,
     affordable,
-    draw,
     judge_drawn,
     outcomes_of,
     simulate,
 )
+from ablate.judge.truths import Law, Truth, draw
 from prereg.canon import sha256_of
 from prereg.errors import HopelessDesignError
 from prereg.spec import Study

@@ -36,7 +36,7 @@ def characterise(case: Case, *, pilot: str | None = None) -> Design:
 
 def accepted(case: Case, characteristics: Design, reason: str | None) -> Override | None:
     """Refuse a hopeless design, or put on record that the user goes on with it and why."""
-    from ablate.judge.design import obstacle
+    from ablate.judge.hopeless import obstacle
     from prereg.errors import HopelessDesignError, RegistrationError
     from prereg.registration import Override
 

@@ -1,8 +1,7 @@
 """Operating characteristics before data: what the registered rule can find, how often it errs, what never happens.
 
 The chances of every verdict come from `ablate.judge.simulate`; power in closed form is a paired t's and says so.
-What no data could produce is found here by the floors of p and by the rule's own diagram, with a witness, and refused
-before anything is registered unless the user's reason for going on goes on record.
+What a hypothesis can come to is `ablate.judge.reach`'s, and what no data could produce `ablate.judge.hopeless`'s.
 
 Fields added after the first version carry defaults: a design frozen in an old lock is still read.
 """
@@ -11,40 +10,30 @@ from __future__ import annotations
 
 from math import sqrt
 
-from ablate.judge import power
 from ablate.judge.batch import batchable
 from ablate.judge.beliefs import Belief, Beliefs, assumed, groups_of
-from ablate.judge.estimate import words
-from ablate.judge.max_t import p_floor_of
+from ablate.judge.hopeless import remedy_of, unreachable_verdicts
 from ablate.judge.nulls import require_known_methods
-from ablate.judge.procedure import Side
-from ablate.judge.sequential import EProcessT
+from ablate.judge.reach import (
+    HypothesisDesign,
+    effect_when_true,
+    hypothesis_design,
+    power_of,
+    sd_difference,
+)
 from ablate.judge.simulate import (
     Chance,
     Scenario,
-    Truth,
     adopting_verdicts,
     adoption,
     affordable,
-    drawable,
     simulate,
-    truths,
-    verdicts_of,
 )
-from prereg.claim import Verb
-from prereg.condition import Outcome, parse_condition, questions
+from ablate.judge.truths import Truth, drawable, truths
 from prereg.divergence import said_unasked
-from prereg.errors import HopelessDesignError, Where
 from prereg.part import Part
-from prereg.spec import EProcess, Study, Test
+from prereg.spec import Study, Test
 
-KIND: dict[Verb, power.Kind] = {
-    "lowers": "towards",
-    "raises": "towards",
-    "changes": "either",
-    "does_not_worsen": "margin",
-    "does_not_change": "equivalence",
-}
 _CURVE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 25, 30)
 """Numbers of seeds on the curve of power, and the study's own."""
 _CURVE_SIMS = 4_000
@@ -58,48 +47,6 @@ _NOT_OVER_ITEMS = (
     "format has no field to assume; sizes in SDs of the differences are those of a paired t over the seeds' means, and "
     "new items make what can be found larger than that"
 )
-_MOST_FLOOR = 60
-"""No exact test needs more seeds than this for its smallest p: 2 / 2^60."""
-
-
-class HypothesisDesign(Part):
-    """What can become of one hypothesis with the registered number of seeds."""
-
-    hypothesis: str
-    """Its name."""
-    claim: str
-    """The claim."""
-    role: str
-    """Its role."""
-    family: int
-    """Hypotheses corrected together."""
-    n: int
-    """Pairs, one a seed."""
-    attainable_support: float
-    """Smallest p for support that any data can give, at the first step of the correction."""
-    attainable_refute: float | None
-    """The same for refutation; none when the claim cannot be refuted at all."""
-    can_be_supported: bool
-    """Whether any data can support it."""
-    can_be_refuted: bool
-    """Whether any data can refute it."""
-    needed: bool
-    """Whether the decision asks supported() of it."""
-    detectable_sd: float
-    """Power .80 at the uncorrected level, paired t: the effect (for does_not claims: the margin) in SDs of the
-    differences."""
-    detectable_sd_corrected: float
-    """The same at the level of the first step of the correction."""
-    sd_difference: float | None
-    """SD of the per-seed differences that `assume` implies; none without it."""
-    detectable: float | None
-    """`detectable_sd_corrected` on the claim's scale."""
-    power_at_smallest: float | None
-    """Power at the corrected level when the truth is `smallest` (does_not claims: no difference)."""
-    seeds_80: int | None
-    """Seeds for power .80 at `smallest`, corrected; none without `assume`, at smallest 0, or beyond reach."""
-    seeds_90: int | None
-    """Seeds for power .90."""
 
 
 class PowerAt(Part):
@@ -185,7 +132,7 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
     if over_items:
         believed = believed.model_copy(update={"metrics": ()})
     n, arms = len(study.seeds), len(study.arms)
-    hypotheses = tuple(_hypothesis(study, name, believed) for name in study.hypotheses)
+    hypotheses = tuple(hypothesis_design(study, name, believed) for name in study.hypotheses)
     lacking = sorted({metric for metric, scale in groups_of(study) if believed.of(metric, scale) is None})
     drawn = affordable(study) if n_sims is None else min(n_sims, affordable(study))
     scenarios, notes = [], [_NOT_OVER_ITEMS] if over_items else _notes(study, lacking, believed)
@@ -217,8 +164,8 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         cost_s=None if each is None else each * n * arms,
         hypotheses=hypotheses,
         scenarios=tuple(scenarios),
-        unreachable=_unreachable(study, hypotheses),
-        remedy=_remedy(study, hypotheses),
+        unreachable=unreachable_verdicts(study, hypotheses),
+        remedy=remedy_of(study, hypotheses),
         notes=tuple(notes),
         seed=seed,
         beliefs=believed.metrics,
@@ -252,185 +199,20 @@ def _seeds_for_all(hypotheses: tuple[HypothesisDesign, ...], target: int) -> int
 
 def _curve(study: Study, beliefs: Beliefs, *, n_sims: int, seed: int) -> tuple[PowerAt, ...]:
     """Power by number of seeds; the chance of adopting only where the rule can be simulated at every number."""
-    truth = Truth("every claim true", {name: _effect_when_true(study, name) for name in study.hypotheses})
+    truth = Truth("every claim true", {name: effect_when_true(study, name) for name in study.hypotheses})
     simulated = bool(adopting_verdicts(study)) and drawable(study, truth, beliefs) is None
     found = []
     for n in sorted({*_CURVE, len(study.seeds)}):
         chances = {}
         for name, hypothesis in study.hypotheses.items():
-            sd = _sd_difference(study, name, beliefs)
+            sd = sd_difference(study, name, beliefs)
             if sd is not None and hypothesis.smallest > 0:
-                chances[name] = _power(study, name, sd, n)
+                chances[name] = power_of(study, name, sd, n)
         chance = None
         if simulated and batchable(study, n):
             chance = adoption(study, truth, beliefs, n_seeds=n, n_sims=n_sims, seed=[seed, 1_000 + n])
         found.append(PowerAt(n=n, power=chances, adopting=chance))
     return tuple(found)
-
-
-def require_possible(design: Design) -> None:
-    """Refuse a design in which a needed "supported", an adopting verdict or any other verdict can never happen."""
-    found = obstacle(design)
-    if found is not None:
-        raise found
-
-
-def obstacle(design: Design) -> HopelessDesignError | None:
-    """What makes a design hopeless, with its witness and the least change that mends it; none when nothing does."""
-    for hypothesis in design.hypotheses:
-        if hypothesis.needed and not hypothesis.can_be_supported:
-            corrected = f" after {design.correct} over {hypothesis.family}" if design.correct != "none" else ""
-            stopped = [verdict for verdict in design.adopting if verdict in design.unreachable]
-            costs = f", so that {_quoted(stopped)} can never be the verdict" if stopped else ""
-            return HopelessDesignError(
-                f"'{hypothesis.hypothesis}' can never be supported: the smallest p that {words(design.test)} gives "
-                f"with {hypothesis.n} seeds is {hypothesis.attainable_support:.4g}{corrected}{costs}",
-                required=f"a p that can reach alpha = {design.alpha:g}; the decision asks "
-                f"supported({hypothesis.hypothesis})",
-                fix=design.remedy,
-                where=Where(field=("hypotheses", hypothesis.hypothesis)),
-            )
-    if not design.unreachable:
-        return None
-    stuck = [
-        one.hypothesis + (" can never be refuted" if one.can_be_supported else " can never be supported")
-        for one in design.hypotheses
-        if not (one.can_be_supported and one.can_be_refuted)
-    ]
-    return HopelessDesignError(
-        f"the verdict '{design.unreachable[0]}' can never be reached with {design.n_seeds} seeds: " + ", ".join(stuck),
-        required="data that could lead to every verdict",
-        fix=design.remedy or "more seeds, or test: paired_t",
-        where=Where(field=("decision",)),
-    )
-
-
-def _quoted(verdicts: list[str]) -> str:
-    return " or ".join(f"'{verdict}'" for verdict in verdicts)
-
-
-def _hypothesis(study: Study, name: str, beliefs: Beliefs) -> HypothesisDesign:
-    hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
-    n, family = len(study.seeds), len(study.family(hypothesis.role))
-    level, kind = _level(study, name), KIND[claim.verb]
-    support, refute = _sides(claim.verb, hypothesis.smallest)
-    floors = [None if side is None else _floor(study, family, n, side) for side in (support, refute)]
-    assert floors[0] is not None, name
-    size = power.detectable(kind, n, level)
-    sd = _sd_difference(study, name, beliefs)
-    relative = hypothesis.smallest / sd if sd is not None and hypothesis.smallest > 0 else None
-    return HypothesisDesign(
-        hypothesis=name,
-        claim=hypothesis.claim,
-        role=hypothesis.role,
-        family=family,
-        n=n,
-        attainable_support=floors[0],
-        attainable_refute=floors[1],
-        can_be_supported=floors[0] <= analysis.alpha,
-        can_be_refuted=floors[1] is not None and floors[1] <= analysis.alpha,
-        needed=name in _asked_to_be_supported(study),
-        detectable_sd=power.detectable(kind, n, analysis.alpha),
-        detectable_sd_corrected=size,
-        sd_difference=sd,
-        detectable=None if sd is None else size * sd,
-        power_at_smallest=None if sd is None or not relative else _power(study, name, sd, n),
-        seeds_80=None if sd is None or not relative else _seeds(study, name, sd, 0.8),
-        seeds_90=None if sd is None or not relative else _seeds(study, name, sd, 0.9),
-    )
-
-
-def _power(study: Study, name: str, sd: float, n: int) -> float:
-    """Power of a paired t at `smallest`, corrected; 0 where the registered test could not support the claim at all."""
-    if not _attainable(study, name, n):
-        return 0.0
-    size = study.hypotheses[name].smallest / sd
-    return min(1.0, power.power(KIND[study.claims[name].verb], size, n, _level(study, name)))
-
-
-def _seeds(study: Study, name: str, sd: float, target: float) -> int | None:
-    """Fewest seeds that reach the power and that let the registered test support the claim at all."""
-    size = study.hypotheses[name].smallest / sd
-    n = power.seeds_for(KIND[study.claims[name].verb], size, _level(study, name), target)
-    while n is not None and n < _MOST_FLOOR and not _attainable(study, name, n):
-        n += 1
-    return n
-
-
-def _attainable(study: Study, name: str, n: int) -> bool:
-    family = len(study.family(study.hypotheses[name].role))
-    side = _sides(study.claims[name].verb, study.hypotheses[name].smallest)[0]
-    return _floor(study, family, n, side) <= study.analysis.alpha
-
-
-def _floor(study: Study, family: int, n: int, side: Side) -> float:
-    """Smallest p at the first step of the correction; of an e-process, with the most seeds."""
-    if isinstance(study.stopping, EProcess):
-        return min(1.0, EProcessT.floor(n) * (family if study.analysis.correct == "holm" else 1))
-    return p_floor_of(study.analysis, family, n, side)
-
-
-def _sides(verb: Verb, smallest: float) -> tuple[Side, Side | None]:
-    """Which kind of test supports and which refutes, for the floors of p."""
-    if verb in ("lowers", "raises"):
-        return "two", "less"
-    if verb == "changes":
-        return "two", "less" if smallest > 0 else None
-    return "less", "two"
-
-
-def _level(study: Study, name: str) -> float:
-    """The level of the first step of the correction. Max-T is less strict; Holm's first step bounds it."""
-    family = len(study.family(study.hypotheses[name].role))
-    return study.analysis.alpha / (1 if study.analysis.correct == "none" else family)
-
-
-def _effect_when_true(study: Study, name: str) -> float:
-    verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
-    return {"lowers": -smallest, "raises": smallest, "changes": smallest}.get(verb, 0.0)
-
-
-def _sd_difference(study: Study, name: str, beliefs: Beliefs) -> float | None:
-    """SD of a contrast: with equal SDs and correlations, Var = sd^2 (1 - r) sum(w^2), because the weights sum to 0."""
-    claim = study.claims[name]
-    belief = beliefs.of(claim.metric, study.hypotheses[name].scale)
-    if belief is None:
-        return None
-    return belief.sd_of_rest * sqrt(sum(weight**2 for weight in claim.weights.values()))
-
-
-def _asked_to_be_supported(study: Study) -> set[str]:
-    return {
-        question.name
-        for line in study.decision
-        if line.when is not None
-        for question in questions(parse_condition(line.when))
-        if question.asked == "supported"
-    }
-
-
-def _unreachable(study: Study, hypotheses: tuple[HypothesisDesign, ...]) -> tuple[str, ...]:
-    """Verdicts that remain out of reach when impossible outcomes are left out: exact, by the rule's diagram."""
-    possible: dict[str, list[Outcome]] = {}
-    for one in hypotheses:
-        possible[one.hypothesis] = ["inconclusive"]
-        possible[one.hypothesis] += ["supported"] if one.can_be_supported else []
-        possible[one.hypothesis] += ["refuted"] if one.can_be_refuted else []
-    reached = {study.decision[line - 1].verdict for line in study.rule.reached(possible)}
-    return tuple(verdict for verdict in verdicts_of(study) if verdict not in reached)
-
-
-def _remedy(study: Study, hypotheses: tuple[HypothesisDesign, ...]) -> str:
-    """The fewest seeds with which every needed claim can be supported, or another test."""
-    stuck = [one for one in hypotheses if one.needed and not one.can_be_supported]
-    if not stuck:
-        return ""
-    analysis = study.analysis
-    for n in range(len(study.seeds) + 1, 31):
-        floors = [_floor(study, one.family, n, _sides(study.claims[one.hypothesis].verb, 1.0)[0]) for one in stuck]
-        if max(floors) <= analysis.alpha:
-            return f"give {n} seeds, or test: paired_t"
-    return "test: paired_t"
 
 
 def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:

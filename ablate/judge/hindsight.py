@@ -23,7 +23,8 @@ import numpy as np
 from scipy import special
 
 from ablate.judge import power
-from ablate.judge.design import KIND, Design, HypothesisDesign
+from ablate.judge.design import Design
+from ablate.judge.reach import KIND, HypothesisDesign
 from ablate.judge.verdict import Finding
 from prereg.part import Part
 from prereg.registration import Registration

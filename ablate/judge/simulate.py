@@ -1,9 +1,8 @@
 """Made-up differences through the functions that will judge the real ones: the chance of every verdict.
 
-Differences are drawn on the claims' scales and passed through `prepare`, `weigh` and `judge_families` (all that
+Differences drawn by `ablate.judge.truths` are passed through `prepare`, `weigh` and `judge_families` (all that
 `judge_hypotheses` decides by), row by row or all at once where `batch` can, and `Rule.decide` sees each combination of
-outcomes once. Seeds are independent, and so are the metrics of one run unless nothing else is known of them: the
-format has no field for their correlation. The rest of the beliefs is `beliefs`'.
+outcomes once.
 
 Three terms, used throughout:
 
@@ -18,33 +17,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from math import exp, inf, log, log10, sqrt
-from typing import Literal
+from math import inf, sqrt
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from ablate.judge.batch import OUTCOME, Codes, Kept, batchable, judge_rows
-from ablate.judge.beliefs import Beliefs, Group, groups_of
+from ablate.judge.beliefs import Beliefs
 from ablate.judge.estimate import NoTestError, prepare
 from ablate.judge.nulls import Nulls, judge_families, weigh
 from ablate.judge.procedure import Floats
 from ablate.judge.resample import ENUMERATED_PAIRS
 from ablate.judge.stopping import run_to_the_stop
+from ablate.judge.truths import EDGE, Drawn, Law, Truth, direction, draw
 from ablate.judge.verdict import Outcome, Outcomes
-from prereg.claim import Verb
 from prereg.condition import All, AnyOf, Condition, Not, Question, parse_condition
 from prereg.divergence import unasked_arms
 from prereg.looks import looks_of
-from prereg.metrics import Better
 from prereg.part import Part
-from prereg.spec import Ceiling, Study, Test
-
-Law = Literal["normal", "exponential", "lognormal"]
-_EDGE = 1e-9
-"""True effects this close to a null, relative to the margin, lie on it."""
+from prereg.spec import Study, Test
 
 
 class Chance(Part):
@@ -94,30 +85,6 @@ class Scenario(Part):
     """Seeds that a sequential study takes on average."""
 
 
-@dataclass(frozen=True)
-class Truth:
-    """One state of the world, before it is simulated."""
-
-    name: str
-    effects: dict[str, float]
-    law: Law = "normal"
-    divergence: float = 0.0
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Simulated studies."""
-
-    differences: dict[str, Floats]
-    """By hypothesis: studies x seeds."""
-    kept: dict[str, Kept] | None
-    """Pairs that enter; none when all do."""
-    stable: Kept
-    """Studies x arms."""
-    lost: Kept | None = None
-    """Which runs diverged, studies x arms x seeds; none where none can."""
-
-
 def outcomes_of(
     study: Study,
     differences: Mapping[str, Floats],
@@ -164,122 +131,6 @@ def _asks_support(condition: Condition, wanted: bool = True) -> bool:
             return _asks_support(part, not wanted)
         case All(parts=parts) | AnyOf(parts=parts):
             return any(_asks_support(part, wanted) for part in parts)
-
-
-def truths(study: Study, *, assumed: bool, divergence: float = 0.0) -> list[Truth]:
-    """The states of the world that a design looks at. Only the first can be drawn without knowing the SDs."""
-    nothing = dict.fromkeys(study.hypotheses, 0.0)
-    found = [Truth("no effect anywhere", nothing)]
-    if not assumed:
-        return found
-    absences = [name for name in study.hypotheses if study.claims[name].verb.startswith("does_not")]
-    gains = {name: _smallest_true(study, name) for name in study.hypotheses}
-    margins = {name: _at_margin(study, name) for name in absences}
-    found.append(Truth("every claim true at its smallest", gains))
-    if len(study.hypotheses) > 1:
-        found += [
-            Truth(f"only {name} true, at its smallest", nothing | {name: gains[name]})
-            for name in study.hypotheses
-            if name not in absences and gains[name] != 0.0 and gains != nothing | {name: gains[name]}
-        ]
-    if margins:
-        found.append(Truth("gains true, every does_not claim false at its margin", gains | margins))
-    if len(margins) > 1:
-        found += [Truth(f"all true but {name}, false at its margin", gains | {name: margins[name]}) for name in margins]
-    found += [Truth(f"no effect anywhere, {law} differences", nothing, law) for law in ("exponential", "lognormal")]
-    if margins:
-        found.append(
-            Truth("does_not claims false at their margins, lognormal differences", gains | margins, "lognormal")
-        )
-    if divergence > 0.0:
-        share = f"{100 * divergence:.3g}% of runs diverge"
-        found.append(Truth(f"no effect anywhere, {share}", nothing, divergence=divergence))
-        found.append(Truth(f"every claim true at its smallest, {share}", gains, divergence=divergence))
-    return found
-
-
-def _smallest_true(study: Study, name: str) -> float:
-    verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
-    return {"lowers": -smallest, "raises": smallest, "changes": smallest}.get(verb, 0.0)
-
-
-def _at_margin(study: Study, name: str) -> float:
-    worse = -1.0 if study.claims[name].verb == "does_not_worsen" and study.better(name) == "higher" else 1.0
-    return worse * study.hypotheses[name].smallest
-
-
-def arm_means(study: Study, effects: Mapping[str, float]) -> dict[Group, Floats] | None:
-    """Means of the arms, by metric and scale, that give every claim its effect; none when no means do."""
-    found = {}
-    for group, names in groups_of(study).items():
-        weights = _weights(study, names)
-        wanted = np.array([effects[name] for name in names])
-        means = np.linalg.lstsq(weights, wanted, rcond=None)[0]
-        if not np.allclose(weights @ means, wanted, rtol=_EDGE, atol=_EDGE * max(np.abs(wanted).max(), 1e-300)):
-            return None
-        found[group] = means
-    return found
-
-
-def _weights(study: Study, names: list[str]) -> Floats:
-    return np.array([[study.claims[name].weights.get(arm, 0.0) for arm in study.arms] for name in names])
-
-
-def drawable(study: Study, truth: Truth, beliefs: Beliefs) -> str | None:
-    """Why a state of the world cannot be drawn; none when it can."""
-    if arm_means(study, truth.effects) is None:
-        return "the claims cannot all be so at once"
-    if truth.divergence and study.on_divergence == "rank" and study.stopping != "fixed":
-        return "ranks of diverged runs are not simulated at looks"
-    if truth.divergence and isinstance(study.on_divergence, Ceiling):
-        lacking = [
-            metric
-            for metric, scale in groups_of(study)
-            if (one := beliefs.of(metric, scale)) is None or one.level is None
-        ]
-        if lacking:
-            return f"a ceiling is a distance only from a known level of {', '.join(lacking)}, which a --pilot gives"
-    return None
-
-
-def draw(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, n_seeds: int, rng: np.random.Generator) -> Drawn:
-    """Simulated studies under a truth."""
-    means, arms = arm_means(study, truth.effects), list(study.arms)
-    assert means is not None, truth
-    lost = rng.random((n_sims, len(arms), n_seeds)) < truth.divergence if truth.divergence else None
-    differences: dict[str, Floats] = {}
-    for group, names in groups_of(study).items():
-        belief = beliefs.of(*group)
-        # A component that all arms of a seed share cancels in every contrast, so only the rest is drawn.
-        sd = 1.0 if belief is None else belief.sd_of_rest
-        values = means[group][None, :, None] + sd * rng.standard_normal((n_sims, len(arms), n_seeds))
-        if lost is not None and isinstance(study.on_divergence, Ceiling):
-            assert belief is not None and belief.level is not None, group
-            values[lost] = _scaled(study.on_divergence.ceiling, group) - belief.level
-        if lost is not None and study.on_divergence == "rank":
-            values[lost] = np.inf if study.better(names[0]) == "lower" else -np.inf
-        weights = _weights(study, names)
-        for hypothesis, own in zip(names, weights, strict=True):
-            mine = own != 0.0
-            with np.errstate(invalid="ignore"):  # worst minus worst is NaN: a tie, as in `hypotheses.contrast`
-                contrast = np.einsum("a,san->sn", own[mine], values[:, mine])
-            differences[hypothesis] = _skewed(
-                contrast,
-                truth.effects[hypothesis],
-                sd * sqrt(float((own**2).sum())),
-                truth.law,
-                _tail(study, hypothesis),
-            )
-    if lost is None:
-        return Drawn(differences, None, np.ones((n_sims, len(arms)), dtype=bool))
-    kept: dict[str, Kept] | None = None
-    if study.on_divergence == "exclude_pair":
-        kept = {}
-        for name, claim in study.claims.items():
-            whole: Kept = ~np.any(lost[:, [arms.index(arm) for arm in claim.arms], :], axis=1)
-            kept[name] = whole
-    stable: Kept = ~np.any(lost, axis=2)
-    return Drawn(differences, kept, stable, lost)
 
 
 def judge_drawn(study: Study, drawn: Drawn) -> Codes:
@@ -411,37 +262,12 @@ def _cases(codes: Codes, stable: Kept) -> Iterator[tuple[list[int], list[bool], 
         yield [int(code) for code in row[:split]], [bool(value) for value in row[split:]], int(number)
 
 
-def _skewed(contrast: Floats, effect: float, sd: float, law: Law, tail: float) -> Floats:
-    """The same differences with a skewed law of the same mean and SD, by its quantiles (a Gaussian copula)."""
-    if law == "normal":
-        return contrast
-    z = tail * (contrast - effect) / sd
-    if law == "exponential":
-        shape = -special.log_ndtr(-z) - 1.0
-    else:
-        shape = (np.exp(z) - exp(0.5)) / sqrt((exp(1.0) - 1.0) * exp(1.0))
-    skewed: Floats = effect + sd * tail * shape
-    return skewed
-
-
-def _tail(study: Study, name: str) -> float:
-    """Where the long tail lies: against the claim, where a t test on few seeds errs most often in its favour."""
-    verb, better = study.claims[name].verb, study.better(name)
-    if verb == "raises" or (verb == "does_not_worsen" and better == "higher"):
-        return -1.0
-    return 1.0
-
-
-def _scaled(value: float, group: Group) -> float:
-    return value if group[1] == "raw" else log(value) if group[1] == "log" else log10(value)
-
-
 def _true(study: Study, name: str, effect: float, outcome: str) -> bool:
     """Whether a "supported" or "refuted" would be right: whether the null it rejects is false."""
     verb, smallest, better = study.claims[name].verb, study.hypotheses[name].smallest, study.better(name)
-    along = effect * _direction(verb, better)
-    short = along < smallest * (1.0 - _EDGE)
-    within = abs(effect) < smallest * (1.0 - _EDGE)
+    along = effect * direction(verb, better)
+    short = along < smallest * (1.0 - EDGE)
+    within = abs(effect) < smallest * (1.0 - EDGE)
     if verb in ("lowers", "raises"):
         return along > 0 if outcome == "supported" else (short if smallest > 0 else along < 0)
     if verb == "changes":
@@ -449,13 +275,6 @@ def _true(study: Study, name: str, effect: float, outcome: str) -> bool:
     if verb == "does_not_worsen":
         return short if outcome == "supported" else along > 0
     return within if outcome == "supported" else effect != 0
-
-
-def _direction(verb: Verb, better: Better) -> float:
-    """The sign of an effect that goes the way the verb speaks of: the claimed way, or towards worse."""
-    if verb == "lowers" or (verb == "does_not_worsen" and better == "higher"):
-        return -1.0
-    return 1.0
 
 
 def _chance(of: str, k: int, n: int) -> Chance:

@@ -251,7 +251,7 @@ def _command(console: Console, study: Study, scripts: Sequence[ScriptPin]) -> No
 
 def print_design(console: Console, design: Design) -> None:
     """What the registered rule can find with these seeds, and how often it errs, by simulation."""
-    from ablate.judge.design import obstacle
+    from ablate.judge.hopeless import obstacle
     from ablate.report.planned import facts_of
     from ablate.report.promise import detectable_of
 

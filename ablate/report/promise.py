@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from ablate.judge.design import Design, HypothesisDesign
+from ablate.judge.design import Design
+from ablate.judge.reach import HypothesisDesign
 from ablate.report import words
 from ablate.report.blocks import Block, Column, Facts, Paragraph, Section, Table
 from ablate.report.planned import facts_of, power_figure
