@@ -255,6 +255,20 @@ def test_a_run_sealed_in_the_moment_of_a_crash_is_taken_into_the_ledger_later(ho
     assert last.event == "sealed"
     assert last.body["recovered"] is True
     assert ran.registration == again.registration
+    checks = {check.name: check for check in chain.decide(study).decision.checks}
+    told = checks["every seal was reported by the run that made it"]
+    assert (told.passed, told.severity) == (False, "deviation") and told.found.startswith("1: ")
+
+
+def test_sealed_runs_of_a_ledger_that_started_none_are_not_taken_in(house: House) -> None:
+    study = house.write()
+    chain.run(study, watcher=QUIET)
+    ledger = house.path / "studies" / "ledger.jsonl"
+    ledger.write_bytes(ledger.read_bytes().splitlines(keepends=True)[0])  # registered here, trained who knows where
+    before = house.snapshot()
+    with pytest.raises(RunError, match=r"6 runs lie sealed on disk.* and the ledger started none"):
+        chain.run(study, watcher=QUIET)
+    assert house.snapshot() == before
 
 
 def longer(steps: int) -> dict[str, object]:

@@ -120,18 +120,11 @@ def amend(
     from ablate.records.provenance import tool_versions
     from prereg import register as promise
     from prereg.export.page import keep_page
-    from prereg.ledger import Ledger
 
     case = check(path, root)
     pins = pin(case)
     characteristics = characterise(case, pilot=pilot)
     override = accepted(case, characteristics, accept_underpowered)
-    events = {entry.event for entry in Ledger(case.root.ledger).entries() if entry.study == case.study.study}
-    evidence: promise.EvidenceState = "none"
-    if events & {"decided", "looked", "peeked", "imported"}:
-        evidence = "outcomes read"
-    elif events & {"started", "sealed", "failed"}:
-        evidence = "runs started"
     amended = promise.amend(
         case.root,
         case.loaded,
@@ -141,7 +134,7 @@ def amend(
         tool=tool_versions(),
         at=now(),
         reason=reason,
-        evidence=evidence,
+        evidence="none",  # the ledger knows of more, and what it shows counts
         override=override,
     )
     keep_page(case.root, case.study.study)

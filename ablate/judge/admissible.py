@@ -93,6 +93,7 @@ def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
         *_provenance(ended, stated=study.trainer == "gpt"),
         *_starts(registration, evidence),
         _trained_again(registration, evidence.ledger),
+        *_taken_in(registration, evidence.ledger),
         *_measured(study, evidence),
         *check_items(study, evidence),
         *_left_out(study, ended),
@@ -369,6 +370,17 @@ def _starts(registration: Registration, evidence: Evidence) -> tuple[Check, ...]
             found.append(f"{_said(run)}: {run.attempts} attempts{resumed}" + (f", {failed} failed" if failed else ""))
             exact = exact and run.variant in study.arms and _deterministic(study, run.variant)
     return (_none("every run was made in one go", found, "one attempt a run", "note" if exact else "deviation"),)
+
+
+def _taken_in(registration: Registration, ledger: tuple[Entry, ...]) -> tuple[Check, ...]:
+    """Runs whose seal no process of ours reported: what a crash leaves, and what a copied folder looks like."""
+    found = [
+        f"{entry.body.get('variant')} seed {entry.body.get('seed')}"
+        for entry in ledger
+        if entry.event == "sealed" and entry.registration == registration.sha256 and entry.body.get("recovered")
+    ]
+    name, required = "every seal was reported by the run that made it", "a seal in the ledger the moment a run ends"
+    return (_none(name, found, required, "deviation"),) if found else ()
 
 
 def _trained_again(registration: Registration, ledger: tuple[Entry, ...]) -> Check:

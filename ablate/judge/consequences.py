@@ -253,6 +253,12 @@ DECLARED: tuple[Declared, ...] = (
         "a remark when the outcome came out the same to the last bit; another one might have been chosen",
     ),
     Declared(
+        "every seal was reported by the run that made it",
+        "`sealed` entries that a later `ablate run` took in, marked `recovered`",
+        ("deviation",),
+        "told only where there are some; a crash leaves such runs, and a folder copied by hand looks the same",
+    ),
+    Declared(
         "every finished run has every claimed metric",
         "values where the claims read them",
         ("inadmissible",),

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO
@@ -320,6 +320,9 @@ def run_study(
     tally = Tally(planned=len(specs), steps_planned=sum(spec.steps for spec in specs))
     scheduler = Scheduler(root, registration, ledger, now, watcher, tally, deque())
     known = sealed_in_ledger(ledger, registration.sha256)
+    _require_started_here(
+        ledger, registration, [spec for spec in specs if _unknown(scheduler.folder(spec), spec, known)]
+    )
     for spec in specs:
         if _stands(scheduler.folder(spec)):
             record = scheduler.folder(spec).read_record()
@@ -350,6 +353,25 @@ def run_study(
     if tally.sealed == whole and not _finished(ledger, registration.sha256):
         scheduler.log("finished", {"runs": whole})
     return Summary(len(specs), tally.sealed, tuple(scheduler.failed), interrupted, ledger.head())
+
+
+def _unknown(folder: RunFolder, spec: Spec, known: Collection[tuple[str, int, str]]) -> bool:
+    """Whether a run is sealed on disk and no entry says so."""
+    record = folder.read_record() if _stands(folder) else None
+    return record is not None and (spec.variant, spec.seed, record.metrics_sha256) not in known
+
+
+def _require_started_here(ledger: Ledger, registration: Registration, unknown: list[Spec]) -> None:
+    """A crash leaves sealed runs without an entry only after the ledger said that runs were started."""
+    mine = [entry for entry in ledger.entries() if entry.registration == registration.sha256]
+    if unknown and not any(entry.event == "started" for entry in mine):
+        first = unknown[0]
+        raise RunError(
+            f"{len(unknown)} runs lie sealed on disk, the first {first.variant} seed {first.seed}, "
+            "and the ledger started none",
+            required="runs that were started here, or imported on record",
+            fix='move them elsewhere, then: ablate import STUDY FOLDER --note "where they come from"',
+        )
 
 
 @contextmanager
