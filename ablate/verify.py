@@ -227,8 +227,8 @@ def _check_pin(root: Root, pin: CorpusPin) -> tuple[str, str]:
         return "", f"'{pin.name}' is not on this disk and was not checked"
     if sha256 != pin.sha256:
         text = place / manifest.texts[0].name if manifest.shards is None else manifest.shards.folder
-        said = "are not the shards" if manifest.shards is not None else "is not the text"
-        return f"{str(text).replace(f'{root.path}/', '')} {said} that was registered as '{pin.name}'", ""
+        said = "is not the text that was" if manifest.shards is None else "are not the shards that were"
+        return f"{str(text).replace(f'{root.path}/', '')} {said} registered as '{pin.name}'", ""
     what = "holds the registered shards" if manifest.shards is not None else "is the registered text"
     return "", f"'{pin.name}' {what}"
 

@@ -231,10 +231,10 @@ def _commit(
         **code,
         **accepted,
     }
-    data = (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    written = (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
     try:
         write_git_files(root)
-        write_whole(pending_lock(root, name), data)
+        write_whole(pending_lock(root, name), written)
     except OSError as error:
         raise RegistrationError(
             f"the lock cannot be written: {error.strerror}",

@@ -104,6 +104,13 @@ class Registration(Part):
             return {self.corpus.name: self.corpus}
         return {name: self.data.corpora[name] for name in self.study.training(arm).data.sources}
 
+    @property
+    def pinned(self) -> tuple[CorpusPin, ...]:
+        """Every corpus that some arm reads, by name."""
+        if self.data is not None:
+            return tuple(self.data.corpora.values())
+        return () if self.corpus is None else (self.corpus,)
+
     def tokenizer_of(self, arm: str) -> str | None:
         """sha256 of the tokenizer that was registered for an arm, where one was."""
         return None if self.data is None else self.data.tokenizers[arm]

@@ -111,8 +111,10 @@ class Data(Part):
     """Name of a corpus (`ablate corpus list`)."""
     mixture: Annotated[dict[str, Annotated[float, Field(ge=0.0)]], Field(min_length=2)] | None = None
     """Several corpora by name and weight, in place of `corpus`. Each window's source is drawn in proportion to the
-    weights (Xie et al. 2023 call them domain weights). A source of weight 0 is validated and never trained on: arms
-    that list the same sources share tokenizer and validation text, whatever their weights."""
+    weights (Xie et al. 2023 call them domain weights). `val/loss` and the other
+    validation metrics are over the validation parts of all sources, every token alike; `val/loss/SOURCE` and
+    `val/bits_per_byte/SOURCE` over that of one. A source of weight 0 is validated and never trained on: arms that list
+    the same sources share tokenizer and validation text, whatever their weights."""
     tokenizer: Literal["char", "own"] | Bpe = "char"
     """`char`: one token a character; `{bpe: N}`: byte-level BPE with N entries, trained on the training split only;
     `own`: the token ids that a corpus of shards is stored as."""

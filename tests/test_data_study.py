@@ -21,6 +21,8 @@ from ablate.run.watch import PlainWatcher
 from ablate.run.worker import Worker
 from ablate.verify import check_corpus
 from prereg.errors import ClaimError, CorpusError
+from prereg.history import promises
+from prereg.ledger import Ledger
 from prereg.plan import RunSpec, plan
 from prereg.registration import load_registration, verify_registration
 from prereg.spec import study_from_document
@@ -305,3 +307,33 @@ def test_a_validation_text_of_its_own_is_used_whole_and_must_be_asked_for(house:
     (house.path / "data" / "corpora" / "pair" / "validation.txt").write_text("other\n")
     (fault,) = check_corpus(chain.open_case(study).root, "tiny").faults
     assert "is not the text that was registered as 'pair'" in fault
+
+
+def test_the_page_beside_the_lock_names_every_corpus_and_every_tokenizer(house: House) -> None:
+    add(house, "other", tiny_text()[::-1])
+    mixed = {"mixture": {"tiny": 3.0, "other": 1.0}, "tokenizer": {"bpe": 265}}
+    arms = {"three": {}, "one": {"data.mixture": {"tiny": 1.0, "other": 1.0}}, "large": {"data.tokenizer.bpe": 270}}
+    study = house.write(document(mixed, arms))
+    registration, _ = chain.register(study)
+    page = (house.path / "studies" / "tiny.registration.md").read_text()
+    data = registration.data
+    assert data is not None
+    for sha256 in {pin.sha256 for pin in data.corpora.values()} | set(data.tokenizers.values()):
+        assert f"`{sha256}`" in page
+    assert 'mixture of "other" (25%) and "tiny" (75%), each window drawn in that proportion' in page
+    assert 'corpus "toy"' not in page
+    assert data.tokenizers["three"] == data.tokenizers["one"] != data.tokenizers["large"]
+    told = chain.open_case(study)
+    assert verify_registration(told.root, "tiny") == []
+
+
+def test_an_amendment_that_changes_the_data_can_be_undone_to_the_earlier_promise(house: House) -> None:
+    study = house.write()
+    first, _ = chain.register(study)
+    house.write(document({"corpus": "tiny", "tokenizer": {"bpe": 265}}))
+    second, _ = chain.amend(study, reason="byte pairs")
+    house.write(document({"corpus": "tiny", "tokenizer": {"bpe": 270}}))
+    third, _ = chain.amend(study, reason="more of them")
+    case = chain.open_case(study)
+    made = promises(case.root, "tiny", Ledger(case.root.ledger).entries())
+    assert [(one.sha256, one.proven) for one in made] == [(one.sha256, True) for one in (first, second, third)]

@@ -19,7 +19,7 @@ from ablate.gpt.mixture import Mixture
 from ablate.gpt.shards import StoredTokens, open_shards
 from ablate.gpt.tokenizer import CharTokenizer, StoredVocabulary
 from ablate.gpt.tokens import Pooled, Tokens
-from prereg.corpora import Manifest
+from prereg.corpora import Manifest, Role
 from prereg.errors import CorpusError
 from prereg.training import Bpe, Data
 
@@ -100,7 +100,7 @@ def _stored(library: Library, data: Data) -> Reading:
     return Reading(_joined(ids, data.mixture), first, {name: Read(manifest, 0) for name, manifest in manifests.items()})
 
 
-def _cut(parts: Mapping[str, StoredTokens], share: float) -> tuple[Tokens, Tokens]:
+def _cut(parts: Mapping[Role, StoredTokens], share: float) -> tuple[Tokens, Tokens]:
     whole = parts["train"]
     border = int(len(whole) * (1.0 - share))
     return whole.part(0, border), whole.part(border, len(whole))

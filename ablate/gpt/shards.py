@@ -150,8 +150,8 @@ def _measure(path: Path, folder: Path, role: Role, stored: Stored, vocabulary: i
             fix="--stored uint16, or --stored uint32",
         )
     with path.open("rb") as stream:
-        head = np.frombuffer(stream.read(12), dtype="<i4")
-        if len(head) == 3 and head[0] == _LLM_C and int(head[2]) * item == size - 1024:
+        head = [int.from_bytes(stream.read(4), "little") for _ in range(3)]
+        if head[0] == _LLM_C and head[2] * item == size - 1024:
             raise CorpusError(
                 f"{path} begins with the header of llm.c",
                 required="token ids and nothing else",

@@ -39,7 +39,7 @@ def _init(value: Any) -> str:
 def _mixture(weights: Mapping[str, float]) -> str:
     whole = sum(weights.values())
     shares = [f"{quoted(name)} ({compact(100 * weight / whole)}%)" for name, weight in sorted(weights.items())]
-    return f"a mixture of {listed(shares)}, of whose windows each is drawn in that proportion"
+    return f"mixture of {listed(shares)}, each window drawn in that proportion"
 
 
 _ON_EMBEDDINGS = "the summed embeddings"
