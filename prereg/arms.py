@@ -152,6 +152,9 @@ def _apply(base: Config, overrides: Mapping[str, JsonValue], paths: Mapping[str,
         branch[leaf] = value
     if not isinstance(base, Training):
         return tree
+    if tree["budget"]["tokens"] is not None and "budget.steps" not in overrides:
+        # A budget in tokens holds for every arm: its steps follow from its own batch and context.
+        del tree["budget"]["steps"]
     try:
         return Training.model_validate_json(json.dumps(tree))
     except ValidationError as error:

@@ -124,6 +124,9 @@ _OPTIM: dict[str, Say] = {
 _LENGTH: dict[str, Say] = {
     "budget.steps": lambda n: counted(n, "step"),
     "budget.batch": lambda n: f"{counted(n, 'sequence')} a step",
+    "budget.tokens": lambda n: f"a budget of exactly {counted(n, 'token')}" if n else "a budget in steps",
+    "budget.max_memory_gib": lambda v: f"at most {_number(v)} GiB of memory" if v else "no promise about memory",
+    "budget.max_wall_s": lambda v: f"at most {_number(v)} seconds of time" if v else "no promise about time",
 }
 _NUMERICS: dict[str, Say] = {
     "numerics.dtype": str,
@@ -141,6 +144,9 @@ _LATER: dict[str, Any] = {
     "model.init": "gpt2",
     "optim.decay": 0.2,
     "optim.ema": 0.0,
+    "budget.tokens": None,
+    "budget.max_memory_gib": None,
+    "budget.max_wall_s": None,
 }
 """Fields that came after the first version, with their defaults: a base that leaves them there is told as it was."""
 
@@ -174,9 +180,9 @@ def base_in_brief(study: Study, corpus: CorpusPin | None) -> str:
 
 
 def _with_later(part: tuple[str, ...], at: Mapping[str, Any]) -> tuple[str, ...]:
-    """The fields of a part, and those of its kind that came later and are not left at their defaults."""
-    kind = part[0].partition(".")[0] + "."
-    return (*part, *(path for path in _LATER if path.startswith(kind) and _is_told(path, at)))
+    """The fields of a part, and those of its kinds that came later and are not left at their defaults."""
+    kinds = {path.partition(".")[0] for path in part}
+    return (*part, *(path for path in _LATER if path.partition(".")[0] in kinds and _is_told(path, at)))
 
 
 def _is_told(path: str, at: Mapping[str, Any]) -> bool:
