@@ -8,6 +8,7 @@ from ablate.chain.bundling import bundle, check_bundle
 from ablate.chain.case import (
     Case,
     check,
+    find_vocabulary,
     load,
     open_case,
     pin,
@@ -41,6 +42,7 @@ __all__ = [
     "decide",
     "design",
     "export",
+    "find_vocabulary",
     "load",
     "look_to_run_up_to",
     "open_case",

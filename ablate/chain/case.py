@@ -95,7 +95,9 @@ def pin_corpus(case: Case) -> CorpusPin:
 
     name = case.study.training(case.study.baseline).data.corpus
     corpus = Library.of(case.root.corpora).find(name)
-    ids = CharTokenizer.of(corpus.text).encode(corpus.text)
+    tokenizer = CharTokenizer.of(corpus.text)
+    placed(case, lambda: require_vocabulary(case.study, tokenizer.size))
+    ids = tokenizer.encode(corpus.text)
     for arm in case.study.arms:
         config = case.study.training(arm)
         Split.of(ids, config.data.validation, config.model.context)
@@ -105,6 +107,35 @@ def pin_corpus(case: Case) -> CorpusPin:
         size_bytes=corpus.manifest.size_bytes,
         characters=len(corpus.text),
     )
+
+
+def require_vocabulary(study: Study, found: int) -> None:
+    """Sizes that were matched for so many tokens are those of this corpus."""
+    from prereg.errors import SpecError, Where
+    from prereg.match import Match
+
+    if isinstance(study.match, Match) and study.match.vocabulary not in (None, found):
+        raise SpecError(
+            f"match.vocabulary is {study.match.vocabulary:,}, and the corpus has {found:,} tokens",
+            required="the number of tokens that the models have",
+            fix=f"vocabulary: {found}",
+            where=Where(field=("match", "vocabulary")),
+        )
+
+
+def find_vocabulary(case: Case) -> int | None:
+    """Number of tokens of a corpus that is here and read by its characters; none where it is not here."""
+    from ablate.gpt.corpus import Library
+    from ablate.gpt.tokenizer import CharTokenizer
+    from prereg.errors import CorpusError
+
+    data = case.study.training(case.study.baseline).data
+    if data.tokenizer != "char":
+        return None
+    try:
+        return CharTokenizer.of(Library.of(case.root.corpora).find(data.corpus).text).size
+    except CorpusError:
+        return None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from prereg.export.claims import quoted
+from prereg.match import Match
 from prereg.registration import CorpusPin
 from prereg.spec import Study
 from prereg.training import Training
@@ -219,12 +220,28 @@ def _command_sentences(study: Study) -> str:
 
 def arm_sentences(study: Study) -> list[str]:
     """One sentence an arm: what it changes in the base."""
-    return [f"Arm {said}." for said in _arms_said(study, unchanged="the base configuration, unchanged")]
+    said = [f"Arm {said}." for said in _arms_said(study, unchanged="the base configuration, unchanged")]
+    return [*said, *_match_sentences(study)]
 
 
 def arms_in_brief(study: Study) -> str:
     """All arms in one sentence."""
-    return f"{len(study.arms)} arms: {'; '.join(_arms_said(study, unchanged='the base, unchanged'))}."
+    arms = f"{len(study.arms)} arms: {'; '.join(_arms_said(study, unchanged='the base, unchanged'))}."
+    return " ".join([arms, *_match_sentences(study)])
+
+
+def _match_sentences(study: Study) -> list[str]:
+    """How arms were made as large as the baseline; nothing where they were not."""
+    match = study.match
+    if not isinstance(match, Match):
+        return []
+    what = {"parameters": "trainable parameters", "flops": "FLOPs of training on a token"}[match.by]
+    which = f"Arms {listed(map(quoted, match.arms))} have" if len(match.arms) > 1 else "Every other arm has"
+    which = f"Arm {quoted(match.arms[0])} has" if len(match.arms) == 1 else which
+    return [
+        f"{which} as many {what} as the baseline, within {compact(100 * match.within)}%, by the width of the "
+        "feed-forward layers."
+    ]
 
 
 def _arms_said(study: Study, *, unchanged: str) -> list[str]:
