@@ -22,6 +22,7 @@ from ablate.chain.deciding import Decided, decide, report
 from ablate.chain.importing import Imported, bring
 from ablate.chain.peeking import Peeked, peek
 from ablate.chain.promising import accepted, amend, characterise, design, preflight, register, registrations
+from ablate.chain.reproducing import reproduce
 from ablate.chain.running import Ran, look_to_run_up_to, run
 from ablate.chain.telling import Document, export, save
 
@@ -54,6 +55,7 @@ __all__ = [
     "register",
     "registrations",
     "report",
+    "reproduce",
     "require_pinned",
     "require_registered",
     "run",

@@ -141,6 +141,16 @@ class RunFolder:
                 fix=f"rm -r {self.path}   (the run is then made again)",
             ) from error
 
+    def sealed_rows(self) -> list[Row]:
+        """The rows that were sealed, in their order."""
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(self.sealed_path, columns=["step", "metric", "value"]).to_pydict()
+        return [
+            Row(int(step), str(metric), float(value))
+            for step, metric, value in zip(table["step"], table["metric"], table["value"], strict=True)
+        ]
+
     def cut_back(self, step: int) -> None:
         """Forget live rows after a step, so that what is repeated is not recorded twice."""
         kept = [row for row in self.rows() if row.step <= step]

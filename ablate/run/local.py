@@ -91,6 +91,21 @@ class WorkerProcess:
             self.process.wait()
 
 
+def start_worker(*, own: bool, log: IO[str]) -> subprocess.Popen[str]:
+    """A worker process: of a user's own trainer, or of the built-in one."""
+    # A user's own trainer keeps its threads to itself; the built-in one trains many runs side by side.
+    alone = {} if own else {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "ablate.run.command" if own else "ablate.run.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, **alone},
+    )
+
+
 @dataclass
 class Scheduler:
     """Everything one call of `run_study` keeps in mind."""
@@ -164,19 +179,8 @@ class Scheduler:
         number = self.spawned
         self.spawned += 1
         logs = self.root.runs(self.registration.study.study, self.registration.sha256)
-        own = self.registration.study.trainer == "command"
-        # A user's own trainer keeps its threads to itself; the built-in one trains many runs side by side.
-        alone = {} if own else {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         with (logs / f"worker-{number}.log").open("a", encoding="utf-8") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "ablate.run.command" if own else "ablate.run.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-                env={**os.environ, **alone},
-            )
+            process = start_worker(own=self.registration.study.trainer == "command", log=log)
         self.workers[number] = WorkerProcess(process, number)
         assert process.stdout is not None
         threading.Thread(target=self._read, args=(number, process.stdout), daemon=True).start()
