@@ -38,10 +38,11 @@ def run(
     next_look: bool = False,
     accept_underpowered: str | None = None,
     pilot: str | None = None,
+    checkpoint_every_s: float | None = None,
 ) -> Ran:
     """Register if need be, then train what is left of the plan; of a sequential study, what its next look needs.
 
-    `next_look` says so in words, and is refused for a fixed number of seeds.
+    `next_look` says so in words, and is refused for a fixed number of seeds. `checkpoint_every_s` moves no bit.
     """
     import sys
 
@@ -58,6 +59,12 @@ def run(
         raise RunError(
             f"'{name}' has a fixed number of seeds, and so no next look",
             required="stopping: {looks: [...]} or {evidence: e_process, max_seeds: N}",
+            fix=f"ablate run {case.path}",
+        )
+    if checkpoint_every_s is not None and case.study.trainer != "gpt":
+        raise RunError(
+            "--checkpoint-every is for the built-in trainer",
+            required="a user's own trainer to save where it stands itself, and to leave a file named resumable",
             fix=f"ablate run {case.path}",
         )
     standing = load_registration(case.root, name)
@@ -80,7 +87,13 @@ def run(
             onlooker.note(f"registered {name} as {registration.sha256[:8]}, before any run; ledger head {entry.sha256}")
         look = look_to_run_up_to(case, registration)
         summary = run_study(
-            case.root, registration, slots=slots or slots_of(registration.study), now=now, watcher=onlooker, look=look
+            case.root,
+            registration,
+            slots=slots or slots_of(registration.study),
+            now=now,
+            watcher=onlooker,
+            look=look,
+            checkpoint_every_s=checkpoint_every_s,
         )
     return Ran(registration, entry is not None, summary, look)
 

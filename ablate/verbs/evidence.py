@@ -29,6 +29,9 @@ def run(
     ] = False,
     pilot: Pilot = None,
     accept: Accept = None,
+    checkpoint_every: Annotated[
+        float | None, typer.Option(min=0.1, metavar="SECONDS", help="Save where each run stands this often (20).")
+    ] = None,
 ) -> None:
     """Train every run that is not sealed yet.
 
@@ -45,6 +48,7 @@ def run(
         next_look=next_look,
         pilot=pilot,
         accept_underpowered=accept,
+        checkpoint_every_s=checkpoint_every,
     )
     summary, name = done.summary, done.registration.study.study
     if as_json:
