@@ -14,6 +14,7 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (its customary name)
+from torch.utils.checkpoint import checkpoint
 
 from ablate.gpt.streams import DropoutStream, generator
 from prereg.training import Model, NormalInit
@@ -182,6 +183,8 @@ class GPT(nn.Module):
     def __init__(self, config: Model, vocabulary: int) -> None:
         super().__init__()
         self.config = config
+        self.recompute = False
+        """Whether the backward pass computes the inside of each block again (Chen et al. 2016)."""
         self.token = nn.Embedding(vocabulary, config.width)
         if config.positions == "learned":
             self.position = nn.Embedding(config.context, config.width)
@@ -213,7 +216,11 @@ class GPT(nn.Module):
         if dropout is not None and self.config.dropout > 0.0:
             x = x * dropout.mask("embedding", x, self.config.dropout)
         for block in self.blocks:
-            x = block(x, dropout)
+            if self.recompute and torch.is_grad_enabled():
+                # Masks are keyed by their place: there is no random state to keep, and a mask drawn twice is the same.
+                x = checkpoint(block, x, dropout, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x = block(x, dropout)
         return self.head(self.final_norm(x))  # type: ignore[no-any-return]
 
     def loss(self, tokens: Tensor, targets: Tensor, dropout: DropoutStream | None = None) -> Tensor:

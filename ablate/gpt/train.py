@@ -60,6 +60,7 @@ class Trainer:
         self.config = config
         self.split = split
         self.model = GPT(config.model, vocabulary)
+        self.model.recompute = config.numerics.recompute == "blocks"
         self.parameters = count_parameters(self.model)
 
     def begin(self, seed: int) -> dict[str, str]:
@@ -89,10 +90,7 @@ class Trainer:
         rate = learning_rate(optim, number, self.config.budget.steps)
         for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
             group["lr"] = rate
-        with self.arithmetic():
-            stream = self.dropout if self.config.model.dropout > 0.0 else None
-            loss = self.model.loss(inputs, targets, stream)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss = self._gradient(inputs, targets)
         limit = optim.clip if optim.clip > 0.0 else math.inf
         layers = self._layer_norms()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
@@ -100,7 +98,7 @@ class Trainer:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self._move_average()
-        result = Step(number, float(loss.detach()), float(norm))
+        result = Step(number, float(loss), float(norm))
         progress.step = number
         progress.tokens += targets.numel()
         progress.first_loss = result.loss if progress.first_loss is None else progress.first_loss
@@ -110,6 +108,21 @@ class Trainer:
         progress.layer_norm_sums = [a + b for a, b in zip(progress.layer_norm_sums, layers, strict=True)]
         progress.grad_norm_count += 1
         return result
+
+    def _gradient(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean loss of the whole batch; leaves its gradient in the parameters, summed over equal micro-batches."""
+        stream = self.dropout if self.config.model.dropout > 0.0 else None
+        at_once = self.config.budget.micro_batch or len(inputs)
+        parts = len(inputs) // at_once
+        losses = []
+        for first in range(0, len(inputs), at_once):
+            rows = slice(first, first + at_once)
+            self.dropout.from_sequence(first)
+            with self.arithmetic():
+                loss = self.model.loss(inputs[rows], targets[rows], stream) / parts
+            loss.backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+        return torch.stack(losses).sum()
 
     def mean_grad_norms(self) -> dict[str, float]:
         """Mean gradient norms since the last call, of all and of each block; empty before the first step."""

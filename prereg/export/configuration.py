@@ -124,10 +124,15 @@ _OPTIM: dict[str, Say] = {
 _LENGTH: dict[str, Say] = {
     "budget.steps": lambda n: counted(n, "step"),
     "budget.batch": lambda n: f"{counted(n, 'sequence')} a step",
+    "budget.micro_batch": lambda n: f"computed {counted(n, 'sequence')} at a time" if n else "computed at once",
 }
 _NUMERICS: dict[str, Say] = {
     "numerics.dtype": str,
     "numerics.deterministic": lambda v: "deterministic kernels" if v else "kernels that need not be deterministic",
+    "numerics.recompute": {
+        "none": "activations kept for the backward pass",
+        "blocks": "activations inside the blocks computed again in the backward pass",
+    }.__getitem__,
 }
 SAID: dict[str, Say] = _MODEL | _DATA | _OPTIM | _LENGTH | _NUMERICS
 """Field of `Training` -> its words."""
@@ -141,6 +146,8 @@ _LATER: dict[str, Any] = {
     "model.init": "gpt2",
     "optim.decay": 0.2,
     "optim.ema": 0.0,
+    "budget.micro_batch": None,
+    "numerics.recompute": "none",
 }
 """Fields that came after the first version, with their defaults: a base that leaves them there is told as it was."""
 
