@@ -38,14 +38,18 @@ def run(
     next_look: bool = False,
     accept_underpowered: str | None = None,
     pilot: str | None = None,
+    devices_per_run: int = 1,
+    shard: str | None = None,
 ) -> Ran:
     """Register if need be, then train what is left of the plan; of a sequential study, what its next look needs.
 
-    `next_look` says so in words, and is refused for a fixed number of seeds.
+    `next_look` says so in words, and is refused for a fixed number of seeds. `devices_per_run` spreads each run over so
+    many devices, `shard` says how (`ddp`, or `fsdp`).
     """
     import sys
 
     from ablate.run.local import run_study, slots_of, study_lock
+    from ablate.run.spread import Spread
     from ablate.run.watch import PlainWatcher
     from prereg.differences import require_unchanged
     from prereg.errors import RunError
@@ -54,6 +58,8 @@ def run(
 
     case = check(Path(path), root)
     name = case.study.study
+    spread = Spread.of(devices_per_run, shard)
+    spread.require_possible(case.study)
     if next_look and case.study.stopping == "fixed":
         raise RunError(
             f"'{name}' has a fixed number of seeds, and so no next look",
@@ -80,7 +86,13 @@ def run(
             onlooker.note(f"registered {name} as {registration.sha256[:8]}, before any run; ledger head {entry.sha256}")
         look = look_to_run_up_to(case, registration)
         summary = run_study(
-            case.root, registration, slots=slots or slots_of(registration.study), now=now, watcher=onlooker, look=look
+            case.root,
+            registration,
+            slots=slots or slots_of(registration.study, spread),
+            now=now,
+            watcher=onlooker,
+            look=look,
+            spread=spread,
         )
     return Ran(registration, entry is not None, summary, look)
 

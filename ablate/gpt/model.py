@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -236,18 +237,18 @@ def _final_norm(config: Model) -> str:
     return config.block_norm if config.norm in ("pre", "sandwich") else "none"
 
 
-def initialise(model: GPT, seed: int) -> dict[str, str]:
-    """Set every parameter from its own stream; return sha256 of each one's initial bytes by name."""
+def initialise(model: GPT, seed: int, put: Callable[[Tensor, Tensor], object] = Tensor.copy_) -> dict[str, str]:
+    """Set every parameter from its own stream, by `put`; return sha256 of each one's initial bytes by name."""
     hashes = {}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() >= 2:
-                draws = torch.empty(parameter.shape, dtype=torch.float32)
-                std = _initial_std(model.config, name)
-                parameter.copy_(draws.normal_(0.0, std, generator=generator(seed, "init", name)))
+                value = torch.empty(parameter.shape, dtype=torch.float32)
+                value.normal_(0.0, _initial_std(model.config, name), generator=generator(seed, "init", name))
             else:
-                parameter.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
-            hashes[name] = hashlib.sha256(parameter.detach().cpu().numpy().tobytes()).hexdigest()
+                value = torch.full(parameter.shape, 1.0 if "norm" in name and name.endswith("weight") else 0.0)
+            put(parameter, value)
+            hashes[name] = hashlib.sha256(value.numpy().tobytes()).hexdigest()
     return hashes
 
 

@@ -7,6 +7,7 @@ import subprocess
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 from ablate.records.run_record import Provenance
 from prereg.canon import sha256_bytes, sha256_of
@@ -28,7 +29,9 @@ def code_hash() -> str:
     return sha256_of(files)
 
 
-def collect(*, threads: int, device: str = "cpu") -> Provenance:
+def collect(
+    *, threads: int, device: str = "cpu", devices: int = 1, shard: Literal["none", "ddp", "fsdp"] = "none"
+) -> Provenance:
     """The provenance of a run made by this process."""
     commit = _git("rev-parse", "HEAD")
     status = _git("status", "--porcelain", "--", *_MOVES_NUMBERS) if commit else None
@@ -43,6 +46,8 @@ def collect(*, threads: int, device: str = "cpu") -> Provenance:
         processor=_processor(),
         device=device,
         threads=threads,
+        devices=devices,
+        shard=shard,
     )
 
 

@@ -53,7 +53,18 @@ class Provenance(Part):
     device: str
     """Device class: cpu or the accelerator's name."""
     threads: int
-    """Threads of one run."""
+    """Threads of one run, on each of its devices."""
+    devices: int = 1
+    """Devices that one run was spread over; not written where it was one."""
+    shard: Literal["none", "ddp", "fsdp"] = "none"
+    """What each of them held: whole weights (ddp), or its part of them (fsdp); not written where it was one."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_on_one_device(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        written: dict[str, JsonValue] = handler(self)
+        if self.devices == 1:
+            del written["devices"], written["shard"]
+        return written
 
 
 class RunRecord(Part):

@@ -24,13 +24,16 @@ import torch
 
 from ablate.gpt.batches import Split
 from ablate.gpt.corpus import Library
+from ablate.gpt.distributed import ALONE, Ranks
 from ablate.gpt.tokenizer import CharTokenizer
 from ablate.gpt.train import Step, Trainer
 from ablate.measure.suites import evaluate
 from ablate.records.provenance import collect
 from ablate.records.run_record import Pairing, Provenance, RunRecord, Status
 from ablate.records.store import Row, RunFolder, rows_of
+from ablate.run.company import LOST_A_RANK, Company
 from ablate.run.messages import Message
+from ablate.run.spread import Spread
 from prereg.disk import write_whole
 from prereg.errors import EvidenceError, StudyError
 from prereg.plan import RunSpec
@@ -52,10 +55,15 @@ class Text:
 class Worker:
     """Carries out runs one after another."""
 
-    def __init__(self, corpora: Path, say: Callable[[Message], None], stop: threading.Event) -> None:
+    def __init__(
+        self, corpora: Path, say: Callable[[Message], None], stop: threading.Event, spread: Spread | None = None
+    ) -> None:
+        self.corpora = corpora
         self.library = Library.of(corpora)
         self.say = say
         self.stop = stop
+        self.spread = spread if spread is not None else Spread()
+        self.company: Company | None = None
         self._texts: dict[tuple[str, str, float, int], Text] = {}
         self._trainer: tuple[str, Trainer] | None = None
 
@@ -65,6 +73,9 @@ class Worker:
             Run(self, spec, folder).finish()
         except Exception as error:
             traceback.print_exc()
+            if self.company is not None and self.company.killed():
+                os._exit(LOST_A_RANK)  # no error of the run: it is taken up again
+            self.end()
             line = f"{type(error).__name__}: {error}"
             if isinstance(error, StudyError):
                 line = f"{error.found}; try: {error.fix}" if error.fix else error.found
@@ -94,8 +105,23 @@ class Worker:
         """The trainer of a configuration, kept while runs of that configuration follow one another."""
         wanted = spec.config.model_dump_json()
         if self._trainer is None or self._trainer[0] != wanted:
-            self._trainer = (wanted, Trainer(spec.config, text.split, text.tokenizer.size))
+            self._trainer = (wanted, Trainer(spec.config, text.split, text.tokenizer.size, self._ranks(spec)))
         return self._trainer[1]
+
+    def end(self) -> None:
+        """Leave the other ranks, where there are any. After an error nobody knows where they stand."""
+        self._trainer = None
+        if self.company is not None:
+            self.company.end()
+            self.company = None
+
+    def _ranks(self, spec: RunSpec) -> Ranks:
+        if self.spread.devices == 1:
+            return ALONE
+        if self.company is None:
+            self.company = Company(self.spread, self.corpora)
+        self.company.tell("run", (spec.model_dump_json(),))
+        return self.company.ranks
 
 
 class Run:
@@ -145,7 +171,7 @@ class Run:
     def _begin(self) -> RunRecord:
         """Take a live run up again when the same code, libraries and machine left it; otherwise start over."""
         earlier = self.folder.read_record()
-        provenance = collect(threads=THREADS)
+        provenance = collect(threads=THREADS, devices=self.worker.spread.devices, shard=self.worker.spread.shard)
         resumed = earlier.resumed_from if earlier is not None else ()
         same = earlier is not None and _moves_alike(earlier.provenance, provenance)
         if same and self.folder.checkpoint_path.is_file():
@@ -298,15 +324,22 @@ def main() -> None:
             arrived.wait_for(lambda: bool(waiting))
             command = waiting.pop(0)
         if command["do"] == "stop":
+            if worker is not None:
+                worker.end()
             return
-        worker = worker or Worker(Path(str(command["corpora"])), say, stop)
+        worker = worker or Worker(Path(str(command["corpora"])), say, stop, _spread(command))
         spec = RunSpec.model_validate_json(json.dumps(command["spec"]))
         worker.carry_out(spec, RunFolder(Path(str(command["folder"]))))
 
 
+def _spread(command: dict[str, object]) -> Spread:
+    given = command.get("spread")
+    return Spread(**given) if isinstance(given, dict) else Spread()
+
+
 def _moves_alike(one: Provenance, other: Provenance) -> bool:
     """Whether both would take the same step to the same bits, as far as provenance can tell."""
-    parts = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads")
+    parts = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads", "devices", "shard")
     return all(getattr(one, part) == getattr(other, part) for part in parts)
 
 

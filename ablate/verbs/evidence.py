@@ -29,6 +29,13 @@ def run(
     ] = False,
     pilot: Pilot = None,
     accept: Accept = None,
+    devices_per_run: Annotated[
+        int, typer.Option(min=1, help="Spread each run over so many devices of this machine.")
+    ] = 1,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="ddp|fsdp", help="With several: whole weights on each (ddp), or cut over them (fsdp)."),
+    ] = None,
 ) -> None:
     """Train every run that is not sealed yet.
 
@@ -45,6 +52,8 @@ def run(
         next_look=next_look,
         pilot=pilot,
         accept_underpowered=accept,
+        devices_per_run=devices_per_run,
+        shard=shard,
     )
     summary, name = done.summary, done.registration.study.study
     if as_json:
