@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import os
+import re
+import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,20 +19,22 @@ from typing import Any
 import pytest
 import torch
 from conftest import House, tiny_document
+from test_run import alive, descendants, longer, outcomes, start, wait_until_training
 
 from ablate import chain
 from ablate.gpt.distributed import ALONE, Ranks
 from ablate.gpt.train import Step, Trainer
+from ablate.records.gather import gather
 from ablate.run.company import Company
 from ablate.run.spread import Spread
 from ablate.run.watch import PlainWatcher
 from ablate.run.worker import Worker
 from prereg.errors import RunError
 from prereg.plan import RunSpec, plan
-from prereg.spec import Study
 
 torch.set_num_threads(1)
 
+QUIET = PlainWatcher(StringIO())
 STEPS = 12
 ROUNDING = 1e-5
 """How far losses in float32 may lie apart, relatively, when sums are taken in another order: its unit is 6e-8, and
@@ -87,8 +89,8 @@ def train(run: Trainer, steps: int) -> list[Step]:
     [
         (2, "ddp", {"budget": {"micro_batch": 2}, "optim": {"ema": 0.9}}),
         (2, "fsdp", {"budget": {"micro_batch": 2}, "optim": {"ema": 0.9}, "numerics": {"recompute": "blocks"}}),
-        (4, "ddp", {"numerics": {"recompute": "blocks"}}),
-        (4, "fsdp", {"model": {"tie_embeddings": False}, "optim": {"clip": 0.1}}),
+        pytest.param(4, "ddp", {"numerics": {"recompute": "blocks"}}, marks=pytest.mark.slow),
+        pytest.param(4, "fsdp", {"model": {"tie_embeddings": False}, "optim": {"clip": 0.1}}, marks=pytest.mark.slow),
     ],
     ids=["2 ddp", "2 fsdp", "4 ddp", "4 fsdp"],
 )
@@ -150,6 +152,7 @@ def test_bfloat16_keeps_float32_weights_and_the_registered_arithmetic(house: Hou
     assert found == pytest.approx(curve, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "shard"), [(3, "ddp"), (2, "fsdp")])
 def test_a_spread_run_resumes_to_the_last_bit_in_new_processes(
     house: House, tmp_path: Path, devices: int, shard: str
@@ -167,3 +170,130 @@ def test_a_spread_run_resumes_to_the_last_bit_in_new_processes(
         assert train(other, 5) == rest
         assert other.weights() == weights
         assert other.progress == progress
+
+
+def study_of(house: House, *, steps: int = 30) -> Path:
+    """One arm's baseline and one variant, one seed each, with dropout."""
+    base = longer(steps)
+    base["model"] = MODEL
+    return house.write(base=base, seeds=[1, 2], measure={"every": 10})
+
+
+def records(house: House) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(house.path.glob("data/runs/*/*/*/*/run.json"))]
+
+
+def until_gone(pids: list[int], within_s: float = 15.0) -> list[int]:
+    """Those still alive after a while."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline and any(alive(pid) for pid in pids):
+        time.sleep(0.05)
+    return [pid for pid in pids if alive(pid)]
+
+
+def family(process: subprocess.Popen[str]) -> tuple[int, int]:
+    """The worker and its one follower."""
+    _, worker, follower = descendants(process.pid)
+    return worker, follower
+
+
+@pytest.mark.slow
+def test_a_study_is_trained_on_two_devices_a_run_and_every_record_says_so(house: House) -> None:
+    study = study_of(house)
+    done = chain.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp")
+    assert done.summary.complete
+    assert {r["provenance"]["layout"] for r in records(house)} == {"2 devices, fsdp"}
+    alone = House(house.path.parent / "alone")
+    chain.run(study_of(alone), watcher=QUIET)
+    assert all("layout" not in r["provenance"] for r in records(alone))
+    curves = []
+    for one in (house, alone):
+        case = chain.open_case(one.path / "studies" / "tiny.yaml")
+        evidence = gather(case.root, chain.require_registered(case))
+        curves.append(evidence.curve("val/loss").sort_values(["variant", "seed", "step"])["value"].tolist())
+    assert len(curves[0]) == 4 * 4
+    assert curves[0] == pytest.approx(curves[1], rel=ROUNDING)
+    for one, other in zip(records(house), records(alone), strict=True):
+        assert one["pairing"] == other["pairing"]
+
+
+@pytest.mark.slow
+def test_a_killed_rank_ends_its_worker_and_the_run_is_taken_up_again_to_the_same_bits(house: House) -> None:
+    study = study_of(house, steps=120)
+    process = start(study, "--slots", "1", "--devices-per-run", "2")
+    wait_until_training(house, 20)
+    worker, follower = family(process)
+    os.kill(follower, signal.SIGKILL)
+    output, _ = process.communicate(timeout=180)
+    assert process.returncode == 0, output
+    assert re.search(r"the worker of tiny/\w+/none/1 died \(exit 4\); taking the run up again", output), output
+    assert until_gone([worker, follower]) == []
+    assert sorted(record["attempts"] for record in records(house)) == [1, 1, 1, 2]
+    other = House(house.path.parent / "other")
+    chain.run(study_of(other, steps=120), watcher=QUIET, slots=1, devices_per_run=2)
+    assert outcomes(house) == outcomes(other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whom", ["scheduler", "worker"])
+def test_whoever_is_killed_leaves_no_rank_behind(house: House, whom: str) -> None:
+    process = start(study_of(house, steps=100_000), "--slots", "1", "--devices-per-run", "2", "--shard", "fsdp")
+    wait_until_training(house, 20)
+    worker, follower = family(process)
+    os.kill(process.pid if whom == "scheduler" else worker, signal.SIGKILL)
+    assert until_gone([worker, follower]) == []
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_a_spread_run_which_resumes_under_its_spread_and_starts_over_under_another(house: House) -> None:
+    study = study_of(house, steps=120)
+    process = start(study, "--slots", "1", "--devices-per-run", "2", "--shard", "fsdp")
+    wait_until_training(house, 20)
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    (saved,) = house.path.glob("data/runs/*/*/*/*/checkpoint.safetensors")
+    other = House(house.path.parent / "other")
+    shutil.copytree(house.path, other.path, dirs_exist_ok=True)
+    chain.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp")
+    chain.run(other.path / "studies" / "tiny.yaml", watcher=QUIET, slots=1)
+    taken_up, begun_again = (
+        next(record for record in records(one) if record["attempts"] == 2) for one in (house, other)
+    )
+    assert 0 < taken_up["resumed_from"][0] < 120
+    assert begun_again["resumed_from"] == []
+    assert "layout" not in begun_again["provenance"]
+    whole = House(house.path.parent / "whole")
+    chain.run(study_of(whole, steps=120), watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp")
+    assert outcomes(house) == outcomes(whole)
+    assert saved
+
+
+@pytest.mark.parametrize(
+    ("devices", "shard", "base", "said"),
+    [
+        (3, None, {}, "a batch of 8 sequences does not divide over 3 devices"),
+        (4, None, {"budget": {"steps": 3, "batch": 8, "micro_batch": 4}}, "micro-batches of 4 do not divide the 2"),
+        (2, "fsdp", {"optim": {"name": "muon"}}, "--shard fsdp with optim.name muon"),
+        (2, "fsdp", {"model": {**MODEL, "residual_scale": "rezero"}}, "--shard fsdp with model.residual_scale rezero"),
+        (1, "fsdp", {}, "--shard fsdp needs more than one device a run"),
+        (2, "zero", {}, "--shard zero is not known"),
+    ],
+)
+def test_a_spread_that_cannot_be_is_refused_before_anything_is_written(
+    house: House, devices: int, shard: str | None, base: dict[str, Any], said: str
+) -> None:
+    study = house.write(base={**longer(30), **base})
+    before = house.snapshot()
+    with pytest.raises(RunError, match=re.escape(said)) as caught:
+        chain.run(study, watcher=QUIET, devices_per_run=devices, shard=shard)
+    assert caught.value.required and caught.value.fix
+    assert house.snapshot() == before
+
+
+def test_muon_and_a_learned_scalar_may_be_replicated(house: House) -> None:
+    study = chain.check(house.write(base={**longer(30), "optim": {"name": "muon"}})).study
+    Spread.of(2, "ddp").require_possible(study)
+    Spread.of(1, None).require_possible(study)

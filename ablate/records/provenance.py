@@ -7,13 +7,19 @@ import subprocess
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
-from ablate.records.run_record import Provenance
+from ablate.records.run_record import SINGLE, Provenance
 from prereg.canon import sha256_bytes, sha256_of
 
 # Everything that can move a number of a run. Reports and the judge may change without touching a run.
-_MOVES_NUMBERS = ("ablate/gpt", "ablate/measure", "ablate/run/worker.py", "prereg/training.py", "prereg/metrics.py")
+_MOVES_NUMBERS = (
+    "ablate/gpt",
+    "ablate/measure",
+    "ablate/run/worker.py",
+    "ablate/run/follower.py",
+    "prereg/training.py",
+    "prereg/metrics.py",
+)
 NOT_STATED = "not stated"
 _SOURCE = Path(__file__).resolve().parents[2]
 
@@ -29,9 +35,7 @@ def code_hash() -> str:
     return sha256_of(files)
 
 
-def collect(
-    *, threads: int, device: str = "cpu", devices: int = 1, shard: Literal["none", "ddp", "fsdp"] = "none"
-) -> Provenance:
+def collect(*, threads: int, device: str = "cpu", layout: str = SINGLE) -> Provenance:
     """The provenance of a run made by this process."""
     commit = _git("rev-parse", "HEAD")
     status = _git("status", "--porcelain", "--", *_MOVES_NUMBERS) if commit else None
@@ -46,8 +50,7 @@ def collect(
         processor=_processor(),
         device=device,
         threads=threads,
-        devices=devices,
-        shard=shard,
+        layout=layout,
     )
 
 

@@ -14,6 +14,8 @@ from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 from prereg.part import Part
 
 Status = Literal["running", "done", "diverged", "failed"]
+SINGLE = "single"
+"""The layout of a run that was trained by itself."""
 
 
 class Pairing(Part):
@@ -53,17 +55,17 @@ class Provenance(Part):
     device: str
     """Device class: cpu or the accelerator's name."""
     threads: int
-    """Threads of one run, on each of its devices."""
-    devices: int = 1
-    """Devices that one run was spread over; not written where it was one."""
-    shard: Literal["none", "ddp", "fsdp"] = "none"
-    """What each of them held: whole weights (ddp), or its part of them (fsdp); not written where it was one."""
+    """Threads of one run."""
+    layout: str = SINGLE
+    """Whether the run was trained by itself on one device, or spread over how many and in which way: sums are taken in
+    another order then, and numbers agree to rounding, not to the bit. Not written of a run by itself."""
 
     @model_serializer(mode="wrap")
-    def _as_before_on_one_device(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+    def _as_before_without_layout(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        # A run by itself is recorded as it always was, and a version that knows no layouts can read it.
         written: dict[str, JsonValue] = handler(self)
-        if self.devices == 1:
-            del written["devices"], written["shard"]
+        if self.layout == SINGLE:
+            written.pop("layout", None)
         return written
 
 

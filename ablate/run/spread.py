@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ablate.records.run_record import SINGLE
 from prereg.errors import RunError
 from prereg.spec import Study
 from prereg.training import Training
@@ -41,6 +42,11 @@ class Spread:
         if devices == 1:
             return cls()
         return cls(devices, "fsdp" if shard == "fsdp" else "ddp")
+
+    @property
+    def layout(self) -> str:
+        """The words for a provenance."""
+        return SINGLE if self.devices == 1 else f"{self.devices} devices, {self.shard}"
 
     def require_possible(self, study: Study) -> None:
         """Refuse a spread that some arm cannot be trained under, before anything is written."""

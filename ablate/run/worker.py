@@ -171,7 +171,7 @@ class Run:
     def _begin(self) -> RunRecord:
         """Take a live run up again when the same code, libraries and machine left it; otherwise start over."""
         earlier = self.folder.read_record()
-        provenance = collect(threads=THREADS, devices=self.worker.spread.devices, shard=self.worker.spread.shard)
+        provenance = collect(threads=THREADS, layout=self.worker.spread.layout)
         resumed = earlier.resumed_from if earlier is not None else ()
         same = earlier is not None and _moves_alike(earlier.provenance, provenance)
         if same and self.folder.checkpoint_path.is_file():
@@ -339,7 +339,7 @@ def _spread(command: dict[str, object]) -> Spread:
 
 def _moves_alike(one: Provenance, other: Provenance) -> bool:
     """Whether both would take the same step to the same bits, as far as provenance can tell."""
-    parts = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads", "devices", "shard")
+    parts = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads", "layout")
     return all(getattr(one, part) == getattr(other, part) for part in parts)
 
 
