@@ -18,15 +18,18 @@ torch.set_num_threads(1)
 LAYERS, BATCH, CONTEXT, WIDTH = 4, 4, 16, 16
 
 
-def trainer(recompute: str, *, dtype: str = "float32", micro_batch: int | None = None, **model: Any) -> Trainer:
+def trainer(
+    recompute: str, *, dtype: str = "float32", batch: int = BATCH, micro_batch: int | None = None, **model: Any
+) -> Trainer:
+    shape = {"layers": LAYERS, "width": WIDTH, "heads": 2, "context": CONTEXT, **model}
     document = {
-        "model": {"layers": LAYERS, "width": WIDTH, "heads": 2, "context": CONTEXT, **model},
-        "budget": {"steps": 20, "batch": BATCH, "micro_batch": micro_batch},
+        "model": shape,
+        "budget": {"steps": 20, "batch": batch, "micro_batch": micro_batch},
         "optim": {"lr": 1e-2},
         "numerics": {"dtype": dtype, "recompute": recompute},
     }
     tokens = np.random.default_rng(0).integers(0, 7, 2000)
-    run = Trainer(Training.model_validate_json(json.dumps(document)), Split.of(tokens, 0.1, CONTEXT), 7)
+    run = Trainer(Training.model_validate_json(json.dumps(document)), Split.of(tokens, 0.1, shape["context"]), 7)
     run.begin(1)
     return run
 
