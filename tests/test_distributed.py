@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from test_run import alive, descendants, longer, outcomes, start, wait_until_tra
 
 from ablate import chain
 from ablate.gpt.distributed import ALONE, Ranks
+from ablate.gpt.paths import Paths
 from ablate.gpt.train import Step, Trainer
 from ablate.records.gather import gather
 from ablate.run.company import Company
@@ -34,6 +36,7 @@ from prereg.plan import RunSpec, plan
 
 torch.set_num_threads(1)
 
+PATHS = Paths(attention="fused")
 QUIET = PlainWatcher(StringIO())
 STEPS = 12
 ROUNDING = 1e-5
@@ -59,7 +62,7 @@ def spec_of(house: House, **base: dict[str, Any]) -> RunSpec:
 
 def trainer_of(house: House, spec: RunSpec, ranks: Ranks = ALONE) -> Trainer:
     text = Worker(house.path / "data" / "corpora", lambda _: None, threading.Event()).text(spec)
-    return Trainer(spec.config, text.split, text.tokenizer.size, ranks)
+    return Trainer(spec.config, text.split, text.tokenizer.size, PATHS, ranks)
 
 
 @contextmanager
@@ -68,7 +71,7 @@ def spread(house: House, spec: RunSpec, devices: int, shard: str) -> Iterator[Tr
     lost: list[str] = []
     company = Company(Spread.of(devices, shard), house.path / "data" / "corpora", lost=lost.append)
     try:
-        company.tell("run", (spec.model_dump_json(),))
+        company.tell("run", (spec.model_dump_json(), json.dumps(asdict(PATHS))))
         yield trainer_of(house, spec, company.ranks)
     finally:
         company.end()

@@ -22,6 +22,7 @@ from torch import Tensor
 from ablate.gpt.batches import Batches, Split, chain_next, chain_start
 from ablate.gpt.distributed import ALONE, Ranks, together
 from ablate.gpt.model import GPT, count_parameters, initialise
+from ablate.gpt.paths import Paths, default_paths
 from ablate.gpt.schedule import build_optimizers, learning_rate
 from ablate.gpt.streams import DropoutStream
 from prereg.errors import EvidenceError
@@ -56,11 +57,16 @@ class Progress:
 class Trainer:
     """The runs of one configuration, one after another, on one model object, which may be spread over devices."""
 
-    def __init__(self, config: Training, split: Split, vocabulary: int, ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self, config: Training, split: Split, vocabulary: int, paths: Paths | None = None, ranks: Ranks = ALONE
+    ) -> None:
         torch.use_deterministic_algorithms(config.numerics.deterministic)
+        # Deterministic mode otherwise writes NaN into every tensor before it is filled: a twentieth of a step.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        self.paths = paths if paths is not None else default_paths(config)
         self.config = config
         self.split = split
-        self.model = GPT(config.model, vocabulary)
+        self.model = GPT(config.model, vocabulary, self.paths)
         self.model.recompute = config.numerics.recompute == "blocks"
         self.parameters = count_parameters(self.model)
         self.vocabulary = vocabulary
@@ -168,7 +174,7 @@ class Trainer:
         """The model as it is to be judged: with the averaged weights where an average is registered."""
         if self.ranks.shard == "fsdp":
             # Put together on the first rank, so that whatever is measured meets an ordinary model.
-            whole = GPT(self.config.model, self.vocabulary)
+            whole = GPT(self.config.model, self.vocabulary, self.paths)
             self._set(self.whole_weights(), whole)
             yield whole
             return

@@ -1,7 +1,7 @@
 """A rank of a run other than the first: it does what the worker says, when it says so, and writes nothing.
 
-    worker ─▶ follower   {"do": "join", ...}, then for each configuration {"do": "run", "words": [SPEC]}, then the names
-                         of the methods of `Trainer` that all ranks carry out together, with their words
+    worker ─▶ follower   {"do": "join", ...}, then for each configuration {"do": "run", "words": [SPEC, PATHS]}, then
+                         the names of the methods of `Trainer` that all ranks carry out together, with their words
 
 Everything it needs it makes itself: the corpus, the weights of the seed, the batch of a step, the masks. What it says
 goes to its standard error, the worker's log.
@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from ablate.gpt.distributed import join_at
+from ablate.gpt.paths import Paths
 from ablate.gpt.train import Trainer
 from ablate.run.worker import THREADS, Worker
 from prereg.plan import RunSpec
@@ -52,7 +53,8 @@ def main() -> None:
         if order["do"] == "run":
             spec = RunSpec.model_validate_json(order["words"][0])
             text = texts.text(spec)
-            trainer = Trainer(spec.config, text.split, text.tokenizer.size, ranks)
+            paths = Paths(**json.loads(order["words"][1]))
+            trainer = Trainer(spec.config, text.split, text.tokenizer.size, paths, ranks)
             continue
         assert order["do"] in STEPS_TOGETHER and trainer is not None, order
         words = [Path(word) for word in order["words"]] if order["do"] == "restore" else order["words"]

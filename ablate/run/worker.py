@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
@@ -25,6 +25,8 @@ import torch
 from ablate.gpt.batches import Split
 from ablate.gpt.corpus import Library
 from ablate.gpt.distributed import ALONE, Ranks
+from ablate.gpt.kernels import cache_folder
+from ablate.gpt.paths import Paths, choose_paths
 from ablate.gpt.tokenizer import CharTokenizer
 from ablate.gpt.train import Step, Trainer
 from ablate.measure.suites import evaluate
@@ -105,7 +107,9 @@ class Worker:
         """The trainer of a configuration, kept while runs of that configuration follow one another."""
         wanted = spec.config.model_dump_json()
         if self._trainer is None or self._trainer[0] != wanted:
-            self._trainer = (wanted, Trainer(spec.config, text.split, text.tokenizer.size, self._ranks(spec)))
+            paths = choose_paths(spec.config, cache_folder())
+            ranks = self._ranks(spec, paths)
+            self._trainer = (wanted, Trainer(spec.config, text.split, text.tokenizer.size, paths, ranks))
         return self._trainer[1]
 
     def end(self) -> None:
@@ -115,12 +119,12 @@ class Worker:
             self.company.end()
             self.company = None
 
-    def _ranks(self, spec: RunSpec) -> Ranks:
+    def _ranks(self, spec: RunSpec, paths: Paths) -> Ranks:
         if self.spread.devices == 1:
             return ALONE
         if self.company is None:
             self.company = Company(self.spread, self.corpora)
-        self.company.tell("run", (spec.model_dump_json(),))
+        self.company.tell("run", (spec.model_dump_json(), json.dumps(asdict(paths))))
         return self.company.ranks
 
 
@@ -171,7 +175,7 @@ class Run:
     def _begin(self) -> RunRecord:
         """Take a live run up again when the same code, libraries and machine left it; otherwise start over."""
         earlier = self.folder.read_record()
-        provenance = collect(threads=THREADS, layout=self.worker.spread.layout)
+        provenance = collect(threads=THREADS, paths=str(self.trainer.paths), layout=self.worker.spread.layout)
         resumed = earlier.resumed_from if earlier is not None else ()
         same = earlier is not None and _moves_alike(earlier.provenance, provenance)
         if same and self.folder.checkpoint_path.is_file():
@@ -339,7 +343,7 @@ def _spread(command: dict[str, object]) -> Spread:
 
 def _moves_alike(one: Provenance, other: Provenance) -> bool:
     """Whether both would take the same step to the same bits, as far as provenance can tell."""
-    parts = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads", "layout")
+    parts = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads", "paths", "layout")
     return all(getattr(one, part) == getattr(other, part) for part in parts)
 
 
