@@ -95,8 +95,8 @@ def test_in_float64_a_run_in_micro_batches_is_the_run_in_whole_batches(micro_bat
 
 @pytest.mark.parametrize(
     ("optim", "apart"),
-    # float32's unit is 6e-8; a mean over 64 tokens and fifteen steps leave it below 1e-5. Muon orthogonalises in
-    # bfloat16, whose unit is 4e-3.
+    # Measured with AdamW over seeds 1 to 3 and micro-batches of 1, 2 and 4: losses at most 1.3e-7 apart, two units of
+    # float32. Gradient norms, which are compared too, cancel more. Muon orthogonalises in bfloat16, whose unit is 4e-3.
     [({}, 1e-5), ({"name": "sgd"}, 1e-5), ({"name": "muon"}, 1e-3)],
     ids=["adamw", "sgd", "muon"],
 )

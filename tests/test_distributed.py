@@ -39,9 +39,10 @@ torch.set_num_threads(1)
 PATHS = Paths(attention="fused")
 QUIET = PlainWatcher(StringIO())
 STEPS = 12
-ROUNDING = 1e-5
-"""How far losses in float32 may lie apart, relatively, when sums are taken in another order: its unit is 6e-8, and
-`test_accumulation` shows for the same sums that in float64 the gap falls by nine digits, so that it is rounding."""
+ROUNDING = 2e-6
+"""How far losses in float32 may lie apart, relatively, when sums are taken in another order. Measured over seeds 1 to 3,
+both ways of spreading, on 2 and 4 devices: at most 1.9e-7, as far as a run strays whose weights are each turned by their
+last unit (0.9e-7); and `test_accumulation` shows for the same sums that float64 shrinks the gap by nine digits."""
 MODEL: dict[str, Any] = {"layers": 2, "width": 18, "heads": 2, "context": 8, "dropout": 0.1}
 
 
@@ -272,6 +273,34 @@ def test_ctrl_c_saves_a_spread_run_which_resumes_under_its_spread_and_starts_ove
     chain.run(study_of(whole, steps=120), watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp")
     assert outcomes(house) == outcomes(whole)
     assert saved
+
+
+@pytest.mark.slow
+def test_an_error_of_one_spread_run_is_recorded_and_the_others_go_on_with_new_ranks(house: House) -> None:
+    study = study_of(house)
+    chain.register(study)
+    case = chain.open_case(study)
+    spoiled = case.root.run("tiny", chain.require_registered(case).sha256, "none", 1)
+    (spoiled / "metrics.jsonl").mkdir(parents=True)  # a folder where the live rows should go
+    done = chain.run(study, watcher=QUIET, slots=1, devices_per_run=2)
+    assert len(done.summary.failed) == 1 and "/none/1: " in done.summary.failed[0]
+    assert (done.summary.sealed, done.summary.planned) == (3, 4)
+
+
+def test_an_error_at_one_rank_alone_ends_the_run_and_says_which(house: House) -> None:
+    spec = spec_of(house)
+    lost: list[str] = []
+    company = Company(Spread.of(2, "ddp"), house.path / "data" / "corpora", lost=lost.append)
+    try:
+        company.tell("step")  # before any configuration: an error there
+        company.others[0].wait(60)
+        assert not company.killed()  # no signal ended it: the worker is left the time to meet the error itself
+        company.tell("run", (spec.model_dump_json(), json.dumps(asdict(PATHS))))  # a broken pipe is no error here
+        with pytest.raises(RuntimeError):  # nobody is left to sum with, and that is not waited for
+            company.ranks.mean(torch.zeros(()))
+    finally:
+        company.end()
+    assert company.others[0].returncode == 1
 
 
 @pytest.mark.parametrize(

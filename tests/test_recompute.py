@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from ablate.gpt.batches import Split
+from ablate.gpt.kernels import Kernels, kernels
+from ablate.gpt.paths import Paths
 from ablate.gpt.train import Trainer
 from prereg.training import Training
 
@@ -19,7 +21,13 @@ LAYERS, BATCH, CONTEXT, WIDTH = 4, 4, 16, 16
 
 
 def trainer(
-    recompute: str, *, dtype: str = "float32", batch: int = BATCH, micro_batch: int | None = None, **model: Any
+    recompute: str,
+    *,
+    dtype: str = "float32",
+    batch: int = BATCH,
+    micro_batch: int | None = None,
+    paths: Paths | None = None,
+    **model: Any,
 ) -> Trainer:
     shape = {"layers": LAYERS, "width": WIDTH, "heads": 2, "context": CONTEXT, **model}
     document = {
@@ -29,7 +37,7 @@ def trainer(
         "numerics": {"dtype": dtype, "recompute": recompute},
     }
     tokens = np.random.default_rng(0).integers(0, 7, 2000)
-    run = Trainer(Training.model_validate_json(json.dumps(document)), Split.of(tokens, 0.1, shape["context"]), 7)
+    run = Trainer(Training.model_validate_json(json.dumps(document)), Split.of(tokens, 0.1, shape["context"]), 7, paths)
     run.begin(1)
     return run
 
@@ -65,6 +73,16 @@ def test_computing_blocks_again_moves_no_bit(dtype: str, model: dict[str, Any], 
     assert [again.step() for _ in range(6)] == [kept.step() for _ in range(6)]
     assert again.weights() == kept.weights()
     assert again.progress == kept.progress  # the chains of batches and of dropout masks among it
+
+
+def test_computing_blocks_again_moves_no_bit_by_kernels_of_our_own() -> None:
+    if not isinstance(kernels(), Kernels):
+        pytest.skip("no compiler here for our kernels")
+    paths = Paths("own", "own")
+    kept, again = trainer("none", paths=paths), trainer("blocks", paths=paths)
+    assert [again.step() for _ in range(6)] == [kept.step() for _ in range(6)]
+    assert again.weights() == kept.weights()
+    assert trainer("none").step() != kept.step()
 
 
 def test_blocks_are_in_fact_computed_twice_and_evaluated_once() -> None:

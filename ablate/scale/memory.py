@@ -79,7 +79,10 @@ def activations(config: Training, vocabulary: int, micro_batch: int, recompute: 
 
 
 def keeps_scores(config: Training) -> bool:
-    """Whether this trainer's attention keeps its scores: the fused kernel takes float32 without dropout alone."""
+    """Whether attention is counted with its scores: only in float32 without dropout is a fused kernel certain.
+
+    Where a measurement has chosen a fused one for bfloat16 too (`ablate.gpt.paths`), this counts too much.
+    """
     return config.model.dropout > 0.0 or config.numerics.dtype == "bfloat16"
 
 
