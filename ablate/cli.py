@@ -11,7 +11,7 @@ import sys
 
 import typer
 
-from ablate.verbs import again, corpora, documents, evidence, ledgers, promise, proof, seals
+from ablate.verbs import again, corpora, documents, evidence, ledgers, promise, proof, scale, seals
 from ablate.verbs.options import Exit
 from prereg.errors import StudyError
 
@@ -32,6 +32,7 @@ for verb in (
     promise.check,
     promise.schema,
     promise.design,
+    scale.plan,
     promise.register,
     promise.amend,
     documents.export,

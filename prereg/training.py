@@ -189,6 +189,15 @@ class Budget(Part):
     for every run; a run that takes more goes on, and the breach is an event of the study, told beside the verdict."""
     max_wall_s: Annotated[float, Field(gt=0.0)] | None = None
     """The same for time, in seconds from the moment a process takes a run to its seal, over all attempts."""
+    micro_batch: Positive | None = None
+    """Sequences computed at once; must divide the batch. The gradient stays that of the whole batch, summed over
+    micro-batches (gradient accumulation), which moves rounding alone. If left out, the whole batch at once."""
+
+    @model_validator(mode="after")
+    def _micro_batches_are_equal(self) -> Self:
+        if self.micro_batch is not None and self.batch % self.micro_batch:
+            raise ValueError(f"micro_batch ({self.micro_batch}) must divide batch ({self.batch})")
+        return self
 
 
 class Numerics(Part):
@@ -198,6 +207,9 @@ class Numerics(Part):
     """Arithmetic of the matrix products; weights and optimiser state stay in float32."""
     deterministic: bool = True
     """Same seed, same machine, same bits: deterministic kernels only."""
+    recompute: Literal["none", "blocks"] = "none"
+    """What the backward pass computes again instead of keeping it: nothing, or the inside of each block, of which only
+    the input is kept (activation checkpointing, Chen et al. 2016). It moves no bit, and costs one forward pass more."""
 
 
 class Training(Part):

@@ -36,6 +36,7 @@ ROOMS: dict[str, set[str]] = {
         "pydantic",
         "pyarrow",
     },
+    "ablate.scale": {"ablate.scale", "prereg"},
     "ablate.programme": {"prereg", "ablate.judge.programme"},
     "ablate.gpt": {"ablate.gpt", "prereg", "torch", "numpy", "safetensors", "tokenizers"},
     "ablate.measure": {"ablate.measure", "ablate.gpt", "prereg", "torch", "numpy"},
@@ -77,6 +78,7 @@ ROOMS: dict[str, set[str]] = {
         "ablate.status",
         "ablate.verify",
         "ablate.programme",
+        "ablate.scale",
     },
 }
 

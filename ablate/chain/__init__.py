@@ -21,6 +21,7 @@ from ablate.chain.case import (
 from ablate.chain.deciding import Decided, decide, report
 from ablate.chain.importing import Imported, bring
 from ablate.chain.peeking import Peeked, peek
+from ablate.chain.planning import PlannedRuns, plan_at_scale, plan_runs
 from ablate.chain.promising import accepted, amend, characterise, design, preflight, register, registrations
 from ablate.chain.reproducing import reproduce
 from ablate.chain.running import Ran, look_to_run_up_to, run
@@ -32,6 +33,7 @@ __all__ = [
     "Document",
     "Imported",
     "Peeked",
+    "PlannedRuns",
     "Ran",
     "accepted",
     "amend",
@@ -51,6 +53,8 @@ __all__ = [
     "pin",
     "pin_code",
     "pin_corpus",
+    "plan_at_scale",
+    "plan_runs",
     "preflight",
     "register",
     "registrations",

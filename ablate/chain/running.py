@@ -39,14 +39,18 @@ def run(
     accept_underpowered: str | None = None,
     pilot: str | None = None,
     checkpoint_every_s: float | None = None,
+    devices_per_run: int = 1,
+    shard: str | None = None,
 ) -> Ran:
     """Register if need be, then train what is left of the plan; of a sequential study, what its next look needs.
 
     `next_look` says so in words, and is refused for a fixed number of seeds. `checkpoint_every_s` moves no bit.
+    `devices_per_run` spreads each run over so many devices, `shard` says how (`ddp`, or `fsdp`).
     """
     import sys
 
     from ablate.run.local import run_study, slots_of, study_lock
+    from ablate.run.spread import Spread
     from ablate.run.watch import PlainWatcher
     from prereg.differences import require_unchanged
     from prereg.errors import RunError
@@ -55,6 +59,8 @@ def run(
 
     case = check(Path(path), root)
     name = case.study.study
+    spread = Spread.of(devices_per_run, shard)
+    spread.require_possible(case.study)
     if next_look and case.study.stopping == "fixed":
         raise RunError(
             f"'{name}' has a fixed number of seeds, and so no next look",
@@ -89,11 +95,12 @@ def run(
         summary = run_study(
             case.root,
             registration,
-            slots=slots or slots_of(registration.study),
+            slots=slots or slots_of(registration.study, spread),
             now=now,
             watcher=onlooker,
             look=look,
             checkpoint_every_s=checkpoint_every_s,
+            spread=spread,
         )
     return Ran(registration, entry is not None, summary, look)
 

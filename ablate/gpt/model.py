@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (its customary name)
+from torch.utils.checkpoint import checkpoint
 
 from ablate.gpt.own import own_attention, own_gelu
 from ablate.gpt.paths import Paths
@@ -203,6 +205,8 @@ class GPT(nn.Module):
     def __init__(self, config: Model, vocabulary: int, paths: Paths = Paths()) -> None:  # noqa: B008 (frozen)
         super().__init__()
         self.config = config
+        self.recompute = False
+        """Whether the backward pass computes the inside of each block again (Chen et al. 2016)."""
         self.token = nn.Embedding(vocabulary, config.width)
         if config.positions == "learned":
             self.position = nn.Embedding(config.context, config.width)
@@ -234,7 +238,11 @@ class GPT(nn.Module):
         if dropout is not None and self.config.dropout > 0.0:
             x = x * dropout.mask("embedding", x, self.config.dropout)
         for block in self.blocks:
-            x = block(x, dropout)
+            if self.recompute and torch.is_grad_enabled():
+                # Masks are keyed by their place: there is no random state to keep, and a mask drawn twice is the same.
+                x = checkpoint(block, x, dropout, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x = block(x, dropout)
         return self.head(self.final_norm(x))  # type: ignore[no-any-return]
 
     def loss(self, tokens: Tensor, targets: Tensor, dropout: DropoutStream | None = None) -> Tensor:
@@ -250,18 +258,18 @@ def _final_norm(config: Model) -> str:
     return config.block_norm if config.norm in ("pre", "sandwich") else "none"
 
 
-def initialise(model: GPT, seed: int) -> dict[str, str]:
-    """Set every parameter from its own stream; return sha256 of each one's initial bytes by name."""
+def initialise(model: GPT, seed: int, put: Callable[[Tensor, Tensor], object] = Tensor.copy_) -> dict[str, str]:
+    """Set every parameter from its own stream, by `put`; return sha256 of each one's initial bytes by name."""
     hashes = {}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() >= 2:
-                draws = torch.empty(parameter.shape, dtype=torch.float32)
-                std = _initial_std(model.config, name)
-                parameter.copy_(draws.normal_(0.0, std, generator=generator(seed, "init", name)))
+                value = torch.empty(parameter.shape, dtype=torch.float32)
+                value.normal_(0.0, _initial_std(model.config, name), generator=generator(seed, "init", name))
             else:
-                parameter.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
-            hashes[name] = hashlib.sha256(parameter.detach().cpu().numpy().tobytes()).hexdigest()
+                value = torch.full(parameter.shape, 1.0 if "norm" in name and name.endswith("weight") else 0.0)
+            put(parameter, value)
+            hashes[name] = hashlib.sha256(value.numpy().tobytes()).hexdigest()
     return hashes
 
 

@@ -62,7 +62,7 @@ def default_paths(config: Training) -> Paths:
 
 def choose_paths(config: Training, folder: Path, *, device: str = "cpu") -> Paths:
     """The paths of a configuration on this machine: as recorded in the folder, or measured now and recorded."""
-    model, batch = config.model, config.budget.batch
+    model, batch = config.model, _at_once(config)
     if device != "cpu" or batch * model.heads * model.context**2 < FELT_FROM:
         return default_paths(config)
     built = kernels()
@@ -93,7 +93,7 @@ def choose_paths(config: Training, folder: Path, *, device: str = "cpu") -> Path
 
 def _measure(config: Training, built: Kernels | Absent) -> dict[str, Any]:
     """Median milliseconds of forward and backward of each candidate on the run's own shapes, and which is taken."""
-    model, batch = config.model, config.budget.batch
+    model, batch = config.model, _at_once(config)
     dtype = torch.bfloat16 if config.numerics.dtype == "bfloat16" else torch.float32
     drawn = torch.Generator().manual_seed(0)
     qkv = torch.randn(batch, model.context, 3, model.heads, model.size_of_head, generator=drawn).to(dtype)
@@ -111,6 +111,11 @@ def _measure(config: Training, built: Kernels | Absent) -> dict[str, Any]:
         "attention": _fastest({name: attentions[name] for name in order if name in attentions}, qkv),
         "gelu": _fastest(gelus, inner),
     }
+
+
+def _at_once(config: Training) -> int:
+    """Sequences of one computation: a whole batch might not even fit."""
+    return config.budget.micro_batch or config.budget.batch
 
 
 def _fused(qkv: Tensor) -> Tensor:

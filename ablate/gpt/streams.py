@@ -46,23 +46,40 @@ def generator(seed: int, *labels: str | int) -> torch.Generator:
 
 
 class DropoutStream:
-    """The dropout masks of one run: a mask is a pure function of (seed, step, place) and its shape.
+    """The dropout masks of one run: a mask is a pure function of (seed, step, place) and the whole batch's shape.
 
-    The stream keeps a chained hash of the keys it has handed out, which is what the audit compares.
+    Whoever computes a part of the batch is given that part of the mask, so a batch may be cut into micro-batches,
+    spread over devices, or computed twice (activation checkpointing), and meets the same masks. The stream keeps a
+    chained hash of the keys it has handed out, which is what the audit compares: a place counts once a step, in the
+    order of the first pass, however often its mask is drawn.
     """
 
     def __init__(self, seed: int, chain: str = "") -> None:
         self._seed = seed
         self._step = 0
+        self._first = 0
+        self._counted: set[str] = set()
         self.chain = chain or hashlib.sha256(b"dropout").hexdigest()
 
     def at(self, step: int) -> None:
-        """Move to a step."""
-        self._step = step
+        """Move to a step, and to the first sequence of its batch."""
+        self._step, self._first = step, 0
+        self._counted.clear()
+
+    def from_sequence(self, first: int) -> None:
+        """The sequences that follow are those of the batch from this one on."""
+        self._first = first
 
     def mask(self, place: str, like: torch.Tensor, rate: float) -> torch.Tensor:
-        """A mask with values 0 and 1/(1 - rate)."""
+        """A mask with values 0 and 1/(1 - rate), for as many sequences as `like` has, from the first one on."""
         mask_key = key(self._seed, "dropout", self._step, place)
-        self.chain = hashlib.sha256(f"{self.chain}/{mask_key}".encode()).hexdigest()
-        draws = torch.rand(like.shape, generator=torch.Generator().manual_seed(mask_key))
+        if place not in self._counted:
+            self._counted.add(place)
+            self.chain = hashlib.sha256(f"{self.chain}/{mask_key}".encode()).hexdigest()
+        source = torch.Generator().manual_seed(mask_key)
+        for _ in range(self._first):
+            # The generator cannot leap. What the sequences before these would draw is drawn and dropped one by one, so
+            # that a micro-batch never needs the memory of a whole batch.
+            torch.rand(like.shape[1:], generator=source)
+        draws = torch.rand(like.shape, generator=source)
         return (draws >= rate).to(like.dtype).to(like.device) / (1.0 - rate)

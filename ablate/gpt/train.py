@@ -20,6 +20,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ablate.gpt.batches import Batches, Split, chain_next, chain_start
+from ablate.gpt.distributed import ALONE, Ranks, together
 from ablate.gpt.model import GPT, count_parameters, initialise
 from ablate.gpt.paths import Paths, default_paths
 from ablate.gpt.schedule import build_optimizers, learning_rate
@@ -54,9 +55,11 @@ class Progress:
 
 
 class Trainer:
-    """The runs of one configuration, one after another, on one model object."""
+    """The runs of one configuration, one after another, on one model object, which may be spread over devices."""
 
-    def __init__(self, config: Training, split: Split, vocabulary: int, paths: Paths | None = None) -> None:
+    def __init__(
+        self, config: Training, split: Split, vocabulary: int, paths: Paths | None = None, ranks: Ranks = ALONE
+    ) -> None:
         torch.use_deterministic_algorithms(config.numerics.deterministic)
         # Deterministic mode otherwise writes NaN into every tensor before it is filled: a twentieth of a step.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -64,11 +67,16 @@ class Trainer:
         self.config = config
         self.split = split
         self.model = GPT(config.model, vocabulary, self.paths)
+        self.model.recompute = config.numerics.recompute == "blocks"
         self.parameters = count_parameters(self.model)
+        self.vocabulary = vocabulary
+        self.ranks = ranks
+        self.ranks.spread(self.model)
 
+    @together
     def begin(self, seed: int) -> dict[str, str]:
         """Set the model to a seed's initial weights; returns the hash of each parameter."""
-        hashes = initialise(self.model, seed)
+        hashes = initialise(self.model, seed, self.ranks.put)
         self.optimizers = build_optimizers(self.model, self.config.optim)
         decay = self.config.optim.ema
         self.average = {n: p.detach().clone() for n, p in self.model.named_parameters()} if decay > 0.0 else {}
@@ -84,6 +92,7 @@ class Trainer:
             return torch.autocast("cpu", dtype=torch.bfloat16)
         return nullcontext()
 
+    @together
     def step(self) -> Step:
         """One optimiser step. The loss is that of the batch before the update."""
         progress, optim = self.progress, self.config.optim
@@ -93,18 +102,15 @@ class Trainer:
         rate = learning_rate(optim, number, self.config.budget.steps)
         for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
             group["lr"] = rate
-        with self.arithmetic():
-            stream = self.dropout if self.config.model.dropout > 0.0 else None
-            loss = self.model.loss(inputs, targets, stream)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss = self._gradient(inputs, targets)
         limit = optim.clip if optim.clip > 0.0 else math.inf
         layers = self._layer_norms()
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        norm = self.ranks.whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self._move_average()
-        result = Step(number, float(loss.detach()), float(norm))
+        result = Step(number, float(loss), float(norm))
         progress.step = number
         progress.tokens += targets.numel()
         progress.first_loss = result.loss if progress.first_loss is None else progress.first_loss
@@ -114,6 +120,24 @@ class Trainer:
         progress.layer_norm_sums = [a + b for a, b in zip(progress.layer_norm_sums, layers, strict=True)]
         progress.grad_norm_count += 1
         return result
+
+    def _gradient(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean loss of the whole batch; leaves its gradient in the parameters, summed over equal micro-batches."""
+        stream = self.dropout if self.config.model.dropout > 0.0 else None
+        mine = self.ranks.rows(len(inputs))
+        at_once = self.config.budget.micro_batch or len(mine)
+        parts = len(mine) // at_once
+        assert parts * at_once == len(mine), (len(mine), at_once)
+        losses = []
+        for first in mine[::at_once]:
+            rows = slice(first, first + at_once)
+            self.dropout.from_sequence(first)
+            with self.arithmetic():
+                loss = self.model.loss(inputs[rows], targets[rows], stream) / parts
+            loss.backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+        self.ranks.average_gradients(self.model)
+        return self.ranks.mean(torch.stack(losses).sum())
 
     def mean_grad_norms(self) -> dict[str, float]:
         """Mean gradient norms since the last call, of all and of each block; empty before the first step."""
@@ -135,7 +159,7 @@ class Trainer:
             )
             for block in self.model.blocks
         ]
-        found: list[float] = torch.stack(norms).tolist()
+        found: list[float] = self.ranks.whole(torch.stack(norms)).tolist()
         return found
 
     def _move_average(self) -> None:
@@ -148,19 +172,30 @@ class Trainer:
     @contextmanager
     def evaluated(self) -> Iterator[GPT]:
         """The model as it is to be judged: with the averaged weights where an average is registered."""
+        if self.ranks.shard == "fsdp":
+            # Put together on the first rank, so that whatever is measured meets an ordinary model.
+            whole = GPT(self.config.model, self.vocabulary, self.paths)
+            self._set(self.whole_weights(), whole)
+            yield whole
+            return
         if not self.average:
             yield self.model
             return
         moving = {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
-        self._set(self.average)
+        self._set(self.average, self.model)
         try:
             yield self.model
         finally:
-            self._set(moving)
+            self._set(moving, self.model)
 
-    def _set(self, values: dict[str, Tensor]) -> None:
+    @together
+    def whole_weights(self) -> dict[str, Tensor]:
+        """The weights to be judged, put together on the first rank."""
+        return self.ranks.gather(self.average.items() if self.average else self.model.named_parameters())
+
+    def _set(self, values: dict[str, Tensor], model: GPT) -> None:
         with torch.no_grad():
-            for name, parameter in self.model.named_parameters():
+            for name, parameter in model.named_parameters():
                 parameter.copy_(values[name])
 
     def diverged(self, step: Step, loss_above: float) -> bool:
@@ -169,18 +204,26 @@ class Trainer:
         assert first is not None, step
         return not math.isfinite(step.loss) or not math.isfinite(step.grad_norm) or step.loss > loss_above * first
 
+    @together
     def checkpoint(self) -> bytes:
-        """Weights, both moments and progress, in one self-describing block of bytes."""
-        tensors: dict[str, Tensor] = {}
+        """Weights, both moments and progress, in one self-describing block of bytes; nothing on ranks but the first."""
+        tensors = self.ranks.gather(self._state())
+        if self.ranks.rank > 0:
+            return b""
+        return bytes(save(tensors, metadata={"progress": json.dumps(asdict(self.progress), allow_nan=False)}))
+
+    def _state(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor of a run's state by its name, always in the same order."""
         for name, parameter in self.model.named_parameters():
-            tensors[f"weight/{name}"] = parameter.detach().contiguous()
+            yield f"weight/{name}", parameter
             for optimizer in self.optimizers:
                 for moment, value in optimizer.state.get(parameter, {}).items():
                     if value is not None:  # SGD without momentum keeps an empty place
-                        tensors[f"{moment}/{name}"] = value.detach().contiguous()
-        tensors |= {f"average/{name}": value for name, value in self.average.items()}
-        return bytes(save(tensors, metadata={"progress": json.dumps(asdict(self.progress), allow_nan=False)}))
+                        yield f"{moment}/{name}", value
+        for name, value in self.average.items():
+            yield f"average/{name}", value
 
+    @together
     def restore(self, path: Path) -> None:
         """Take up a run where `checkpoint` left it. Call `begin` with its seed first."""
         try:
@@ -189,14 +232,16 @@ class Trainer:
                 names = set(stored.keys())
                 for name, parameter in self.model.named_parameters():
                     with torch.no_grad():
-                        parameter.copy_(stored.get_tensor(f"weight/{name}"))
+                        self.ranks.put(parameter, stored.get_tensor(f"weight/{name}"))
                     kept = {full.split("/", 1)[0]: full for full in sorted(names) if full.split("/", 1)[1] == name}
                     moments = {kind: full for kind, full in kept.items() if kind not in ("weight", "average")}
                     if moments:
-                        state = {kind: stored.get_tensor(full).clone() for kind, full in moments.items()}
+                        state = {
+                            kind: self.ranks.like(parameter, stored.get_tensor(full)) for kind, full in moments.items()
+                        }
                         self._optimizer_of(parameter).state[parameter] = state
                     if name in self.average:
-                        self.average[name].copy_(stored.get_tensor(f"average/{name}"))
+                        self.ranks.put(self.average[name], stored.get_tensor(f"average/{name}"))
         except (OSError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
             raise EvidenceError(
                 f"checkpoint {path} cannot be read: {error}",

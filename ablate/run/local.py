@@ -19,7 +19,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import IO
 
 from pydantic import JsonValue, ValidationError
@@ -30,6 +30,7 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.run.child import end_leftover
 from ablate.run.messages import Message
+from ablate.run.spread import Spread
 from ablate.run.watch import Tally, Watcher
 from prereg.canon import sha256_file
 from prereg.command import code_sha256
@@ -128,6 +129,7 @@ class Scheduler:
     pending: deque[Spec]
     workers: dict[int, WorkerProcess] = field(default_factory=dict)
     events: queue.Queue[tuple[int, Message | None]] = field(default_factory=queue.Queue)
+    spread: Spread = field(default_factory=Spread)
     deaths: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     checkpoint_every_s: float | None = None
@@ -220,6 +222,7 @@ class Scheduler:
                 "corpora": str(self.root.corpora),
                 "root": str(self.root.path),
                 "checkpoint_every_s": self.checkpoint_every_s,
+                "spread": asdict(self.spread),
             }
         )
 
@@ -339,6 +342,7 @@ def run_study(
     watcher: Watcher,
     look: Look | None = None,
     checkpoint_every_s: float | None = None,
+    spread: Spread | None = None,
 ) -> Summary:
     """Carry out what is left of a registration's plan, up to a look if there is one. The caller holds the lock."""
     ledger = Ledger(root.ledger)
@@ -350,7 +354,15 @@ def run_study(
     folder.mkdir(parents=True, exist_ok=True)
     tally = Tally(planned=len(specs), steps_planned=sum(spec.steps for spec in specs))
     scheduler = Scheduler(
-        root, registration, ledger, now, watcher, tally, deque(), checkpoint_every_s=checkpoint_every_s
+        root,
+        registration,
+        ledger,
+        now,
+        watcher,
+        tally,
+        deque(),
+        spread=spread or Spread(),
+        checkpoint_every_s=checkpoint_every_s,
     )
     known = sealed_in_ledger(ledger, registration.sha256)
     _require_started_here(
@@ -443,9 +455,11 @@ def default_slots() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def slots_of(study: Study) -> int:
-    """Runs side by side unless told: one a core, and one of a user's own trainer, which may want the whole machine."""
-    return default_slots() if study.trainer == "gpt" else 1
+def slots_of(study: Study, spread: Spread | None = None) -> int:
+    """Runs side by side unless told: as many as there are cores for all of their devices, and one of a user's own
+    trainer, which may want the whole machine."""
+    devices = spread.devices if spread is not None else 1
+    return max(1, default_slots() // devices) if study.trainer == "gpt" else 1
 
 
 def _stands(folder: RunFolder) -> bool:

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
@@ -26,17 +26,20 @@ import torch
 
 from ablate.gpt.batches import Split
 from ablate.gpt.corpus import Library
+from ablate.gpt.distributed import ALONE, Ranks
 from ablate.gpt.kernels import cache_folder
 from ablate.gpt.mixture import Mixture
-from ablate.gpt.paths import choose_paths
+from ablate.gpt.paths import Paths, choose_paths
 from ablate.gpt.reading import Tokenizer, read
 from ablate.gpt.train import Step, Trainer
 from ablate.measure.suites import evaluate
 from ablate.records.provenance import collect, differing
 from ablate.records.run_record import Pairing, RunRecord, Status
 from ablate.records.store import Row, RunFolder, rows_of
+from ablate.run.company import LOST_A_RANK, Company
 from ablate.run.memory import Peak
 from ablate.run.messages import Message
+from ablate.run.spread import Spread
 from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.plan import RunSpec
 from prereg.registration import reading_sha256
@@ -66,11 +69,15 @@ class Worker:
         say: Callable[[Message], None],
         stop: threading.Event,
         checkpoint_every_s: float = CHECKPOINT_EVERY_S,
+        spread: Spread | None = None,
     ) -> None:
+        self.corpora = corpora
         self.library = Library.of(corpora)
         self.say = say
         self.stop = stop
         self.checkpoint_every_s = checkpoint_every_s
+        self.spread = spread if spread is not None else Spread()
+        self.company: Company | None = None
         self._texts: dict[str, Text] = {}
         self._trainer: tuple[str, Trainer] | None = None
 
@@ -83,6 +90,9 @@ class Worker:
             Run(self, spec, folder).finish(until)
         except Exception as error:
             traceback.print_exc()
+            if self.company is not None and self.company.killed():
+                os._exit(LOST_A_RANK)  # no error of the run: it is taken up again
+            self.end()
             line = _said(error, folder)
             record = _readable(folder)
             if record is not None:
@@ -120,8 +130,24 @@ class Worker:
         wanted = spec.config.model_dump_json() + json.dumps([text.corpus_sha256, text.tokenizer.sha256])
         if self._trainer is None or self._trainer[0] != wanted:
             paths = choose_paths(spec.config, cache_folder())
-            self._trainer = (wanted, Trainer(spec.config, text.split, text.tokenizer.size, paths))
+            ranks = self._ranks(spec, paths)
+            self._trainer = (wanted, Trainer(spec.config, text.split, text.tokenizer.size, paths, ranks))
         return self._trainer[1]
+
+    def end(self) -> None:
+        """Leave the other ranks, where there are any. After an error nobody knows where they stand."""
+        self._trainer = None
+        if self.company is not None:
+            self.company.end()
+            self.company = None
+
+    def _ranks(self, spec: RunSpec, paths: Paths) -> Ranks:
+        if self.spread.devices == 1:
+            return ALONE
+        if self.company is None:
+            self.company = Company(self.spread, self.corpora)
+        self.company.tell("run", (spec.model_dump_json(), json.dumps(asdict(paths))))
+        return self.company.ranks
 
 
 class Run:
@@ -179,7 +205,7 @@ class Run:
         Starting over, or from the checkpoint before the newest, costs time and no bit; the record says that it was so.
         """
         earlier = self.folder.read_record()
-        provenance = collect(threads=THREADS, paths=str(self.trainer.paths))
+        provenance = collect(threads=THREADS, paths=str(self.trainer.paths), layout=self.worker.spread.layout)
         resumed = earlier.resumed_from if earlier is not None else ()
         mishaps = list(earlier.mishaps) if earlier is not None else []
         attempts = (earlier.attempts if earlier is not None else 0) + 1
@@ -390,10 +416,12 @@ def main() -> None:
             arrived.wait_for(lambda: bool(waiting))
             command = waiting.pop(0)
         if command["do"] == "stop":
+            if worker is not None:
+                worker.end()
             return
         every_s, until = command.get("checkpoint_every_s"), command.get("until")
         if worker is None:
-            worker = Worker(Path(str(command["corpora"])), say, stop)
+            worker = Worker(Path(str(command["corpora"])), say, stop, spread=_spread(command))
         worker.checkpoint_every_s = float(every_s) if isinstance(every_s, int | float) else CHECKPOINT_EVERY_S
         spec = RunSpec.model_validate_json(json.dumps(command["spec"]))
         folder = RunFolder(Path(str(command["folder"])))
@@ -410,6 +438,11 @@ def _said(error: Exception, folder: RunFolder) -> str:
             "the run goes on from its last checkpoint"
         )
     return f"{type(error).__name__}: {error}"
+
+
+def _spread(command: dict[str, object]) -> Spread:
+    given = command.get("spread")
+    return Spread(**given) if isinstance(given, dict) else Spread()
 
 
 def _readable(folder: RunFolder) -> RunRecord | None:

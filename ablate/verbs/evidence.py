@@ -32,6 +32,13 @@ def run(
     checkpoint_every: Annotated[
         float | None, typer.Option(min=0.1, metavar="SECONDS", help="Save where each run stands this often (20).")
     ] = None,
+    devices_per_run: Annotated[
+        int, typer.Option(min=1, help="Spread each run over so many devices of this machine.")
+    ] = 1,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="ddp|fsdp", help="With several: whole weights on each (ddp), or cut over them (fsdp)."),
+    ] = None,
 ) -> None:
     """Train every run that is not sealed yet.
 
@@ -49,6 +56,8 @@ def run(
         pilot=pilot,
         accept_underpowered=accept,
         checkpoint_every_s=checkpoint_every,
+        devices_per_run=devices_per_run,
+        shard=shard,
     )
     summary, name = done.summary, done.registration.study.study
     if as_json:

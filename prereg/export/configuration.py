@@ -139,10 +139,15 @@ _LENGTH: dict[str, Say] = {
     "budget.tokens": lambda n: f"a budget of exactly {counted(n, 'token')}" if n else "a budget in steps",
     "budget.max_memory_gib": lambda v: f"at most {_number(v)} GiB of memory" if v else "no promise about memory",
     "budget.max_wall_s": lambda v: f"at most {_number(v)} seconds of time" if v else "no promise about time",
+    "budget.micro_batch": lambda n: f"computed {counted(n, 'sequence')} at a time" if n else "computed at once",
 }
 _NUMERICS: dict[str, Say] = {
     "numerics.dtype": str,
     "numerics.deterministic": lambda v: "deterministic kernels" if v else "kernels that need not be deterministic",
+    "numerics.recompute": {
+        "none": "activations kept for the backward pass",
+        "blocks": "activations inside the blocks computed again in the backward pass",
+    }.__getitem__,
 }
 SAID: dict[str, Say] = _MODEL | _DATA | _OPTIM | _LENGTH | _NUMERICS
 """Field of `Training` -> its words."""
@@ -160,6 +165,8 @@ _LATER: dict[str, Any] = {
     "budget.tokens": None,
     "budget.max_memory_gib": None,
     "budget.max_wall_s": None,
+    "budget.micro_batch": None,
+    "numerics.recompute": "none",
 }
 """Fields that came after the first version, with their defaults: a base that leaves them there is told as it was."""
 

@@ -1,0 +1,203 @@
+"""From a study to what it costs: its runs, and with a wish in words, memory, time and device-hours at scale."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.chain.case import Case, check
+
+if TYPE_CHECKING:
+    from ablate.scale.devices import Device
+    from ablate.scale.plan import Measured, ScalePlan
+    from prereg.training import Training
+
+
+@dataclass(frozen=True)
+class PlannedArm:
+    """What one run of an arm is made of. Of a user's own trainer nothing is known but that it is run."""
+
+    arm: str
+    parameters: int | None
+    tokens: int | None
+    flops: int | None
+
+
+@dataclass(frozen=True)
+class PlannedRuns:
+    """The runs of a study: all arms of the first seed, then of the next."""
+
+    study: str
+    seeds: tuple[int, ...]
+    arms: tuple[PlannedArm, ...]
+
+
+def plan_runs(path: str | Path, *, root: Path | None = None) -> PlannedRuns:
+    """Every arm with its size and its budget."""
+    from prereg.size import flops_per_token, parameters
+
+    case = check(Path(path), root)
+    study = case.study
+    if study.trainer != "gpt":
+        arms = tuple(PlannedArm(arm, None, None, None) for arm in study.arms)
+        return PlannedRuns(study.study, study.seeds, arms)
+    found = []
+    for arm in study.arms:
+        config = study.training(arm)
+        vocabulary, _ = _vocabulary(case, arm)
+        flops = flops_per_token(config.model, vocabulary) * config.tokens
+        found.append(PlannedArm(arm, parameters(config.model, vocabulary), config.tokens, flops))
+    return PlannedRuns(study.study, study.seeds, tuple(found))
+
+
+def plan_at_scale(
+    path: str | Path,
+    wish: str,
+    *,
+    root: Path | None = None,
+    numerics: Mapping[str, str | None] | None = None,
+    vocabulary: int | None = None,
+    mfu: float | None = None,
+    peak_tflops: float | None = None,
+    memory_gb: float | None = None,
+    devices_per_run: int | None = None,
+    shard: str | None = None,
+    micro_batch: int | None = None,
+    price: float | None = None,
+) -> ScalePlan:
+    """The study, at its own size or at one that is asked for, on devices that are asked for.
+
+    `numerics` holds fields of the study's `numerics` to plan with instead; none leaves a field as it is.
+    """
+    from ablate.run.spread import Spread
+    from ablate.scale.devices import device_named
+    from ablate.scale.plan import Request, plan_scale
+    from ablate.scale.wish import VOCABULARY, Wish, shaped
+    from prereg.errors import StudyError
+
+    case = check(Path(path), root)
+    study = case.study
+    if study.trainer != "gpt":
+        raise StudyError(
+            f"'{study.study}' brings its own trainer",
+            required="the built-in trainer, whose memory and FLOPs are known",
+            fix=f"ablate plan {path}",
+        )
+    wanted = Wish.of(wish)
+    device = device_named(wanted.device, peak_tflops=peak_tflops, memory_gb=memory_gb)
+    arms = {arm: _with(study.training(arm), numerics or {}) for arm in study.arms}
+    if wanted.size is not None:
+        _require_of_that_shape(case, wanted.size)
+        arms = {arm: shaped(config, wanted.size) for arm, config in arms.items()}
+        count, told = VOCABULARY, "GPT-2's"
+    else:
+        count, told = max(_vocabulary(case, arm) for arm in study.arms)
+    if vocabulary is not None:
+        count, told = vocabulary, "--vocabulary"
+    if devices_per_run is not None and wanted.devices % devices_per_run:
+        raise StudyError(
+            f"{wanted.devices} devices do not split into groups of {devices_per_run}",
+            required="--devices-per-run that divides the devices",
+            fix="another --devices-per-run",
+        )
+    # The words of --shard mean here what they mean to `ablate run`.
+    how = Spread.of(devices_per_run or 2, shard).shard if shard is not None else None
+    assert how != "none", shard
+    return plan_scale(
+        Request(
+            study=study.study,
+            arms=arms,
+            vocabulary=count,
+            vocabulary_from=told,
+            n_seeds=wanted.seeds or len(study.seeds),
+            tokens=wanted.tokens,
+            devices=wanted.devices,
+            device=device,
+            devices_per_run=devices_per_run,
+            shard=how,
+            mfu=mfu,
+            price=price,
+            measured=_measured(case, device),
+            micro_batch=micro_batch,
+        )
+    )
+
+
+def _with(config: Training, numerics: Mapping[str, str | None]) -> Training:
+    from pydantic import ValidationError
+
+    from prereg.errors import StudyError
+
+    tree = config.model_dump(mode="json", exclude_unset=True)
+    tree.setdefault("numerics", {}).update({field: value for field, value in numerics.items() if value is not None})
+    try:
+        return type(config).model_validate_json(json.dumps(tree))
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = fault["loc"][-1]
+        raise StudyError(
+            f"--{where} {fault['input']} is not known",
+            required=str(fault["msg"]).removeprefix("Input should be "),
+            fix=f"leave --{where} out, for the study's own",
+        ) from error
+
+
+def _require_of_that_shape(case: Case, size: str) -> None:
+    from ablate.scale.wish import REPLACED
+    from prereg.errors import StudyError
+
+    for name, arm in case.study.arms.items():
+        own = [path for path in arm.overrides if path in REPLACED]
+        if own:
+            raise StudyError(
+                f"arm {name} sets {own[0]}, which the size {size} would replace",
+                required="arms that leave the shape of the model to the base, or no size in --scale",
+                fix='--scale "on N DEVICE", with the shape in the study itself',
+            )
+
+
+def _vocabulary(case: Case, arm: str) -> tuple[int, str]:
+    from ablate.gpt.corpus import Library
+    from ablate.gpt.reading import read
+    from prereg.training import Bpe
+
+    data = case.study.training(arm).data
+    if isinstance(data.tokenizer, Bpe):
+        return data.tokenizer.bpe, "of the tokenizer"
+    return read(Library.of(case.root.corpora), data).tokenizer.size, f"of {' and '.join(data.sources)}"
+
+
+def _measured(case: Case, device: Device) -> Measured | None:
+    """FLOP/s that this study's sealed runs reached on one device of the kind, each run counted once."""
+    from ablate.records.store import RunFolder
+    from ablate.scale.devices import is_of
+    from ablate.scale.plan import Measured
+    from prereg.plan import plan
+    from prereg.registration import load_registration
+    from prereg.size import flops_per_token
+
+    registration = load_registration(case.root, case.study.study)
+    if registration is None:
+        return None
+    rates: dict[str, list[float]] = {}
+    for spec in plan(registration):
+        record = RunFolder(case.root.run(spec.study, spec.registration, spec.variant, spec.seed)).read_record()
+        if record is None or record.status != "done" or record.train_s <= 0:
+            continue
+        made = record.provenance
+        config = registration.study.training(spec.variant)
+        if not is_of(device, made.device):
+            continue
+        each = flops_per_token(config.model, _vocabulary(case, spec.variant)[0])
+        spread = re.fullmatch(r"(\d+) devices, \w+", made.layout)
+        devices = int(spread.group(1)) if spread else 1
+        name = made.processor if made.device == "cpu" else made.device
+        rates.setdefault(name, []).append(each * record.tokens / record.train_s / devices)
+    if not rates:
+        return None
+    name, found = max(rates.items(), key=lambda item: len(item[1]))
+    return Measured(name, len(found), sum(found) / len(found), min(found), max(found))

@@ -1,0 +1,65 @@
+"""A rank of a run other than the first: it does what the worker says, when it says so, and writes nothing.
+
+    worker ─▶ follower   {"do": "join", ...}, then for each configuration {"do": "run", "words": [SPEC, PATHS]}, then
+                         the names of the methods of `Trainer` that all ranks carry out together, with their words
+
+Everything it needs it makes itself: the corpus, the weights of the seed, the batch of a step, the masks. What it says
+goes to its standard error, the worker's log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import torch
+
+from ablate.gpt.distributed import join_at
+from ablate.gpt.paths import Paths
+from ablate.gpt.train import Trainer
+from ablate.run.worker import THREADS, Worker
+from prereg.plan import RunSpec
+
+STEPS_TOGETHER = ("begin", "restore", "step", "checkpoint", "whole_weights")
+"""The methods of `Trainer` that a worker may ask for."""
+
+
+def main() -> None:
+    """Follow a worker until its orders end."""
+    torch.set_num_threads(THREADS)
+    np.seterr(all="raise", under="ignore")
+    orders: queue.Queue[dict[str, Any]] = queue.Queue()
+
+    def listen(lines: TextIO) -> None:
+        for line in lines:
+            orders.put(json.loads(line))
+        os._exit(0)  # the worker is gone or done, and another rank may be waited for in vain
+
+    threading.Thread(target=listen, args=(sys.stdin,), daemon=True).start()
+    first = orders.get()
+    assert first["do"] == "join", first
+    ranks = join_at(first["shard"], first["rank"], first["size"], port=first["port"])
+    # The worker alone talks to the scheduler, and alone decides when to stop.
+    texts = Worker(Path(first["corpora"]), say=lambda _: None, stop=threading.Event())
+    trainer: Trainer | None = None
+    while True:
+        order = orders.get()
+        if order["do"] == "run":
+            spec = RunSpec.model_validate_json(order["words"][0])
+            text = texts.text(spec)
+            paths = Paths(**json.loads(order["words"][1]))
+            trainer = Trainer(spec.config, text.split, text.tokenizer.size, paths, ranks)
+            continue
+        assert order["do"] in STEPS_TOGETHER and trainer is not None, order
+        words = [Path(word) for word in order["words"]] if order["do"] == "restore" else order["words"]
+        getattr(trainer, order["do"])(*words)
+
+
+if __name__ == "__main__":
+    main()
