@@ -59,15 +59,64 @@ class Harness(Part):
     together and it is tasks that are sampled (tasks), as for the paradigms of a pack of minimal pairs."""
 
 
+class Calibration(Part):
+    """How the calibration suite looks at probabilities."""
+
+    bins: Annotated[int, Field(ge=1, le=1000)] = 15
+    """Bins of the calibration errors and of the reliability curve (Guo et al. 2017 take 15)."""
+
+
+class Inference(Part):
+    """What the cost suite runs a trained model on."""
+
+    batch: Annotated[int, Field(ge=1)] = 16
+    """Sequences at once."""
+    length: Annotated[int, Field(ge=1)] | None = None
+    """Tokens of each; the model's context if left out."""
+    repeats: Annotated[int, Field(ge=1)] = 5
+    """Passes, of whose times the median counts; one more before them is not counted."""
+
+
 class Measure(Part):
     """What is observed while a run trains."""
 
     every: Annotated[int, Field(ge=1)] = 50
     """Steps between evaluations; step 0 and the last step are always evaluated."""
     suites: tuple[Suite, ...] = ("loss", "activations", "gradients", "speed")
-    """Families of metrics to record."""
+    """Families of metrics to record, at every evaluation."""
+    at_end: tuple[Suite, ...] = ()
+    """Families of metrics to record at the last step alone: dear ones, whose course is not asked for. `cost` can be
+    measured nowhere else. Not written where there are none."""
+    calibration: Calibration = Calibration()
+    """How calibration is measured; written where its suite is named."""
+    inference: Inference = Inference()
+    """What the cost of inference is measured on; written where the suite cost is named."""
+    loss_level: Annotated[float, Field(gt=0.0)] | None = None
+    """A validation loss in nats a token: val/steps_to_level tells how many steps it takes to get there. Not written
+    where there is none."""
     harness: Harness | None = None
     """Zero-shot tasks at the end of each run."""
+
+    @property
+    def recorded(self) -> tuple[Suite, ...]:
+        """Every suite that some step of a run records."""
+        return (*self.suites, *self.at_end)
+
+    def due(self, *, last: bool) -> tuple[Suite, ...]:
+        """The suites of one evaluation."""
+        return self.recorded if last else self.suites
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_what_came_later(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # As of a study: a promise that says nothing of what came later keeps the bytes that were hashed before.
+        written: dict[str, Any] = handler(self)
+        asked = {
+            "at_end": bool(self.at_end),
+            "calibration": "calibration" in self.recorded,
+            "inference": "cost" in self.recorded,
+            "loss_level": self.loss_level is not None,
+        }
+        return {field: value for field, value in written.items() if asked.get(field, True)}
 
 
 class LossSpike(Part):
@@ -102,6 +151,13 @@ class AtStep(Part):
     """The step; one at which the metric is evaluated."""
 
 
+class OverLast(Part):
+    """A metric is read as its mean over the last evaluations of a run."""
+
+    last: Annotated[int, Field(ge=2)]
+    """How many evaluations, the one at the last step among them; that at step 0 is never one of them."""
+
+
 class Hypothesis(Part):
     """One claim that will end as supported, refuted or inconclusive."""
 
@@ -113,9 +169,9 @@ class Hypothesis(Part):
     """The family it is corrected in. Exploratory hypotheses are reported and can decide nothing."""
     scale: Scale = "raw"
     """Scale on which differences are taken: raw, natural logarithm, or log10."""
-    read: Literal["final", "best", "area"] | AtStep = "final"
+    read: Literal["final", "best", "area"] | AtStep | OverLast = "final"
     """Where on its curve the metric is read: at the last step, at its best evaluation, as its mean over training (the
-    area under the curve, over the steps), or {step: N}."""
+    area under the curve, over the steps), at {step: N}, or as its mean over the {last: N} evaluations."""
     better: Better | None = None
     """Which way the metric improves; needed for `does_not_worsen` on a metric this tool does not define."""
 

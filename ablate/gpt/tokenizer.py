@@ -49,6 +49,10 @@ class CharTokenizer:
         """The text of token ids."""
         return "".join(self.characters[int(i)] for i in ids)
 
+    def pieces(self) -> list[bytes]:
+        """The UTF-8 bytes of each entry: what metrics by class of token sort them by."""
+        return [character.encode() for character in self.characters]
+
     def byte_lengths(self) -> np.ndarray:
         """UTF-8 bytes of each entry: what turns nats a token into bits a byte."""
         return np.array([len(character.encode()) for character in self.characters], dtype=np.int64)

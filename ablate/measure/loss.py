@@ -1,4 +1,4 @@
-"""Loss, perplexity, bits a byte and next-token accuracy over the whole validation split.
+"""Loss, perplexity, bits a byte and next-token accuracy over the whole validation split, by class and by position.
 
 Windows are disjoint and of the context length; the last, shorter one counts too, so every token but the
 first is predicted exactly once. Sums are float64, so the figure does not depend on the evaluation batch
@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
 from ablate.gpt.model import GPT
+from ablate.measure.classes import by_class
 
 WINDOWS_AT_ONCE = 16
 
@@ -32,22 +33,42 @@ def windows(tokens: np.ndarray, context: int) -> Iterator[tuple[Tensor, Tensor]]
         yield torch.from_numpy(rest[None, :-1].copy()), torch.from_numpy(rest[None, 1:].copy())
 
 
-def measure_loss(model: GPT, tokens: np.ndarray, byte_lengths: np.ndarray) -> dict[str, float]:
-    """The `loss` suite on a validation split."""
+def measure_loss(
+    model: GPT, tokens: np.ndarray, byte_lengths: np.ndarray, classes: np.ndarray | None = None
+) -> dict[str, float]:
+    """The `loss` suite on a validation split; without `classes` of the vocabulary, nothing is said by class."""
+    context = model.config.context
     nats, correct, count = 0.0, 0, 0
-    for inputs, targets in windows(tokens, model.config.context):
+    at_position, seen = np.zeros(context), np.zeros(context)
+    hits = np.empty(len(tokens) - 1)
+    for inputs, targets in windows(tokens, context):
         logits = model(inputs).float()
         flat, wanted = logits.view(-1, logits.shape[-1]), targets.reshape(-1)
-        nats += float(F.cross_entropy(flat, wanted, reduction="none").double().sum())
-        correct += int((flat.argmax(dim=-1) == wanted).sum())
+        losses = F.cross_entropy(flat, wanted, reduction="none").double()
+        nats += float(losses.sum())
+        right = flat.argmax(dim=-1) == wanted
+        correct += int(right.sum())
+        hits[count : count + wanted.numel()] = right.cpu().numpy()
+        length = targets.shape[1]
+        at_position[:length] += losses.view(targets.shape).sum(dim=0).cpu().numpy()
+        seen[:length] += targets.shape[0]
         count += wanted.numel()
     assert count == len(tokens) - 1, (count, len(tokens))
     loss = nats / count
     size = int(byte_lengths[tokens[1:]].sum())
-    return {
+    quarter = max(1, context // 4)
+    found = {
         "val/loss": loss,
         # A diverging model's perplexity overflows before its loss does; the loss keeps the number.
         "val/perplexity": math.exp(min(loss, 700.0)),
         "val/bits_per_byte": nats / math.log(2.0) / size,
         "val/accuracy": correct / count,
+        "val/loss_first_quarter": float(at_position[:quarter].sum() / seen[:quarter].sum()),
     }
+    if seen[-quarter:].any():
+        found["val/loss_last_quarter"] = float(at_position[-quarter:].sum() / seen[-quarter:].sum())
+    if classes is not None:
+        shares = by_class(hits, classes[tokens[1:]])
+        found["val/macro_accuracy"] = sum(shares.values()) / len(shares)
+        found |= {f"val/accuracy_{kind}": share for kind, share in shares.items()}
+    return found

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TextIO
 
@@ -24,8 +25,13 @@ import torch
 
 from ablate.gpt.batches import Split
 from ablate.gpt.corpus import Library
+from ablate.gpt.model import GPT
 from ablate.gpt.tokenizer import CharTokenizer
 from ablate.gpt.train import Step, Trainer
+from ablate.measure.classes import classes_of
+from ablate.measure.cost import Meter, forget_peak, measure_cost
+from ablate.measure.level import steps_to_level
+from ablate.measure.movement import copy_of, second_moments, update_ratios
 from ablate.measure.suites import evaluate
 from ablate.records.provenance import collect
 from ablate.records.run_record import Pairing, Provenance, RunRecord, Status
@@ -47,6 +53,11 @@ class Text:
     split: Split
     tokenizer: CharTokenizer
     corpus_sha256: str
+
+    @cached_property
+    def classes(self) -> np.ndarray:
+        """The class of every entry of the vocabulary."""
+        return classes_of(self.tokenizer.pieces())
 
 
 class Worker:
@@ -98,6 +109,14 @@ class Worker:
         return self._trainer[1]
 
 
+@dataclass(frozen=True)
+class Watched:
+    """The weights before a step, and the seconds that keeping them took."""
+
+    weights: dict[str, torch.Tensor]
+    seconds: float
+
+
 class Run:
     """One run: begin or resume, train, evaluate, checkpoint, seal."""
 
@@ -110,6 +129,11 @@ class Run:
         self.record = self._begin()
         self._said = self._saved = time.perf_counter()
         self._said_step = self.trainer.progress.step
+        self._watched: Watched | None = None
+        asked = "cost" in spec.measure.recorded
+        # Energy of a part of a run is not that of the run: one taken up from a checkpoint has no meter.
+        self._energy = Meter.started() if asked and self.trainer.progress.step == 0 else None
+        self._peak_known = asked and forget_peak()
 
     def finish(self) -> None:
         """Train to the end of the budget, to divergence, or to the scheduler's stop."""
@@ -124,6 +148,7 @@ class Run:
                     Message(event="stopped", run_id=self.spec.run_id, step=trainer.progress.step, steps=steps)
                 )
                 return
+            self._watch(trainer.progress.step + 1)
             started = time.perf_counter()
             step = trainer.step()
             trainer.progress.train_s += time.perf_counter() - started
@@ -188,19 +213,78 @@ class Run:
                 fix=f"rm -r {self.folder.path}   (the run is then made again)",
             )
 
+    def _watch(self, step: int) -> None:
+        """Keep the weights before a step whose update is measured."""
+        measure, last = self.spec.measure, step == self.spec.config.budget.steps
+        self._watched = None
+        if "gradients" in measure.due(last=last) and (last or step % measure.every == 0):
+            started = time.perf_counter()
+            self._watched = Watched(copy_of(self.trainer.model), time.perf_counter() - started)
+
     def _evaluate(self) -> None:
         progress, measure = self.trainer.progress, self.spec.measure
+        last = progress.step == self.spec.config.budget.steps
+        suites = measure.due(last=last)
+        if self._energy is not None:
+            self._energy.read()  # its counters start over when they are full
         started = time.perf_counter()
+        found = self._moved() if "gradients" in suites else {}
         with self.trainer.arithmetic(), self.trainer.evaluated() as model:
-            found = evaluate(model, self.text.split.validation, self.text.tokenizer.byte_lengths(), measure.suites)
+            found |= evaluate(
+                model,
+                self.text.split.validation,
+                self.text.tokenizer.byte_lengths(),
+                suites,
+                classes=self.text.classes,
+                calibration=measure.calibration,
+                clock=time.perf_counter,
+            )
+            if "cost" in suites:
+                found |= self._cost(model)
+        if measure.loss_level is not None:
+            curve = [(row.step, row.value) for row in self.folder.rows() if row.metric == "val/loss"]
+            found["val/steps_to_level"] = steps_to_level(
+                [*curve, (progress.step, found["val/loss"])], measure.loss_level
+            )
         progress.eval_s += time.perf_counter() - started
         norms = self.trainer.mean_grad_norms()
-        if "gradients" in measure.suites:
+        if "gradients" in suites:
             found |= norms
-        if "speed" in measure.suites and progress.step:
+        if "speed" not in suites:
+            found = {name: value for name, value in found.items() if not name.startswith("speed/")}
+        elif progress.step:
             found["speed/tokens_per_s"] = progress.tokens / progress.train_s
             found["speed/eval_s"] = progress.eval_s
         self.folder.append(rows_of(progress.step, found))
+
+    def _moved(self) -> dict[str, float]:
+        """What the step before this evaluation did to the weights, and the optimiser's second moments."""
+        started = time.perf_counter()
+        found = second_moments(self.trainer.model, self.trainer.optimizers)
+        if self._watched is None:  # before the first step
+            return found
+        found |= update_ratios(self.trainer.model, self._watched.weights)
+        found["speed/measure_gradients_s"] = self._watched.seconds + time.perf_counter() - started
+        return found
+
+    def _cost(self, model: GPT) -> dict[str, float]:
+        """The suite of the whole run, at its end."""
+        started = time.perf_counter()
+        progress = self.trainer.progress
+        model.eval()
+        with torch.inference_mode():
+            found = measure_cost(
+                model,
+                self.text.split.validation,
+                self.spec.measure.inference,
+                trained_tokens_per_s=progress.tokens / progress.train_s,
+                energy=self._energy,
+                peak_known=self._peak_known,
+                clock=time.perf_counter,
+            )
+        model.train()
+        found["speed/measure_cost_s"] = time.perf_counter() - started
+        return found
 
     def _checkpoint(self, rows: list[Row]) -> None:
         """Metrics first, then the checkpoint that makes them count."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import isclose
 
 from prereg.metrics import METRICS
-from prereg.spec import AtStep, Study
+from prereg.spec import AtStep, OverLast, Study
 from prereg.words import compact, listed, side
 
 PLAIN = {
@@ -75,6 +75,8 @@ def reading(study: Study, name: str) -> str:
     hypothesis, metric = study.hypotheses[name], plain(study.claims[name].metric)
     if isinstance(hypothesis.read, AtStep):
         text = f"{metric} at step {hypothesis.read.step:,}"
+    elif isinstance(hypothesis.read, OverLast):
+        text = f"{metric} averaged over the last {hypothesis.read.last} evaluations"
     else:
         best = "lowest" if study.better(name) == "lower" else "highest"
         text = {
