@@ -8,7 +8,7 @@ from prereg.metric import Metric
 from prereg.metrics_of_quality import TOKEN_CLASSES
 
 _OVER = "over the positions of the first 16 validation windows"
-_RANK = "exp of the entropy of the singular values, divided by their sum"
+_RANK = "exp of the entropy of the singular values as shares of their sum"
 _COSINE = "mean cosine of two different positions of a window, mean over the first 16 validation windows"
 _BEFORE = "what the embedding norm is given (the same where there is none)"
 
@@ -94,8 +94,12 @@ MOVING: Final = (
         f"{_MOMENT}, over all parameters that have one (with Muon, those outside the blocks' matrices; none with SGD)",
         "Kingma and Ba 2015",
     ),
-    _moving("adam/largest_second_moment", "root of the largest of them", "Kingma and Ba 2015"),
-    _moving("update/ratio", f"of all weights: {_SINGLE}", "Rae et al. 2021"),
+    _moving(
+        "adam/largest_second_moment",
+        "root of the largest of Adam's bias-corrected second moments",
+        "Kingma and Ba 2015",
+    ),
+    _moving("update/ratio", f"of all weights: {_SINGLE}"),
 )
 
 MOVING_FAMILIES: Final = (
@@ -105,5 +109,5 @@ MOVING_FAMILIES: Final = (
         counted=True,
     ),
     _moving("adam/second_moment_N", f"{_MOMENT}, over block N (from 0)", "Kingma and Ba 2015", counted=True),
-    _moving("update/ratio_N", f"of block N (from 0): {_SINGLE}", "Rae et al. 2021", counted=True),
+    _moving("update/ratio_N", f"of block N (from 0): {_SINGLE}", counted=True),
 )
