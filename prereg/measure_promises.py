@@ -39,6 +39,16 @@ def check_measure(study: Study) -> None:
             required="'loss' among the suites",
             fix=f"suites: [{', '.join([*measure.suites, 'loss'])}]",
         )
+    names = [one.name for one in measure.own]
+    for index, name in enumerate(names):
+        if study.trainer != "gpt":
+            raise _fault(
+                ("measure", "own"),
+                "a metric of the study's own, of a user's own trainer",
+                required="the built-in trainer: a user's own trainer writes what it likes to its file of metrics",
+            )
+        if name in names[:index]:
+            raise _fault(("measure", "own", index, "name"), f"two metrics are named '{name}'", required="a name each")
     length = measure.inference.length
     for arm in study.arms if study.trainer == "gpt" and length is not None else ():
         context = study.training(arm).model.context
@@ -54,6 +64,8 @@ def check_measure(study: Study) -> None:
 def check_recorded(study: Study, name: str, claim: Claim, known: Metric) -> None:
     """Every arm that the claim names will have the metric, as far as its configuration tells."""
     measure, suite = study.measure, known.suite
+    if suite == "own":
+        return
     if suite not in measure.recorded:
         only = SUITES[suite].only_at_end
         kept = measure.at_end if only else measure.suites
@@ -107,19 +119,21 @@ def check_reading(study: Study, name: str) -> None:
     place: FieldPath = ("hypotheses", name, "read")
     if read == "final":
         return
-    known = METRICS.get(metric)
-    once = study.trainer == "gpt" and known is not None and known.suite in study.measure.at_end
+    known, measure = study.metric(metric), study.measure
+    once = study.trainer == "gpt" and (
+        (known is not None and known.suite in measure.at_end) or any(o.name == metric and o.at_end for o in measure.own)
+    )
     if metric.startswith("harness/") or once or (known is not None and known.suite in ("speed", "cost")):
         raise _fault(
             place,
-            f"{metric} has no curve" + (", for its suite is measured at the end" if once else ""),
+            f"{metric} has no curve" + (", for it is measured at the end" if once else ""),
             required="a metric that is evaluated during training",
             fix="read: final",
         )
     if study.trainer != "gpt":
         return
     step, window = getattr(read, "step", None), getattr(read, "last", None)
-    every = study.measure.every
+    every = measure.every
     for arm in study.claims[name].named:
         steps = study.training(arm).budget.steps
         evaluations = -(-steps // every) if metric != "train/loss" else steps

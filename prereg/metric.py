@@ -17,7 +17,7 @@ class Metric:
     name: str
     unit: str
     better: Better
-    suite: Suite
+    suite: Suite | Literal["own"]
     definition: str
     repeatable: bool = True
     """Whether the same seed on the same machine gives the same bits (timings do not)."""

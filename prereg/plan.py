@@ -12,6 +12,7 @@ import re
 from pydantic import JsonValue
 
 from prereg.command import ScriptPin
+from prereg.own_checks import CheckPin
 from prereg.part import Part
 from prereg.registration import CorpusPin, Registration
 from prereg.spec import AtStep, Measure, Study
@@ -52,6 +53,8 @@ class RunSpec(Planned):
     """The run has diverged when its training loss exceeds this many times that of its first step."""
     corpus: CorpusPin
     """The registered corpus."""
+    own: dict[str, CheckPin] = {}
+    """The registered code of the study's own metrics, by name."""
 
     @property
     def steps(self) -> int:
@@ -97,6 +100,7 @@ def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
         measure=study.measure,
         diverged_above=study.stable.diverged.loss_above,
         corpus=corpus,
+        own={one.name: registration.own_checks[one.name] for one in study.measure.own},
     )
 
 

@@ -120,13 +120,13 @@ def _check_hypotheses(study: Study) -> None:
 
 
 def _check_metric(study: Study, name: str, claim: Claim) -> None:
-    known = METRICS.get(claim.metric)
+    known = study.metric(claim.metric)
     harness = claim.metric.startswith("harness/")
     if study.trainer == "gpt" and known is None and not harness:
         raise ClaimError(
             f"'{claim.metric}' is not a metric",
             required="a recorded metric",
-            fix=nearest(claim.metric, METRICS),
+            fix=nearest(claim.metric, [*METRICS, *study.own_units]),
             where=Where(field=("hypotheses", name, "claim")),
         )
     if study.trainer == "gpt" and known is not None:
@@ -245,12 +245,12 @@ def _check_analysis(study: Study) -> None:
             required="tests other than the deciding one",
         )
     for index, metric in enumerate(study.tie_breakers):
-        if study.trainer == "gpt" and metric not in METRICS and not metric.startswith("harness/"):
+        if study.trainer == "gpt" and study.metric(metric) is None and not metric.startswith("harness/"):
             raise _fault(
                 ("tie_breakers", index),
                 f"'{metric}' is not a metric",
                 required="a recorded metric",
-                fix=nearest(metric, METRICS),
+                fix=nearest(metric, [*METRICS, *study.own_units]),
             )
     claimed = {claim.metric for claim in study.claims.values()}
     for metric in study.assume.metrics:

@@ -30,7 +30,7 @@ from prereg.arms import Arm, resolve_arms
 from prereg.claim import Claim, parse_claim
 from prereg.converses import contradictions
 from prereg.faults import spec_error
-from prereg.metrics import METRICS, Better, Suite
+from prereg.metrics import METRICS, Better, Metric, Suite
 from prereg.part import Part
 from prereg.promises import check_promises
 from prereg.rule import DecisionLine, Rule
@@ -77,6 +77,28 @@ class Inference(Part):
     """Passes, of whose times the median counts; one more before them is not counted."""
 
 
+EntryPoint = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", max_length=200)]
+
+
+class OwnMetric(Part):
+    """A metric that the study brings: a plain function of a model at rest and the validation text, one number back."""
+
+    name: Annotated[str, Field(pattern=r"^own/[a-z][a-z0-9_]*$", max_length=80)]
+    """Its name, beginning with own/. Claims may read it."""
+    entry_point: EntryPoint
+    """module:function, called with one argument, a `View` (`ablate/measure/own.py` says what it holds). A file beside
+    the study (studies/MODULE.py), or an installed module. Its source is hashed into the registration, and code that has
+    changed since is not executed: the run fails."""
+    better: Better
+    """Which way it improves."""
+    unit: Annotated[str, Field(max_length=30)] = ""
+    """Its unit, if it has one."""
+    definition: Annotated[str, Field(min_length=1, max_length=500)]
+    """What it is, in a sentence for readers of the registration."""
+    at_end: bool = True
+    """Whether it is measured at the last step alone, or at every evaluation."""
+
+
 class Measure(Part):
     """What is observed while a run trains."""
 
@@ -94,6 +116,8 @@ class Measure(Part):
     loss_level: Annotated[float, Field(gt=0.0)] | None = None
     """A validation loss in nats a token: val/steps_to_level tells how many steps it takes to get there. Not written
     where there is none."""
+    own: tuple[OwnMetric, ...] = ()
+    """The study's own metrics, beside the tool's; not written where there are none."""
     harness: Harness | None = None
     """Zero-shot tasks at the end of each run."""
 
@@ -115,6 +139,7 @@ class Measure(Part):
             "calibration": "calibration" in self.recorded,
             "inference": "cost" in self.recorded,
             "loss_level": self.loss_level is not None,
+            "own": bool(self.own),
         }
         return {field: value for field, value in written.items() if asked.get(field, True)}
 
@@ -244,7 +269,7 @@ class OwnCheck(Part):
 
     name: Name
     """Its name; told as `own check: NAME`."""
-    entry_point: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", max_length=200)]
+    entry_point: EntryPoint
     """module:function. A file beside the study (studies/MODULE.py), or an installed module. Its source is hashed into
     the registration; it is executed when the study is decided, and never before."""
     consequence: Literal["inadmissible", "deviation", "note"] = "inadmissible"
@@ -381,8 +406,20 @@ class Study(Part):
         name = self.claims[hypothesis].metric
         if name.startswith("harness/") and name.endswith("accuracy"):
             return "higher"
-        metric = METRICS.get(name)
+        metric = self.metric(name)
         return metric.better if metric is not None else "neither"
+
+    def metric(self, name: str) -> Metric | None:
+        """The declaration of a metric: the tool's, or the study's own; none where only the user's trainer knows it."""
+        for one in self.measure.own:
+            if one.name == name:
+                return Metric(one.name, one.unit, one.better, "own", one.definition.rstrip("."))
+        return METRICS.get(name)
+
+    @property
+    def own_units(self) -> dict[str, str]:
+        """Unit of each of the study's own metrics."""
+        return {one.name: one.unit for one in self.measure.own}
 
     def training(self, arm: str) -> Training:
         """The configuration of an arm of a `trainer: gpt` study."""

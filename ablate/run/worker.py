@@ -32,6 +32,7 @@ from ablate.measure.classes import classes_of
 from ablate.measure.cost import Meter, forget_peak, measure_cost
 from ablate.measure.level import steps_to_level
 from ablate.measure.movement import copy_of, second_moments, update_ratios
+from ablate.measure.own import measure_own, registered_sources
 from ablate.measure.suites import evaluate
 from ablate.records.provenance import collect
 from ablate.records.run_record import Pairing, Provenance, RunRecord, Status
@@ -63,7 +64,10 @@ class Text:
 class Worker:
     """Carries out runs one after another."""
 
-    def __init__(self, corpora: Path, say: Callable[[Message], None], stop: threading.Event) -> None:
+    def __init__(
+        self, corpora: Path, say: Callable[[Message], None], stop: threading.Event, beside: Path = Path()
+    ) -> None:
+        self.beside = beside
         self.library = Library.of(corpora)
         self.say = say
         self.stop = stop
@@ -123,6 +127,7 @@ class Run:
     def __init__(self, worker: Worker, spec: RunSpec, folder: RunFolder) -> None:
         self.taken = time.perf_counter()
         self.worker, self.spec, self.folder = worker, spec, folder
+        self.own = registered_sources(spec.measure.own, spec.own, worker.beside)
         self.text = worker.text(spec)
         self.trainer = worker.trainer(spec, self.text)
         self.initial = self.trainer.begin(spec.seed)
@@ -239,6 +244,7 @@ class Run:
                 calibration=measure.calibration,
                 clock=time.perf_counter,
             )
+            found |= self._own_metrics(model, last=last)
             if "cost" in suites:
                 found |= self._cost(model)
         if measure.loss_level is not None:
@@ -266,6 +272,16 @@ class Run:
         found |= update_ratios(self.trainer.model, self._watched.weights)
         found["speed/measure_gradients_s"] = self._watched.seconds + time.perf_counter() - started
         return found
+
+    def _own_metrics(self, model: GPT, *, last: bool) -> dict[str, float]:
+        """What the study's own code makes of the model."""
+        due = tuple(source for source in self.own if last or not source.metric.at_end)
+        if not due:
+            return {}
+        started = time.perf_counter()
+        text = self.text
+        found = measure_own(due, model, text.split.validation, text.tokenizer.pieces(), self.trainer.progress.step)
+        return found | {"speed/measure_own_s": time.perf_counter() - started}
 
     def _cost(self, model: GPT) -> dict[str, float]:
         """The suite of the whole run, at its end."""
@@ -383,7 +399,7 @@ def main() -> None:
             command = waiting.pop(0)
         if command["do"] == "stop":
             return
-        worker = worker or Worker(Path(str(command["corpora"])), say, stop)
+        worker = worker or Worker(Path(str(command["corpora"])), say, stop, Path(str(command["beside"])))
         spec = RunSpec.model_validate_json(json.dumps(command["spec"]))
         worker.carry_out(spec, RunFolder(Path(str(command["folder"]))))
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isclose
 
-from prereg.metrics import METRICS
 from prereg.spec import AtStep, OverLast, Study
 from prereg.words import compact, listed, side
 
@@ -54,7 +53,7 @@ def per(unit: str) -> str:
 
 def amount(study: Study, name: str, value: float) -> str:
     """A difference of the claim's metric on the claim's scale, with its unit."""
-    hypothesis, metric = study.hypotheses[name], METRICS.get(study.claims[name].metric)
+    hypothesis, metric = study.hypotheses[name], study.metric(study.claims[name].metric)
     shown = compact(value)
     if hypothesis.scale != "raw":
         base = 10.0 if hypothesis.scale == "log10" else 2.718281828459045

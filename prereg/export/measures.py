@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from prereg.export.claims import PLAIN, per, plain, reading
-from prereg.metrics import METRICS
 from prereg.spec import OverLast, Study
 from prereg.words import compact, counted, listed
 
@@ -12,7 +11,7 @@ def measured(study: Study, *, brief: bool = False) -> str:
     """Every claimed metric: its name, its definition, its unit, and when it is read."""
     sentences = []
     for metric in dict.fromkeys(claim.metric for claim in study.claims.values()):
-        known = METRICS.get(metric)
+        known = study.metric(metric)
         own = "" if brief or plain(metric) == metric else f" ({metric})"
         text = f"{_capital(plain(metric)) if metric in PLAIN else metric}{own}"
         if known is not None:
@@ -72,6 +71,9 @@ def recorded(study: Study) -> str:
             f" Inference is timed on {counted(timed.batch, 'sequence')} of {tokens}, the median of "
             f"{counted(timed.repeats, 'pass', 'passes')}."
         )
+    for one in measure.own:
+        when = "at the last step" if one.at_end else "at every evaluation"
+        text += f" The study's own metric {one.name} ({one.entry_point}, {when}): {one.definition.rstrip('.')}."
     if measure.loss_level is not None:
         text += f" The level of the validation loss is {compact(measure.loss_level)} nats per token."
     return f"{text} {tasks_sentence(study)}".strip()
