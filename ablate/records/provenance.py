@@ -23,12 +23,12 @@ def code_hash() -> str:
     files: dict[str, str] = {}
     for place in _MOVES_NUMBERS:
         path = _SOURCE / place
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        for file in sorted(f for f in path.rglob("*") if f.suffix in (".py", ".cpp")) if path.is_dir() else [path]:
             files[file.relative_to(_SOURCE).as_posix()] = sha256_bytes(file.read_bytes())
     return sha256_of(files)
 
 
-def collect(*, threads: int, device: str = "cpu") -> Provenance:
+def collect(*, threads: int, device: str = "cpu", paths: str = "") -> Provenance:
     """The provenance of a run made by this process."""
     commit = _git("rev-parse", "HEAD")
     status = _git("status", "--porcelain", "--", *_MOVES_NUMBERS) if commit else None
@@ -43,6 +43,7 @@ def collect(*, threads: int, device: str = "cpu") -> Provenance:
         processor=_processor(),
         device=device,
         threads=threads,
+        paths=paths,
     )
 
 

@@ -54,6 +54,8 @@ class Provenance(Part):
     """Device class: cpu or the accelerator's name."""
     threads: int
     """Threads of one run."""
+    paths: str = ""
+    """Which of equal computations were taken for attention and GELU; not written in records made before it was kept."""
 
 
 class RunRecord(Part):

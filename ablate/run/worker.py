@@ -25,7 +25,9 @@ import torch
 
 from ablate.gpt.batches import Split
 from ablate.gpt.corpus import Library
+from ablate.gpt.kernels import cache_folder
 from ablate.gpt.model import GPT
+from ablate.gpt.paths import choose_paths
 from ablate.gpt.tokenizer import CharTokenizer
 from ablate.gpt.train import Step, Trainer
 from ablate.measure.classes import classes_of
@@ -109,7 +111,8 @@ class Worker:
         """The trainer of a configuration, kept while runs of that configuration follow one another."""
         wanted = spec.config.model_dump_json()
         if self._trainer is None or self._trainer[0] != wanted:
-            self._trainer = (wanted, Trainer(spec.config, text.split, text.tokenizer.size))
+            paths = choose_paths(spec.config, cache_folder())
+            self._trainer = (wanted, Trainer(spec.config, text.split, text.tokenizer.size, paths))
         return self._trainer[1]
 
 
@@ -175,7 +178,7 @@ class Run:
     def _begin(self) -> RunRecord:
         """Take a live run up again when the same code, libraries and machine left it; otherwise start over."""
         earlier = self.folder.read_record()
-        provenance = collect(threads=THREADS)
+        provenance = collect(threads=THREADS, paths=str(self.trainer.paths))
         resumed = earlier.resumed_from if earlier is not None else ()
         same = earlier is not None and _moves_alike(earlier.provenance, provenance)
         if same and self.folder.checkpoint_path.is_file():
@@ -406,7 +409,7 @@ def main() -> None:
 
 def _moves_alike(one: Provenance, other: Provenance) -> bool:
     """Whether both would take the same step to the same bits, as far as provenance can tell."""
-    parts = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads")
+    parts = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads", "paths")
     return all(getattr(one, part) == getattr(other, part) for part in parts)
 
 
