@@ -12,11 +12,14 @@ import pytest
 from conftest import House, tiny_document, tiny_text
 
 from ablate import chain
+from ablate.gpt import bpe
+from ablate.gpt.bpe import train_bpe
 from ablate.gpt.corpus import Library
 from ablate.gpt.train import Step, Trainer
 from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
+from ablate.run.messages import Message
 from ablate.run.watch import PlainWatcher
 from ablate.run.worker import Worker
 from ablate.verify import check_corpus
@@ -337,3 +340,26 @@ def test_an_amendment_that_changes_the_data_can_be_undone_to_the_earlier_promise
     case = chain.open_case(study)
     made = promises(case.root, "tiny", Ledger(case.root.ledger).entries())
     assert [(one.sha256, one.proven) for one in made] == [(one.sha256, True) for one in (first, second, third)]
+
+
+def test_another_tokenizer_than_the_registered_one_is_never_trained_with(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = house.write(document(PAIRS))
+    chain.register(study)
+    (kept,) = (house.path / "data" / "tokenizers").iterdir()
+    other = train_bpe(tiny_text().upper(), 265)
+    # As a version of the library would that breaks ties in another way; what is kept is used without it.
+    monkeypatch.setattr(bpe, "train_bpe", lambda *_: other)
+    monkeypatch.setattr(bpe, "_TRAINED", {})
+    chain.require_pinned(chain.open_case(study), chain.require_registered(chain.open_case(study)))
+    kept.unlink()
+    before = house.snapshot()
+    with pytest.raises(CorpusError, match="the tokenizer of 'none' is now another one"):
+        chain.run(study, watcher=QUIET)
+    assert house.snapshot() == before
+    folder = RunFolder(tmp_path / "run")
+    said: list[Message] = []
+    Worker(house.path / "data" / "corpora", said.append, threading.Event()).carry_out(specs(study)[0], folder)
+    assert said[-1].status == "failed"
+    assert "the tokenizer of 'none' is not the one registered" in (said[-1].error or "")
