@@ -106,7 +106,7 @@ def take_in(
     byte_lengths: Path | None = None,
     licence: str = "",
 ) -> Manifest:
-    """The manifest of a folder of shards, every byte read: hashed once and for all, no id too large.
+    """The manifest of a folder of shards, every byte read and hashed, no id too large.
 
     The folder holds `*.bin`, or folders `train` and `validation` that do; files are read in order of name.
     """
