@@ -41,7 +41,7 @@ def forest(findings: Sequence[Finding], *, wide: bool) -> alt.LayerChart:
     low, high = _forest_domain(findings)
     half = 0.32 if wide else 0.18
     rows = [_forest_row(place, finding, low, high, half) for place, finding in enumerate(findings)]
-    data = _rows(rows)
+    data = inline(rows)
     x_scale = alt.Scale(domain=[low, high], range=list(plot), nice=False, zero=False)
     first = findings[0]
     axis = alt.Axis(
@@ -85,7 +85,7 @@ def forest(findings: Sequence[Finding], *, wide: bool) -> alt.LayerChart:
         ),
     ]
     layers += _forest_words(base, y, wide=wide, width=width)
-    return _dressed(alt.layer(*layers), width, row_height * len(rows))
+    return dressed(alt.layer(*layers), width, row_height * len(rows))
 
 
 def _forest_words(base: Any, y: Any, *, wide: bool, width: int) -> list[Any]:
@@ -207,7 +207,7 @@ def paired(finding: Finding, left: str, right: str) -> alt.LayerChart:
     dash = alt.StrokeDash(
         "way:N", legend=None, scale=alt.Scale(domain=["falls", "rises", "level"], range=[[1, 0], [5, 3], [1, 2]])
     )
-    base = alt.Chart(_rows(data))
+    base = alt.Chart(inline(data))
     layers = [
         base.mark_line(strokeWidth=1.6).encode(x=x, y=y, detail="seed:N", color=colour, strokeDash=dash),
         base.mark_point(filled=True, size=36, opacity=1).encode(x=x, y=y, color=colour),
@@ -217,11 +217,11 @@ def paired(finding: Finding, left: str, right: str) -> alt.LayerChart:
             {"seed": f"seed {pair.seed}", "at": 1.06, "value": place} for pair, place in zip(pairs, places, strict=True)
         ]
         layers.append(
-            alt.Chart(_rows(named))
+            alt.Chart(inline(named))
             .mark_text(align="left", baseline="middle", fontSize=11, color="#444444")
             .encode(x=x, y=y, text="seed:N")
         )
-    return _dressed(alt.layer(*layers), PANEL_WIDTH, 260, fit=True)
+    return dressed(alt.layer(*layers), PANEL_WIDTH, 260, fit=True)
 
 
 def power_by_seeds(
@@ -238,17 +238,17 @@ def power_by_seeds(
         axis=alt.Axis(title="power", tickCount=5, format=".0%"),
     )
     layers: list[Any] = [
-        alt.Chart(_rows([{"share": 0.8}])).mark_rule(color=GREY, strokeWidth=1).encode(y=y),
-        alt.Chart(_rows([{"n": registered}])).mark_rule(color=GREY, strokeWidth=1, strokeDash=[1, 3]).encode(x=x),
+        alt.Chart(inline([{"share": 0.8}])).mark_rule(color=GREY, strokeWidth=1).encode(y=y),
+        alt.Chart(inline([{"n": registered}])).mark_rule(color=GREY, strokeWidth=1, strokeDash=[1, 3]).encode(x=x),
     ]
     for line, colour, dash, filled in ((power, BLUE, [1, 0], True), (adopting, VERMILLION, [5, 3], False)):
         if line:
-            base = alt.Chart(_rows([{"n": n, "share": share} for n, share in line]))
+            base = alt.Chart(inline([{"n": n, "share": share} for n, share in line]))
             layers += [
                 base.mark_line(color=colour, strokeDash=dash, strokeWidth=1.6).encode(x=x, y=y),
                 base.mark_point(color=colour, filled=filled, size=28, opacity=1).encode(x=x, y=y),
             ]
-    return _dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
+    return dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
 
 
 def curves(
@@ -265,10 +265,10 @@ def curves(
     x, y = _step_axes(traced, f"{traced.metric} ({unit})" if unit else traced.metric, domain)
     layers = _lines_of(traced, arm, x, y, BLUE if arm != baseline else INK)
     if arm != baseline and baseline in traced.means:
-        data = _rows(_points(traced.means[baseline]))
+        data = inline(_points(traced.means[baseline]))
         layers.append(alt.Chart(data).mark_line(color=INK, strokeDash=[5, 3], strokeWidth=1.5).encode(x=x, y=y))
     if floor is not None:
-        line = alt.Chart(_rows([{"value": floor}])).encode(y=y)
+        line = alt.Chart(inline([{"value": floor}])).encode(y=y)
         layers += [
             line.mark_rule(color=VERMILLION, strokeDash=[1, 3], strokeWidth=2),
             line.mark_text(
@@ -283,11 +283,11 @@ def curves(
     ends = [traced.runs[(arm, seed)][-1] for seed in diverged if traced.runs.get((arm, seed))]
     if ends:
         layers.append(
-            alt.Chart(_rows(_points(ends)))
+            alt.Chart(inline(_points(ends)))
             .mark_text(text="× diverged", align="left", baseline="middle", color="#9C4500", fontSize=12)
             .encode(x=x, y=y)
         )
-    return _dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
+    return dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
 
 
 def difference_curves(
@@ -298,11 +298,11 @@ def difference_curves(
     x, y = _step_axes(traced, title, domain, signed=True)
     layers: list[Any] = []
     if smallest:
-        zone = _rows([{"value": max(-smallest, domain[0]), "high": min(smallest, domain[1])}])
+        zone = inline([{"value": max(-smallest, domain[0]), "high": min(smallest, domain[1])}])
         layers.append(alt.Chart(zone).mark_rect(color=PALE).encode(y=y, y2="high:Q"))
-    layers.append(alt.Chart(_rows([{"value": 0}])).mark_rule(color=INK, strokeWidth=1).encode(y=y))
+    layers.append(alt.Chart(inline([{"value": 0}])).mark_rule(color=INK, strokeWidth=1).encode(y=y))
     layers += _lines_of(traced, arm, x, y, BLUE)
-    return _dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
+    return dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
 
 
 def domain_of(traced: Curves, *more: float) -> tuple[float, float]:
@@ -336,11 +336,11 @@ def _lines_of(traced: Curves, arm: str, x: Any, y: Any, colour: str) -> list[Any
         if name == arm
         for step, value in line
     ]
-    thin = alt.Chart(_rows(single)).mark_line(strokeWidth=0.9, opacity=0.5, color=colour)
+    thin = alt.Chart(inline(single)).mark_line(strokeWidth=0.9, opacity=0.5, color=colour)
     layers: list[Any] = [thin.encode(x=x, y=y, detail="seed:N")]
     if len(traced.means.get(arm, [])) > 1:
         layers.append(
-            alt.Chart(_rows(_points(traced.means[arm]))).mark_line(strokeWidth=2.4, color=colour).encode(x=x, y=y)
+            alt.Chart(inline(_points(traced.means[arm]))).mark_line(strokeWidth=2.4, color=colour).encode(x=x, y=y)
         )
     return layers
 
@@ -381,16 +381,18 @@ def _by_outcome() -> alt.Color:
     return alt.Color("outcome:N", scale=scale, legend=None)
 
 
-def _rows(rows: list[dict[str, Any]]) -> alt.InlineData:
+def inline(rows: list[dict[str, Any]]) -> alt.InlineData:
+    """Data that a chart carries with itself."""
     return alt.InlineData(values=rows)
 
 
-def _dressed(chart: Any, width: int, height: int, *, fit: bool = False) -> alt.LayerChart:
+def dressed(chart: Any, width: int, height: int, *, fit: bool = False) -> alt.LayerChart:
+    """A chart in the report's dress: its font, its greys, its size."""
     size = {"width": width, "height": height, "background": "white"}
     if fit:
         size["autosize"] = alt.AutoSizeParams(type="fit", contains="padding")
     bare = chart.properties(**size).configure(font=FONT, aria=False, padding=6).configure_view(stroke=None)
-    dressed: alt.LayerChart = bare.configure_axis(
+    finished: alt.LayerChart = bare.configure_axis(
         labelFontSize=11,
         titleFontSize=11,
         titleFontWeight="normal",
@@ -400,4 +402,4 @@ def _dressed(chart: Any, width: int, height: int, *, fit: bool = False) -> alt.L
         domainColor="#888888",
         tickColor="#888888",
     )
-    return dressed
+    return finished

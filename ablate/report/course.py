@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ablate.report import charts, words
 from ablate.report.blocks import Block, Column, Figure, Panel, Paragraph, Section, Table
+from ablate.report.by_block import families
 from ablate.report.description import Curves, recorded_metrics, summarise, trace, trace_differences
 from ablate.report.outcome import NOT_TO_BE_USED
 from ablate.report.told import Told
@@ -36,7 +37,10 @@ def tell_final_values(told: Told) -> Section | None:
     if told.withheld:
         return None
     rows: list[tuple[str, ...]] = []
+    profiled = {metric for members in families(told.evidence).values() for metric in members}
     for metric in recorded_metrics(told.evidence):
+        if metric in profiled:  # told from block to block
+            continue
         found = summarise(told.evidence, metric, list(told.study.arms))
         spreads = [summary.sd for summary in found if summary.sd]
         decimals = words.decimals_for(min(spreads)) if spreads else 3

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ablate.judge.verdict import Check, Decision
 from ablate.report.audit import in_order, tell_checks, tell_pairs, tell_runs
 from ablate.report.blocks import Section
+from ablate.report.by_block import tell_by_block
 from ablate.report.course import tell_curves, tell_final_values
 from ablate.report.deviations import tell_deviations
 from ablate.report.hindsight import tell_hindsight
@@ -54,6 +55,7 @@ def compose(told: Told) -> Document:
         tell_findings(told),
         tell_hindsight(told),
         tell_curves(told),
+        tell_by_block(told),
         tell_final_values(told),
         tell_pairs(told),
         tell_deviations(told),
