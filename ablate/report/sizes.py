@@ -8,7 +8,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from ablate.report import words
-from ablate.report.screen import new_table, put_row, say, show_table
+from ablate.report.screen import Justify, new_table, put_row, say, show_table
 from prereg.match import WIDTH, Match, fit, mismatch
 from prereg.size import Count, count, vocabulary_of
 from prereg.spec import Study
@@ -29,7 +29,7 @@ def print_sizes(console: Console, study: Study, vocabulary: int | None) -> None:
     base = study.training(study.baseline)
     given = study.match.vocabulary if isinstance(study.match, Match) else None
     known = vocabulary_of(base.data) or vocabulary or given
-    heads = [(head, "right") for _, name in _COUNTS for head in (name, "Against")]
+    heads: list[tuple[str, Justify]] = [(head, "right") for _, name in _COUNTS for head in (name, "Against")]
     table = new_table(console, ("Arm", "left"), *heads)
     for arm in study.arms:
         cells = []
