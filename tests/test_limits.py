@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import House, tiny_document
+from own_trainer import OwnHouse
 
 from ablate import chain
 from ablate.judge.limits import LIMITS
@@ -20,7 +21,7 @@ from ablate.run.memory import Peak
 from ablate.run.watch import PlainWatcher
 from ablate.status import read_status
 from prereg.differences import plain
-from prereg.errors import SpecError
+from prereg.errors import RunError, SpecError
 from prereg.export.configuration import SAID, base_in_brief, base_sentences
 from prereg.ledger import Entry, Ledger
 from prereg.limits import GIB, breaches, unmeasured
@@ -261,3 +262,12 @@ def test_a_limit_that_an_arm_takes_back_has_words(field: str) -> None:
 
 def test_a_model_of_another_context_alone_has_other_tokens() -> None:
     assert Training(model=Model(context=64), budget=Budget(batch=4, tokens=2560)).budget.steps == 10
+
+
+def test_a_users_own_trainer_saves_where_it_stands_itself(tmp_path: Path) -> None:
+    house = OwnHouse(tmp_path / "house")
+    before = house.snapshot()
+    path = house.write()
+    with pytest.raises(RunError, match="checkpoint-every is for the built-in trainer"):
+        chain.run(path, watcher=QUIET, checkpoint_every_s=5.0)
+    assert house.snapshot().keys() - before.keys() == {"studies/own.yaml"}
