@@ -62,16 +62,17 @@ _COST: Final = (
         "bytes",
         "lower",
         "cost",
-        "largest resident memory of the process since the run began or was taken up; recorded where the system lets a "
-        "process start that count anew (Linux)",
+        "largest resident memory of the process that trained, since the run began or was taken up, libraries and what "
+        "earlier runs of the process left behind included; recorded where the system lets a process start that count "
+        "anew (Linux)",
     ),
     Metric(
         "cost/flops_per_token",
         "FLOP/token",
         "lower",
         "cost",
-        "arithmetic of a training step a token, forward and backward: 6 x parameters that multiply (embedding tables "
-        "that are only looked up left out) + 12 x layers x heads x head size x context",
+        "arithmetic of training on one token, forward and backward: 6 x weights that take part in products (looking up "
+        "an embedding multiplies nothing) + 12 x layers x heads x head size x context (`prereg.size`)",
         reference="Chowdhery et al. 2022, appendix B",
     ),
     _timed(

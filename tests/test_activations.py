@@ -12,7 +12,9 @@ from scipy.special import logsumexp
 from scipy.stats import entropy
 from sklearn.metrics.pairwise import cosine_similarity
 
+from ablate.gpt.bpe import train_bpe
 from ablate.gpt.model import GPT, initialise
+from ablate.gpt.tokenizer import StoredVocabulary
 from ablate.measure.activations import measure_activations
 from ablate.measure.attention import attention_weights, mean_entropy
 from ablate.measure.classes import class_of, classes_of
@@ -177,6 +179,16 @@ def test_everything_inside_is_declared_and_every_declaration_is_measured(tokens:
     declared = {name for name, metric in METRICS.items() if metric.suite == "activations"}
     families = {f.name.replace("_N", f"_{n}") for f in METRICS.families if f.suite == "activations" for n in (0, 1)}
     assert found == declared | families
+
+
+def test_byte_pairs_have_classes_and_stored_ids_have_none() -> None:
+    tokenizer = train_bpe("the cat and the dog, the cat and 12 dogs. " * 20, 270)
+    pieces = tokenizer.pieces()
+    assert [len(piece) for piece in pieces] == tokenizer.byte_lengths().tolist()
+    ids = tokenizer.encode("the cat, é")
+    assert b"".join(pieces[i] for i in ids).decode() == "the cat, é"
+    assert {class_of(piece) for piece in pieces} == {"alphabetic", "numeric", "punctuation", "whitespace", "other"}
+    assert StoredVocabulary(3, "0" * 64, (1, 1, 1)).pieces() is None
 
 
 @pytest.mark.parametrize(

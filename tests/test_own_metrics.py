@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,17 @@ from ablate.gpt.model import GPT, initialise
 from ablate.measure.loss import measure_loss
 from ablate.measure.own import Source, measure_own, registered_sources
 from ablate.records.gather import gather
+from ablate.records.store import RunFolder
+from ablate.run.again import make_again
+from ablate.run.messages import Message
 from ablate.run.watch import PlainWatcher
+from ablate.run.worker import Worker
 from ablate.support import require_supported
 from prereg.amendments import touched
 from prereg.errors import EvidenceError, RegistrationError, SpecError
 from prereg.export.measures import measured, recorded
 from prereg.own_checks import pin_checks
+from prereg.plan import RunSpec, plan
 from prereg.register import amend, register
 from prereg.registration import verify_registration
 from prereg.root import Root
@@ -137,6 +143,37 @@ def test_code_that_has_changed_is_not_executed(tmp_path: Path) -> None:
     with pytest.raises(EvidenceError, match="no module 'mine'"):
         registered_sources(study.measure.own, pins, tmp_path)
     assert not trap.exists()
+
+
+def test_a_worker_that_is_handed_changed_code_fails_the_run_and_executes_nothing(house: House) -> None:
+    path = house.write(own_document())
+    (house.path / "studies" / "mine.py").write_text(CODE)
+    registration, _ = chain.register(path)
+    trap = house.path / "executed"
+    (house.path / "studies" / "mine.py").write_text(f"open({str(trap)!r}, 'w').close()\n" + CODE)
+    said: list[Message] = []
+    spec, folder = plan(registration)[0], RunFolder(house.path / "run")
+    assert isinstance(spec, RunSpec) and set(spec.own) == {"own/worst"}
+    worker = Worker(house.path / "data" / "corpora", said.append, threading.Event(), beside=house.path / "studies")
+    worker.carry_out(spec, folder)
+    assert [(one.event, one.status) for one in said] == [("ended", "failed")]
+    assert "own/worst is not the registered code" in str(said[0].error) and not trap.exists()
+
+
+def test_a_run_made_again_finds_the_code_of_its_own_metrics(house: House) -> None:
+    path = house.write(own_document())
+    (house.path / "studies" / "mine.py").write_text(CODE)
+    registration, _ = chain.register(path)
+    case = chain.open_case(path)
+    made = make_again(plan(registration)[0], house.path / "again", case.root)
+    record = made.read_record()
+    assert record is not None and record.status == "done"
+
+
+def test_what_it_does_to_the_text_changes_no_evaluation(tmp_path: Path) -> None:
+    before = TOKENS.copy()
+    asked(tmp_path, "    view.read[:] = 0\n    return 1.0\n")
+    assert np.array_equal(TOKENS, before)
 
 
 def test_a_run_records_it_and_a_claim_gets_its_verdict(house: House) -> None:

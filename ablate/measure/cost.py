@@ -16,11 +16,11 @@ import torch
 
 from ablate.gpt.model import GPT
 from ablate.gpt.tokens import Pooled, Tokens, windows_at
+from prereg.size import flops_per_token
 from prereg.spec import Inference
 
 _PEAK_SIZE = 1024
 _POWER = Path("/sys/class/powercap")
-_PROCESS = Path("/proc/self")
 
 Clock = Callable[[], float]
 
@@ -28,10 +28,9 @@ Clock = Callable[[], float]
 def inference_speed(model: GPT, tokens: Tokens | Pooled, inference: Inference, clock: Clock) -> float:
     """Tokens a second of plain forward passes: the registered batch and length, the median of warm repeats."""
     length = inference.length or model.config.context
-    if isinstance(tokens, Pooled):
-        tokens = next(iter(tokens.parts.values()))
-    starts = np.arange(inference.batch) * length % max(1, len(tokens) - length)
-    inputs = torch.from_numpy(windows_at(tokens, starts, length)).to(model.token.weight.device)
+    part = next(iter(tokens.parts.values())) if isinstance(tokens, Pooled) else tokens
+    starts = np.arange(inference.batch) * length % max(1, len(part) - length)
+    inputs = torch.from_numpy(windows_at(part, starts, length)).to(model.token.weight.device)
 
     def seconds() -> float:
         started = clock()
@@ -42,19 +41,6 @@ def inference_speed(model: GPT, tokens: Tokens | Pooled, inference: Inference, c
 
     seconds()
     return inputs.numel() / statistics.median(seconds() for _ in range(inference.repeats))
-
-
-def flops_per_token(model: GPT) -> float:
-    """Arithmetic of a training step a token: 6 N + 12 L H Q T (Chowdhery et al. 2022, appendix B).
-
-    N leaves out tables that are only looked up: positions, and token embeddings that are not also the output layer.
-    """
-    config = model.config
-    looked_up = sum(p.numel() for name, p in model.named_parameters() if name == "position.weight")
-    if not config.tie_embeddings:
-        looked_up += model.token.weight.numel()
-    multiplied = sum(p.numel() for p in model.parameters()) - looked_up
-    return 6.0 * multiplied + 12.0 * config.layers * config.heads * config.size_of_head * config.context
 
 
 def matmul_speed(device: torch.device, clock: Clock) -> float:
@@ -68,25 +54,6 @@ def matmul_speed(device: torch.device, clock: Clock) -> float:
             torch.cuda.synchronize()
         times.append(clock() - started)
     return 2.0 * _PEAK_SIZE**3 / min(times[1:])  # the first one is warming up
-
-
-def forget_peak() -> bool:
-    """Start the count of this process' peak memory anew; whether the system lets it."""
-    try:
-        (_PROCESS / "clear_refs").write_text("5", encoding="ascii")
-    except OSError:
-        return False
-    return True
-
-
-def peak_memory() -> float | None:
-    """Largest resident bytes since `forget_peak`; none where the system does not tell."""
-    try:
-        lines = (_PROCESS / "status").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    found = next((line.split()[1] for line in lines if line.startswith("VmHWM:")), None)
-    return None if found is None else float(found) * 1024.0
 
 
 @dataclass
@@ -130,14 +97,12 @@ def measure_cost(
     *,
     trained_tokens_per_s: float,
     energy: Meter | None,
-    peak_known: bool,
+    peak_bytes: int | None,
     clock: Clock,
 ) -> dict[str, float]:
     """The `cost` suite, at the end of a run."""
-    # Before anything here takes memory of its own.
-    peak = peak_memory() if peak_known else None
     joules = None if energy is None else energy.read()
-    arithmetic = flops_per_token(model)
+    arithmetic = float(flops_per_token(model.config, model.token.num_embeddings))
     reached = arithmetic * trained_tokens_per_s
     found = {
         "cost/inference_tokens_per_s": inference_speed(model, tokens, inference, clock),
@@ -145,5 +110,5 @@ def measure_cost(
         "cost/flops_per_s": reached,
         "cost/mfu": reached / matmul_speed(model.token.weight.device, clock),
     }
-    told = {"cost/peak_memory": peak, "cost/energy": joules}
-    return found | {name: value for name, value in told.items() if value is not None}
+    told = {"cost/peak_memory": peak_bytes, "cost/energy": joules}
+    return found | {name: float(value) for name, value in told.items() if value is not None}

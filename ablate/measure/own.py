@@ -101,10 +101,18 @@ def measure_own(
     for source in sources:
         text = whole(tokens)
         text.flags.writeable = False
-        view = View(copy.deepcopy(model).eval(), text, tuple(pieces or ()), step, tokens)
+        view = View(copy.deepcopy(model).eval(), text, tuple(pieces or ()), step, _copied(tokens))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             found[source.metric.name] = _asked(source, view)
     return found
+
+
+def _copied(tokens: Tokens | Pooled) -> Tokens | Pooled:
+    if isinstance(tokens, Pooled):
+        return Pooled(
+            {name: part.copy() if isinstance(part, np.ndarray) else part for name, part in tokens.parts.items()}
+        )
+    return tokens.copy() if isinstance(tokens, np.ndarray) else tokens  # what lies in files cannot be written to
 
 
 def _asked(source: Source, view: View) -> float:

@@ -12,7 +12,7 @@ from tempfile import TemporaryFile
 from pydantic import ValidationError
 
 from ablate.records.store import RunFolder
-from ablate.run.local import Spec, WorkerProcess, start_worker
+from ablate.run.local import Spec, WorkerProcess, start_worker, study_folder
 from ablate.run.messages import Message
 from prereg.errors import RunError
 from prereg.plan import CommandSpec
@@ -55,6 +55,7 @@ def _order(spec: Spec, folder: RunFolder, root: Root, until: int | None) -> dict
         "folder": str(folder.path),
         "corpora": str(root.corpora),
         "root": str(root.path),
+        "beside": str(study_folder(root, spec.study)),
         "until": until,
     }
 

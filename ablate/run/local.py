@@ -224,15 +224,9 @@ class Scheduler:
                 "root": str(self.root.path),
                 "checkpoint_every_s": self.checkpoint_every_s,
                 "spread": asdict(self.spread),
-                "beside": str(self._study_folder()),
+                "beside": str(study_folder(self.root, self.registration.study.study)),
             }
         )
-
-    def _study_folder(self) -> Path:
-        """Where the study's file lies, and with it the code of its own metrics."""
-        entry = newest_promise(self.ledger, self.registration.study.study)
-        assert entry is not None, self.registration.study.study
-        return (self.root.path / str(entry.body["file"])).parent
 
     def handle(self, number: int, message: Message | None) -> None:
         """One thing a worker said, or its end."""
@@ -339,6 +333,13 @@ class Scheduler:
     def _dismiss(self) -> None:
         for worker in self.workers.values():
             worker.end(STOP_PATIENCE_S)
+
+
+def study_folder(root: Root, study: str) -> Path:
+    """Where a registered study's file lies, and with it the code of its own metrics."""
+    entry = newest_promise(Ledger(root.ledger), study)
+    assert entry is not None, study
+    return (root.path / str(entry.body["file"])).parent
 
 
 def run_study(

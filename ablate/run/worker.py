@@ -35,7 +35,7 @@ from ablate.gpt.paths import Paths, choose_paths
 from ablate.gpt.reading import Tokenizer, read
 from ablate.gpt.train import Step, Trainer
 from ablate.measure.classes import classes_of
-from ablate.measure.cost import Meter, forget_peak, measure_cost
+from ablate.measure.cost import Meter, measure_cost
 from ablate.measure.level import steps_to_level
 from ablate.measure.movement import copy_of, second_moments, update_ratios
 from ablate.measure.own import measure_own, registered_sources
@@ -192,7 +192,6 @@ class Run:
         asked = "cost" in spec.measure.recorded
         # Energy of a part of a run is not that of the run: one taken up from a checkpoint has no meter.
         self._energy = Meter.started() if asked and self.trainer.progress.step == 0 else None
-        self._peak_known = asked and forget_peak()
 
     def finish(self, until: int | None = None) -> None:
         """Train to the end of the budget, to divergence, to the scheduler's stop, or until a step."""
@@ -389,7 +388,7 @@ class Run:
                 self.spec.measure.inference,
                 trained_tokens_per_s=progress.tokens / progress.train_s,
                 energy=self._energy,
-                peak_known=self._peak_known,
+                peak_bytes=self.peak.read_bytes() if self.peak.since == "run" else None,
                 clock=time.perf_counter,
             )
         model.train()
