@@ -50,8 +50,9 @@ for verb in (
 
 app.command("import")(evidence.import_records)
 
-corpus_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Texts that models read: list, add, fetch.")
+corpus_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="What models read: list, show, add, fetch.")
 corpus_app.command("list")(corpora.corpus_list)
+corpus_app.command("show")(corpora.corpus_show)
 corpus_app.command("add")(corpora.corpus_add)
 corpus_app.command("fetch")(corpora.corpus_fetch)
 app.add_typer(corpus_app, name="corpus")

@@ -7,16 +7,17 @@ else must hold a head hash, which is why every verb that appends prints it and e
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 
 from ablate.records.store import RunFolder
 from prereg.amendments import chain_faults
 from prereg.canon import sha256_file
+from prereg.corpora import KNOWN, Manifest, read_manifest, search_path, whole_sha256
 from prereg.errors import StudyError, StudyFileError, nearest
 from prereg.ledger import SEALS, Entry, Ledger
 from prereg.part import Part
+from prereg.registration import CorpusPin
 from prereg.root import Root
 from prereg.seals.examine import SealCheck, Trust, examine_seals, unnamed_seals
 
@@ -195,27 +196,46 @@ def check_corpus(root: Root, name: str) -> Item:
         registration = None  # the lock's own item says what is wrong with it
     if registration is None:
         return Item(study=name, what="corpus", faults=(), note="not checked: the registration cannot be read")
-    pin = registration.corpus
-    if pin is None:
+    if registration.corpus is None:
         return Item(study=name, what="corpus", faults=(), note="none is registered: the trainer is the user's own")
+    pins = [registration.corpus] if registration.data is None else list(registration.data.corpora.values())
+    told = [_check_pin(root, pin) for pin in pins]
+    return Item(
+        study=name,
+        what="corpus",
+        faults=tuple(fault for fault, _ in told if fault),
+        note="; ".join(note for _, note in told if note),
+    )
+
+
+def _check_pin(root: Root, pin: CorpusPin) -> tuple[str, str]:
+    """What is wrong with a corpus, or else what was found. Every byte of it is read."""
     if pin.name == "toy":
         # It is generated and lies nowhere. The generator checks its own text against the hash that it is known by.
-        return Item(study=name, what="corpus", faults=(), note="'toy' is generated, and checked when it is")
-    texts = (folder / pin.name / "input.txt" for folder in corpus_folders(root))
-    text = next((path for path in texts if path.is_file()), None)
-    if text is None:
-        return Item(study=name, what="corpus", faults=(), note=f"'{pin.name}' is not on this disk and was not checked")
-    if sha256_file(text) != pin.sha256:
-        place = str(text).replace(f"{root.path}/", "")
-        return Item(study=name, what="corpus", faults=(f"{place} is not the text that was registered as '{pin.name}'",))
-    return Item(study=name, what="corpus", faults=(), note=f"'{pin.name}' is the registered text")
+        return "", "'toy' is generated, and checked when it is"
+    folders = [folder / pin.name for folder in corpus_folders(root)]
+    try:
+        listed = next((path for folder in folders if (path := folder / "manifest.json").is_file()), None)
+        manifest = KNOWN.get(pin.name) or (read_manifest(listed, pin.name) if listed is not None else None)
+    except StudyError as error:
+        return error.found, ""
+    # A text without a manifest is the one file that its name has always meant.
+    manifest = manifest or Manifest(pin.name, pin.sha256, pin.size_bytes, None, "")
+    found = ((folder, whole_sha256(folder, manifest)) for folder in folders)
+    place, sha256 = next(((folder, sha256) for folder, sha256 in found if sha256 is not None), (None, None))
+    if place is None:
+        return "", f"'{pin.name}' is not on this disk and was not checked"
+    if sha256 != pin.sha256:
+        text = place / manifest.texts[0].name if manifest.shards is None else manifest.shards.folder
+        said = "is not the text that was" if manifest.shards is None else "are not the shards that were"
+        return f"{str(text).replace(f'{root.path}/', '')} {said} registered as '{pin.name}'", ""
+    what = "holds the registered shards" if manifest.shards is not None else "is the registered text"
+    return "", f"'{pin.name}' {what}"
 
 
 def corpus_folders(root: Root) -> tuple[Path, ...]:
-    """Where corpora are looked for, in order: as `ablate.gpt.corpus.Library.of` has it, without loading the trainer."""
-    listed = [Path(folder) for folder in os.environ.get("ABLATE_CORPORA", "").split(os.pathsep) if folder]
-    cached = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ablate" / "corpora"
-    return (*listed, root.corpora, cached)
+    """Where corpora are looked for, in order."""
+    return search_path(root.corpora)
 
 
 def check_records(root: Root, name: str, entries: list[Entry]) -> Item:

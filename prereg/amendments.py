@@ -98,6 +98,7 @@ TOUCHES: tuple[Touches, ...] = (
         fields=(
             "base",
             "corpus",
+            "data",
             "seeds",
             "measure",
             "stopping",

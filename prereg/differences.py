@@ -14,7 +14,7 @@ from prereg.errors import FieldPath, RegistrationError, Where, dotted
 from prereg.load import Loaded
 from prereg.own_checks import CheckPin, pin_checks
 from prereg.part import Part
-from prereg.registration import CorpusPin, Registration
+from prereg.registration import CorpusPin, DataPins, Registration
 from prereg.spec import Study
 
 ABSENT = "(absent)"
@@ -64,11 +64,15 @@ def refuse_change(path: Path, name: str, registration: Registration, differences
 
 
 def differing_pins(
-    registered: Registration, corpus: CorpusPin | None, scripts: tuple[ScriptPin, ...] | None
+    registered: Registration,
+    corpus: CorpusPin | None,
+    scripts: tuple[ScriptPin, ...] | None,
+    data: DataPins | None = None,
 ) -> list[Difference]:
     was, now = ({pin.path: pin.sha256 for pin in pins or ()} for pins in (registered.scripts, scripts))
     return [
         *differences(plain(registered.corpus), plain(corpus), ("corpus",)),
+        *differences(plain(registered.data), plain(data), ("data",)),
         *differences(dict(was), dict(now), ("scripts",)),
     ]
 

@@ -96,6 +96,9 @@ _FAMILIES = (
 )
 """Metrics of which there is one a block; N stands for its number."""
 
+OF_SOURCES = ("val/loss", "val/bits_per_byte")
+"""Metrics that are recorded of each source of a mixture too, as METRIC/SOURCE."""
+_SOURCE = re.compile(rf"({'|'.join(OF_SOURCES)})/([A-Za-z0-9][A-Za-z0-9_-]*)")
 _NUMBER = r"(0|[1-9]\d{0,3})"
 
 
@@ -116,6 +119,11 @@ class Catalogue(Mapping[str, Metric]):
             if found is not None:
                 definition = family.definition.replace("block N (from 0)", f"block {found[1]} (from 0)")
                 return replace(family, name=name, definition=definition)
+        source = source_of(name)
+        if source is not None:
+            whole = self._declared[name.removesuffix(f"/{source}")]
+            of_part = f"the validation part of '{source}'"
+            return replace(whole, name=name, definition=whole.definition.replace("the validation split", of_part))
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -128,6 +136,12 @@ class Catalogue(Mapping[str, Metric]):
         """The block that a metric is about; none where it is about no single one."""
         found = next((m for pattern in self._families if (m := pattern.fullmatch(name))), None)
         return int(found[1]) if found else None
+
+
+def source_of(name: str) -> str | None:
+    """The source of a mixture that a metric is about; none where it is about no single one."""
+    found = _SOURCE.fullmatch(name)
+    return found[2] if found else None
 
 
 METRICS = Catalogue(_DECLARED, _FAMILIES)

@@ -51,7 +51,16 @@ class RunSpec(Planned):
     diverged_above: float
     """The run has diverged when its training loss exceeds this many times that of its first step."""
     corpus: CorpusPin
-    """The registered corpus."""
+    """The registered corpus; of several, the first by name."""
+    corpora: dict[str, CorpusPin] = {}
+    """Every registered corpus that this run reads, by name; empty where `corpus` is all."""
+    tokenizer: str | None = None
+    """sha256 of the registered tokenizer, where one was registered."""
+
+    @property
+    def pins(self) -> dict[str, CorpusPin]:
+        """Every corpus that this run reads, by name."""
+        return self.corpora or {self.corpus.name: self.corpus}
 
     @property
     def steps(self) -> int:
@@ -86,8 +95,8 @@ def plan(registration: Registration) -> tuple[RunSpec | CommandSpec, ...]:
 
 
 def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
-    study, corpus = registration.study, registration.corpus
-    assert corpus is not None, study.study
+    study, corpora = registration.study, registration.corpora_of(variant)
+    assert corpora, study.study
     return RunSpec(
         study=study.study,
         registration=registration.sha256,
@@ -96,7 +105,9 @@ def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
         config=study.training(variant),
         measure=study.measure,
         diverged_above=study.stable.diverged.loss_above,
-        corpus=corpus,
+        corpus=next(iter(corpora.values())),
+        corpora={} if registration.data is None else corpora,
+        tokenizer=registration.tokenizer_of(variant),
     )
 
 

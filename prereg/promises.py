@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from prereg.claim import Claim, parse_claim
 from prereg.command import check_command
+from prereg.comparable import check_comparable
 from prereg.errors import ClaimError, FieldPath, SpecError, Where, nearest
 from prereg.item_promises import check_items
 from prereg.metrics import METRICS
@@ -134,6 +135,8 @@ def _check_metric(study: Study, name: str, claim: Claim) -> None:
             required=f"'{known.suite}' among the suites",
             fix=f"suites: [{', '.join([*study.measure.suites, known.suite])}]",
         )
+    if study.trainer == "gpt":
+        check_comparable(study, name, claim)
     layer = METRICS.layer(claim.metric)
     for arm in claim.named if study.trainer == "gpt" and layer is not None else ():
         layers = study.training(arm).model.layers

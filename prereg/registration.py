@@ -7,10 +7,11 @@ comes about is `prereg.register`'s work, and what differs from it `prereg.differ
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from prereg.canon import sha256_bytes, sha256_of
 from prereg.command import ScriptPin
@@ -28,11 +29,29 @@ class CorpusPin(Part):
     name: str
     """Its name."""
     sha256: str
-    """sha256 of its text."""
+    """sha256 of its text; of a corpus of several files, over the hashes of all of them."""
     size_bytes: int
     """Size of its text."""
     characters: int
-    """Characters of its text."""
+    """Characters of its text; 0 where it is stored as tokens."""
+    tokens: int | None = None
+    """Tokens of a corpus that is stored as tokens; none, and not in the lock, for a text."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_for_a_text(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        written: dict[str, JsonValue] = handler(self)
+        if self.tokens is None:
+            written.pop("tokens", None)
+        return written
+
+
+class DataPins(Part):
+    """What arms read, where that is more than one text, character by character, as `Registration.corpus` pins it."""
+
+    corpora: dict[str, CorpusPin]
+    """Every corpus that some arm reads, by name."""
+    tokenizers: dict[str, str]
+    """Arm -> sha256 of the definition of its tokenizer: byte-pair merges are trained, and must be the same again."""
 
 
 class Override(Part):
@@ -71,8 +90,36 @@ class Registration(Part):
     """What the user accepted although registration would have refused it; none, and not in the lock, otherwise."""
     scripts: tuple[ScriptPin, ...] | None = None
     """The files of a user's own trainer; none, and not in the lock, for the built-in one."""
+    data: DataPins | None = None
+    """Corpora and tokenizers, where the arms read several corpora or a trained tokenizer; else none, and not in the
+    lock."""
     lock_sha256: str
     """sha256 of the exact bytes of the lock file; not stored in it."""
+
+    def corpora_of(self, arm: str) -> dict[str, CorpusPin]:
+        """The pins of every corpus that an arm reads; none where the trainer is the user's own command."""
+        if self.corpus is None:
+            return {}
+        if self.data is None:
+            return {self.corpus.name: self.corpus}
+        return {name: self.data.corpora[name] for name in self.study.training(arm).data.sources}
+
+    @property
+    def pinned(self) -> tuple[CorpusPin, ...]:
+        """Every corpus that some arm reads, by name."""
+        if self.data is not None:
+            return tuple(self.data.corpora.values())
+        return () if self.corpus is None else (self.corpus,)
+
+    def tokenizer_of(self, arm: str) -> str | None:
+        """sha256 of the tokenizer that was registered for an arm, where one was."""
+        return None if self.data is None else self.data.tokenizers[arm]
+
+
+def reading_sha256(pins: Iterable[tuple[str, str]]) -> str:
+    """One hash for what a run reads, from (name, sha256) of each corpus: of one corpus, its own."""
+    named = dict(pins)
+    return next(iter(named.values())) if len(named) == 1 else sha256_of({"mixture": named})
 
 
 def promise_sha256(
@@ -80,8 +127,9 @@ def promise_sha256(
     corpus: dict[str, Any] | None,
     own_checks: dict[str, Any] | None = None,
     scripts: list[dict[str, Any]] | None = None,
+    data: dict[str, Any] | None = None,
 ) -> str:
-    """Hash of a promise, from the JSON forms of study, corpus, the code of the study's own checks, and scripts.
+    """Hash of a promise, from the JSON forms of study, corpus, own checks' code, scripts, and pins of more data.
 
     Canonical JSON sorts keys, so order in the file does not matter. The one order that means
     something is that of the factors, which names the arms: it is hashed beside them.
@@ -89,6 +137,8 @@ def promise_sha256(
     code: dict[str, Any] = {"own_checks": own_checks} if own_checks else {}
     if scripts is not None:
         code["scripts"] = scripts
+    if data is not None:
+        code["data"] = data
     return sha256_of({"study": study, "corpus": corpus, "factor_order": list(study["factors"]), **code})
 
 
@@ -174,7 +224,11 @@ def read_lock(path: Path) -> Registration:
     try:
         document = json.loads(data)
         kept = promise_sha256(
-            document["study"], document["corpus"], document.get("own_checks"), document.get("scripts")
+            document["study"],
+            document["corpus"],
+            document.get("own_checks"),
+            document.get("scripts"),
+            document.get("data"),
         )
         whole = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
         registration = Registration.model_validate_json(whole)

@@ -72,12 +72,17 @@ MISTAKES: dict[str, tuple[Spoil, str, str]] = {
     "rule with an unknown hypothesis": (lambda h: replace(h, "supported(gain)", "supported(gian)"), "gian", "gain"),
     "missing corpus": (missing_corpus, "tiny", "ablate corpus"),
     "wrong sha256": (wrong_corpus, "its sha256 is", "sha256"),
+    "more byte pairs than the text gives": (
+        lambda h: replace(h, "corpus: tiny", "corpus: tiny\n    tokenizer: {bpe: 4000}"),
+        "gives 280 byte-pair entries",
+        "{bpe: 280}",
+    ),
     "path not writable": (unwritable, "cannot be written", "writable"),
     "missing file": (lambda h: h.path / "studies" / "tinny.yaml", "tinny", "tiny"),
     "unsupported part": (
-        lambda h: replace(h, "corpus: tiny", "corpus: tiny\n    tokenizer: {bpe: 300}"),
-        "byte-pair",
-        "char",
+        lambda h: replace(h, "every: 10", "every: 10\n  harness: {tasks: blimp}"),
+        "zero-shot harness",
+        "guardrail",
     ),
 }
 

@@ -12,6 +12,7 @@ import pytest
 
 from ablate.gpt.corpus import KNOWN, Library, Manifest
 from prereg.canon import sha256_bytes
+from prereg.corpora import TextFile, of_two
 from prereg.errors import CorpusError
 
 TEXT = b"to be or not to be\n"
@@ -130,3 +131,80 @@ def test_tinyshakespeare_here_is_the_pinned_text(shakespeare: Path) -> None:
     corpus = Library.of(shakespeare / "none").find("tinyshakespeare", download=False)
     assert len(set(corpus.text)) == 65
     assert corpus.manifest.size_bytes == len(corpus.text.encode()) == KNOWN["tinyshakespeare"].size_bytes
+
+
+def two_files(tmp_path: Path) -> tuple[Path, Path]:
+    train, held_out = tmp_path / "train.txt", tmp_path / "held.txt"
+    train.write_bytes("größer\n".encode())
+    held_out.write_bytes(b"smaller\n")
+    return train, held_out
+
+
+def test_a_text_with_a_validation_text_of_its_own_is_found_again_whole(tmp_path: Path) -> None:
+    lib = library(tmp_path)
+    train, held_out = two_files(tmp_path)
+    manifest = lib.add("pair", train, held_out=held_out)
+    found = lib.find("pair")
+    assert (found.text, found.held_out) == ("größer\n", "smaller\n")
+    assert lib.manifest("pair") == manifest
+    assert manifest.own_validation and not lib.manifest("toy").own_validation
+    assert manifest.size_bytes == 9 + 8
+    # Either file changes what the name means.
+    swapped = lib.add("swapped", held_out, held_out=train)
+    assert len({manifest.sha256, swapped.sha256, lib.add("alone", train).sha256}) == 3
+
+
+def test_each_file_of_a_corpus_is_checked_by_its_own_hash(tmp_path: Path) -> None:
+    lib = library(tmp_path)
+    train, held_out = two_files(tmp_path)
+    lib.add("pair", train, held_out=held_out)
+    (lib.own / "pair" / "validation.txt").write_bytes(b"another\n")
+    with pytest.raises(CorpusError) as caught:
+        lib.find("pair")
+    assert sha256_bytes(b"another\n") in caught.value.found
+    assert sha256_bytes(b"smaller\n") in caught.value.required
+    (lib.own / "pair" / "validation.txt").unlink()
+    with pytest.raises(CorpusError, match="is not here") as caught:
+        lib.find("pair")
+    assert "ablate corpus add pair input.txt --validation validation.txt" in caught.value.fix
+
+
+def test_a_download_of_two_files_is_kept_only_when_both_are_right(tmp_path: Path, server: str) -> None:
+    good, bad = (
+        of_two(
+            "pinned",
+            (
+                TextFile("a.txt", sha256_bytes(TEXT), len(TEXT), f"{server}/good"),
+                TextFile("b.txt", sha256_bytes(second), len(second), f"{server}/{path}"),
+            ),
+            "none",
+        )
+        for second, path in ((b"something else\n", "bad"), (TEXT, "bad"))
+    )
+    lib = replace(library(tmp_path), known={"pinned": bad})
+    with pytest.raises(CorpusError, match="is not pinned: its sha256 is"):
+        lib.find("pinned")
+    assert not lib.own.exists()
+    lib = replace(lib, known={"pinned": good})
+    assert lib.find("pinned").held_out == "something else\n"
+    assert lib.find("pinned", download=False).found == str(lib.own / "pinned" / "a.txt")
+
+
+def test_a_pinned_name_of_two_files_wants_both(tmp_path: Path) -> None:
+    lib = Library.of(tmp_path, {})
+    train, held_out = two_files(tmp_path)
+    with pytest.raises(CorpusError, match="is 2 files, and 1 were given") as caught:
+        lib.add("wikitext-2-heldout", train)
+    assert "--validation valid.txt" in caught.value.fix
+    with pytest.raises(CorpusError, match="is not wikitext-2-heldout"):
+        lib.add("wikitext-2-heldout", train, held_out=held_out)
+    assert list(tmp_path.glob("*/manifest.json")) == []
+
+
+def test_wikitext_2_heldout_here_is_the_pinned_pair(shakespeare: Path) -> None:
+    if not (shakespeare / "wikitext-2-heldout").is_dir():
+        pytest.skip("wikitext-2-heldout is not beside tinyshakespeare")
+    corpus = Library.of(shakespeare / "none").find("wikitext-2-heldout", download=False)
+    assert corpus.held_out is not None
+    assert (len(corpus.text.encode()), len(corpus.held_out.encode())) == (1_256_449, 1_121_681)
+    assert corpus.manifest.own_validation

@@ -31,29 +31,38 @@ def exact(qkv: torch.Tensor) -> torch.Tensor:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
 
+def asked(*given: torch.Tensor | None) -> list[torch.Tensor]:
+    """The inputs there are."""
+    return [one for one in given if one is not None]
+
+
 @pytest.mark.usefixtures("built")
 @settings(max_examples=60, deadline=None)
 @given(
     st.tuples(st.integers(1, 3), st.integers(1, 70), st.integers(1, 5), st.integers(1, 40)),
     st.floats(0.01, 6.0),
     st.booleans(),
+    st.booleans(),
 )
 def test_attention_and_its_gradient_are_those_of_float64(
-    shape: tuple[int, int, int, int], spread: float, half: bool
+    shape: tuple[int, int, int, int], spread: float, half: bool, biased: bool
 ) -> None:
     batch, time, heads, size = shape
     drawn = torch.Generator().manual_seed(batch * 7919 + time * 31 + heads * 7 + size)
     dtype = torch.bfloat16 if half else torch.float32
     qkv = (torch.randn(batch, time, 3, heads, size, generator=drawn) * spread).to(dtype).requires_grad_()
     dy = torch.randn(batch, time, heads, size, generator=drawn).to(dtype)
-    y = own_attention(qkv)
-    (slope,) = torch.autograd.grad(y, qkv, dy)
-    wide = qkv.detach().double().requires_grad_()
-    told = exact(wide)
-    (told_slope,) = torch.autograd.grad(told, wide, dy.double())
+    bias = torch.randn(3 * heads * size, generator=drawn).requires_grad_() if biased else None
+    y = own_attention(qkv, bias)
+    slope = torch.cat([one.flatten() for one in torch.autograd.grad(y, asked(qkv, bias), dy)])
+    wide, wide_bias = (None if one is None else one.detach().double().requires_grad_() for one in (qkv, bias))
+    assert wide is not None
+    told = exact(wide if wide_bias is None else wide + wide_bias.view(3, heads, size))
+    told_slope = torch.cat([one.flatten() for one in torch.autograd.grad(told, asked(wide, wide_bias), dy.double())])
     # bfloat16 keeps eight bits, float32 twenty-four. A score is a product of two, so what a softmax sees errs with the
     # square of the spread, and its gradient multiplies by the spread once more.
-    allowed = (2e-2 if half else 1e-6) * max(1.0, spread**3)
+    # The bias, of spread 1, is added to both, and its gradient is a sum over all rows.
+    allowed = (2e-2 if half else 1e-6) * max(1.0, spread + biased) ** 3
     with torch.no_grad():
         assert float((y.double() - told).abs().max()) <= allowed * max(1.0, float(told.abs().max()))
         assert float((slope.double() - told_slope).abs().max()) <= allowed * max(1.0, float(told_slope.abs().max()))
@@ -69,6 +78,21 @@ def test_gelu_and_its_gradient_are_those_of_float64_far_out_too() -> None:
     (told_slope,) = torch.autograd.grad(told, wide, dy.double())
     assert torch.allclose(own_gelu(x).double(), told, rtol=2e-6, atol=2e-6)
     assert torch.allclose(slope.double(), told_slope, rtol=2e-6, atol=4e-6)
+
+
+@pytest.mark.usefixtures("built")
+@pytest.mark.parametrize("width", [1, 15, 16, 50])
+def test_a_bias_is_added_and_its_gradient_is_the_sum_over_rows(width: int) -> None:
+    drawn = torch.Generator().manual_seed(width)
+    x, bias = torch.randn(3, 71, width, generator=drawn), torch.randn(width, generator=drawn).requires_grad_()
+    dy = torch.randn(3, 71, width, generator=drawn)
+    y = own_gelu(x, bias)
+    (slope,) = torch.autograd.grad(y, bias, dy)
+    wide = bias.detach().double().requires_grad_()
+    told = F.gelu(x.double() + wide, approximate="tanh")
+    (told_slope,) = torch.autograd.grad(told, wide, dy.double())
+    assert torch.allclose(y.detach().double(), told.detach(), atol=2e-6)
+    assert torch.allclose(slope.double(), told_slope, rtol=1e-5, atol=2e-5)
 
 
 @pytest.mark.usefixtures("built")

@@ -40,6 +40,8 @@ def test_a_run_is_told_its_configuration_and_no_hypothesis(tmp_path: Path) -> No
         "measure",
         "diverged_above",
         "corpus",
+        "corpora",
+        "tokenizer",
     }
     assert RunSpec.model_validate_json(run.model_dump_json()) == run
 

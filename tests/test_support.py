@@ -19,8 +19,6 @@ BEYOND: dict[str, dict[str, Any]] = {
         "measure": {"harness": {"tasks": "blimp"}},
         "hypotheses": {"gain": {"claim": "layernorm raises harness/accuracy", "smallest": 0.01}},
     },
-    "base.data.tokenizer": {"base": {"data": {"corpus": "toy", "tokenizer": {"bpe": 300}}}},
-    "variants": {"variants": {"none": {}, "layernorm": {"data.corpus": "toy"}}},
 }
 
 

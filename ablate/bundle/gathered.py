@@ -168,10 +168,10 @@ def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, wei
 
 
 def _explain(found: Gathered, registration: Registration, promised: list[Entry]) -> None:
-    if registration.corpus is not None:
+    for corpus in registration.pinned:
         found.skip(
-            f"the corpus '{registration.corpus.name}'",
-            f"only training needs it; the lock names its sha256, {registration.corpus.sha256[:12]}",
+            f"the corpus '{corpus.name}'",
+            f"only training needs it; the lock names its sha256, {corpus.sha256[:12]}",
         )
     if len(promised) > 1:
         found.skip(

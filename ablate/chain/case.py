@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ablate.gpt.bpe import BpeTokenizer
     from prereg.command import ScriptPin
     from prereg.load import Loaded
-    from prereg.registration import CorpusPin, Registration
+    from prereg.registration import CorpusPin, DataPins, Registration
     from prereg.root import Root
     from prereg.spec import Study
 
@@ -87,24 +88,70 @@ def require_registered(case: Case) -> Registration:
 
 
 def pin_corpus(case: Case) -> CorpusPin:
-    """What the study's corpus name means now: found, verified, long enough for every arm, measured."""
-    from ablate.gpt.batches import Split
-    from ablate.gpt.corpus import Library
-    from ablate.gpt.tokenizer import CharTokenizer
-    from prereg.registration import CorpusPin
+    """What the baseline's corpus name means now; of a mixture, the first of its sources."""
+    pinned = pin_data(case).corpus
+    assert pinned is not None, case.study.study
+    return pinned
 
-    name = case.study.training(case.study.baseline).data.corpus
-    corpus = Library.of(case.root.corpora).find(name)
-    ids = CharTokenizer.of(corpus.text).encode(corpus.text)
+
+def pin_data(case: Case, registered: DataPins | None = None) -> Pins:
+    """What the study's corpus names and tokenizers mean now: found, verified, long enough for every arm, measured.
+
+    `data` stays empty where all arms read one text, character by character: its corpus says all. A tokenizer is trained
+    from the text, unless the one that is `registered` is kept.
+    """
+    from ablate.gpt.bpe import BpeTokenizer
+    from ablate.gpt.corpus import Library
+    from ablate.gpt.reading import Reading, read
+    from prereg.comparable import require_one_tokenizer
+    from prereg.registration import CorpusPin, DataPins
+
+    library = Library.of(case.root.corpora)
+    readings: dict[str, Reading] = {}
+    corpora: dict[str, CorpusPin] = {}
+    tokenizers: dict[str, str] = {}
+    plain = True
     for arm in case.study.arms:
         config = case.study.training(arm)
-        Split.of(ids, config.data.validation, config.model.context)
-    return CorpusPin(
-        name=name,
-        sha256=corpus.manifest.sha256,
-        size_bytes=corpus.manifest.size_bytes,
-        characters=len(corpus.text),
-    )
+        key = config.data.model_dump_json()
+        if key not in readings:
+            known = registered.tokenizers.get(arm) if registered is not None else None
+            readings[key] = read(library, config.data, registered=known)
+        reading = readings[key]
+        reading.split.require(config.model.context)
+        tokenizers[arm] = reading.tokenizer.sha256
+        plain = plain and config.data.tokenizer == "char" and config.data.mixture is None
+        for name, found in reading.corpora.items():
+            shards = found.manifest.shards
+            corpora[name] = CorpusPin(
+                name=name,
+                sha256=found.manifest.sha256,
+                size_bytes=found.manifest.size_bytes,
+                characters=found.characters,
+                tokens=None if shards is None else shards.tokens,
+            )
+        if reading.tokenizer.byte_lengths() is None:
+            _require_no_bytes(case.study, arm)
+    placed(case, lambda: require_one_tokenizer(case.study, tokenizers))
+    first = corpora[case.study.training(case.study.baseline).data.sources[0]]
+    if plain and len(corpora) == 1:
+        return Pins(first, None)
+    trained = tuple(r.tokenizer for r in readings.values() if isinstance(r.tokenizer, BpeTokenizer))
+    return Pins(first, None, DataPins(corpora=dict(sorted(corpora.items())), tokenizers=tokenizers), trained)
+
+
+def _require_no_bytes(study: Study, arm: str) -> None:
+    """Nothing that the study reads may need the bytes that token ids stand for, where nobody said them."""
+    from prereg.errors import CorpusError, Where
+
+    for name, claim in study.claims.items():
+        if claim.metric.startswith("val/bits_per_byte") and arm in claim.named:
+            raise CorpusError(
+                f"{name} claims {claim.metric}, and the shards that '{arm}' reads do not say how many bytes an id is",
+                required="the UTF-8 bytes of every entry of the vocabulary",
+                fix="ablate corpus add NAME FOLDER --vocabulary N --byte-lengths FILE.json; or claim val/loss",
+                where=Where(field=("hypotheses", name, "claim")),
+            )
 
 
 @dataclass(frozen=True)
@@ -113,12 +160,24 @@ class Pins:
 
     corpus: CorpusPin | None
     scripts: tuple[ScriptPin, ...] | None
+    data: DataPins | None = None
+    trained: tuple[BpeTokenizer, ...] = ()
+    """Tokenizers that were trained from the texts, to be kept once the registration stands."""
+
+    def keep(self, root: Root) -> None:
+        """Keep the trained tokenizers for the workers. A registration stands without that."""
+        if self.trained:
+            from ablate.gpt.bpe import keep_bpe
+            from ablate.gpt.corpus import Library
+
+            for tokenizer in self.trained:
+                keep_bpe(tokenizer, Library.of(root.corpora).tokenizers)
 
 
-def pin(case: Case) -> Pins:
+def pin(case: Case, registered: DataPins | None = None) -> Pins:
     """The bytes that the study's names stand for, found and hashed."""
     if case.study.trainer == "gpt":
-        return Pins(pin_corpus(case), None)
+        return pin_data(case, registered)
     return Pins(None, pin_code(case))
 
 
@@ -157,13 +216,15 @@ def require_pinned(case: Case, registration: Registration) -> None:
     """The corpus, or the trainer's code, that was registered is here, and is still the same."""
     from prereg.errors import CorpusError, RegistrationError
 
-    now = pin(case)
+    now = pin(case, registration.data)
     if now.corpus is not None and now.corpus != registration.corpus:
         wanted = registration.corpus.sha256 if registration.corpus else "none"
         raise CorpusError(
             f"corpus '{now.corpus.name}' is now another text (sha256 {now.corpus.sha256})",
             required=f"the registered one, sha256 {wanted}",
         )
+    if now.data != registration.data:
+        _refuse_data(now.data, registration)
     if now.scripts != registration.scripts:
         was, are = ({pin.path: pin.sha256 for pin in pins or ()} for pins in (registration.scripts, now.scripts))
         moved = sorted(path for path in was.keys() | are.keys() if was.get(path) != are.get(path))
@@ -172,6 +233,26 @@ def require_pinned(case: Case, registration: Registration) -> None:
             required="the registered files, byte for byte",
             fix=f'restore them, or: ablate amend {case.path} --reason "..."',
         )
+
+
+def _refuse_data(now: DataPins | None, registration: Registration) -> None:
+    from prereg.errors import CorpusError
+
+    was, here = registration.data, now
+    for name, registered in (was.corpora if was else {}).items():
+        if here is not None and here.corpora.get(name) != registered:
+            raise CorpusError(
+                f"corpus '{name}' is now another text",
+                required=f"the registered one, sha256 {registered.sha256}",
+            )
+    for arm, sha256 in (was.tokenizers if was else {}).items():
+        if here is not None and here.tokenizers.get(arm) != sha256:
+            raise CorpusError(
+                f"the tokenizer of '{arm}' is now another one (sha256 {here.tokenizers.get(arm)})",
+                required=f"the registered one, sha256 {sha256}",
+                fix="the version of the library `tokenizers` under which the study was registered",
+            )
+    raise CorpusError("the study's corpora are not pinned as they were", required="the registered corpora")
 
 
 def placed(case: Case, ask: Callable[[], None]) -> None:

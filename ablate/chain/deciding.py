@@ -140,7 +140,7 @@ def pages(registration: Registration, entry: Entry, decision: Decision, evidence
     from ablate.report import html, markdown
     from ablate.report.told import Told
 
-    floors = {"val/loss": toy.entropy_rate()} if registration.corpus and registration.corpus.name == "toy" else {}
+    floors = {"val/loss": toy.entropy_rate()} if _reads_toy_by_characters(registration) else {}
     told = Told(
         decision=decision,
         registration=registration,
@@ -150,6 +150,11 @@ def pages(registration: Registration, entry: Entry, decision: Decision, evidence
         generated_at=entry.at,
     )
     return {"report.md": markdown.render(told).encode(), "report.html": html.render(told).encode()}
+
+
+def _reads_toy_by_characters(registration: Registration) -> bool:
+    """Whether the entropy rate of the toy's characters is a floor for every arm's loss."""
+    return registration.corpus is not None and registration.corpus.name == "toy" and registration.data is None
 
 
 def _tell(

@@ -161,13 +161,20 @@ def _require_of_that_shape(case: Case, size: str) -> None:
 
 
 def _vocabulary(case: Case, arm: str) -> tuple[int, str]:
+    """Entries of an arm's vocabulary, and whose they are. Nothing is tokenised for it."""
     from ablate.gpt.corpus import Library
-    from ablate.gpt.tokenizer import CharTokenizer
+    from prereg.training import Bpe
 
     data = case.study.training(arm).data
-    if data.tokenizer != "char":
+    if isinstance(data.tokenizer, Bpe):
         return data.tokenizer.bpe, "of the tokenizer"
-    return CharTokenizer.of(Library.of(case.root.corpora).find(data.corpus).text).size, f"of {data.corpus}"
+    library, told = Library.of(case.root.corpora), f"of {', '.join(data.sources)}"
+    if data.tokenizer == "own":
+        from ablate.gpt.reading import read
+
+        return read(library, data).tokenizer.size, told
+    texts = (library.find(name) for name in data.sources)
+    return len(set().union(*({*found.text, *(found.held_out or "")} for found in texts))), told
 
 
 def _measured(case: Case, device: Device) -> Measured | None:

@@ -98,11 +98,13 @@ def register(
         case.loaded,
         corpus=pins.corpus,
         scripts=pins.scripts,
+        data=pins.data,
         design=characteristics.model_dump(mode="json"),
         tool=tool_versions(),
         at=now(),
         override=override,
     )
+    pins.keep(case.root)
     keep_page(case.root, case.study.study)
     return registered
 
@@ -130,6 +132,7 @@ def amend(
         case.loaded,
         corpus=pins.corpus,
         scripts=pins.scripts,
+        data=pins.data,
         design=characteristics.model_dump(mode="json"),
         tool=tool_versions(),
         at=now(),
@@ -137,6 +140,7 @@ def amend(
         evidence="none",  # the ledger knows of more, and what it shows counts
         override=override,
     )
+    pins.keep(case.root)
     keep_page(case.root, case.study.study)
     return amended
 

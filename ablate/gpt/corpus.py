@@ -1,9 +1,9 @@
 """Corpora by name and sha256: find, download, verify, read. Never a silent stand-in.
 
-A corpus is one UTF-8 text. Known ones are pinned here; a user's own are pinned by the manifest that
-`ablate corpus add` writes beside the text. A corpus is searched in `ABLATE_CORPORA`, the repository's
-`data/corpora/`, the user's cache; then downloaded from its public address; then given up with one message
-that says all of that.
+Known texts are pinned in `prereg.corpora`; a user's own are pinned by the manifest that `ablate corpus add` writes
+beside them. A corpus is searched in `ABLATE_CORPORA`, the repository's `data/corpora/`, the user's cache; then
+downloaded from its public address; then given up with one message that says all of that. Corpora that are stored
+as token ids are in `ablate.gpt.shards`.
 """
 
 from __future__ import annotations
@@ -20,23 +20,26 @@ from pathlib import Path
 
 from ablate.gpt import toy
 from prereg.canon import sha256_bytes
+from prereg.corpora import (
+    KNOWN,
+    ONE_FILE,
+    OWN_VALIDATION,
+    Manifest,
+    TextFile,
+    cache_folder,
+    manifest_fields,
+    of_two,
+    read_manifest,
+    search_path,
+)
 from prereg.disk import write_whole
 from prereg.errors import CorpusError, nearest
+
+__all__ = ["KNOWN", "TOY_SHA256", "Corpus", "Library", "Manifest"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 DOWNLOAD_TIMEOUT_S = 30
 LARGEST_BYTES = 2 * 1024**3
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a corpus name means."""
-
-    name: str
-    sha256: str
-    size_bytes: int
-    address: str | None
-    licence: str
 
 
 @dataclass(frozen=True)
@@ -46,17 +49,10 @@ class Corpus:
     manifest: Manifest
     text: str
     found: str
+    held_out: str | None = None
+    """Its own validation text, where it comes with one."""
 
 
-KNOWN: Mapping[str, Manifest] = {
-    "tinyshakespeare": Manifest(
-        name="tinyshakespeare",
-        sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
-        size_bytes=1_115_394,
-        address="https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
-        licence="public domain text",
-    ),
-}
 TOY_SHA256 = "f4e715faed464e2185f20529572cb520c7db4b64d0ea7ff0e0fa974a1be30f35"
 
 
@@ -69,12 +65,18 @@ class Library:
     """The folder that `add` and `fetch` write to."""
     known: Mapping[str, Manifest]
 
+    cache: Path
+    """What lies there can be made again: which shards have been hashed."""
+
     @classmethod
     def of(cls, own: Path, environment: Mapping[str, str] = os.environ) -> Library:
         """The search path: `ABLATE_CORPORA`, the repository's own folder, the user's cache."""
-        listed = [Path(p) for p in environment.get("ABLATE_CORPORA", "").split(os.pathsep) if p]
-        cached = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ablate" / "corpora"
-        return cls(folders=(*listed, own, cached), own=own, known=KNOWN)
+        return cls(folders=search_path(own, environment), own=own, known=KNOWN, cache=cache_folder(environment))
+
+    @property
+    def tokenizers(self) -> Path:
+        """The folder in which trained tokenizers are kept."""
+        return self.own.parent / "tokenizers"
 
     def names(self) -> tuple[str, ...]:
         """Every name that can be asked for: the toy, the pinned ones, the user's own."""
@@ -87,11 +89,11 @@ class Library:
             return Manifest("toy", TOY_SHA256, len(_toy_bytes()), None, "Apache-2.0, generated")
         if name in self.known:
             return self.known[name]
-        _require_name(name)
+        require_name(name)
         for folder in self.folders:
             path = folder / name / "manifest.json"
             if path.is_file():
-                return _read_manifest(path, name)
+                return read_manifest(path, name)
         raise CorpusError(
             f"no corpus is named '{name}'",
             required="one of " + ", ".join(self.names()),
@@ -103,76 +105,109 @@ class Library:
         manifest = self.manifest(name)
         if name == "toy":
             return Corpus(manifest, toy.text(), "generated")
+        if manifest.shards is not None:
+            raise CorpusError(
+                f"corpus '{name}' is stored as token ids and has no text",
+                required="tokenizer: own, which reads the ids as they are",
+                fix="data: {corpus: " + name + ", tokenizer: own}",
+            )
+        names = [file.name for file in manifest.texts]
         for folder in self.folders:
-            path = folder / name / "input.txt"
-            if path.is_file():
-                return Corpus(manifest, _verified(path, manifest), str(path))
-        looked = ", ".join(str(folder / name / "input.txt") for folder in self.folders)
+            places = [folder / name / file for file in names]
+            if all(place.is_file() for place in places):
+                return _read(manifest, places, str(places[0]))
+        looked = ", ".join(str(folder / name / file) for folder in self.folders for file in names)
         why = "not tried"
-        if manifest.address is None:
+        if manifest.texts[0].address is None:
             why = "it has no public address"
         elif download:
             try:
-                return Corpus(manifest, _verified(self.fetch(name), manifest), manifest.address)
+                return _read(manifest, self._fetch(manifest), manifest.texts[0].address)
             except CorpusError as error:
                 why = error.found
+        wanted = " and one with ".join(f"sha256 {file.sha256}" for file in manifest.texts)
         raise CorpusError(
             f"corpus '{name}' is not here. Looked for: {looked}. Download: {why}",
-            required=f"a file with sha256 {manifest.sha256}",
-            fix=f"ablate corpus add {name} FILE   (or set ABLATE_CORPORA to a folder that holds {name}/)",
+            required=f"a file with {wanted}",
+            fix=f"{_add(manifest)}   (or set ABLATE_CORPORA to a folder that holds {name}/)",
         )
 
     def fetch(self, name: str) -> Path:
-        """Download a corpus from its public address into the repository's own folder."""
-        manifest = self.manifest(name)
-        if manifest.address is None:
-            raise CorpusError(f"corpus '{name}' has no public address", fix=f"ablate corpus add {name} FILE")
-        try:
-            request = urllib.request.Request(manifest.address, headers={"User-Agent": "ablate"})  # noqa: S310
-            with urllib.request.urlopen(request, timeout=DOWNLOAD_TIMEOUT_S) as reply:  # noqa: S310
-                data = reply.read(manifest.size_bytes + 1)
-        except (urllib.error.URLError, OSError) as error:
-            raise CorpusError(
-                f"{manifest.address} could not be read ({error})",
-                required="a network, or a local file",
-                fix=f"ablate corpus add {name} FILE",
-            ) from error
-        _require_same(data, manifest, manifest.address)
-        return self._store(name, data)
+        """Download a corpus from its public address into the repository's own folder; returns its (first) file."""
+        return self._fetch(self.manifest(name))[0]
 
-    def add(self, name: str, file: Path, *, licence: str = "") -> Manifest:
-        """Take a local file in under a name. A pinned name takes only its own text."""
-        try:
-            data = file.read_bytes()
-        except OSError as error:
-            raise CorpusError(f"{file} cannot be read: {error.strerror}", required="a readable text file") from error
-        if len(data) > LARGEST_BYTES:
-            raise CorpusError(f"{file} has {len(data)} bytes", required=f"at most {LARGEST_BYTES}")
+    def _fetch(self, manifest: Manifest) -> list[Path]:
+        read = []
+        for file in manifest.texts if manifest.shards is None else ():
+            if file.address is None:
+                break
+            try:
+                request = urllib.request.Request(file.address, headers={"User-Agent": "ablate"})  # noqa: S310
+                with urllib.request.urlopen(request, timeout=DOWNLOAD_TIMEOUT_S) as reply:  # noqa: S310
+                    data = reply.read(file.size_bytes + 1)
+            except (urllib.error.URLError, OSError) as error:
+                raise CorpusError(
+                    f"{file.address} could not be read ({error})",
+                    required="a network, or a local file",
+                    fix=_add(manifest),
+                ) from error
+            _require_same(data, manifest, file, file.address)
+            read.append((file.name, data))
+        if not read:
+            raise CorpusError(f"corpus '{manifest.name}' has no public address", fix=_add(manifest))
+        # Only once all are here and right: half a corpus is none.
+        return [self._store(manifest.name, name, data) for name, data in read]
+
+    def add(self, name: str, file: Path, *, licence: str = "", held_out: Path | None = None) -> Manifest:
+        """Take a local text in under a name, with a validation text of its own or without.
+
+        A pinned name takes only its own text.
+        """
         if name == "toy":
             raise CorpusError("'toy' is generated and takes no file", required="another name")
-        _require_name(name)
-        if not _decoded(data, str(file)).strip():
-            raise CorpusError(f"{file} holds no text", required="a text to learn from")
+        require_name(name)
+        texts = [_text_of(path) for path in (file, *([] if held_out is None else [held_out]))]
         if name in self.known:
             manifest = self.known[name]
-            _require_same(data, manifest, str(file))
+            if len(manifest.texts) != len(texts):
+                raise CorpusError(
+                    f"'{name}' is {len(manifest.texts)} files, and {len(texts)} were given",
+                    required=" and ".join(one.name for one in manifest.texts),
+                    fix=_add(manifest),
+                )
+            for data, wanted, source in zip(texts, manifest.texts, (file, held_out), strict=False):
+                _require_same(data, manifest, wanted, str(source))
+        elif len(texts) == 1:
+            manifest = Manifest(name, sha256_bytes(texts[0]), len(texts[0]), None, licence)
         else:
-            manifest = Manifest(name, sha256_bytes(data), len(data), None, licence)
-        earlier = self.own / name / "manifest.json"
-        if earlier.is_file() and _read_manifest(earlier, name).sha256 != manifest.sha256:
-            raise CorpusError(
-                f"corpus '{name}' is already here with another text",
-                required="a new name: studies pin what a name meant",
-                fix=f"ablate corpus add {name}-2 {file}",
+            names = (ONE_FILE, OWN_VALIDATION)
+            train, other = (
+                TextFile(one, sha256_bytes(data), len(data)) for one, data in zip(names, texts, strict=True)
             )
-        self._store(name, data)
+            manifest = of_two(name, (train, other), licence)
+        self.require_new(manifest, file)
+        for data, stored in zip(texts, manifest.texts, strict=True):
+            self._store(name, stored.name, data)
         if name not in self.known:
-            fields = {"name": name, "sha256": manifest.sha256, "size_bytes": len(data), "licence": licence}
-            write_whole(earlier, (json.dumps(fields, indent=2) + "\n").encode())
+            self.keep(manifest)
         return manifest
 
-    def _store(self, name: str, data: bytes) -> Path:
-        path = self.own / name / "input.txt"
+    def require_new(self, manifest: Manifest, source: Path) -> None:
+        """Refuse to give a name another meaning than it has here already."""
+        earlier = self.own / manifest.name / "manifest.json"
+        if earlier.is_file() and read_manifest(earlier, manifest.name).sha256 != manifest.sha256:
+            raise CorpusError(
+                f"corpus '{manifest.name}' is already here with another text",
+                required="a new name: studies pin what a name meant",
+                fix=f"ablate corpus add {manifest.name}-2 {source}",
+            )
+
+    def keep(self, manifest: Manifest) -> None:
+        """Write the manifest, by which the name is known from then on."""
+        self._store(manifest.name, "manifest.json", (json.dumps(manifest_fields(manifest), indent=2) + "\n").encode())
+
+    def _store(self, name: str, file: str, data: bytes) -> Path:
+        path = self.own / name / file
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, data)
@@ -181,7 +216,31 @@ class Library:
         return path
 
 
-def _require_name(name: str) -> None:
+def _add(manifest: Manifest) -> str:
+    """What to type to take a corpus in from local files."""
+    if len(manifest.files) == 2:
+        return f"ablate corpus add {manifest.name} {manifest.files[0].name} --validation {manifest.files[1].name}"
+    return f"ablate corpus add {manifest.name} FILE"
+
+
+def _text_of(file: Path) -> bytes:
+    try:
+        if file.stat().st_size > LARGEST_BYTES:
+            raise CorpusError(
+                f"{file} has {file.stat().st_size} bytes",
+                required=f"at most {LARGEST_BYTES}; of more, shards of token ids",
+                fix="ablate corpus add NAME FOLDER --vocabulary N",
+            )
+        data = file.read_bytes()
+    except OSError as error:
+        raise CorpusError(f"{file} cannot be read: {error.strerror}", required="a readable text file") from error
+    if not _decoded(data, str(file)).strip():
+        raise CorpusError(f"{file} holds no text", required="a text to learn from")
+    return data
+
+
+def require_name(name: str) -> None:
+    """Refuse what cannot be the name of a corpus and of its folder."""
     if not _NAME.fullmatch(name):
         raise CorpusError(
             f"'{name[:80]}' cannot name a corpus",
@@ -196,30 +255,21 @@ def _toy_bytes() -> bytes:
     return data
 
 
-def _read_manifest(path: Path, name: str) -> Manifest:
-    try:
-        fields = json.loads(path.read_text())
-        return Manifest(name, str(fields["sha256"]), int(fields["size_bytes"]), None, str(fields.get("licence", "")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CorpusError(
-            f"{path} is not a corpus manifest ({error})",
-            required="what `ablate corpus add` wrote",
-            fix=f"rm -r {path.parent} && ablate corpus add {name} FILE",
-        ) from error
+def _read(manifest: Manifest, places: list[Path], found: str) -> Corpus:
+    read = []
+    for place, file in zip(places, manifest.texts, strict=True):
+        data = place.read_bytes()
+        _require_same(data, manifest, file, str(place))
+        read.append(_decoded(data, str(place)))
+    return Corpus(manifest, read[0], found, read[1] if len(read) == 2 else None)
 
 
-def _verified(path: Path, manifest: Manifest) -> str:
-    data = path.read_bytes()
-    _require_same(data, manifest, str(path))
-    return _decoded(data, str(path))
-
-
-def _require_same(data: bytes, manifest: Manifest, source: str) -> None:
+def _require_same(data: bytes, manifest: Manifest, file: TextFile, source: str) -> None:
     found = sha256_bytes(data)
-    if found != manifest.sha256:
+    if found != file.sha256:
         raise CorpusError(
             f"{source} is not {manifest.name}: its sha256 is {found}",
-            required=f"sha256 {manifest.sha256} ({manifest.size_bytes:,} bytes)",
+            required=f"sha256 {file.sha256} ({file.size_bytes:,} bytes)",
             fix=f"add your text under a name of its own: ablate corpus add my-{manifest.name} FILE",
         )
 

@@ -86,11 +86,19 @@ inline long together(long heads, long planes, long plane) {
     return fitting < 1 ? 1 : fitting < heads ? fitting : heads;
 }
 
+// Rows of some heads of one sequence into the scratch, a bias added where there is one.
 template <typename E>
-void rows(const E* from, long stride, long time, long heads, long size, long width, long plane, float* to) {
+void rows(const E* from, const float* bias, long stride, long time, long heads, long size, long width, long plane,
+          float* to) {
     for (long t = 0; t < time; ++t)
-        for (long h = 0; h < heads; ++h)
-            for (long d = 0; d < size; ++d) to[h * plane + t * width + d] = widen(from[t * stride + h * size + d]);
+        for (long h = 0; h < heads; ++h) {
+            const E* row = from + t * stride + h * size;
+            float* mine = to + h * plane + t * width;
+            if (bias == nullptr)
+                for (long d = 0; d < size; ++d) mine[d] = widen(row[d]);
+            else
+                for (long d = 0; d < size; ++d) mine[d] = widen(row[d]) + bias[h * size + d];
+        }
 }
 
 template <typename E>
@@ -98,6 +106,16 @@ void put(const float* from, long stride, long time, long heads, long size, long 
     for (long t = 0; t < time; ++t)
         for (long h = 0; h < heads; ++h)
             for (long d = 0; d < size; ++d) narrow(from[h * plane + t * width + d], to + t * stride + h * size + d);
+}
+
+// bias[h * size + d] += the sum over rows. One sequence at a time, so that no long sum loses its small terms.
+inline void fold(const float* from, long time, long heads, long size, long width, long plane, float* bias) {
+    for (long h = 0; h < heads; ++h)
+        for (long d = 0; d < width; d += LANES) {
+            Lanes sum = Lanes{};
+            for (long t = 0; t < time; ++t) sum += load(from + h * plane + t * width + d);
+            for (long f = 0; f < LANES && d + f < size; ++f) bias[h * size + d + f] += sum[f];
+        }
 }
 
 inline void transpose(const float* from, long time, long width, long padded, float* to) {
@@ -213,7 +231,7 @@ void head_backward(const float* q, const float* k, const float* v, const float* 
 }
 
 template <typename E>
-int forward(const E* qkv, E* y, float* lse, long batch, long time, long heads, long size, float scale) {
+int forward(const E* qkv, const float* bias, E* y, float* lse, long batch, long time, long heads, long size, float scale) {
     const long padded = (time + LANES - 1) / LANES * LANES, width = (size + LANES - 1) / LANES * LANES;
     const long inner = heads * size, stride = 3 * inner, plane = padded * width;
     const long group = together(heads, 3, plane);
@@ -225,9 +243,11 @@ int forward(const E* qkv, E* y, float* lse, long batch, long time, long heads, l
         for (long first = 0; first < heads; first += group) {
             const long n = heads - first < group ? heads - first : group;
             const E* from = qkv + b * time * stride + first * size;
-            rows(from, stride, time, n, size, width, plane, q);
-            rows(from + inner, stride, time, n, size, width, plane, k);
-            rows(from + 2 * inner, stride, time, n, size, width, plane, v);
+            float* parts[3] = {q, k, v};
+            for (int i = 0; i < 3; ++i) {
+                const float* added = bias == nullptr ? nullptr : bias + i * inner + first * size;
+                rows(from + i * inner, added, stride, time, n, size, width, plane, parts[i]);
+            }
             for (long h = 0; h < n; ++h) {
                 const long at = h * plane;
                 head_forward(q + at, k + at, v + at, turned, weights, level, time, padded, width, scale);
@@ -241,8 +261,8 @@ int forward(const E* qkv, E* y, float* lse, long batch, long time, long heads, l
 }
 
 template <typename E>
-int backward(const E* qkv, const E* y, const float* lse, const E* dy, E* dqkv, long batch, long time, long heads,
-             long size, float scale) {
+int backward(const E* qkv, const float* bias, const E* y, const float* lse, const E* dy, E* dqkv, float* dbias, long batch,
+             long time, long heads, long size, float scale) {
     const long padded = (time + LANES - 1) / LANES * LANES, width = (size + LANES - 1) / LANES * LANES;
     const long inner = heads * size, stride = 3 * inner, plane = padded * width;
     const long group = together(heads, 7, plane);
@@ -256,8 +276,11 @@ int backward(const E* qkv, const E* y, const float* lse, const E* dy, E* dqkv, l
         for (long first = 0; first < heads; first += group) {
             const long n = heads - first < group ? heads - first : group;
             const long there = b * time * stride + first * size, mine = b * time * inner + first * size;
-            for (int i = 0; i < 3; ++i) rows(qkv + there + i * inner, stride, time, n, size, width, plane, part[i]);
-            rows(dy + mine, inner, time, n, size, width, plane, part[3]);
+            for (int i = 0; i < 3; ++i) {
+                const float* added = bias == nullptr ? nullptr : bias + i * inner + first * size;
+                rows(qkv + there + i * inner, added, stride, time, n, size, width, plane, part[i]);
+            }
+            rows<E>(dy + mine, nullptr, inner, time, n, size, width, plane, part[3]);
             for (long h = 0; h < n; ++h) {
                 const long at = h * plane;
                 for (long t = 0; t < time; ++t) {
@@ -271,7 +294,10 @@ int backward(const E* qkv, const E* y, const float* lse, const E* dy, E* dqkv, l
                 head_backward(part[0] + at, part[1] + at, part[2] + at, part[3] + at, level, delta, turned_q, turned_g,
                               weights, moves, part[4] + at, part[5] + at, part[6] + at, time, padded, width, scale);
             }
-            for (int i = 0; i < 3; ++i) put(part[4 + i], stride, time, n, size, width, plane, dqkv + there + i * inner);
+            for (int i = 0; i < 3; ++i) {
+                put(part[4 + i], stride, time, n, size, width, plane, dqkv + there + i * inner);
+                if (bias != nullptr) fold(part[4 + i], time, n, size, width, plane, dbias + i * inner + first * size);
+            }
         }
     return 0;
 }
@@ -295,71 +321,92 @@ inline void narrowed(Lanes value, Half* to) {
     std::memcpy(to, &half, sizeof half);
 }
 
-template <typename E, typename Function>
-void over(long count, Function function) {
-    for (long i = 0; i + LANES <= count; i += LANES) function(i, LANES);
-    if (count % LANES != 0) function(count - count % LANES, count % LANES);
+// Sixteen entries of a row; fewer at its end, zeros in the place of the others.
+template <typename E>
+inline Lanes some(const E* from, long count) {
+    if (count >= LANES) return widened(from);
+    E padded[LANES] = {};
+    std::memcpy(padded, from, count * sizeof(E));
+    return widened(padded);
 }
 
 template <typename E>
-void gelu(const E* x, E* y, long count) {
-    over<E>(count, [&](long i, long n) {
-        E in[LANES] = {}, out[LANES];
-        const bool whole = n == LANES;
-        if (!whole) std::memcpy(in, x + i, n * sizeof(E));
-        const Lanes value = widened(whole ? x + i : in);
-        narrowed(value * gate(value), whole ? y + i : out);
-        if (!whole) std::memcpy(y + i, out, n * sizeof(E));
-    });
+inline void give(Lanes value, E* to, long count) {
+    if (count >= LANES) return narrowed(value, to);
+    E padded[LANES];
+    narrowed(value, padded);
+    std::memcpy(to, padded, count * sizeof(E));
 }
 
 template <typename E>
-void gelu_slope(const E* x, const E* dy, E* dx, long count) {
-    over<E>(count, [&](long i, long n) {
-        E in[LANES] = {}, slope[LANES] = {}, out[LANES];
-        const bool whole = n == LANES;
-        if (!whole) {
-            std::memcpy(in, x + i, n * sizeof(E));
-            std::memcpy(slope, dy + i, n * sizeof(E));
+void gelu(const E* x, const float* bias, E* y, long height, long width) {
+    for (long t = 0; t < height; ++t)
+        for (long d = 0; d < width; d += LANES) {
+            Lanes value = some(x + t * width + d, width - d);
+            if (bias != nullptr) value += some(bias + d, width - d);
+            give(value * gate(value), y + t * width + d, width - d);
         }
-        const Lanes value = widened(whole ? x + i : in), s = gate(value);
-        const Lanes rise = TWICE_ROOT * (1.0f + 3.0f * CUBIC * value * value);
-        narrowed(widened(whole ? dy + i : slope) * (s + value * s * (1.0f - s) * rise), whole ? dx + i : out);
-        if (!whole) std::memcpy(dx + i, out, n * sizeof(E));
-    });
+}
+
+constexpr long SUMMED = 64;  // rows of a bias' gradient summed before they join the others
+
+template <typename E>
+int gelu_slope(const E* x, const float* bias, const E* dy, E* dx, float* dbias, long height, long width) {
+    Scratch scratch((width + LANES - 1) / LANES * LANES);
+    if (scratch.memory == nullptr) return 1;
+    float* sums = scratch.memory;
+    for (long t = 0; t < height; ++t) {
+        for (long d = 0; d < width; d += LANES) {
+            Lanes value = some(x + t * width + d, width - d);
+            if (bias != nullptr) value += some(bias + d, width - d);
+            const Lanes s = gate(value), rise = TWICE_ROOT * (1.0f + 3.0f * CUBIC * value * value);
+            const Lanes slope = some(dy + t * width + d, width - d) * (s + value * s * (1.0f - s) * rise);
+            give(slope, dx + t * width + d, width - d);
+            if (bias != nullptr) store(sums + d, load(sums + d) + slope);
+        }
+        if (bias != nullptr && (t % SUMMED == SUMMED - 1 || t == height - 1))
+            for (long d = 0; d < width; ++d) {
+                dbias[d] += sums[d];
+                sums[d] = 0.0f;
+            }
+    }
+    return 0;
 }
 
 }  // namespace
 
+// `half`: bfloat16 rather than float32. A bias is float32, and may be absent (null), with its gradient.
 extern "C" {
 
-int attention_forward(int half, const void* qkv, void* y, float* lse, long batch, long time, long heads, long size,
-                      float scale) {
+int attention_forward(int half, const void* qkv, const float* bias, void* y, float* lse, long batch, long time,
+                      long heads, long size, float scale) {
     if (half)
-        return forward(static_cast<const Half*>(qkv), static_cast<Half*>(y), lse, batch, time, heads, size, scale);
-    return forward(static_cast<const float*>(qkv), static_cast<float*>(y), lse, batch, time, heads, size, scale);
+        return forward(static_cast<const Half*>(qkv), bias, static_cast<Half*>(y), lse, batch, time, heads, size, scale);
+    return forward(static_cast<const float*>(qkv), bias, static_cast<float*>(y), lse, batch, time, heads, size, scale);
 }
 
-int attention_backward(int half, const void* qkv, const void* y, const float* lse, const void* dy, void* dqkv,
-                       long batch, long time, long heads, long size, float scale) {
+int attention_backward(int half, const void* qkv, const float* bias, const void* y, const float* lse, const void* dy,
+                       void* dqkv, float* dbias, long batch, long time, long heads, long size, float scale) {
     if (half)
-        return backward(static_cast<const Half*>(qkv), static_cast<const Half*>(y), lse, static_cast<const Half*>(dy),
-                        static_cast<Half*>(dqkv), batch, time, heads, size, scale);
-    return backward(static_cast<const float*>(qkv), static_cast<const float*>(y), lse, static_cast<const float*>(dy),
-                    static_cast<float*>(dqkv), batch, time, heads, size, scale);
+        return backward(static_cast<const Half*>(qkv), bias, static_cast<const Half*>(y), lse,
+                        static_cast<const Half*>(dy), static_cast<Half*>(dqkv), dbias, batch, time, heads, size, scale);
+    return backward(static_cast<const float*>(qkv), bias, static_cast<const float*>(y), lse,
+                    static_cast<const float*>(dy), static_cast<float*>(dqkv), dbias, batch, time, heads, size, scale);
 }
 
-void gelu_forward(int half, const void* x, void* y, long count) {
+void gelu_forward(int half, const void* x, const float* bias, void* y, long height, long width) {
     if (half)
-        gelu(static_cast<const Half*>(x), static_cast<Half*>(y), count);
+        gelu(static_cast<const Half*>(x), bias, static_cast<Half*>(y), height, width);
     else
-        gelu(static_cast<const float*>(x), static_cast<float*>(y), count);
+        gelu(static_cast<const float*>(x), bias, static_cast<float*>(y), height, width);
 }
 
-void gelu_backward(int half, const void* x, const void* dy, void* dx, long count) {
+int gelu_backward(int half, const void* x, const float* bias, const void* dy, void* dx, float* dbias, long height,
+                  long width) {
     if (half)
-        gelu_slope(static_cast<const Half*>(x), static_cast<const Half*>(dy), static_cast<Half*>(dx), count);
-    else
-        gelu_slope(static_cast<const float*>(x), static_cast<const float*>(dy), static_cast<float*>(dx), count);
+        return gelu_slope(static_cast<const Half*>(x), bias, static_cast<const Half*>(dy), static_cast<Half*>(dx),
+                          dbias, height, width);
+    return gelu_slope(static_cast<const float*>(x), bias, static_cast<const float*>(dy), static_cast<float*>(dx), dbias,
+                      height, width);
 }
 }

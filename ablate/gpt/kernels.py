@@ -51,42 +51,43 @@ class Kernels:
     """Hash of what it was built from."""
     library: ctypes.CDLL
 
-    def attention(self, qkv: Tensor) -> tuple[Tensor, Tensor]:
+    def attention(self, qkv: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
         """(batch, time, 3, heads, size) -> (batch, time, heads, size), and the log of each softmax' denominator."""
         batch, time, _, heads, size = qkv.shape
         y = torch.empty((batch, time, heads, size), dtype=qkv.dtype)
         levels = torch.empty((batch, heads, time), dtype=torch.float32)
         failed = self.library.attention_forward(
-            _half(qkv), qkv.data_ptr(), y.data_ptr(), levels.data_ptr(), batch, time, heads, size, size**-0.5
+            _half(qkv), *_places(qkv, bias, y, levels), batch, time, heads, size, size**-0.5
         )
         if failed:
             raise MemoryError("attention found no memory for its scratch")
         return y, levels
 
-    def attention_slope(self, qkv: Tensor, y: Tensor, levels: Tensor, dy: Tensor) -> Tensor:
-        """The gradient of `attention`."""
+    def attention_slope(
+        self, qkv: Tensor, bias: Tensor | None, y: Tensor, levels: Tensor, dy: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """The gradients of `attention` by its two inputs."""
         batch, time, _, heads, size = qkv.shape
-        slope = torch.empty_like(qkv)
+        slope, slope_bias = torch.empty_like(qkv), None if bias is None else torch.zeros_like(bias)
         failed = self.library.attention_backward(
-            _half(qkv),
-            *(one.data_ptr() for one in (qkv, y, levels, dy, slope)),
-            *(batch, time, heads, size, size**-0.5),
+            _half(qkv), *_places(qkv, bias, y, levels, dy, slope, slope_bias), batch, time, heads, size, size**-0.5
         )
         if failed:
             raise MemoryError("attention found no memory for its scratch")
-        return slope
+        return slope, slope_bias
 
-    def gelu(self, x: Tensor) -> Tensor:
-        """GELU by the tanh formula, entry by entry."""
+    def gelu(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """GELU of x + bias by the tanh formula, entry by entry."""
         y = torch.empty_like(x)
-        self.library.gelu_forward(_half(x), x.data_ptr(), y.data_ptr(), x.numel())
+        self.library.gelu_forward(_half(x), *_places(x, bias, y), *_table(x))
         return y
 
-    def gelu_slope(self, x: Tensor, dy: Tensor) -> Tensor:
-        """The gradient of `gelu`."""
-        slope = torch.empty_like(x)
-        self.library.gelu_backward(_half(x), x.data_ptr(), dy.data_ptr(), slope.data_ptr(), x.numel())
-        return slope
+    def gelu_slope(self, x: Tensor, bias: Tensor | None, dy: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The gradients of `gelu` by its two inputs."""
+        slope, slope_bias = torch.empty_like(x), None if bias is None else torch.zeros_like(bias)
+        if self.library.gelu_backward(_half(x), *_places(x, bias, dy, slope, slope_bias), *_table(x)):
+            raise MemoryError("GELU found no memory for the sums of its bias")
+        return slope, slope_bias
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -138,22 +139,28 @@ def worst_error(found: Kernels) -> float:
     """The largest error of attention, GELU and their gradients in float32 against torch's in float64."""
     drawn = torch.Generator().manual_seed(0)
     qkv, dy = torch.randn(1, 19, 3, 2, 9, generator=drawn), torch.randn(1, 19, 2, 9, generator=drawn)
-    y, levels = found.attention(qkv)
-    exact = qkv.double().requires_grad_()
+    bias = torch.randn(54, generator=drawn)
+    y, levels = found.attention(qkv, bias)
+    flat = qkv.view(19, 54)
     with torch.enable_grad():
-        q, k, v = exact.permute(2, 0, 3, 1, 4)
+        wide, wide_bias = qkv.double().requires_grad_(), bias.double().requires_grad_()
+        q, k, v = (wide + wide_bias.view(3, 2, 9)).permute(2, 0, 3, 1, 4)
         told = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
-        (slope,) = torch.autograd.grad(told, exact, dy.double())
-        x = qkv.double().flatten().requires_grad_()
-        curve = F.gelu(x, approximate="tanh")
-        (rise,) = torch.autograd.grad(curve, x, exact.detach().flatten())
-    pairs = (
-        (y, told),
-        (found.attention_slope(qkv, y, levels, dy), slope),
-        (found.gelu(qkv.flatten()), curve),
-        (found.gelu_slope(qkv.flatten(), qkv.flatten()), rise),
+        slopes = torch.autograd.grad(told, (wide, wide_bias), dy.double())
+        x, x_bias = flat.double().requires_grad_(), bias.double().requires_grad_()
+        curve = F.gelu(x + x_bias, approximate="tanh")
+        rises = torch.autograd.grad(curve, (x, x_bias), flat.double())
+    ours = (
+        y,
+        *found.attention_slope(qkv, bias, y, levels, dy),
+        found.gelu(flat, bias),
+        *found.gelu_slope(flat, bias, flat),
     )
-    return float(torch.stack([(one - other).abs().max() for one, other in pairs]).max().detach())
+    errors = []
+    for one, other in zip(ours, (told, *slopes, curve, *rises), strict=True):
+        assert one is not None
+        errors.append((one - other.detach()).abs().max())
+    return float(torch.stack(errors).max())
 
 
 def _compiled(compiler: str) -> bytes:
@@ -186,15 +193,25 @@ def _processor_flags() -> str:
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     place, number, kind = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
     shape = [number] * 4 + [ctypes.c_float]
-    library.attention_forward.argtypes = [kind, *[place] * 3, *shape]
-    library.attention_backward.argtypes = [kind, *[place] * 5, *shape]
-    library.gelu_forward.argtypes = [kind, *[place] * 2, number]
-    library.gelu_backward.argtypes = [kind, *[place] * 3, number]
-    library.gelu_forward.restype = library.gelu_backward.restype = None
+    library.attention_forward.argtypes = [kind, *[place] * 4, *shape]
+    library.attention_backward.argtypes = [kind, *[place] * 7, *shape]
+    library.gelu_forward.argtypes = [kind, *[place] * 3, number, number]
+    library.gelu_backward.argtypes = [kind, *[place] * 5, number, number]
+    library.gelu_forward.restype = None
     return library
 
 
 def _half(x: Tensor) -> int:
-    assert x.device.type == "cpu" and x.is_contiguous(), (x.device, x.stride())
     assert x.dtype in (torch.float32, torch.bfloat16), x.dtype
     return int(x.dtype == torch.bfloat16)
+
+
+def _places(*tensors: Tensor | None) -> list[int | None]:
+    """Addresses. The library knows no strides and no device."""
+    for one in tensors:
+        assert one is None or (one.device.type == "cpu" and one.is_contiguous()), one
+    return [None if one is None else one.data_ptr() for one in tensors]
+
+
+def _table(x: Tensor) -> tuple[int, int]:
+    return x.numel() // x.shape[-1], x.shape[-1]

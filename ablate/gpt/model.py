@@ -89,9 +89,11 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, dropout: DropoutStream | None) -> Tensor:
         batch, time, _ = x.shape
-        qkv = self.qkv(x).view(batch, time, 3, self.heads, self.size)
         stream = dropout if self.rate > 0.0 else None
-        y = self._own(qkv) if self.path == "own" and stream is None else self._torchs(qkv, stream)
+        if self.path == "own" and stream is None:
+            y = self._own(x)
+        else:
+            y = self._torchs(self.qkv(x).view(batch, time, 3, self.heads, self.size), stream)
         merged: Tensor = self.out(y.reshape(batch, time, self.heads * self.size))
         return merged
 
@@ -109,12 +111,13 @@ class Attention(nn.Module):
         y: Tensor = weights.to(v.dtype) @ v
         return y.transpose(1, 2)
 
-    def _own(self, qkv: Tensor) -> Tensor:
-        if self.rotary or self.normed:
-            q, k, v = qkv.permute(2, 0, 3, 1, 4)
-            q, k = self._placed(self.q_norm(q)), self._placed(self.k_norm(k))
-            qkv = torch.stack((q.to(v.dtype), k.to(v.dtype), v)).permute(1, 3, 0, 2, 4)
-        return own_attention(qkv)
+    def _own(self, x: Tensor) -> Tensor:
+        shape = (*x.shape[:2], 3, self.heads, self.size)
+        if not self.rotary and not self.normed:
+            return own_attention(F.linear(x, self.qkv.weight).view(shape), self.qkv.bias)
+        q, k, v = self.qkv(x).view(shape).permute(2, 0, 3, 1, 4)
+        q, k = self._placed(self.q_norm(q)), self._placed(self.k_norm(k))
+        return own_attention(torch.stack((q.to(v.dtype), k.to(v.dtype), v)).permute(1, 3, 0, 2, 4))
 
     def _placed(self, x: Tensor) -> Tensor:
         if not self.rotary:
@@ -140,13 +143,13 @@ class FeedForward(nn.Module):
         return fed
 
     def _activated(self, x: Tensor) -> Tensor:
+        if self.own and self.activation == "gelu_tanh":
+            return own_gelu(F.linear(x, self.up.weight), self.up.bias)
         up: Tensor = self.up(x)
         if self.activation == "swiglu":
             return F.silu(self.gate(x)) * up
         if self.activation == "relu2":
             return F.relu(up).square()
-        if self.own and self.activation == "gelu_tanh":
-            return own_gelu(up)
         return F.gelu(up, approximate="tanh" if self.activation == "gelu_tanh" else "none")
 
 

@@ -1,4 +1,7 @@
-"""Our kernels as functions that can be differentiated. Only called where `ablate.gpt.paths` has chosen them."""
+"""Our kernels as functions that can be differentiated. Only called where `ablate.gpt.paths` has chosen them.
+
+A bias goes in with them: torch adds the one of a linear layer in a pass of its own, and sums its gradient in another.
+"""
 
 from __future__ import annotations
 
@@ -10,48 +13,44 @@ from torch import Tensor
 from ablate.gpt.kernels import Kernels, kernels
 
 
-def _built() -> Kernels:
-    built = kernels()
-    assert isinstance(built, Kernels), built
-    return built
+def own_attention(qkv: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Causal attention of qkv + bias: (batch, time, 3, heads, size) -> (batch, time, heads, size)."""
+    return _OwnAttention.apply(qkv, bias)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def own_gelu(x: Tensor, bias: Tensor | None = None) -> Tensor:
+    """GELU of x + bias by the tanh formula."""
+    return _OwnGelu.apply(x, bias)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _OwnAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor) -> Tensor:
-        built = _built()
+    def forward(ctx: Any, qkv: Tensor, bias: Tensor | None) -> Tensor:
         qkv = qkv.contiguous()
-        y, levels = built.attention(qkv)
-        ctx.save_for_backward(qkv, y, levels)
+        y, levels = _built().attention(qkv, bias)
+        ctx.save_for_backward(qkv, bias, y, levels)
         return y
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> Tensor:
-        built = _built()
-        qkv, y, levels = ctx.saved_tensors
-        return built.attention_slope(qkv, y, levels, slopes[0].contiguous())
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor | None]:
+        qkv, bias, y, levels = ctx.saved_tensors
+        return _built().attention_slope(qkv, bias, y, levels, slopes[0].contiguous())
 
 
 class _OwnGelu(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        built = _built()
+    def forward(ctx: Any, x: Tensor, bias: Tensor | None) -> Tensor:
         x = x.contiguous()
-        ctx.save_for_backward(x)
-        return built.gelu(x)
+        ctx.save_for_backward(x, bias)
+        return _built().gelu(x, bias)
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> Tensor:
-        built = _built()
-        (x,) = ctx.saved_tensors
-        return built.gelu_slope(x, slopes[0].contiguous())
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor | None]:
+        x, bias = ctx.saved_tensors
+        return _built().gelu_slope(x, bias, slopes[0].contiguous())
 
 
-def own_attention(qkv: Tensor) -> Tensor:
-    """Causal attention by our kernel: (batch, time, 3, heads, size) -> (batch, time, heads, size)."""
-    return _OwnAttention.apply(qkv)  # type: ignore[no-any-return,no-untyped-call]
-
-
-def own_gelu(x: Tensor) -> Tensor:
-    """GELU by the tanh formula, by our kernel."""
-    return _OwnGelu.apply(x)  # type: ignore[no-any-return,no-untyped-call]
+def _built() -> Kernels:
+    built = kernels()
+    assert isinstance(built, Kernels), built
+    return built

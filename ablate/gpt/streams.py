@@ -25,11 +25,14 @@ def key(seed: int, *labels: str | int) -> int:
 def draw_below(seed: int, label: str, counter: int, *, count: int, bound: int) -> np.ndarray:
     """`count` integers uniform on [0, bound). Multiply-shift: bias under bound/2^64, below any detection here."""
     words = np.random.Philox(key=key(seed, label), counter=[0, 0, 0, counter]).random_raw(count)
-    high, low = words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)
-    assert 0 < bound < 2**31, bound
-    # (word * bound) >> 64 without 128-bit integers
-    wide = high * np.uint64(bound) + ((low * np.uint64(bound)) >> np.uint64(32))
-    return np.asarray((wide >> np.uint64(32)).astype(np.int64))
+    assert 0 < bound < 2**63, bound
+    # (word * bound) >> 64 without 128-bit integers, by halves of 32 bits; no sum below exceeds 64 bits.
+    half, ones = np.uint64(32), np.uint64(0xFFFFFFFF)
+    high, low = words >> half, words & ones
+    bound_high, bound_low = np.uint64(bound >> 32), np.uint64(bound & 0xFFFFFFFF)
+    middle = high * bound_low + ((low * bound_low) >> half)
+    other = low * bound_high + (middle & ones)
+    return np.asarray((high * bound_high + (middle >> half) + (other >> half)).astype(np.int64))
 
 
 def raw_words(seed: int, label: str, count: int) -> list[int]:

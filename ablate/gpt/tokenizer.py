@@ -1,4 +1,7 @@
-"""Text to token ids and back, character by character. The hash of a tokenizer is part of every pair's audit."""
+"""Text to token ids and back, character by character; and the vocabulary of ids that were made elsewhere.
+
+The hash of a tokenizer is part of every pair's audit. Byte pairs are in `ablate.gpt.bpe`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prereg.canon import sha256_of
+from prereg.corpora import Shards
 from prereg.errors import CorpusError
 
 
@@ -52,3 +56,24 @@ class CharTokenizer:
     def byte_lengths(self) -> np.ndarray:
         """UTF-8 bytes of each entry: what turns nats a token into bits a byte."""
         return np.array([len(character.encode()) for character in self.characters], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class StoredVocabulary:
+    """What is known of the tokenizer of a corpus that is stored as token ids. It turns no text into ids."""
+
+    size: int
+    """Number of entries."""
+    sha256: str
+    """Hash of size and byte lengths."""
+    lengths: tuple[int, ...] | None
+    """UTF-8 bytes of each entry, where they are known."""
+
+    @classmethod
+    def of(cls, shards: Shards) -> StoredVocabulary:
+        """The vocabulary of a corpus."""
+        return cls(shards.vocabulary, shards.tokenizer_sha256, shards.byte_lengths)
+
+    def byte_lengths(self) -> np.ndarray | None:
+        """UTF-8 bytes of each entry, or none: bits per byte are then not defined."""
+        return None if self.lengths is None else np.array(self.lengths, dtype=np.int64)

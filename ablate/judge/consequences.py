@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ablate.judge.headroom import HEADROOM
+from ablate.judge.matching import TOKENIZER, VALIDATED
 from ablate.judge.own_checks import OWN
 from ablate.judge.stability import CURVE
 from ablate.judge.touched import RESTS_ON_NOTHING_AMENDED
@@ -203,6 +204,18 @@ DECLARED: tuple[Declared, ...] = (
         "the corpus hash of each run",
         ("inadmissible",),
         "another text was learned",
+    ),
+    Declared(
+        TOKENIZER,
+        "the tokenizer hash of each run, where tokenizers were registered",
+        ("inadmissible",),
+        "the text was cut into other tokens; byte pairs are trained and registered by hash",
+    ),
+    Declared(
+        VALIDATED,
+        "the corpora of the arms that a claim about a validation metric names",
+        ("deviation",),
+        "told only when it fails; a difference of losses is then one of texts too, as it was registered",
     ),
     Declared(
         "every run used the same code",

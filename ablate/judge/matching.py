@@ -10,16 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import groupby
+from typing import Final
 
 from pydantic import JsonValue
 
 from ablate.judge.verdict import Check
 from ablate.records.run_record import Pairing, RunRecord
 from prereg.canon import canonical_bytes
-from prereg.registration import Registration
+from prereg.metrics import source_of
+from prereg.registration import Registration, reading_sha256
 from prereg.spec import Study
 from prereg.training import Training
 
+TOKENIZER: Final = "every run used the registered tokenizer"
+VALIDATED: Final = "claimed losses are of the same validation text"
 SHAPES = (
     "model.layers",
     "model.width",
@@ -34,7 +38,15 @@ SHAPES = (
     "data.validation",
 )
 """Fields that may change the shape or the scale of a parameter of the same name."""
-READING = ("data.corpus", "data.tokenizer", "data.validation", "model.context", "budget.batch", "budget.steps")
+READING = (
+    "data.corpus",
+    "data.mixture",
+    "data.tokenizer",
+    "data.validation",
+    "model.context",
+    "budget.batch",
+    "budget.steps",
+)
 """Fields that move which tokens a run reads."""
 MASKS = ("model.dropout", "model.layers", "budget.steps")
 """Fields that move how many dropout masks a run draws, where, or in which order."""
@@ -64,6 +76,8 @@ def check_matching(registration: Registration, runs: Iterable[RunRecord]) -> tup
             study, paired, TOKENS, "pairs used the same tokenizer", lambda run: _pairing(run).tokenizer, over_seeds=True
         ),
         _corpus(registration, paired),
+        *_tokenizer(registration, paired),
+        *_validated(study),
     )
 
 
@@ -165,10 +179,9 @@ def _groups(
 
 
 def _corpus(registration: Registration, runs: list[RunRecord]) -> Check:
-    pinned = registration.corpus
-    wanted = None if pinned is None else pinned.sha256
-    wrong = [f"{run.variant} seed {run.seed}" for run in runs if _pairing(run).corpus != wanted]
-    name = "no corpus" if pinned is None else f"'{pinned.name}', sha256 {pinned.sha256[:12]}"
+    wanted = {arm: _reading_of(registration, arm) for arm in registration.study.arms}
+    wrong = [f"{run.variant} seed {run.seed}" for run in runs if _pairing(run).corpus != wanted[run.variant]]
+    name = _named(registration)
     return Check(
         name="every run read the registered corpus",
         passed=not wrong,
@@ -178,10 +191,68 @@ def _corpus(registration: Registration, runs: list[RunRecord]) -> Check:
     )
 
 
+def _reading_of(registration: Registration, arm: str) -> str | None:
+    pins = registration.corpora_of(arm)
+    return reading_sha256((name, pin.sha256) for name, pin in pins.items()) if pins else None
+
+
+def _named(registration: Registration) -> str:
+    """The corpus, or the corpora, as registered."""
+    pinned = registration.corpus
+    if registration.data is not None and len(registration.data.corpora) > 1:
+        every = ", ".join(f"'{name}'" for name in registration.data.corpora)
+        return f"what was registered for their arm, of {every}"
+    return "no corpus" if pinned is None else f"'{pinned.name}', sha256 {pinned.sha256[:12]}"
+
+
+def _tokenizer(registration: Registration, runs: list[RunRecord]) -> tuple[Check, ...]:
+    """Only where tokenizers were registered: one of single characters follows from the corpus."""
+    if registration.data is None:
+        return ()
+    wrong = [
+        f"{run.variant} seed {run.seed}"
+        for run in runs
+        if _pairing(run).tokenizer != registration.tokenizer_of(run.variant)
+    ]
+    return (
+        Check(
+            name=TOKENIZER,
+            passed=not wrong,
+            severity="inadmissible",
+            found=f"{len(runs) - len(wrong)} of {len(runs)} runs used the tokenizer of their arm" + listed(wrong),
+            required="the tokenizer whose hash was registered for the arm",
+        ),
+    )
+
+
+def _validated(study: Study) -> tuple[Check, ...]:
+    """A claim across corpora compares losses on two texts: it was registered so, and a reader must know."""
+    apart = []
+    for name, claim in study.claims.items():
+        arms = sorted(claim.named)
+        if claim.metric.startswith("val/") and source_of(claim.metric) is None:
+            read = {study.training(arm).data.sources for arm in arms}
+            apart += [f"{name} ({', '.join(arms)})"] if len(read) > 1 else []
+    if not apart:
+        return ()
+    return (
+        Check(
+            name=VALIDATED,
+            passed=False,
+            severity="deviation",
+            found="arms read other corpora, each validated on its own" + listed(apart),
+            required="one validation text: a mixture of all sources, with weight 0 for those that are not trained on",
+        ),
+    )
+
+
 def _field(config: Training, path: str) -> JsonValue:
     value: JsonValue = config.model_dump(mode="json")
     # Two widths are derived where they are not written: what counts is what the model was built with.
     assert isinstance(value, dict) and isinstance(value["model"], dict)
+    # Two mixtures of the same sources share vocabulary and validation text, whatever their weights.
+    assert isinstance(value["data"], dict), path
+    value["data"] |= {"corpus": " + ".join(config.data.sources)}
     value["model"] |= {"size_of_head": config.model.size_of_head, "inner_width": config.model.inner_width}
     for part in path.split("."):
         assert isinstance(value, dict), (path, value)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ablate.gpt.model import GPT
+from ablate.gpt.tokens import Pooled, Tokens
 from ablate.measure.loss import windows
 
 
-def measure_activations(model: GPT, tokens: np.ndarray) -> dict[str, float]:
+def measure_activations(model: GPT, tokens: Tokens | Pooled) -> dict[str, float]:
     """The `activations` suite, over the first batch of validation windows."""
     inputs, _ = next(windows(tokens, model.config.context))
     norms = model.first_input(inputs).float().norm(dim=-1)

@@ -8,7 +8,8 @@ beyond the last bits of each window's float32 losses.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,38 +17,83 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
 from ablate.gpt.model import GPT
+from ablate.gpt.tokens import Pooled, Tokens
+from prereg.metrics import OF_SOURCES
 
 WINDOWS_AT_ONCE = 16
 
 
-def windows(tokens: np.ndarray, context: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Disjoint (inputs, targets) windows in order, batched; the last batch holds the shorter remainder."""
+def windows(tokens: Tokens | Pooled, context: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Disjoint (inputs, targets) windows in order, batched; the last batch holds the shorter remainder.
+
+    Of pooled parts, one after another: no window reaches from one into the next.
+    """
+    if isinstance(tokens, Pooled):
+        for part in tokens.parts.values():
+            yield from windows(part, context)
+        return
     whole = (len(tokens) - 1) // context
-    inputs = torch.from_numpy(tokens[: whole * context].reshape(whole, context))
-    targets = torch.from_numpy(tokens[1 : whole * context + 1].reshape(whole, context))
     for start in range(0, whole, WINDOWS_AT_ONCE):
-        yield inputs[start : start + WINDOWS_AT_ONCE], targets[start : start + WINDOWS_AT_ONCE]
-    rest = tokens[whole * context :]
+        stop = min(whole, start + WINDOWS_AT_ONCE)
+        held = tokens[start * context : stop * context + 1]
+        inputs, targets = held[:-1].reshape(-1, context), held[1:].reshape(-1, context)
+        yield torch.from_numpy(inputs), torch.from_numpy(targets)
+    rest = tokens[whole * context : len(tokens)]
     if len(rest) > 1:
         yield torch.from_numpy(rest[None, :-1].copy()), torch.from_numpy(rest[None, 1:].copy())
 
 
-def measure_loss(model: GPT, tokens: np.ndarray, byte_lengths: np.ndarray) -> dict[str, float]:
-    """The `loss` suite on a validation split."""
-    nats, correct, count = 0.0, 0, 0
+@dataclass(frozen=True)
+class Tally:
+    """Sums over the tokens that were predicted."""
+
+    nats: float
+    correct: int
+    count: int
+    size_bytes: int | None
+    """UTF-8 bytes of those tokens; none where nobody said what the ids stand for."""
+
+    def told(self) -> dict[str, float]:
+        """The metrics of the `loss` suite."""
+        loss = self.nats / self.count
+        # A diverging model's perplexity overflows before its loss does; the loss keeps the number.
+        found = {"val/loss": loss, "val/perplexity": math.exp(min(loss, 700.0))}
+        if self.size_bytes is not None:
+            found["val/bits_per_byte"] = self.nats / math.log(2.0) / self.size_bytes
+        return found | {"val/accuracy": self.correct / self.count}
+
+
+def measure_loss(model: GPT, tokens: Tokens | Pooled, byte_lengths: np.ndarray | None) -> dict[str, float]:
+    """The `loss` suite on a validation split; of pooled parts over all of them, and of each by its name."""
+    if not isinstance(tokens, Pooled):
+        return tally(model, tokens, byte_lengths).told()
+    tallies = {name: tally(model, part, byte_lengths) for name, part in tokens.parts.items()}
+    found = _pooled(tallies.values()).told()
+    for name, one in tallies.items():
+        found |= {f"{metric}/{name}": value for metric, value in one.told().items() if metric in OF_SOURCES}
+    return found
+
+
+def tally(model: GPT, tokens: Tokens, byte_lengths: np.ndarray | None) -> Tally:
+    """One pass over one sequence."""
+    nats, correct, count, size = 0.0, 0, 0, 0
     for inputs, targets in windows(tokens, model.config.context):
         logits = model(inputs).float()
         flat, wanted = logits.view(-1, logits.shape[-1]), targets.reshape(-1)
         nats += float(F.cross_entropy(flat, wanted, reduction="none").double().sum())
         correct += int((flat.argmax(dim=-1) == wanted).sum())
         count += wanted.numel()
+        size += 0 if byte_lengths is None else int(byte_lengths[wanted.numpy()].sum())
     assert count == len(tokens) - 1, (count, len(tokens))
-    loss = nats / count
-    size = int(byte_lengths[tokens[1:]].sum())
-    return {
-        "val/loss": loss,
-        # A diverging model's perplexity overflows before its loss does; the loss keeps the number.
-        "val/perplexity": math.exp(min(loss, 700.0)),
-        "val/bits_per_byte": nats / math.log(2.0) / size,
-        "val/accuracy": correct / count,
-    }
+    return Tally(nats, correct, count, None if byte_lengths is None else size)
+
+
+def _pooled(tallies: Iterable[Tally]) -> Tally:
+    every = list(tallies)
+    sizes = [one.size_bytes for one in every if one.size_bytes is not None]
+    return Tally(
+        nats=sum(one.nats for one in every),
+        correct=sum(one.correct for one in every),
+        count=sum(one.count for one in every),
+        size_bytes=sum(sizes) if len(sizes) == len(every) else None,
+    )

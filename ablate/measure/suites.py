@@ -10,12 +10,15 @@ import numpy as np
 import torch
 
 from ablate.gpt.model import GPT
+from ablate.gpt.tokens import Pooled, Tokens
 from ablate.measure.activations import measure_activations
 from ablate.measure.loss import measure_loss
 from prereg.metrics import METRICS, Suite
 
 
-def evaluate(model: GPT, tokens: np.ndarray, byte_lengths: np.ndarray, suites: tuple[Suite, ...]) -> dict[str, float]:
+def evaluate(
+    model: GPT, tokens: Tokens | Pooled, byte_lengths: np.ndarray | None, suites: tuple[Suite, ...]
+) -> dict[str, float]:
     """Every metric of the registered suites that is read off a model at rest."""
     found: dict[str, float] = {}
     model.eval()
@@ -25,6 +28,6 @@ def evaluate(model: GPT, tokens: np.ndarray, byte_lengths: np.ndarray, suites: t
         if "activations" in suites:
             found |= measure_activations(model, tokens)
     model.train()
-    unknown = set(found) - set(METRICS)
+    unknown = {metric for metric in found if metric not in METRICS}
     assert not unknown, unknown
     return found

@@ -122,11 +122,14 @@ class RunRecord(Part):
     items_sha256: str | None = None
     """sha256 of the sealed items.parquet; not written where no item was scored."""
 
+    mixture: dict[str, int] | None = None
+    """Windows of each source of a mixture that the run was trained on; not written where there is one source."""
+
     @model_serializer(mode="wrap")
     def _as_before_without_later_seals(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         # A record without them is written as it always was, and a version that knows none of them can read it.
         written: dict[str, JsonValue] = handler(self)
-        for seal in ("items_sha256", "weights_sha256"):
-            if getattr(self, seal) is None:
-                written.pop(seal, None)
+        for later in ("items_sha256", "weights_sha256", "mixture"):
+            if getattr(self, later) is None:
+                written.pop(later, None)
         return written

@@ -11,6 +11,7 @@ from ablate.report.blocks import Block, Column, Facts, Paragraph, Section, Table
 from ablate.report.planned import facts_of, power_figure
 from ablate.report.told import Told
 from prereg.command import command_line
+from prereg.export.configuration import extent
 from prereg.procedures import CORRECTIONS, divergence, instability, stopping, test
 from prereg.spec import Study
 
@@ -65,14 +66,12 @@ def _terms(told: Told) -> Facts:
             instability(study),
         ),
     ]
-    if told.registration.corpus is not None:
-        corpus = told.registration.corpus
+    for corpus in reversed(told.registration.pinned):
         items.insert(
             2,
             (
                 "Corpus",
-                f"{corpus.name}: {words.counted(corpus.characters, 'character')}, "
-                f"{words.counted(corpus.size_bytes, 'byte')}, sha256 {corpus.sha256}",
+                f"{corpus.name}: {extent(corpus)}, {words.counted(corpus.size_bytes, 'byte')}, sha256 {corpus.sha256}",
             ),
         )
     if study.trainer == "command":

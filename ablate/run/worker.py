@@ -26,8 +26,9 @@ from ablate.gpt.batches import Split
 from ablate.gpt.corpus import Library
 from ablate.gpt.distributed import ALONE, Ranks
 from ablate.gpt.kernels import cache_folder
+from ablate.gpt.mixture import Mixture
 from ablate.gpt.paths import Paths, choose_paths
-from ablate.gpt.tokenizer import CharTokenizer
+from ablate.gpt.reading import Tokenizer, read
 from ablate.gpt.train import Step, Trainer
 from ablate.measure.suites import evaluate
 from ablate.records.provenance import collect
@@ -39,6 +40,7 @@ from ablate.run.spread import Spread
 from prereg.disk import write_whole
 from prereg.errors import EvidenceError, StudyError
 from prereg.plan import RunSpec
+from prereg.registration import reading_sha256
 
 THREADS = 1
 CHECKPOINT_EVERY_S = 20.0
@@ -47,10 +49,10 @@ SAY_EVERY_S = 0.5
 
 @dataclass(frozen=True)
 class Text:
-    """A corpus, tokenised and split."""
+    """What a run reads, tokenised and split."""
 
     split: Split
-    tokenizer: CharTokenizer
+    tokenizer: Tokenizer
     corpus_sha256: str
 
 
@@ -66,7 +68,7 @@ class Worker:
         self.stop = stop
         self.spread = spread if spread is not None else Spread()
         self.company: Company | None = None
-        self._texts: dict[tuple[str, str, float, int], Text] = {}
+        self._texts: dict[str, Text] = {}
         self._trainer: tuple[str, Trainer] | None = None
 
     def carry_out(self, spec: RunSpec, folder: RunFolder) -> None:
@@ -87,25 +89,31 @@ class Worker:
             self.say(Message(event="ended", run_id=spec.run_id, status="failed", error=line))
 
     def text(self, spec: RunSpec) -> Text:
-        """The corpus of a run, read once a process and checked against the registration's pin."""
-        data = spec.config.data
-        assert data.tokenizer == "char", data.tokenizer  # ablate.support refuses others before registration
-        wanted = (data.corpus, spec.corpus.sha256, data.validation, spec.config.model.context)
+        """The data of a run, read once a process and checked against the registration's pins."""
+        data, pins = spec.config.data, {name: pin.sha256 for name, pin in spec.pins.items()}
+        wanted = json.dumps([data.model_dump(mode="json"), pins, spec.tokenizer])
         if wanted not in self._texts:
-            corpus = self.library.find(data.corpus)
-            if corpus.manifest.sha256 != spec.corpus.sha256:
+            reading = read(self.library, data, registered=spec.tokenizer)
+            for name, found in reading.corpora.items():
+                if found.manifest.sha256 != pins.get(name):
+                    raise StudyError(
+                        f"corpus '{name}' is not the one registered (sha256 {found.manifest.sha256})",
+                        required=f"sha256 {pins.get(name)}",
+                    )
+            if spec.tokenizer is not None and reading.tokenizer.sha256 != spec.tokenizer:
                 raise StudyError(
-                    f"corpus '{data.corpus}' is not the one registered (sha256 {corpus.manifest.sha256})",
-                    required=f"sha256 {spec.corpus.sha256}",
+                    f"the tokenizer of '{spec.variant}' is not the one registered (sha256 {reading.tokenizer.sha256})",
+                    required=f"sha256 {spec.tokenizer}",
+                    fix="the version of the library `tokenizers` under which the study was registered",
                 )
-            tokenizer = CharTokenizer.of(corpus.text)
-            split = Split.of(tokenizer.encode(corpus.text), data.validation, spec.config.model.context)
-            self._texts[wanted] = Text(split, tokenizer, corpus.manifest.sha256)
-        return self._texts[wanted]
+            self._texts[wanted] = Text(reading.split, reading.tokenizer, reading_sha256(pins.items()))
+        text = self._texts[wanted]
+        text.split.require(spec.config.model.context)
+        return text
 
     def trainer(self, spec: RunSpec, text: Text) -> Trainer:
         """The trainer of a configuration, kept while runs of that configuration follow one another."""
-        wanted = spec.config.model_dump_json()
+        wanted = spec.config.model_dump_json() + json.dumps([text.corpus_sha256, text.tokenizer.sha256])
         if self._trainer is None or self._trainer[0] != wanted:
             paths = choose_paths(spec.config, cache_folder())
             ranks = self._ranks(spec, paths)
@@ -256,6 +264,7 @@ class Run:
                 "pairing": pairing,
                 "train_s": progress.train_s,
                 "eval_s": progress.eval_s,
+                "mixture": self._drawn(),
                 "wall_s": self._wall(),
                 "ended_at": _now(),
             }
@@ -271,6 +280,13 @@ class Run:
                 steps=self.spec.config.budget.steps,
             )
         )
+
+    def _drawn(self) -> dict[str, int] | None:
+        """Windows of each source that were trained on; none where there is one source."""
+        train = self.text.split.train
+        if not isinstance(train, Mixture):
+            return None
+        return train.drawn(self.spec.seed, self.trainer.progress.step, self.spec.config.budget.batch)
 
     def _tell(self, step: Step) -> None:
         now = time.perf_counter()

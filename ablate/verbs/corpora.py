@@ -1,4 +1,4 @@
-"""The verbs of `ablate corpus`: texts that models read."""
+"""The verbs of `ablate corpus`: texts and token ids that models read."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablate.verbs.options import RootFolder, console
-from prereg.errors import StudyError
+from prereg.errors import CorpusError, StudyError
 
 if TYPE_CHECKING:
     from ablate.gpt.corpus import Library
+    from ablate.gpt.repetition import Share
+    from prereg.corpora import Manifest, Stored
+
+HELD_OUT = 0.1
+"""The share that `data.validation` holds out unless a study says otherwise."""
 
 
 def corpus_list(root: RootFolder = None) -> None:
@@ -28,7 +33,7 @@ def corpus_list(root: RootFolder = None) -> None:
     for name in library.names():
         manifest = library.manifest(name)
         try:
-            found = library.find(name, download=False).found
+            found = _found(library, manifest)
         except StudyError as error:
             found = "not here" if "is not here" in error.found else error.found
         rows.append((name, manifest.size_bytes, manifest.sha256, found, manifest.licence))
@@ -37,19 +42,64 @@ def corpus_list(root: RootFolder = None) -> None:
 
 def corpus_add(
     name: Annotated[str, typer.Argument(help="Name of the corpus.")],
-    file: Annotated[Path, typer.Argument(help="A UTF-8 text file.")],
+    file: Annotated[Path, typer.Argument(help="A UTF-8 text file, or a folder of shards of token ids.")],
+    *,
     licence: Annotated[str, typer.Option(help="Licence or source, kept beside the text.")] = "",
+    validation: Annotated[Path | None, typer.Option(help="A validation text of its own.")] = None,
+    vocabulary: Annotated[int | None, typer.Option(help="Shards: entries of the vocabulary.")] = None,
+    stored: Annotated[
+        str | None, typer.Option(help="Shards: uint16 or uint32, if not as the vocabulary needs.")
+    ] = None,
+    byte_lengths: Annotated[
+        Path | None, typer.Option(help="Shards: JSON list of the UTF-8 bytes of every entry, for bits per byte.")
+    ] = None,
     root: RootFolder = None,
 ) -> None:
-    """Take a local text in under a name.
+    """Take a local text, or a folder of token ids, in under a name.
 
-    A pinned name takes only its own text.
+    A pinned name takes only its own text. Shards are files *.bin of little-endian ids, read in order of name, or
+    folders train and validation of such files. Every byte is read and hashed; the shards stay where they are.
 
     Example:  ablate corpus add tinyshakespeare input.txt
     """
     library = _library(root)
-    manifest = library.add(name, file, licence=licence)
+    if file.is_dir():
+        if validation is not None:
+            raise CorpusError(
+                f"--validation names a text, and {file} is a folder of shards",
+                required="folders train and validation that hold the shards",
+            )
+        manifest = _add_shards(
+            library, name, file, licence=licence, vocabulary=vocabulary, stored=stored, byte_lengths=byte_lengths
+        )
+        assert manifest.shards is not None, name
+        count = f"{len(manifest.shards.files)} shards, {manifest.shards.tokens:,} tokens"
+        print(f"added {name}: {count}, {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}")
+        return
+    if not (vocabulary is None and stored is None and byte_lengths is None):
+        raise CorpusError(
+            f"{file} is no folder, and --vocabulary, --stored and --byte-lengths are for folders of shards",
+            required="a folder of shards, or a text without these options",
+        )
+    manifest = library.add(name, file, licence=licence, held_out=validation)
     print(f"added {name}: {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}")
+
+
+def corpus_show(name: Annotated[str, typer.Argument(help="Name of the corpus.")], root: RootFolder = None) -> None:
+    """Tell what is known of a corpus.
+
+    Files and hashes, size, and how much of it repeats itself: lines and paragraphs that stood earlier in it, and those
+    of its validation part (its own, or the last tenth) that stand in the training part.
+
+    Example:  ablate corpus show toy
+    """
+    library = _library(root)
+    manifest = library.manifest(name)
+    print(f"{name}: {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}")
+    print(f"licence: {manifest.licence or 'not said'}")
+    print(f"found: {_found(library, manifest)}")
+    for line in _stored_facts(manifest) if manifest.shards is not None else _text_facts(library, name):
+        print(line)
 
 
 def corpus_fetch(name: Annotated[str, typer.Argument(help="Name of the corpus.")], root: RootFolder = None) -> None:
@@ -67,3 +117,79 @@ def _library(root: Path | None) -> Library:
     from prereg.root import Root
 
     return Library.of(Root.around(Path(), root).corpora)
+
+
+def _found(library: Library, manifest: Manifest) -> str:
+    from ablate.gpt.shards import open_shards
+
+    if manifest.shards is None:
+        return library.find(manifest.name, download=False).found
+    open_shards(manifest, library.cache)
+    return str(manifest.shards.folder)
+
+
+def _add_shards(
+    library: Library,
+    name: str,
+    folder: Path,
+    *,
+    licence: str,
+    vocabulary: int | None,
+    stored: str | None,
+    byte_lengths: Path | None,
+) -> Manifest:
+    from ablate.gpt.corpus import require_name
+    from ablate.gpt.shards import take_in
+
+    require_name(name)
+    if name in library.known or name == "toy":
+        raise CorpusError(f"'{name}' is a text and takes no shards", required="another name")
+    if vocabulary is None:
+        raise CorpusError(
+            f"{folder} is a folder of shards, and nothing says how many entries their vocabulary has",
+            required="the size of the vocabulary that the ids are of",
+            fix=f"ablate corpus add {name} {folder} --vocabulary 50257",
+        )
+    if stored not in (None, "uint16", "uint32"):
+        raise CorpusError(f"--stored {stored}", required="uint16 or uint32")
+    kind: Stored | None = "uint16" if stored == "uint16" else "uint32" if stored == "uint32" else None
+    manifest = take_in(name, folder, vocabulary=vocabulary, stored=kind, byte_lengths=byte_lengths, licence=licence)
+    library.require_new(manifest, folder)
+    library.keep(manifest)
+    return manifest
+
+
+def _text_facts(library: Library, name: str) -> list[str]:
+    from ablate.gpt import repetition
+
+    corpus = library.find(name, download=False)
+    train, held, part = corpus.text, corpus.held_out, "its own validation text"
+    if held is None:
+        border = int(len(train) * (1.0 - HELD_OUT))
+        train, held, part = train[:border], train[border:], "its last tenth"
+    files = [f"file: {file.name}, {file.size_bytes:,} bytes, sha256 {file.sha256}" for file in corpus.manifest.files]
+    whole = f"characters: {len(train) + len(held):,}, {len(set(train) | set(held)):,} different ones"
+    told = [*files, whole]
+    for unit, cut in (("lines", repetition.lines), ("paragraphs", repetition.paragraphs)):
+        inside = repetition.repeated([*cut(corpus.text), *cut(corpus.held_out or "")])
+        told.append(f"repeated {unit}: {_share(inside)} stood earlier in the text, exactly alike")
+        told.append(
+            f"held-out {unit}: {_share(repetition.repeated_from(cut(train), cut(held)))} of {part} stand in the rest"
+        )
+    return told
+
+
+def _stored_facts(manifest: Manifest) -> list[str]:
+    shards = manifest.shards
+    assert shards is not None, manifest.name
+    lengths = "given: val/bits_per_byte is recorded" if shards.byte_lengths else "not given: no val/bits_per_byte"
+    return [
+        f"tokens: {shards.tokens:,} in {len(shards.files)} shards of {shards.stored}, vocabulary {shards.vocabulary:,}",
+        f"bytes of each entry: {lengths}",
+        *(f"shard: {file.name} ({file.role}), {file.tokens:,} tokens, sha256 {file.sha256}" for file in shards.files),
+        "repetition: not measured, since ids show no lines",
+    ]
+
+
+def _share(found: Share) -> str:
+    return f"{found.repeated:,} of {found.units:,} ({100 * found.share:.2f}%)"

@@ -36,6 +36,12 @@ def _init(value: Any) -> str:
     return {"gpt2": "GPT-2's initialisation", "small_embedding": "GPT-2's initialisation with small embeddings"}[value]
 
 
+def _mixture(weights: Mapping[str, float]) -> str:
+    whole = sum(weights.values())
+    shares = [f"{quoted(name)} ({compact(100 * weight / whole)}%)" for name, weight in sorted(weights.items())]
+    return f"mixture of {listed(shares)}, each window drawn in that proportion"
+
+
 _ON_EMBEDDINGS = "the summed embeddings"
 _MODEL: dict[str, Say] = {
     "model.layers": lambda n: counted(n, "layer"),
@@ -90,10 +96,15 @@ _MODEL: dict[str, Say] = {
 }
 _DATA: dict[str, Say] = {
     "data.corpus": lambda v: f"corpus {quoted(v)}",
+    "data.mixture": lambda v: _mixture(v) if v else "no mixture",
     "data.tokenizer": lambda v: (
-        "one token a character" if v == "char" else f"byte-pair tokens with a vocabulary of {v['bpe']:,}"
+        {"char": "one token a character", "own": "the token ids that it is stored as"}[v]
+        if isinstance(v, str)
+        else f"byte-pair tokens with a vocabulary of {v['bpe']:,}"
     ),
-    "data.validation": lambda v: f"its last {compact(100 * v)}% held out",
+    "data.validation": lambda v: (
+        "its own validation part held out" if v == "own" else f"its last {compact(100 * v)}% held out"
+    ),
 }
 _OPTIM: dict[str, Say] = {
     "optim.name": {
@@ -138,6 +149,7 @@ SAID: dict[str, Say] = _MODEL | _DATA | _OPTIM | _LENGTH | _NUMERICS
 """Field of `Training` -> its words."""
 _LATER: dict[str, Any] = {
     "model.head_size": None,
+    "data.mixture": None,
     "model.final_norm": "block",
     "model.qk_norm": False,
     "model.feed_width": None,
@@ -183,11 +195,14 @@ def base_in_brief(study: Study, corpus: CorpusPin | None) -> str:
 def _with_later(part: tuple[str, ...], at: Mapping[str, Any]) -> tuple[str, ...]:
     """The fields of a part, and those of its kind that came later and are not left at their defaults."""
     kind = part[0].partition(".")[0] + "."
-    return (*part, *(path for path in _LATER if path.startswith(kind) and _is_told(path, at)))
+    told = tuple(path for path in part if path != "data.corpus" or not at["data.mixture"])
+    return (*told, *(path for path in _LATER if path.startswith(kind) and _is_told(path, at)))
 
 
 def _is_told(path: str, at: Mapping[str, Any]) -> bool:
     """Whether a base speaks of a field: not of a later one at its default, unless something brings it into play."""
+    if path == "data.corpus" and at["data.mixture"]:
+        return False
     in_play = path == "optim.decay" and at["optim.schedule"] == "wsd"
     return path not in _LATER or at[path] != _LATER[path] or in_play
 
@@ -201,11 +216,16 @@ def _base_parts(base: Training, corpus: CorpusPin | None) -> tuple[str, str, str
         return ", ".join([part[path](at[path]) for path in told] + [_plainly(path, at[path]) for path in later])
 
     data = said(_DATA, "data.")
-    if corpus is not None and corpus.name == base.data.corpus:
+    if corpus is not None and corpus.name == base.data.corpus and base.data.mixture is None:
         name = quoted(corpus.name)
-        data = data.replace(name, f"{name} ({counted(corpus.characters, 'character')})", 1)
+        data = data.replace(name, f"{name} ({extent(corpus)})", 1)
     length = f"{said(_LENGTH, 'budget.')}, {counted(base.tokens, 'token')} a run"
     return said(_MODEL, "model."), data, said(_OPTIM, "optim."), length, said(_NUMERICS, "numerics.")
+
+
+def extent(corpus: CorpusPin) -> str:
+    """How long a corpus is, in what it is stored as."""
+    return counted(corpus.characters, "character") if corpus.tokens is None else counted(corpus.tokens, "token")
 
 
 def _command_sentences(study: Study) -> str:

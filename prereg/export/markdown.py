@@ -23,7 +23,7 @@ from prereg.export.forecast import (
 from prereg.export.record import amendments, override, status, versions
 from prereg.export.source import Source
 from prereg.spec import Study
-from prereg.words import counted, moment
+from prereg.words import counted, listed, moment
 
 WORDING = 1
 """Version of the words; raise it whenever the same registration would give other bytes."""
@@ -99,16 +99,28 @@ def _hypotheses(study: Study) -> list[str]:
     ]
 
 
+def _tokenizers(source: Source) -> str:
+    """The trained tokenizers, by hash: nothing else says which merges were registered."""
+    data = source.registration.data if source.registration else None
+    if data is None:
+        return ""
+    hashes = list(dict.fromkeys(data.tokenizers.values()))
+    if len(hashes) == 1:
+        return f"The definition of the tokenizer has the sha256 `{hashes[0]}`."
+    each = [f"`{sha256}` ({listed([a for a, h in data.tokenizers.items() if h == sha256])})" for sha256 in hashes]
+    return f"The definitions of the arms' tokenizers have the sha256 {listed(each)}."
+
+
 def _training(source: Source) -> list[str]:
     corpus = source.registration.corpus if source.registration else None
-    pinned = (
-        f"The corpus {corpus.name} has {counted(corpus.size_bytes, 'byte')} and the sha256 `{corpus.sha256}`."
-        if corpus
-        else ""
+    pinned = " ".join(
+        f"The corpus {pin.name} has {counted(pin.size_bytes, 'byte')} and the sha256 `{pin.sha256}`."
+        for pin in (source.registration.pinned if source.registration else ())
     )
     return [
         base_sentences(source.study, corpus),
         pinned,
+        _tokenizers(source),
         measures.measured(source.study),
         measures.recorded(source.study),
     ]

@@ -135,10 +135,12 @@ def _design(study: Study) -> str:
 
 
 def _corpus(source: Source) -> str:
-    corpus = source.registration.corpus if source.registration else None
-    if corpus is None:
-        return ""
-    return f"The text of the corpus has {counted(corpus.size_bytes, 'byte')} and the sha256 {corpus.sha256}."
+    pins = source.registration.pinned if source.registration else ()
+    if len(pins) == 1 and pins[0].tokens is None:
+        return f"The text of the corpus has {counted(pins[0].size_bytes, 'byte')} and the sha256 {pins[0].sha256}."
+    return " ".join(
+        f"The corpus {pin.name} has {counted(pin.size_bytes, 'byte')} and the sha256 {pin.sha256}." for pin in pins
+    )
 
 
 def _rationale(source: Source) -> Field:

@@ -1,0 +1,60 @@
+"""`python -m ablate.bench`: measure, print the tables, write reports/bench/."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from ablate.bench import __doc__ as purpose
+from ablate.bench.growth import measure_growth
+from ablate.bench.judging import measure_design, measure_items
+from ablate.bench.machine import HERE, machine
+from ablate.bench.profiles import measure_profile
+from ablate.bench.studies import compare_study
+from ablate.bench.told import page
+from ablate.bench.verbs import measure_verbs
+
+ALL = ("P1", "P2", "P5", "P6", "P7", "profile", "growth")
+
+
+def main() -> None:
+    """What was asked for, one after another: nothing runs beside what is measured."""
+    options = argparse.ArgumentParser(prog="python -m ablate.bench", description=purpose)
+    options.add_argument("--study", type=Path, default=HERE / "studies" / "embnorm.yaml")
+    options.add_argument("--seeds", type=int, default=5, help="seeds of the study to run (default: all five)")
+    options.add_argument("--steps", type=int, help="steps a run, on both sides (default: as registered)")
+    options.add_argument("--only", nargs="*", default=list(ALL), choices=ALL, help="which measurements")
+    options.add_argument("--out", type=Path, default=HERE / "reports" / "bench")
+    given = options.parse_args()
+    results: dict[str, Any] = {"machine": machine(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
+    earlier = given.out / "bench.json"
+    if earlier.is_file():
+        before = json.loads(earlier.read_text(encoding="utf-8"))
+        # Figures of the same machine and day stand beside the new ones; others are another sitting's and go.
+        if all(before.get(key) == results[key] for key in ("machine", "date")):
+            results = before
+    for name, dtype in (("P2", "float32"), ("P1", "bfloat16")):
+        if name in given.only:
+            results[name] = compare_study(given.study, dtype, given.seeds, given.steps)
+            print(json.dumps({name: results[name]}, indent=2), flush=True)
+    if "P5" in given.only:
+        results["P5"] = measure_design(given.study)
+    if "P6" in given.only:
+        results["P6"] = measure_items()
+    if "P7" in given.only:
+        results["P7"] = measure_verbs()
+    if "profile" in given.only:
+        results["profile"] = [measure_profile(given.study, dtype) for dtype in ("bfloat16", "float32")]
+    if "growth" in given.only:
+        results["growth"] = measure_growth()
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "bench.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    (given.out / "bench.md").write_text(page(results), encoding="utf-8")
+    print(page(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""How seconds and memory of a step grow with layers, width, context, batch and runs trained together.
+
+Every size is measured in a process of its own, so that memory is that of the size alone, with the arithmetic, the paths
+and the environment of a run. CPU time is taken, which a busy neighbour moves less than it moves wall time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from typing import Any
+
+BASE = {"layers": 4, "width": 128, "heads": 4, "context": 128, "batch": 8, "runs": 1}
+AXES: dict[str, tuple[int, ...]] = {
+    "layers": (2, 4, 8, 16),
+    "width": (64, 128, 256, 512),
+    "context": (64, 128, 256, 512),
+    "batch": (4, 8, 16, 32),
+    "runs": (1, 2, 4),
+}
+STEPS = 7
+WARM = 3
+
+
+def measure_growth() -> dict[str, Any]:
+    """Median CPU milliseconds of a step and peak MiB of its process, one size changed at a time."""
+    from ablate.run.local import ALONE
+
+    rows: list[dict[str, Any]] = []
+    for axis, sizes in AXES.items():
+        for size in sizes:
+            asked = BASE | {axis: size}
+            told = subprocess.run(
+                [sys.executable, "-m", "ablate.bench.growth", json.dumps(asked)],
+                check=True,
+                capture_output=True,
+                text=True,
+                env={**os.environ, **ALONE},
+            )
+            rows.append({"axis": axis, "size": size, **json.loads(told.stdout.splitlines()[-1])})
+    return {"base": BASE, "steps": STEPS, "rows": rows}
+
+
+def measure_one(asked: dict[str, int]) -> dict[str, float]:
+    """One size, in this process."""
+    import time
+
+    import numpy as np
+    import torch
+
+    from ablate.gpt.batches import Split
+    from ablate.gpt.kernels import cache_folder
+    from ablate.gpt.paths import choose_paths
+    from ablate.gpt.train import Trainer
+    from prereg.training import Training
+
+    torch.set_num_threads(1)
+    config = Training.model_validate(
+        {
+            "model": {name: asked[name] for name in ("layers", "width", "heads", "context")},
+            "budget": {"batch": asked["batch"], "steps": 1000},
+        }
+    )
+    ids = np.random.default_rng(0).integers(0, 65, 100_000)
+    split = Split.of(ids, 0.1, asked["context"])
+    empty = peak_mib()
+    trainer: Any
+    if asked["runs"] > 1:
+        from ablate.gpt.cohort import CohortTrainer
+
+        trainer = CohortTrainer(config, split, 65)
+        trainer.begin(tuple(range(asked["runs"])))
+    else:
+        trainer = Trainer(config, split, 65, choose_paths(config, cache_folder()))
+        trainer.begin(1)
+    times = []
+    for _ in range(STEPS + WARM):
+        started = time.process_time()
+        trainer.step()
+        times.append(time.process_time() - started)
+    parameters = sum(p.numel() for p in trainer.model.parameters())
+    return {
+        "step_ms": round(statistics.median(times[WARM:]) * 1e3, 2),
+        "peak_mib": round(peak_mib() - empty, 1),
+        "parameters": parameters,
+    }
+
+
+def peak_mib() -> float:
+    """Largest resident memory that this process has had."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def as_markdown(found: dict[str, Any]) -> str:
+    """The table, with how much more a doubling costs."""
+    base = ", ".join(f"{name} {size}" for name, size in found["base"].items())
+    lines = [
+        f"One size changed at a time from {base}; float32, one thread; median CPU time of {found['steps']} steps,"
+        " peak memory of a process of its own beyond what it held before the model; `x`: ratio to the size before.",
+        "",
+        "| axis | size | ms a step | x | peak MiB | x |",
+        "|---|---|---|---|---|---|",
+    ]
+    before: dict[str, Any] | None = None
+    for row in found["rows"]:
+        again = before is not None and before["axis"] == row["axis"]
+        time_x = f"{row['step_ms'] / before['step_ms']:.2f}" if again and before else ""
+        space_x = f"{row['peak_mib'] / before['peak_mib']:.2f}" if again and before else ""
+        lines.append(
+            f"| {row['axis']} | {row['size']} | {row['step_ms']:.1f} | {time_x} | {row['peak_mib']:.0f} | {space_x} |"
+        )
+        before = row
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure_one(json.loads(sys.argv[1]))))

@@ -1,0 +1,73 @@
+"""The results as a Markdown table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ablate.bench import growth, profiles
+
+
+def table(results: dict[str, Any]) -> str:
+    """The promises."""
+    made = results["machine"]
+    lines = [
+        "# Benchmarks",
+        "",
+        f"{results['date']}, {made['processor']}, {made['cores']} cores, torch {made['torch']}, "
+        f"Python {made['python']}. Ratios from one sitting; absolute times mean little on a shared machine.",
+        "",
+        "| promise | measured | how |",
+        "|---|---|---|",
+    ]
+    for name in ("P1", "P2"):
+        if name in results:
+            found = results[name]
+            ratio = f"{found['ratio']}x" if "ratio" in found else "peer not measured"
+            lines.append(
+                f"| {name}: the study's runs, {found['dtype']} | {ratio} | ours {found['ours_wall_s']} s for "
+                f"{found['runs']} runs x {found['steps']} steps, {found['slots']} side by side; nanoGPT's train.py "
+                f"{found.get('peer_s_per_run', '-')} s a run (before, after), one after another, 2 threads |"
+            )
+            lines.append(
+                f"| P3 with {found['dtype']} | {100 * found['P3_share_beyond_training_and_evaluating']:.1f}% | "
+                f"share of wall time beyond what training and evaluating the same runs in the same order takes |"
+            )
+            told = "; ".join(f"{name} {outcome}" for name, outcome in found["outcomes_of_hypotheses"].items())
+            lines.append(f"| verdict in {found['dtype']} | {found['verdict']} | {told} |")
+    if "P5" in results:
+        found = results["P5"]
+        lines.append(
+            f"| P5: the design's simulation | {found['design_s']} s | {found['scenarios']} scenarios x "
+            f"{found['studies']:,} studies of {found['hypotheses']} hypotheses and {found['seeds']} seeds; median of "
+            f"{len(found['design_s_each'])} |"
+        )
+    if "P6" in results:
+        found = results["P6"]
+        lines.append(
+            f"| P6: seeds x items | {found['ratio']}x | {found['items']}, {found['resamples']:,} resamples: pigeonhole "
+            f"bootstrap {found['pigeonhole_s']} s (median of 7), scipy BCa over all differences {found['bca_all_s']} s "
+            f"(once), over the items' means alone {found['bca_item_means_s']} s (median of 3), which leaves the seeds "
+            f"out; two-way t, which needs no resample, {found['two_way_s']} s (median of 7) |"
+        )
+    if "P7" in results:
+        found = results["P7"]
+        lines += [
+            f"| P7: `ablate --help` | {found['help_s']} s | median of {found['help_n']} |",
+            f"| P7: `ablate status` on {found['status_runs']} runs | {found['status_s']} s "
+            f"| median of {found['status_n']} |",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def page(results: dict[str, Any]) -> str:
+    """The promises, then what a step waits for, then how its cost grows."""
+    parts = [table(results)]
+    if "profile" in results:
+        parts.append("## What a step waits for\n\n" + profiles.as_markdown(results["profile"]))
+    if "growth" in results:
+        parts.append("## How the cost of a step grows\n\n" + growth.as_markdown(results["growth"]))
+    parts.append(
+        "P4, cohorts on a GPU against the peer compiled, is unmeasured: no GPU was to be had. The code path runs on the"
+        " CPU in the tests.\n"
+    )
+    return "\n".join(parts)

@@ -1,0 +1,87 @@
+"""P7: how long a user waits for an answer that needs no training."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HELP_REPEATS = 7
+STATUS_RUNS = 1000
+
+
+def measure_verbs() -> dict[str, Any]:
+    """`ablate --help`, and `ablate status` on a thousand runs."""
+    import yaml
+
+    help_s = [timed([sys.executable, "-m", "ablate", "--help"]) for _ in range(HELP_REPEATS)]
+    with tempfile.TemporaryDirectory() as folder:
+        house = Path(folder)
+        (house / "studies").mkdir()
+        document = {
+            "study": "many",
+            "title": "A thousand runs",
+            "baseline": "a",
+            "base": {
+                "model": {"layers": 1, "width": 16, "heads": 2, "context": 16},
+                "budget": {"steps": 2, "batch": 1},
+            },
+            "variants": {"a": {}, "b": {"model.embedding_norm": "layernorm"}},
+            "seeds": list(range(STATUS_RUNS // 2)),
+            "hypotheses": {"h": {"claim": "b lowers val/loss", "smallest": 0.1}},
+            "decision": [{"verdict": "adopt", "when": "supported(h)"}, {"verdict": "inconclusive"}],
+        }
+        path = house / "studies" / "many.yaml"
+        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        subprocess.run([sys.executable, "-m", "ablate", "register", str(path)], check=True, stdout=sys.stderr)
+        fill_with_records(path)
+        status_s = [timed([sys.executable, "-m", "ablate", "status", str(path)]) for _ in range(3)]
+    return {
+        "help_s": round(statistics.median(help_s), 3),
+        "help_n": HELP_REPEATS,
+        "status_s": round(statistics.median(status_s), 3),
+        "status_runs": STATUS_RUNS,
+        "status_n": 3,
+    }
+
+
+def fill_with_records(path: Path) -> None:
+    """A plausible run.json for every planned run, to be read and not believed."""
+    from ablate.chain import open_case, require_registered
+    from ablate.records.provenance import collect
+    from ablate.records.run_record import RunRecord
+    from prereg.plan import RunSpec, plan
+
+    case = open_case(path)
+    made = collect(threads=1)
+    for spec in plan(require_registered(case)):
+        assert isinstance(spec, RunSpec), spec.run_id
+        record = RunRecord(
+            study=spec.study,
+            registration=spec.registration,
+            variant=spec.variant,
+            seed=spec.seed,
+            status="done",
+            attempts=1,
+            config=spec.config.model_dump(mode="json"),
+            steps=2,
+            tokens=32,
+            parameters=1,
+            pairing=None,
+            provenance=made,
+            started_at="2026-01-01T00:00:00+00:00",
+        )
+        folder = case.root.run(spec.study, spec.registration, spec.variant, spec.seed)
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(record.model_dump_json(), encoding="utf-8")
+
+
+def timed(words: list[str]) -> float:
+    """Wall seconds of a command."""
+    started = time.perf_counter()
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - started

@@ -1,0 +1,193 @@
+"""Byte-level byte-pair encoding, trained on a text, kept by what it was trained on.
+
+Merges after Sennrich et al. (2016), over bytes as in GPT-2 (Radford et al. 2019), so that every text has an encoding
+and gets itself back. A text is cut after every run of line breaks and each piece is encoded by itself: a token never
+reaches from one line into the next, and a long text is encoded a few megabytes at a time. Training and encoding are
+the `tokenizers` library's; it is loaded only when a study asks for byte pairs.
+
+A tokenizer that was registered is kept under the hash of its definition, so that workers need not train it again, and
+so that the one that was registered is used even where another version of the library would train another. Only that
+hash is believed: what is asked for without one is trained from the text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prereg.canon import canonical_bytes, sha256_bytes, sha256_of
+from prereg.disk import write_whole
+from prereg.errors import CorpusError
+
+_PIECE = re.compile(r"[^\n]*\n+|[^\n]+")
+PIECES_AT_ONCE = 20_000
+SMALLEST = 257
+"""256 bytes and one merge."""
+
+
+@dataclass(frozen=True)
+class BpeTokenizer:
+    """Byte pairs. Equal entries and merges are an equal tokenizer, whoever trained it."""
+
+    entries: tuple[str, ...]
+    """The vocabulary by id, each byte written as one character of GPT-2's table."""
+    merges: tuple[tuple[str, str], ...]
+    """In the order in which they apply."""
+    _made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return len(self.entries)
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """All that it is."""
+        return {
+            "kind": "bpe",
+            "cut": "after every run of line breaks",
+            "words": "GPT-2's pattern, over bytes",
+            "entries": list(self.entries),
+            "merges": [list(merge) for merge in self.merges],
+        }
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the definition."""
+        return sha256_of(self.definition)
+
+    def encode(self, text: str) -> np.ndarray:
+        """Token ids."""
+        parts = []
+        for pieces in _batches(text):
+            for encoding in self._engine.encode_batch_fast(pieces, add_special_tokens=False):
+                parts.append(np.array(encoding.ids, dtype=np.int64))
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+    def decode(self, ids: np.ndarray) -> str:
+        """The text of token ids. Ids that end within a character are refused, never patched."""
+        table = _byte_of()
+        data = bytes(table[sign] for one in ids for sign in self.entries[int(one)])
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise CorpusError(
+                f"{len(ids)} token ids stand for bytes that are no text at byte {error.start}",
+                required="ids that begin and end between two characters",
+            ) from error
+
+    def byte_lengths(self) -> np.ndarray:
+        """UTF-8 bytes of each entry, exactly: an entry is written with one character a byte."""
+        return np.array([len(entry) for entry in self.entries], dtype=np.int64)
+
+    @property
+    def _engine(self) -> Any:
+        """The library's tokenizer; made when it is first asked for, and not part of what this one is."""
+        if "engine" not in self._made:
+            from tokenizers import Tokenizer, models, pre_tokenizers
+
+            vocabulary = {entry: number for number, entry in enumerate(self.entries)}
+            engine = Tokenizer(models.BPE(vocab=vocabulary, merges=list(self.merges)))
+            engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+            self._made["engine"] = engine
+        return self._made["engine"]
+
+
+def train_bpe(text: str, size: int) -> BpeTokenizer:
+    """The `size` entries that byte-pair encoding finds in a text: 256 bytes, then the commonest pair again and again.
+
+    The same text gives the same merges: counts decide, and between equal counts the lower ids.
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    engine = Tokenizer(models.BPE())
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, show_progress=False, special_tokens=[], initial_alphabet=sorted(_byte_of())
+    )
+    engine.train_from_iterator(_batches(text), trainer)
+    model = json.loads(engine.to_str())["model"]
+    by_id = sorted(model["vocab"].items(), key=lambda item: int(item[1]))
+    if len(by_id) < size:
+        fit = len(by_id) >= SMALLEST
+        raise CorpusError(
+            f"the training text of {len(text):,} characters gives {len(by_id)} byte-pair entries",
+            required=f"the {size} entries that tokenizer: {{bpe: {size}}} asks for",
+            fix=f"tokenizer: {{bpe: {len(by_id)}}}, or a longer text" if fit else "tokenizer: char, or a longer text",
+        )
+    trained = BpeTokenizer(
+        entries=tuple(entry for entry, _ in by_id), merges=tuple((left, right) for left, right in model["merges"])
+    )
+    assert [number for _, number in by_id] == list(range(size)), "ids with gaps"
+    return trained
+
+
+def bpe_of(text: str, size: int, folder: Path, registered: str | None) -> BpeTokenizer:
+    """The tokenizer of a training text: as it was registered and is kept in a folder, else trained.
+
+    What is trained may differ from what was registered; whoever asks for a registered one compares the hashes.
+    """
+    kept = None if registered is None else _kept(folder, registered)
+    if kept is not None:
+        return kept
+    # Within one process a study is read more than once before it stands.
+    key = sha256_of({"text": sha256_bytes(text.encode()), "size": size})
+    if key not in _TRAINED:
+        _TRAINED[key] = train_bpe(text, size)
+    if _TRAINED[key].sha256 == registered:
+        keep_bpe(_TRAINED[key], folder)
+    return _TRAINED[key]
+
+
+_TRAINED: dict[str, BpeTokenizer] = {}
+
+
+def keep_bpe(tokenizer: BpeTokenizer, folder: Path) -> Path:
+    """Keep a tokenizer, whole or not at all. A folder that refuses costs the next one its training, and no more."""
+    path = _place(folder, tokenizer.sha256)
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(path, canonical_bytes(tokenizer.definition) + b"\n")
+    return path
+
+
+def _place(folder: Path, sha256: str) -> Path:
+    return folder / f"bpe-{sha256}.json"
+
+
+def _kept(folder: Path, sha256: str) -> BpeTokenizer | None:
+    """A kept tokenizer with that hash; a damaged one is none, and is trained again."""
+    try:
+        definition = json.loads(_place(folder, sha256).read_bytes())
+        merges = tuple((left, right) for left, right in definition["merges"])
+        found = BpeTokenizer(entries=tuple(definition["entries"]), merges=merges)
+        return found if found.sha256 == sha256 else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _batches(text: str) -> Iterator[list[str]]:
+    pieces: list[str] = []
+    for match in _PIECE.finditer(text):
+        pieces.append(match.group())
+        if len(pieces) == PIECES_AT_ONCE:
+            yield pieces
+            pieces = []
+    if pieces:
+        yield pieces
+
+
+def _byte_of() -> dict[str, int]:
+    """The character that stands for each byte in GPT-2's table, as Radford et al. (2019) laid it out: printable bytes
+    stand for themselves, the others take the next characters from 256 on."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}

@@ -1,0 +1,339 @@
+"""Studies whose data is more than one text read by characters: declared, registered, run, taken up again, decided."""
+
+from __future__ import annotations
+
+import json
+import threading
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import House, tiny_document, tiny_text
+
+from ablate import chain
+from ablate.gpt.corpus import Library
+from ablate.gpt.train import Step, Trainer
+from ablate.records.gather import gather
+from ablate.records.run_record import RunRecord
+from ablate.records.store import RunFolder
+from ablate.run.watch import PlainWatcher
+from ablate.run.worker import Worker
+from ablate.verify import check_corpus
+from prereg.errors import ClaimError, CorpusError
+from prereg.history import promises
+from prereg.ledger import Ledger
+from prereg.plan import RunSpec, plan
+from prereg.registration import load_registration, verify_registration
+from prereg.spec import study_from_document
+
+QUIET = PlainWatcher(StringIO())
+STEPS = 12
+
+
+def document(data: dict[str, Any], variants: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """The tiny study, shorter, on other data."""
+    base = {
+        "model": {"layers": 1, "width": 8, "heads": 1, "context": 16},
+        "data": data,
+        "optim": {"lr": 1.0e-2},
+        "budget": {"steps": STEPS, "batch": 4},
+    }
+    arms = variants or {"none": {}, "layernorm": {"model.embedding_norm": "layernorm"}}
+    second = list(arms)[1]
+    claimed = {"gain": {"claim": f"{second} lowers val/bits_per_byte", "smallest": 0.05}}
+    decision = [
+        {"verdict": "adopt", "when": "supported(gain)"},
+        {"verdict": "keep", "when": "refuted(gain)"},
+        {"verdict": "inconclusive"},
+    ]
+    whole = {"base": base, "variants": arms, "baseline": next(iter(arms)), "hypotheses": claimed, "decision": decision}
+    return tiny_document(**whole | {"measure": {"every": 6}} | changes)
+
+
+def add(house: House, name: str, text: str, held_out: str | None = None) -> None:
+    """A text in the house's library."""
+    files = []
+    for place, content in (("one.txt", text), ("two.txt", held_out)):
+        if content is not None:
+            files.append(house.path / place)
+            files[-1].write_text(content, encoding="utf-8")
+    Library.of(house.path / "data" / "corpora", {}).add(name, files[0], held_out=files[1] if len(files) == 2 else None)
+    for file in files:
+        file.unlink()
+
+
+def records(house: House) -> dict[str, RunRecord]:
+    found = [RunRecord.model_validate_json(p.read_text()) for p in house.path.glob("data/runs/*/*/*/*/run.json")]
+    return {f"{record.variant}/{record.seed}": record for record in found}
+
+
+def specs(study: Path) -> list[RunSpec]:
+    case = chain.open_case(study)
+    return [spec for spec in plan(chain.require_registered(case)) if isinstance(spec, RunSpec)]
+
+
+def carried_out(
+    spec: RunSpec, house: House, folder: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int = 0
+) -> RunRecord:
+    """A run by one worker; stopped before a step and taken up again by another where `stop_at` says so."""
+    corpora, stop = house.path / "data" / "corpora", threading.Event()
+    real = Trainer.step
+
+    def step(trainer: Trainer) -> Step:
+        if trainer.progress.step + 1 == stop_at:
+            stop.set()
+        return real(trainer)
+
+    monkeypatch.setattr(Trainer, "step", step)
+    Worker(corpora, lambda _: None, stop).carry_out(spec, RunFolder(folder))
+    if stop_at:
+        assert (folder / "checkpoint.safetensors").is_file()
+        Worker(corpora, lambda _: None, threading.Event()).carry_out(spec, RunFolder(folder))
+    record = RunFolder(folder).read_record()
+    assert record is not None
+    assert record.status == "done", record.error
+    return record
+
+
+def test_a_study_of_byte_pairs_registers_runs_and_decides(house: House) -> None:
+    study = house.write(document({"corpus": "toy", "tokenizer": {"bpe": 300}, "validation": 0.01}))
+    ran = chain.run(study, watcher=QUIET)
+    assert ran.summary.complete
+    registration = ran.registration
+    assert registration.data is not None
+    pinned = set(registration.data.tokenizers.values())
+    assert len(pinned) == 1
+    assert {record.pairing.tokenizer for record in records(house).values() if record.pairing} == pinned
+    assert [p.name for p in (house.path / "data" / "tokenizers").iterdir()] == [f"bpe-{pinned.pop()}.json"]
+    decided = chain.decide(study)
+    assert decided.decision.status == "decided"
+    assert {check.name: check.passed for check in decided.decision.checks}["every run used the registered tokenizer"]
+    case = chain.open_case(study)
+    assert verify_registration(case.root, "tiny") == []
+    assert load_registration(case.root, "tiny") == registration
+
+
+def test_a_run_of_byte_pairs_that_was_stopped_ends_in_the_same_bits(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = house.write(document({"corpus": "toy", "tokenizer": {"bpe": 300}, "validation": 0.01}))
+    chain.register(study)
+    spec = specs(study)[0]
+    whole = carried_out(spec, house, tmp_path / "whole", monkeypatch)
+    again = carried_out(spec, house, tmp_path / "again", monkeypatch, stop_at=7)
+    assert again.resumed_from == (7,)
+    assert again.outcome_sha256 == whole.outcome_sha256
+    assert again.weights_sha256 == whole.weights_sha256
+    assert again.pairing == whole.pairing
+
+
+def test_a_run_of_a_mixture_that_was_stopped_ends_in_the_same_bits_and_says_what_it_drew(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(house, "other", "one two three four five\n" * 100)
+    study = house.write(document({"mixture": {"tiny": 3.0, "other": 1.0}}))
+    chain.register(study)
+    spec = specs(study)[0]
+    whole = carried_out(spec, house, tmp_path / "whole", monkeypatch)
+    again = carried_out(spec, house, tmp_path / "again", monkeypatch, stop_at=5)
+    assert again.resumed_from == (5,)
+    assert (again.outcome_sha256, again.pairing, again.mixture) == (whole.outcome_sha256, whole.pairing, whole.mixture)
+    assert whole.mixture is not None
+    assert sum(whole.mixture.values()) == STEPS * 4
+    assert whole.mixture["tiny"] > whole.mixture["other"] > 0
+
+
+def test_a_mixture_records_its_loss_over_all_sources_and_of_each(house: House) -> None:
+    add(house, "other", "one two three four five\n" * 100)
+    mixed = {"data.mixture": {"tiny": 0.0, "other": 1.0}}
+    study = house.write(
+        document(
+            {"mixture": {"tiny": 1.0, "other": 1.0}},
+            {"half": {}, "none": mixed},
+            hypotheses={"gain": {"claim": "none lowers val/loss/other", "smallest": 0.05}},
+        )
+    )
+    ran = chain.run(study, watcher=QUIET)
+    assert ran.summary.complete, ran.summary.failed
+    case = chain.open_case(study)
+    curve = gather(case.root, chain.require_registered(case)).metrics
+    border = int(len(tiny_text()) * 0.9)
+    sizes = {"tiny": len(tiny_text()) - border - 1, "other": 240 - 1}
+    for _, rows in curve[curve["step"] == STEPS].groupby(["variant", "seed"]):
+        final = dict(zip(rows["metric"], rows["value"], strict=True))
+        pooled = sum(final[f"val/loss/{name}"] * size for name, size in sizes.items()) / sum(sizes.values())
+        assert final["val/loss"] == pytest.approx(pooled, rel=1e-12)
+        assert final["val/loss/tiny"] != final["val/loss/other"]
+    found = records(house)
+    assert {record.mixture["tiny"] for key, record in found.items() if key.startswith("none/") and record.mixture} == {
+        0
+    }
+    decision = chain.decide(study).decision
+    assert decision.status == "decided"
+    notes = {check.name: check.found for check in decision.checks if not check.passed and "pairs" in check.name}
+    assert notes == {
+        "pairs read the same batches, for all variants": (
+            "variants differ in data.mixture, so they are compared only among equals"
+        )
+    }
+
+
+def test_variants_of_two_corpora_are_pinned_each_and_their_claim_is_marked(house: House) -> None:
+    add(house, "other", tiny_text()[::-1])
+    study = house.write(document({"corpus": "tiny"}, {"here": {}, "there": {"data.corpus": "other"}}))
+    ran = chain.run(study, watcher=QUIET)
+    assert ran.summary.complete, ran.summary.failed
+    data = ran.registration.data
+    assert data is not None
+    assert list(data.corpora) == ["other", "tiny"]
+    read = {key.split("/")[0]: record.pairing.corpus for key, record in records(house).items() if record.pairing}
+    assert read == {"here": data.corpora["tiny"].sha256, "there": data.corpora["other"].sha256}
+    decision = chain.decide(study).decision
+    assert decision.status in ("decided", "inconclusive")
+    failed = {check.name: check for check in decision.checks if not check.passed}
+    marked = failed["claimed losses are of the same validation text"]
+    assert (marked.severity, marked.found) == (
+        "deviation",
+        "arms read other corpora, each validated on its own: gain (here, there)",
+    )
+    assert all(check.severity != "inadmissible" for check in failed.values())
+    verified = check_corpus(chain.open_case(study).root, "tiny")
+    assert (verified.faults, verified.note) == (
+        (),
+        "'other' is the registered text; 'tiny' is the registered text",
+    )
+
+
+def test_a_run_that_read_the_corpus_of_another_arm_gives_no_verdict(house: House) -> None:
+    add(house, "other", tiny_text()[::-1])
+    study = house.write(document({"corpus": "tiny"}, {"here": {}, "there": {"data.corpus": "other"}}))
+    registration = chain.run(study, watcher=QUIET).registration
+    from ablate.judge.matching import check_matching
+
+    runs = [r.model_copy(update={"variant": "here"}) if r.variant == "there" else r for r in records(house).values()]
+    checks = {check.name: check for check in check_matching(registration, runs)}
+    for name in ("every run read the registered corpus", "every run used the registered tokenizer"):
+        wrong = checks[name]
+        # The two corpora have the same characters, so the tokenizer is rightly the same.
+        assert wrong.passed == (name == "every run used the registered tokenizer")
+        assert wrong.severity == "inadmissible"
+
+
+def test_a_second_corpus_that_changed_after_registration_is_refused(house: House) -> None:
+    add(house, "other", tiny_text()[::-1])
+    study = house.write(document({"corpus": "tiny"}, {"here": {}, "there": {"data.corpus": "other"}}))
+    chain.register(study)
+    folder = house.path / "data" / "corpora" / "other"
+    for file in folder.iterdir():
+        file.unlink()
+    add(house, "other", "quite another text, long enough for a window or two\n" * 40)
+    before = house.snapshot()
+    with pytest.raises(CorpusError, match="'other' is now another text"):
+        chain.run(study, watcher=QUIET)
+    assert house.snapshot() == before
+
+
+def test_a_registration_of_one_text_by_characters_says_nothing_of_data(house: House) -> None:
+    study = house.write()
+    registration, _ = chain.register(study)
+    lock = json.loads((house.path / "studies" / "tiny.lock.json").read_text())
+    assert registration.data is None
+    assert "data" not in lock
+    assert set(lock["corpus"]) == {"name", "sha256", "size_bytes", "characters"}
+
+
+def test_the_lock_of_several_corpora_is_bound_by_its_hash(house: House) -> None:
+    study = house.write(document({"corpus": "tiny", "tokenizer": {"bpe": 270}}))
+    chain.register(study)
+    path = house.path / "studies" / "tiny.lock.json"
+    lock = json.loads(path.read_text())
+    lock["data"]["tokenizers"]["none"] = "0" * 64
+    path.write_text(json.dumps(lock, indent=2) + "\n")
+    assert any("tiny.lock.json" in fault for fault in verify_registration(chain.open_case(study).root, "tiny"))
+
+
+TWO_SIZES = {"small": {}, "large": {"data.tokenizer": {"bpe": 275}}}
+PAIRS = {"corpus": "tiny", "tokenizer": {"bpe": 265}}
+
+
+def test_a_claim_across_tokenizers_about_nats_a_token_is_refused_and_told_what_to_claim() -> None:
+    for metric in ("val/loss", "train/loss", "val/perplexity", "val/accuracy"):
+        claim = {"gain": {"claim": f"large lowers {metric}", "smallest": 0.05, "scale": "log10"}}
+        with pytest.raises(ClaimError) as caught:
+            study_from_document(document(PAIRS, TWO_SIZES, hypotheses=claim))
+        assert "whose tokens are not the same" in caught.value.found
+        assert "val/bits_per_byte" in caught.value.fix
+
+
+def test_a_claim_across_tokenizers_about_bits_a_byte_is_run_and_decided(house: House) -> None:
+    study = house.write(document(PAIRS, TWO_SIZES))
+    assert chain.run(study, watcher=QUIET).summary.complete
+    decision = chain.decide(study).decision
+    assert decision.status == "decided"
+    notes = [
+        check.found for check in decision.checks if check.name == "pairs used the same tokenizer, for all variants"
+    ]
+    assert notes == ["variants differ in data.tokenizer, so they are compared only among equals"]
+
+
+def test_single_characters_of_two_corpora_are_found_to_differ_at_registration(house: House) -> None:
+    add(house, "other", tiny_text().upper())
+    loss = {"gain": {"claim": "there lowers val/loss", "smallest": 0.05}}
+    arms = {"here": {}, "there": {"data.corpus": "other"}}
+    study = house.write(document({"corpus": "tiny"}, arms, hypotheses=loss))
+    before = house.snapshot()
+    with pytest.raises(ClaimError, match="whose tokens are not the same"):
+        chain.register(study)
+    assert house.snapshot() == before
+
+
+def test_a_metric_of_a_source_that_an_arm_does_not_read_is_refused() -> None:
+    claim = {"gain": {"claim": "layernorm lowers val/loss/other", "smallest": 0.05}}
+    with pytest.raises(ClaimError, match="reads no mixture with a source 'other'"):
+        study_from_document(document({"corpus": "tiny"}, hypotheses=claim))
+
+
+def test_a_validation_text_of_its_own_is_used_whole_and_must_be_asked_for(house: House) -> None:
+    add(house, "pair", tiny_text(), "the cat sat on the plain.\n" * 20)
+    with pytest.raises(CorpusError, match="comes with a validation part of its own") as caught:
+        chain.register(house.write(document({"corpus": "pair"})))
+    assert caught.value.fix == "data: {validation: own}"
+    with pytest.raises(CorpusError, match="comes with no validation part of its own"):
+        chain.register(house.write(document({"corpus": "tiny", "validation": "own"})))
+    study = house.write(document({"corpus": "pair", "validation": "own"}))
+    assert chain.run(study, watcher=QUIET).summary.complete
+    assert check_corpus(chain.open_case(study).root, "tiny").note == "'pair' is the registered text"
+    (house.path / "data" / "corpora" / "pair" / "validation.txt").write_text("other\n")
+    (fault,) = check_corpus(chain.open_case(study).root, "tiny").faults
+    assert "is not the text that was registered as 'pair'" in fault
+
+
+def test_the_page_beside_the_lock_names_every_corpus_and_every_tokenizer(house: House) -> None:
+    add(house, "other", tiny_text()[::-1])
+    mixed = {"mixture": {"tiny": 3.0, "other": 1.0}, "tokenizer": {"bpe": 265}}
+    arms = {"three": {}, "one": {"data.mixture": {"tiny": 1.0, "other": 1.0}}, "large": {"data.tokenizer.bpe": 270}}
+    study = house.write(document(mixed, arms))
+    registration, _ = chain.register(study)
+    page = (house.path / "studies" / "tiny.registration.md").read_text()
+    data = registration.data
+    assert data is not None
+    for sha256 in {pin.sha256 for pin in data.corpora.values()} | set(data.tokenizers.values()):
+        assert f"`{sha256}`" in page
+    assert 'mixture of "other" (25%) and "tiny" (75%), each window drawn in that proportion' in page
+    assert 'corpus "toy"' not in page
+    assert data.tokenizers["three"] == data.tokenizers["one"] != data.tokenizers["large"]
+    told = chain.open_case(study)
+    assert verify_registration(told.root, "tiny") == []
+
+
+def test_an_amendment_that_changes_the_data_can_be_undone_to_the_earlier_promise(house: House) -> None:
+    study = house.write()
+    first, _ = chain.register(study)
+    house.write(document({"corpus": "tiny", "tokenizer": {"bpe": 265}}))
+    second, _ = chain.amend(study, reason="byte pairs")
+    house.write(document({"corpus": "tiny", "tokenizer": {"bpe": 270}}))
+    third, _ = chain.amend(study, reason="more of them")
+    case = chain.open_case(study)
+    made = promises(case.root, "tiny", Ledger(case.root.ledger).entries())
+    assert [(one.sha256, one.proven) for one in made] == [(one.sha256, True) for one in (first, second, third)]
