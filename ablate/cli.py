@@ -11,7 +11,7 @@ import sys
 
 import typer
 
-from ablate.verbs import corpora, documents, evidence, ledgers, promise, proof, scale, seals
+from ablate.verbs import again, corpora, documents, evidence, ledgers, promise, proof, scale, seals
 from ablate.verbs.options import Exit
 from prereg.errors import StudyError
 
@@ -26,7 +26,7 @@ app = typer.Typer(
     "\b\nStart with:\n  ablate run studies/quickstart.yaml\n  ablate decide studies/quickstart.yaml\n\n"
     "Exit codes: 0 done or decided, 2 your mistake, 3 inconclusive or to be continued, 4 inadmissible, "
     "5 runs failed or a seal owed, "
-    "130 interrupted, 1 our bug.",
+    "130 interrupted, 1 our bug (of reproduce: not reproduced).",
 )
 for verb in (
     promise.check,
@@ -41,6 +41,7 @@ for verb in (
     evidence.peek,
     evidence.decide,
     evidence.report,
+    again.reproduce,
     proof.verify,
     proof.bundle,
     seals.seal,

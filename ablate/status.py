@@ -6,11 +6,14 @@ whether it falls. A thousand runs must be read in well under a second, so nothin
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ablate.chain import Case
 from ablate.records.store import RunFolder
 from prereg.part import Part
+
+if TYPE_CHECKING:
+    from prereg.plan import CommandSpec, RunSpec
 
 
 class RunHealth(Part):
@@ -32,6 +35,8 @@ class RunHealth(Part):
     """Times it was started."""
     error: str | None = None
     """Of a failed run."""
+    breaches: tuple[str, ...] = ()
+    """Limits of its budget that it has broken, as far as its record knows: of a run at work, up to a checkpoint."""
 
 
 class StudyHealth(Part):
@@ -91,7 +96,8 @@ def read_status(case: Case) -> StudyHealth:
     health = []
     for spec in plan(registration):
         folder = RunFolder(case.root.run(spec.study, spec.registration, spec.variant, spec.seed))
-        health.append(_health(folder, spec.variant, spec.seed, spec.steps, active=active))
+        found = _health(folder, spec.variant, spec.seed, spec.steps, active=active)
+        health.append(found.model_copy(update={"breaches": _breaches(folder, spec)}))
     decided = [entry for entry in ledger if entry.event == "decided" and entry.registration == registration.sha256]
     look = next_look(registration.study, taken_looks(ledger, registration.sha256))
     verdict = str(decided[-1].body["verdict"] or decided[-1].body["status"]) if decided else None
@@ -140,6 +146,19 @@ def _health(folder: RunFolder, variant: str, seed: int, steps: int, *, active: b
         steps=steps,
         falling=falling,
     )
+
+
+def _breaches(folder: RunFolder, spec: RunSpec | CommandSpec) -> tuple[str, ...]:
+    from prereg.limits import breaches, promises_any
+    from prereg.plan import RunSpec
+
+    if not isinstance(spec, RunSpec) or not promises_any(spec.config.budget):
+        return ()
+    record = folder.read_record()
+    if record is None:
+        return ()
+    broken = breaches(spec.config.budget, wall_s=record.wall_s, peak_memory_bytes=record.peak_memory_bytes)
+    return tuple(breach.words for breach in broken)
 
 
 def _is_active(case: Case) -> bool:

@@ -97,6 +97,7 @@ TOUCHES: tuple[Touches, ...] = (
     Touches(
         fields=(
             "base",
+            "match",
             "corpus",
             "data",
             "seeds",

@@ -40,12 +40,16 @@ def resolve_arms(
     base: Config,
     variants: Mapping[str, Mapping[str, JsonValue]],
     factors: Mapping[str, Mapping[str, Mapping[str, JsonValue]]],
+    matched: Mapping[str, Mapping[str, JsonValue]] | None = None,
 ) -> dict[str, Arm]:
-    """All arms in the order of the file; factor arms are named by their levels, joined by hyphens."""
+    """All arms in the order of the file; factor arms are named by their levels, joined by hyphens.
+
+    `matched` holds overrides by arm that `match:` adds to what the file says.
+    """
     _check_size(variants, factors)
     arms: dict[str, Arm] = {}
     seen: dict[bytes, str] = {}
-    for name, overrides, paths in _cells(variants, factors):
+    for name, written, paths in _cells(variants, factors):
         field: FieldPath = ("variants", name) if variants else ("factors",)
         if name in arms or len(name) > _LONGEST_NAME:
             found = (
@@ -59,7 +63,9 @@ def resolve_arms(
                 f"{_LONGEST_NAME} characters in all",
                 where=Where(field=field),
             )
-        config = _apply(base, overrides, paths)
+        added = dict((matched or {}).get(name, {}))
+        overrides = written | added
+        config = _apply(base, overrides, paths | dict.fromkeys(added, ("match",)))
         # Compared as canonical bytes: to Python, true equals 1.
         content = canonical_bytes(config.model_dump(mode="json") if isinstance(config, Training) else config)
         if content in seen:
@@ -152,6 +158,9 @@ def _apply(base: Config, overrides: Mapping[str, JsonValue], paths: Mapping[str,
         branch[leaf] = value
     if not isinstance(base, Training):
         return tree
+    if tree["budget"]["tokens"] is not None and "budget.steps" not in overrides:
+        # A budget in tokens holds for every arm: its steps follow from its own batch and context.
+        del tree["budget"]["steps"]
     try:
         return Training.model_validate_json(json.dumps(tree))
     except ValidationError as error:

@@ -8,6 +8,18 @@ from pathlib import Path
 
 def write_whole(path: Path, data: bytes) -> None:
     """Replace a file atomically and durably: temporary file, fsync, rename, fsync of the folder."""
+    _write(path, data, earlier=None)
+
+
+def rotate_whole(path: Path, data: bytes, *, earlier: Path) -> None:
+    """The same, and the file that is replaced is kept under the name `earlier`, in place of what stood there.
+
+    At no moment are both gone, and between the two renames only `earlier` is there.
+    """
+    _write(path, data, earlier=earlier)
+
+
+def _write(path: Path, data: bytes, *, earlier: Path | None) -> None:
     # The process id keeps two writers apart; a leftover of a killed one is overwritten or ignored.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -15,6 +27,8 @@ def write_whole(path: Path, data: bytes) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
+        if earlier is not None and path.exists():
+            move(path, earlier)
         move(temporary, path)
     except OSError:
         temporary.unlink(missing_ok=True)

@@ -34,6 +34,7 @@ Event = Literal[
     "registered",
     "amended",
     "started",
+    "breached",
     "sealed",
     "failed",
     "finished",

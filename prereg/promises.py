@@ -27,6 +27,7 @@ T = TypeVar("T")
 def check_promises(study: Study) -> None:
     """Raise `SpecError`, `ClaimError` or `RuleError` for the first promise that is broken."""
     _check_arms(study)
+    _check_match(study)
     check_command(study)
     _check_seeds(study)
     _check_hypotheses(study)
@@ -65,6 +66,16 @@ def _check_arms(study: Study) -> None:
             f"baseline '{study.baseline}' is not a variant",
             required="one of " + ", ".join(study.arms),
             fix=nearest(study.baseline, study.arms),
+        )
+
+
+def _check_match(study: Study) -> None:
+    if study.match is not None and study.trainer != "gpt":
+        raise _fault(
+            ("match",),
+            "match: with a trainer whose configuration is not known here",
+            required="the built-in trainer, whose sizes can be counted",
+            fix="leave it out, and write the sizes into the variants",
         )
 
 

@@ -30,10 +30,12 @@ from prereg.arms import Arm, resolve_arms
 from prereg.claim import Claim, parse_claim
 from prereg.converses import contradictions
 from prereg.faults import spec_error
+from prereg.match import WIDTH, Match, resolved
 from prereg.metrics import METRICS, Better, Suite
 from prereg.part import Part
 from prereg.promises import check_promises
 from prereg.rule import DecisionLine, Rule
+from prereg.size import Count
 from prereg.training import Training
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*$", max_length=80)]
@@ -232,6 +234,9 @@ class Study(Part):
     """Arms by name, each a set of dotted overrides of the base."""
     factors: dict[Name, dict[Name, Overrides]] = Field(default_factory=dict)
     """Factors and their levels; arms are all combinations, named by their levels in the order of the factors."""
+    match: Match | Count | None = None
+    """Make arms as large as the baseline by the width of their feed-forward layers, set when the study is read:
+    `parameters`, `flops` (of training on a token), or a mapping that says more."""
     baseline: Name
     """The arm that claims compare with unless they say otherwise."""
     seeds: tuple[Seed, ...]
@@ -272,13 +277,32 @@ class Study(Part):
 
     @model_validator(mode="after")
     def _promises_fit_together(self) -> Self:
+        if isinstance(self.match, str):
+            # The value is frozen for everyone else; here it is still being made.
+            object.__setattr__(self, "match", Match(by=self.match))
         check_promises(self)
+        object.__setattr__(self, "match", self._matched(self._as_written))
         return self
 
     @cached_property
     def arms(self) -> dict[str, Arm]:
         """Every arm with its resolved configuration, in the order of the file."""
+        match = self._matched(self._as_written)
+        if match is None:
+            return self._as_written
+        matched: dict[str, Overrides] = {arm: {WIDTH: width} for arm, width in match.feed_width.items()}
+        return resolve_arms(self.base, self.variants, self.factors, matched)
+
+    @cached_property
+    def _as_written(self) -> dict[str, Arm]:
+        """The arms before any of them is made as large as the baseline."""
         return resolve_arms(self.base, self.variants, self.factors)
+
+    def _matched(self, arms: Mapping[str, Arm]) -> Match | None:
+        """`match` with its widths; none where there is none, or where it has no baseline to match to."""
+        if not isinstance(self.match, Match) or self.baseline not in arms or self.trainer != "gpt":
+            return None
+        return resolved(self.match, arms, self.baseline)
 
     @cached_property
     def claims(self) -> dict[str, Claim]:
@@ -301,7 +325,7 @@ class Study(Part):
         # A promise without them keeps the bytes that were hashed before the format had them. All in one place:
         # of two serializers of a model, the library takes the last.
         written: dict[str, Any] = handler(self)
-        for field in ("checks", "code"):
+        for field in ("checks", "code", "match"):
             if not getattr(self, field):
                 written.pop(field, None)
         return written

@@ -177,9 +177,18 @@ class Budget(Part):
     """How long a run lasts. Consumed tokens are counted and checked against it."""
 
     steps: Positive = 300
-    """Optimiser steps."""
+    """Optimiser steps. Where `tokens` is given and this is not, as many as make up the tokens."""
     batch: Positive = 16
     """Sequences a step; a step consumes batch x context tokens."""
+    tokens: Positive | None = None
+    """Tokens a run consumes: instead of steps, or a check on them, since steps x batch x context must then give just
+    this many. It holds for every arm: one that changes batch or context takes the steps that make up the same tokens,
+    unless it sets its own steps."""
+    max_memory_gib: Annotated[float, Field(gt=0.0)] | None = None
+    """A promise about cost, in GiB: the most resident memory that the process may take while it holds a run. Measured
+    for every run; a run that takes more goes on, and the breach is an event of the study, told beside the verdict."""
+    max_wall_s: Annotated[float, Field(gt=0.0)] | None = None
+    """The same for time, in seconds from the moment a process takes a run to its seal, over all attempts."""
     micro_batch: Positive | None = None
     """Sequences computed at once; must divide the batch. The gradient stays that of the whole batch, summed over
     micro-batches (gradient accumulation), which moves rounding alone. If left out, the whole batch at once."""
@@ -216,6 +225,29 @@ class Training(Part):
     """The length of a run."""
     numerics: Numerics = Numerics()
     """The arithmetic."""
+
+    @model_validator(mode="after")
+    def _steps_make_up_the_tokens(self) -> Self:
+        budget, step = self.budget, self.budget.batch * self.model.context
+        if budget.tokens is None:
+            return self
+        if "steps" not in budget.model_fields_set:
+            steps, rest = divmod(budget.tokens, step)
+            if rest or not steps:
+                near = [f"{n * step:,}" for n in (steps, steps + 1) if n]
+                raise ValueError(
+                    f"budget.tokens is {budget.tokens:,}, which whole steps of {step:,} tokens (batch {budget.batch} x "
+                    f"context {self.model.context}) do not make up; "
+                    + (f"the nearest are {near[0]} and {near[1]}" if len(near) == 2 else f"the nearest is {near[0]}")
+                )
+            # The value is frozen for everyone else; here it is still being made.
+            object.__setattr__(self, "budget", budget.model_copy(update={"steps": steps}))
+        elif budget.steps * step != budget.tokens:
+            raise ValueError(
+                f"budget.tokens is {budget.tokens:,}, but {budget.steps:,} steps of {step:,} tokens (batch "
+                f"{budget.batch} x context {self.model.context}) consume {self.tokens:,}"
+            )
+        return self
 
     @property
     def tokens(self) -> int:

@@ -140,7 +140,7 @@ def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, wei
         found.take(path, data)
         record = folder.read_record()
         if record is None or record.status not in ("done", "diverged"):
-            live += folder.live_path.exists() or folder.checkpoint_path.exists()
+            live += folder.live_path.exists() or folder.checkpoints.exist()
             continue
         for name in RECORDS:
             if (folder.path / name).is_file():

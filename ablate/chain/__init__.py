@@ -8,6 +8,7 @@ from ablate.chain.bundling import bundle, check_bundle
 from ablate.chain.case import (
     Case,
     check,
+    find_vocabulary,
     load,
     open_case,
     pin,
@@ -22,6 +23,7 @@ from ablate.chain.importing import Imported, bring
 from ablate.chain.peeking import Peeked, peek
 from ablate.chain.planning import PlannedRuns, plan_at_scale, plan_runs
 from ablate.chain.promising import accepted, amend, characterise, design, preflight, register, registrations
+from ablate.chain.reproducing import reproduce
 from ablate.chain.running import Ran, look_to_run_up_to, run
 from ablate.chain.telling import Document, export, save
 
@@ -43,6 +45,7 @@ __all__ = [
     "decide",
     "design",
     "export",
+    "find_vocabulary",
     "load",
     "look_to_run_up_to",
     "open_case",
@@ -56,6 +59,7 @@ __all__ = [
     "register",
     "registrations",
     "report",
+    "reproduce",
     "require_pinned",
     "require_registered",
     "run",

@@ -120,6 +120,9 @@ def pin_data(case: Case, registered: DataPins | None = None) -> Pins:
         reading = readings[key]
         reading.split.require(config.model.context)
         tokenizers[arm] = reading.tokenizer.sha256
+        if arm == case.study.baseline:
+            found_size = reading.tokenizer.size
+            placed(case, lambda size=found_size: require_vocabulary(case.study, size))  # type: ignore[misc]
         plain = plain and config.data.tokenizer == "char" and config.data.mixture is None
         for name, found in reading.corpora.items():
             shards = found.manifest.shards
@@ -152,6 +155,35 @@ def _require_no_bytes(study: Study, arm: str) -> None:
                 fix="ablate corpus add NAME FOLDER --vocabulary N --byte-lengths FILE.json; or claim val/loss",
                 where=Where(field=("hypotheses", name, "claim")),
             )
+
+
+def require_vocabulary(study: Study, found: int) -> None:
+    """Sizes that were matched for so many tokens are those of this corpus."""
+    from prereg.errors import SpecError, Where
+    from prereg.match import Match
+
+    if isinstance(study.match, Match) and study.match.vocabulary not in (None, found):
+        raise SpecError(
+            f"match.vocabulary is {study.match.vocabulary:,}, and the corpus has {found:,} tokens",
+            required="the number of tokens that the models have",
+            fix=f"vocabulary: {found}",
+            where=Where(field=("match", "vocabulary")),
+        )
+
+
+def find_vocabulary(case: Case) -> int | None:
+    """Number of tokens of a corpus that is here and read by its characters; none where it is not here."""
+    from ablate.gpt.corpus import Library
+    from ablate.gpt.tokenizer import CharTokenizer
+    from prereg.errors import CorpusError
+
+    data = case.study.training(case.study.baseline).data
+    if data.tokenizer != "char" or data.mixture is not None:
+        return None
+    try:
+        return CharTokenizer.of(Library.of(case.root.corpora).find(data.corpus).text).size
+    except CorpusError:
+        return None
 
 
 @dataclass(frozen=True)

@@ -38,13 +38,14 @@ def run(
     next_look: bool = False,
     accept_underpowered: str | None = None,
     pilot: str | None = None,
+    checkpoint_every_s: float | None = None,
     devices_per_run: int = 1,
     shard: str | None = None,
 ) -> Ran:
     """Register if need be, then train what is left of the plan; of a sequential study, what its next look needs.
 
-    `next_look` says so in words, and is refused for a fixed number of seeds. `devices_per_run` spreads each run over so
-    many devices, `shard` says how (`ddp`, or `fsdp`).
+    `next_look` says so in words, and is refused for a fixed number of seeds. `checkpoint_every_s` moves no bit.
+    `devices_per_run` spreads each run over so many devices, `shard` says how (`ddp`, or `fsdp`).
     """
     import sys
 
@@ -64,6 +65,12 @@ def run(
         raise RunError(
             f"'{name}' has a fixed number of seeds, and so no next look",
             required="stopping: {looks: [...]} or {evidence: e_process, max_seeds: N}",
+            fix=f"ablate run {case.path}",
+        )
+    if checkpoint_every_s is not None and case.study.trainer != "gpt":
+        raise RunError(
+            "--checkpoint-every is for the built-in trainer",
+            required="a user's own trainer to save where it stands itself, and to leave a file named resumable",
             fix=f"ablate run {case.path}",
         )
     standing = load_registration(case.root, name)
@@ -92,6 +99,7 @@ def run(
             now=now,
             watcher=onlooker,
             look=look,
+            checkpoint_every_s=checkpoint_every_s,
             spread=spread,
         )
     return Ran(registration, entry is not None, summary, look)

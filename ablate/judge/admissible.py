@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from pydantic import ValidationError
 
 from ablate.judge.item_scores import check_items
+from ablate.judge.limits import check_limits
 from ablate.judge.matching import check_matching, listed
 from ablate.judge.readings import read_values, reading_of
 from ablate.judge.stability import CURVE
@@ -265,6 +266,7 @@ def _gpt_checks(registration: Registration, ended: list[RunRecord]) -> tuple[Che
             )
     return (
         _none("every run consumed its tokens", wrong, "the planned tokens and steps in every finished run"),
+        *check_limits(study, ended),
         *check_matching(registration, ended),
     )
 
@@ -370,7 +372,9 @@ def _starts(registration: Registration, evidence: Evidence) -> tuple[Check, ...]
         failed = failures.get((run.variant, run.seed), 0)
         if run.attempts > 1 or run.resumed_from or failed:
             resumed = f", resumed from step {', '.join(map(str, run.resumed_from))}" if run.resumed_from else ""
-            found.append(f"{_said(run)}: {run.attempts} attempts{resumed}" + (f", {failed} failed" if failed else ""))
+            mishaps = f" ({'; '.join(run.mishaps)})" if run.mishaps else ""
+            attempts = f"{run.attempts} attempts{resumed}" + (f", {failed} failed" if failed else "")
+            found.append(f"{_said(run)}: {attempts}{mishaps}")
             exact = exact and run.variant in study.arms and _deterministic(study, run.variant)
     return (_none("every run was made in one go", found, "one attempt a run", "note" if exact else "deviation"),)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ablate.judge.headroom import HEADROOM
+from ablate.judge.limits import LIMITS
 from ablate.judge.matching import TOKENIZER, VALIDATED
 from ablate.judge.own_checks import OWN
 from ablate.judge.stability import CURVE
@@ -127,6 +128,12 @@ DECLARED: tuple[Declared, ...] = (
         "tokens and steps of finished runs",
         ("inadmissible",),
         "arms had other budgets",
+    ),
+    Declared(
+        LIMITS,
+        "measured memory and time of each run against the budget",
+        ("deviation",),
+        "told only where limits were promised; they are about cost, so the run went on and its pair stands",
     ),
     Declared(
         "every run states what its pair shares",

@@ -55,6 +55,15 @@ def collect(*, threads: int, device: str = "cpu", paths: str = "", layout: str =
     )
 
 
+MOVES_BITS = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads", "paths", "layout")
+"""The parts of a provenance that may move the last bit of a step."""
+
+
+def differing(one: Provenance, other: Provenance) -> tuple[str, ...]:
+    """The parts in which two runs differ that may move a bit; none where both would take a step to the same bits."""
+    return tuple(part for part in MOVES_BITS if getattr(one, part) != getattr(other, part))
+
+
 def of_command(code: str) -> Provenance:
     """The provenance of a run of a user's own trainer. What only that trainer could tell is not guessed."""
     return Provenance(

@@ -109,7 +109,16 @@ class RunRecord(Part):
     eval_s: float = 0.0
     """Seconds in evaluation."""
     wall_s: float = 0.0
-    """Seconds from the worker taking the run to its seal, over all attempts."""
+    """Seconds from the worker taking the run to its seal, over all attempts; of one that was killed, up to the last
+    checkpoint."""
+    peak_memory_bytes: int | None = None
+    """Most resident memory of the process while it held the run, over all attempts; of one that was killed, up to the
+    last checkpoint. Interpreter and libraries are in it. None, and not written, where it was not measured."""
+    memory_since: Literal["run", "process"] | None = None
+    """Whether that is the peak since the run began, or since its process did, an upper bound where a process makes
+    several runs."""
+    mishaps: tuple[str, ...] = ()
+    """What went wrong on the way and was got over, a sentence each: a damaged checkpoint, a start from scratch."""
     error: str | None = None
     """Last line of the error of a failed run."""
     metrics_sha256: str | None = None
@@ -126,10 +135,11 @@ class RunRecord(Part):
     """Windows of each source of a mixture that the run was trained on; not written where there is one source."""
 
     @model_serializer(mode="wrap")
-    def _as_before_without_later_seals(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+    def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         # A record without them is written as it always was, and a version that knows none of them can read it.
         written: dict[str, JsonValue] = handler(self)
-        for later in ("items_sha256", "weights_sha256", "mixture"):
-            if getattr(self, later) is None:
+        later_ones = ("items_sha256", "weights_sha256", "mixture", "peak_memory_bytes", "memory_since", "mishaps")
+        for later in later_ones:
+            if not getattr(self, later):
                 written.pop(later, None)
         return written

@@ -2,7 +2,8 @@
 
     run.json             what the run is and how it stands (`RunRecord`), replaced atomically
     metrics.jsonl        one {"step", "metric", "value"} a line while the run lives
-    checkpoint.safetensors   where a killed run is taken up again; gone once sealed
+    checkpoint.safetensors   where a killed run is taken up again, in two generations (`ablate.records.checkpoints`);
+                         gone once sealed
     metrics.parquet      the sealed metrics; its sha256 is in run.json and in the ledger
     items.parquet        the score of every item, where items were scored; its sha256 likewise
     weights.safetensors  the final weights
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from ablate.records.checkpoints import Checkpoints
 from ablate.records.run_record import RunRecord
 from prereg.canon import sha256_bytes, sha256_file
 from prereg.disk import write_whole
@@ -81,8 +83,12 @@ class RunFolder:
         return self.path / "items.parquet"
 
     @property
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.path)
+
+    @property
     def checkpoint_path(self) -> Path:
-        return self.path / "checkpoint.safetensors"
+        return self.checkpoints.newest
 
     @property
     def weights_path(self) -> Path:
@@ -135,6 +141,16 @@ class RunFolder:
                 fix=f"rm -r {self.path}   (the run is then made again)",
             ) from error
 
+    def sealed_rows(self) -> list[Row]:
+        """The rows that were sealed, in their order."""
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(self.sealed_path, columns=["step", "metric", "value"]).to_pydict()
+        return [
+            Row(int(step), str(metric), float(value))
+            for step, metric, value in zip(table["step"], table["metric"], table["value"], strict=True)
+        ]
+
     def cut_back(self, step: int) -> None:
         """Forget live rows after a step, so that what is repeated is not recorded twice."""
         kept = [row for row in self.rows() if row.step <= step]
@@ -143,8 +159,9 @@ class RunFolder:
 
     def clear(self) -> None:
         """Back to before the first step."""
-        # The checkpoint first: one without the rows it vouches for must not survive a crash in between.
-        for path in (self.checkpoint_path, self.live_path, self.sealed_path, self.items_path, self.weights_path):
+        # Checkpoints first: one without the rows it vouches for must not survive a crash in between.
+        self.checkpoints.clear()
+        for path in (self.live_path, self.sealed_path, self.items_path, self.weights_path):
             path.unlink(missing_ok=True)
 
     def seal(self, record: RunRecord, weights: bytes | None, items: Sequence[ItemScore] = ()) -> RunRecord:
@@ -171,7 +188,7 @@ class RunFolder:
             }
         )
         self.write_record(sealed)
-        self.checkpoint_path.unlink(missing_ok=True)
+        self.checkpoints.clear()
         self.live_path.unlink(missing_ok=True)
         return sealed
 

@@ -381,6 +381,8 @@ def print_status(console: Console, health: StudyHealth) -> None:
     for run in health.runs:
         if run.error:
             _say(console, f"{run.variant}, seed {run.seed}: {run.error}", wrap=False)
+        for breach in run.breaches:
+            _say(console, f"{run.variant}, seed {run.seed}, beyond its budget: {breach}", wrap=False)
 
 
 def print_glimpse(console: Console, seen: Glimpse) -> None:

@@ -86,6 +86,12 @@ def _started(body: Body) -> str:
     return f"{body.get('runs')} of {body.get('of')} runs to do, {body.get('slots')} side by side"
 
 
+def _breached(body: Body) -> str:
+    what, unit = ("memory", "GiB") if body.get("limit") == "max_memory_gib" else ("time", "s")
+    took = f"{body.get('measured')} {unit} of {what}, promised at most {body.get('promised')} {unit}"
+    return f"{body.get('variant')}, seed {body.get('seed')}: {took}"
+
+
 def _sealed(body: Body) -> str:
     attempts = body.get("attempts")
     more = f" in {attempts} attempts" if isinstance(attempts, int) and attempts > 1 else ""
@@ -135,6 +141,7 @@ _WORDS: dict[str, Callable[[Body], str]] = {
     "registered": _registered,
     "amended": _amended,
     "started": _started,
+    "breached": _breached,
     "sealed": _sealed,
     "failed": _failed,
     "finished": _finished,

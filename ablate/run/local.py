@@ -36,6 +36,7 @@ from prereg.canon import sha256_file
 from prereg.command import code_sha256
 from prereg.errors import EvidenceError, RunError
 from prereg.ledger import Event, Ledger
+from prereg.limits import breaches
 from prereg.looks import Look
 from prereg.plan import CommandSpec, RunSpec, plan
 from prereg.registration import Registration
@@ -101,6 +102,20 @@ class WorkerProcess:
             self.process.wait()
 
 
+def start_worker(*, own: bool, log: IO[str]) -> subprocess.Popen[str]:
+    """A worker process: of a user's own trainer, or of the built-in one."""
+    # A user's own trainer keeps its threads to itself; the built-in one trains many runs side by side.
+    return subprocess.Popen(
+        [sys.executable, "-m", "ablate.run.command" if own else "ablate.run.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        start_new_session=True,
+        env=None if own else {**os.environ, **ALONE},
+    )
+
+
 @dataclass
 class Scheduler:
     """Everything one call of `run_study` keeps in mind."""
@@ -117,6 +132,7 @@ class Scheduler:
     spread: Spread = field(default_factory=Spread)
     deaths: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
+    checkpoint_every_s: float | None = None
     spawned: int = 0
     interrupts: int = 0
     stopped: bool = False
@@ -139,6 +155,7 @@ class Scheduler:
         folder = self.folder(spec)
         record = folder.read_record()
         assert record is not None and record.metrics_sha256 is not None, spec.run_id
+        self.tell_breaches(spec, record)
         self.log(
             "sealed",
             {
@@ -155,24 +172,26 @@ class Scheduler:
         )
         self.tally.sealed += 1
 
+    def tell_breaches(self, spec: Spec, record: RunRecord) -> None:
+        """Limits that a run broke go on record before its seal: a crash in between repeats them, and loses none."""
+        if not isinstance(spec, RunSpec):
+            return
+        broken = breaches(spec.config.budget, wall_s=record.wall_s, peak_memory_bytes=record.peak_memory_bytes)
+        for breach in broken:
+            body = {"variant": spec.variant, "seed": spec.seed, **breach.model_dump(mode="json")}
+            body |= {"metrics_sha256": record.metrics_sha256}
+            mine = (e.body for e in self.ledger.entries() if e.event == "breached")
+            if body not in mine:
+                self.log("breached", body)
+                self.watcher.note(f"{spec.run_id}: {breach.words}")
+
     def spawn(self) -> None:
         """One more worker."""
         number = self.spawned
         self.spawned += 1
         logs = self.root.runs(self.registration.study.study, self.registration.sha256)
-        own = self.registration.study.trainer == "command"
-        # A user's own trainer keeps its threads to itself; the built-in one trains many runs side by side.
-        alone = {} if own else {**os.environ, **ALONE}
         with (logs / f"worker-{number}.log").open("a", encoding="utf-8") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "ablate.run.command" if own else "ablate.run.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-                env=alone or None,
-            )
+            process = start_worker(own=self.registration.study.trainer == "command", log=log)
         self.workers[number] = WorkerProcess(process, number)
         assert process.stdout is not None
         threading.Thread(target=self._read, args=(number, process.stdout), daemon=True).start()
@@ -202,6 +221,7 @@ class Scheduler:
                 "folder": str(self.folder(spec).path),
                 "corpora": str(self.root.corpora),
                 "root": str(self.root.path),
+                "checkpoint_every_s": self.checkpoint_every_s,
                 "spread": asdict(self.spread),
             }
         )
@@ -321,6 +341,7 @@ def run_study(
     now: Callable[[], str],
     watcher: Watcher,
     look: Look | None = None,
+    checkpoint_every_s: float | None = None,
     spread: Spread | None = None,
 ) -> Summary:
     """Carry out what is left of a registration's plan, up to a look if there is one. The caller holds the lock."""
@@ -332,7 +353,17 @@ def run_study(
     folder = root.runs(registration.study.study, registration.sha256)
     folder.mkdir(parents=True, exist_ok=True)
     tally = Tally(planned=len(specs), steps_planned=sum(spec.steps for spec in specs))
-    scheduler = Scheduler(root, registration, ledger, now, watcher, tally, deque(), spread=spread or Spread())
+    scheduler = Scheduler(
+        root,
+        registration,
+        ledger,
+        now,
+        watcher,
+        tally,
+        deque(),
+        spread=spread or Spread(),
+        checkpoint_every_s=checkpoint_every_s,
+    )
     known = sealed_in_ledger(ledger, registration.sha256)
     _require_started_here(
         ledger, registration, [spec for spec in specs if _unknown(scheduler.folder(spec), spec, known)]

@@ -1,6 +1,7 @@
 """What a worker and its scheduler say to each other: one JSON object a line, over pipes. No pickle.
 
-scheduler ─▶ worker   {"do": "run", "spec": ..., "folder": ..., "corpora": ...}, {"do": "stop"}
+scheduler ─▶ worker   {"do": "run", "spec": ..., "folder": ..., "corpora": ..., "root": ...,
+                       "checkpoint_every_s": ..., "until": ...}, {"do": "stop"}
 worker ─▶ scheduler   Message, below
 """
 

@@ -7,6 +7,7 @@ at once: whatever was checkpointed is taken up by the next `ablate run`.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -14,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,20 +33,22 @@ from ablate.gpt.paths import Paths, choose_paths
 from ablate.gpt.reading import Tokenizer, read
 from ablate.gpt.train import Step, Trainer
 from ablate.measure.suites import evaluate
-from ablate.records.provenance import collect
-from ablate.records.run_record import Pairing, Provenance, RunRecord, Status
+from ablate.records.provenance import collect, differing
+from ablate.records.run_record import Pairing, RunRecord, Status
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.run.company import LOST_A_RANK, Company
+from ablate.run.memory import Peak
 from ablate.run.messages import Message
 from ablate.run.spread import Spread
-from prereg.disk import write_whole
-from prereg.errors import EvidenceError, StudyError
+from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.plan import RunSpec
 from prereg.registration import reading_sha256
+from prereg.words import listed
 
 THREADS = 1
 CHECKPOINT_EVERY_S = 20.0
 SAY_EVERY_S = 0.5
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -60,32 +64,42 @@ class Worker:
     """Carries out runs one after another."""
 
     def __init__(
-        self, corpora: Path, say: Callable[[Message], None], stop: threading.Event, spread: Spread | None = None
+        self,
+        corpora: Path,
+        say: Callable[[Message], None],
+        stop: threading.Event,
+        checkpoint_every_s: float = CHECKPOINT_EVERY_S,
+        spread: Spread | None = None,
     ) -> None:
         self.corpora = corpora
         self.library = Library.of(corpora)
         self.say = say
         self.stop = stop
+        self.checkpoint_every_s = checkpoint_every_s
         self.spread = spread if spread is not None else Spread()
         self.company: Company | None = None
         self._texts: dict[str, Text] = {}
         self._trainer: tuple[str, Trainer] | None = None
 
-    def carry_out(self, spec: RunSpec, folder: RunFolder) -> None:
-        """One run from where it stands to its seal. Everything that goes wrong becomes a `failed` record."""
+    def carry_out(self, spec: RunSpec, folder: RunFolder, until: int | None = None) -> None:
+        """One run from where it stands to its seal. Everything that goes wrong becomes a `failed` record.
+
+        `until` ends it after that step, unsealed: the beginning of a run, made again to be compared.
+        """
         try:
-            Run(self, spec, folder).finish()
+            Run(self, spec, folder).finish(until)
         except Exception as error:
             traceback.print_exc()
             if self.company is not None and self.company.killed():
                 os._exit(LOST_A_RANK)  # no error of the run: it is taken up again
             self.end()
-            line = f"{type(error).__name__}: {error}"
-            if isinstance(error, StudyError):
-                line = f"{error.found}; try: {error.fix}" if error.fix else error.found
+            line = _said(error, folder)
             record = _readable(folder)
             if record is not None:
-                folder.write_record(record.model_copy(update={"status": "failed", "error": line, "ended_at": _now()}))
+                ended = {"status": "failed", "error": line, "ended_at": _now()}
+                # On a full disk the old record stays; the scheduler is told all the same.
+                with suppress(OSError):
+                    folder.write_record(record.model_copy(update=ended))
             self.say(Message(event="ended", run_id=spec.run_id, status="failed", error=line))
 
     def text(self, spec: RunSpec) -> Text:
@@ -141,6 +155,7 @@ class Run:
 
     def __init__(self, worker: Worker, spec: RunSpec, folder: RunFolder) -> None:
         self.taken = time.perf_counter()
+        self.peak = Peak.reset()
         self.worker, self.spec, self.folder = worker, spec, folder
         self.text = worker.text(spec)
         self.trainer = worker.trainer(spec, self.text)
@@ -149,8 +164,8 @@ class Run:
         self._said = self._saved = time.perf_counter()
         self._said_step = self.trainer.progress.step
 
-    def finish(self) -> None:
-        """Train to the end of the budget, to divergence, or to the scheduler's stop."""
+    def finish(self, until: int | None = None) -> None:
+        """Train to the end of the budget, to divergence, to the scheduler's stop, or until a step."""
         trainer, steps = self.trainer, self.spec.config.budget.steps
         if trainer.progress.step == 0:
             self._evaluate()
@@ -175,32 +190,49 @@ class Run:
                 rows = []
                 self._evaluate()
             self._tell(step)
-            if time.perf_counter() - self._saved > CHECKPOINT_EVERY_S and step.step < steps:
+            if step.step == until and until < steps:
+                self.folder.append(rows)
+                self.worker.say(Message(event="stopped", run_id=self.spec.run_id, step=until, steps=steps))
+                return
+            if time.perf_counter() - self._saved > self.worker.checkpoint_every_s and step.step < steps:
                 self._checkpoint(rows)
                 rows = []
         self._seal("done")
 
     def _begin(self) -> RunRecord:
-        """Take a live run up again when the same code, libraries and machine left it; otherwise start over."""
+        """Take a live run up again when the same code, libraries and machine left it; otherwise start over.
+
+        Starting over, or from the checkpoint before the newest, costs time and no bit; the record says that it was so.
+        """
         earlier = self.folder.read_record()
         provenance = collect(threads=THREADS, paths=str(self.trainer.paths), layout=self.worker.spread.layout)
         resumed = earlier.resumed_from if earlier is not None else ()
-        same = earlier is not None and _moves_alike(earlier.provenance, provenance)
-        if same and self.folder.checkpoint_path.is_file():
-            self.trainer.restore(self.folder.checkpoint_path)
+        mishaps = list(earlier.mishaps) if earlier is not None else []
+        attempts = (earlier.attempts if earlier is not None else 0) + 1
+        others = differing(earlier.provenance, provenance) if earlier is not None else ()
+        new: list[str] = []
+        taken_up = self._restored(new) if earlier is not None and not others else None
+        if taken_up is not None:
             self._take_up()
             resumed = (*resumed, self.trainer.progress.step)
         else:
+            if others and self.folder.checkpoints.exist():
+                new.append(f"{listed(others)} not as in the attempt before")
             self.folder.path.mkdir(parents=True, exist_ok=True)
             self.folder.clear()
+        if new:
+            where = "started over" if taken_up is None else f"taken up at step {self.trainer.progress.step}"
+            mishaps.append(f"attempt {attempts} {where}: {'; '.join(new)}")
+            print(f"{self.spec.run_id}: {mishaps[-1]}", file=sys.stderr)
         record = RunRecord(
             study=self.spec.study,
             registration=self.spec.registration,
             variant=self.spec.variant,
             seed=self.spec.seed,
             status="running",
-            attempts=(earlier.attempts if earlier is not None else 0) + 1,
+            attempts=attempts,
             resumed_from=resumed,
+            mishaps=tuple(mishaps),
             config=self.spec.config.model_dump(mode="json"),
             steps=0,
             tokens=0,
@@ -209,9 +241,30 @@ class Run:
             provenance=provenance,
             started_at=earlier.started_at if earlier is not None else _now(),
             wall_s=earlier.wall_s if earlier is not None else 0.0,
+            peak_memory_bytes=earlier.peak_memory_bytes if earlier is not None else None,
+            memory_since=earlier.memory_since if earlier is not None else None,
         )
         self.folder.write_record(record)
+        if taken_up == self.folder.checkpoints.previous:
+            # Only now that the record tells of it. Left there, the damaged one would replace the sound one.
+            self.folder.checkpoints.fall_back()
+        self._saved_step = None if taken_up is None else self.trainer.progress.step
         return record
+
+    def _restored(self, faults: list[str]) -> Path | None:
+        """The generation of the checkpoint that gave the trainer its state back; what is wrong with those before it."""
+        for generation in self.folder.checkpoints.generations():
+            if generation.fault is None:
+                try:
+                    self.trainer.restore(generation.path)
+                except EvidenceError as error:
+                    faults.append(error.found)
+                    self.initial = self.trainer.begin(self.spec.seed)  # half a state may have been taken in
+                else:
+                    return generation.path
+            else:
+                faults.append(f"{generation.path.name} {generation.fault}")
+        return None
 
     def _take_up(self) -> None:
         """Bring the live rows to where the checkpoint stands; a curve with a hole must not be sealed as whole."""
@@ -241,14 +294,27 @@ class Run:
         self.folder.append(rows_of(progress.step, found))
 
     def _checkpoint(self, rows: list[Row]) -> None:
-        """Metrics first, then the checkpoint that makes them count."""
+        """Metrics first, then the checkpoint that makes them count. None where one of this very step is there."""
+        if self._saved_step == self.trainer.progress.step:
+            return
         self.folder.append(rows, durable=True)
-        write_whole(self.folder.checkpoint_path, self.trainer.checkpoint())
-        self._saved = time.perf_counter()
-        self.folder.write_record(self.record.model_copy(update={"wall_s": self._wall()}))
+        data = self.trainer.checkpoint()
+        try:
+            self.folder.checkpoints.write(data)
+        except OSError as error:
+            raise RunError(
+                f"the checkpoint of step {self.trainer.progress.step} ({len(data) / 2**20:.1f} MiB) cannot be written "
+                f"to {self.folder.path}: {error.strerror}; the one before it is still there",
+                required="room for three checkpoints: two are kept while the next is written",
+                fix="make room, and run again: the run goes on from the checkpoint that is there",
+            ) from error
+        self._saved, self._saved_step = time.perf_counter(), self.trainer.progress.step
+        self.folder.write_record(self.record.model_copy(update=self._cost()))
 
     def _seal(self, status: Status) -> None:
-        progress = self.trainer.progress
+        progress, config = self.trainer.progress, self.spec.config
+        if status == "done":
+            assert (progress.step, progress.tokens) == (config.budget.steps, config.tokens), progress
         pairing = Pairing(
             initial=self.initial,
             batches=progress.batches,
@@ -265,8 +331,8 @@ class Run:
                 "train_s": progress.train_s,
                 "eval_s": progress.eval_s,
                 "mixture": self._drawn(),
-                "wall_s": self._wall(),
                 "ended_at": _now(),
+                **self._cost(),
             }
         )
         self.folder.seal(record, self.trainer.weights())
@@ -307,8 +373,14 @@ class Run:
         )
         self._said, self._said_step = now, step.step
 
-    def _wall(self) -> float:
-        return self.record.wall_s + time.perf_counter() - self.taken
+    def _cost(self) -> dict[str, object]:
+        """Time and memory so far, earlier attempts included."""
+        earlier, now = self.record, self.peak.read_bytes()
+        return {
+            "wall_s": earlier.wall_s + time.perf_counter() - self.taken,
+            "peak_memory_bytes": max(now, earlier.peak_memory_bytes or 0),
+            "memory_since": "process" if "process" in (self.peak.since, earlier.memory_since) else "run",
+        }
 
 
 def main() -> None:
@@ -347,20 +419,30 @@ def main() -> None:
             if worker is not None:
                 worker.end()
             return
-        worker = worker or Worker(Path(str(command["corpora"])), say, stop, _spread(command))
+        every_s, until = command.get("checkpoint_every_s"), command.get("until")
+        if worker is None:
+            worker = Worker(Path(str(command["corpora"])), say, stop, spread=_spread(command))
+        worker.checkpoint_every_s = float(every_s) if isinstance(every_s, int | float) else CHECKPOINT_EVERY_S
         spec = RunSpec.model_validate_json(json.dumps(command["spec"]))
-        worker.carry_out(spec, RunFolder(Path(str(command["folder"]))))
+        folder = RunFolder(Path(str(command["folder"])))
+        worker.carry_out(spec, folder, until if isinstance(until, int) else None)
+
+
+def _said(error: Exception, folder: RunFolder) -> str:
+    """An error in one line, with the way out where there is one."""
+    if isinstance(error, StudyError):
+        return f"{error.found}; try: {error.fix}" if error.fix else error.found
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        return (
+            f"{folder.path} has no room for the records of the run ({error.strerror}); try: make room, and run again: "
+            "the run goes on from its last checkpoint"
+        )
+    return f"{type(error).__name__}: {error}"
 
 
 def _spread(command: dict[str, object]) -> Spread:
     given = command.get("spread")
     return Spread(**given) if isinstance(given, dict) else Spread()
-
-
-def _moves_alike(one: Provenance, other: Provenance) -> bool:
-    """Whether both would take the same step to the same bits, as far as provenance can tell."""
-    parts = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads", "paths", "layout")
-    return all(getattr(one, part) == getattr(other, part) for part in parts)
 
 
 def _readable(folder: RunFolder) -> RunRecord | None:

@@ -29,6 +29,9 @@ def run(
     ] = False,
     pilot: Pilot = None,
     accept: Accept = None,
+    checkpoint_every: Annotated[
+        float | None, typer.Option(min=0.1, metavar="SECONDS", help="Save where each run stands this often (20).")
+    ] = None,
     devices_per_run: Annotated[
         int, typer.Option(min=1, help="Spread each run over so many devices of this machine.")
     ] = 1,
@@ -52,6 +55,7 @@ def run(
         next_look=next_look,
         pilot=pilot,
         accept_underpowered=accept,
+        checkpoint_every_s=checkpoint_every,
         devices_per_run=devices_per_run,
         shard=shard,
     )

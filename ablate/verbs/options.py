@@ -19,6 +19,7 @@ class Exit(IntEnum):
 
     OK = 0
     BUG = 1
+    DIFFERENT = 1  # of `reproduce`, as diff(1) has it; a bug also prints its traceback
     MISTAKE = 2
     INCONCLUSIVE = 3
     INADMISSIBLE = 4

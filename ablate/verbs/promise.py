@@ -33,6 +33,7 @@ def check(
     Example:  ablate check studies/embnorm.yaml
     """
     from ablate.report import console as told
+    from ablate.report.sizes import print_sizes, sizes_differ
     from prereg.errors import StudyFileError
 
     if admissibility:
@@ -43,7 +44,10 @@ def check(
         raise StudyFileError("no study is named", required="a study file", fix="ablate check studies/quickstart.yaml")
     case = chain.check(study, root)
     scripts = chain.pin_code(case) if case.study.trainer == "command" else ()
-    return told.print_check(console(), case.study, scripts)
+    told.print_check(console(), case.study, scripts)
+    if case.study.trainer == "gpt" and sizes_differ(case.study):
+        print_sizes(console(), case.study, chain.find_vocabulary(case))
+    return None
 
 
 def schema() -> None:

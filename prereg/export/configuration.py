@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from prereg.export.claims import quoted
+from prereg.match import Match
 from prereg.registration import CorpusPin
 from prereg.spec import Study
 from prereg.training import Training
@@ -135,6 +136,9 @@ _OPTIM: dict[str, Say] = {
 _LENGTH: dict[str, Say] = {
     "budget.steps": lambda n: counted(n, "step"),
     "budget.batch": lambda n: f"{counted(n, 'sequence')} a step",
+    "budget.tokens": lambda n: f"a budget of exactly {counted(n, 'token')}" if n else "a budget in steps",
+    "budget.max_memory_gib": lambda v: f"at most {_number(v)} GiB of memory" if v else "no promise about memory",
+    "budget.max_wall_s": lambda v: f"at most {_number(v)} seconds of time" if v else "no promise about time",
     "budget.micro_batch": lambda n: f"computed {counted(n, 'sequence')} at a time" if n else "computed at once",
 }
 _NUMERICS: dict[str, Say] = {
@@ -158,6 +162,9 @@ _LATER: dict[str, Any] = {
     "model.init": "gpt2",
     "optim.decay": 0.2,
     "optim.ema": 0.0,
+    "budget.tokens": None,
+    "budget.max_memory_gib": None,
+    "budget.max_wall_s": None,
     "budget.micro_batch": None,
     "numerics.recompute": "none",
 }
@@ -193,10 +200,10 @@ def base_in_brief(study: Study, corpus: CorpusPin | None) -> str:
 
 
 def _with_later(part: tuple[str, ...], at: Mapping[str, Any]) -> tuple[str, ...]:
-    """The fields of a part, and those of its kind that came later and are not left at their defaults."""
-    kind = part[0].partition(".")[0] + "."
+    """The fields of a part, and those of its kinds that came later and are not left at their defaults."""
+    kinds = {path.partition(".")[0] for path in part}
     told = tuple(path for path in part if path != "data.corpus" or not at["data.mixture"])
-    return (*told, *(path for path in _LATER if path.startswith(kind) and _is_told(path, at)))
+    return (*told, *(path for path in _LATER if path.partition(".")[0] in kinds and _is_told(path, at)))
 
 
 def _is_told(path: str, at: Mapping[str, Any]) -> bool:
@@ -240,12 +247,28 @@ def _command_sentences(study: Study) -> str:
 
 def arm_sentences(study: Study) -> list[str]:
     """One sentence an arm: what it changes in the base."""
-    return [f"Arm {said}." for said in _arms_said(study, unchanged="the base configuration, unchanged")]
+    said = [f"Arm {said}." for said in _arms_said(study, unchanged="the base configuration, unchanged")]
+    return [*said, *_match_sentences(study)]
 
 
 def arms_in_brief(study: Study) -> str:
     """All arms in one sentence."""
-    return f"{len(study.arms)} arms: {'; '.join(_arms_said(study, unchanged='the base, unchanged'))}."
+    arms = f"{len(study.arms)} arms: {'; '.join(_arms_said(study, unchanged='the base, unchanged'))}."
+    return " ".join([arms, *_match_sentences(study)])
+
+
+def _match_sentences(study: Study) -> list[str]:
+    """How arms were made as large as the baseline; nothing where they were not."""
+    match = study.match
+    if not isinstance(match, Match):
+        return []
+    what = {"parameters": "trainable parameters", "flops": "FLOPs of training on a token"}[match.by]
+    which = f"Arms {listed(map(quoted, match.arms))} have" if len(match.arms) > 1 else "Every other arm has"
+    which = f"Arm {quoted(match.arms[0])} has" if len(match.arms) == 1 else which
+    return [
+        f"{which} as many {what} as the baseline, within {compact(100 * match.within)}%, by the width of the "
+        "feed-forward layers."
+    ]
 
 
 def _arms_said(study: Study, *, unchanged: str) -> list[str]:

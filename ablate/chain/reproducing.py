@@ -1,0 +1,185 @@
+"""One sealed run made again and held against its record.
+
+The sealed record stays what it is: the run is made in a scratch folder, nothing in the house is written, and the ledger
+gets no entry, because nothing is decided, chosen or replaced. What is told are differences, never values, so that doing
+it while a study is unfinished is no look at its outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.chain.case import Case, open_case, require_pinned, require_registered
+
+if TYPE_CHECKING:
+    from ablate.records.repeated import Reproduction
+    from ablate.records.run_record import RunRecord
+    from ablate.run.messages import Message
+    from prereg.plan import CommandSpec, RunSpec
+    from prereg.registration import Registration
+
+
+def reproduce(
+    path: str | Path,
+    run: str,
+    *,
+    steps: int | None = None,
+    within: float | None = None,
+    keep: Path | None = None,
+    root: Path | None = None,
+    onlooker: Callable[[Message], None] | None = None,
+) -> Reproduction:
+    """Train a recorded run, VARIANT/SEED, again and compare every repeatable metric at every step, and the weights.
+
+    `steps` makes only so many, of the same schedule. `within` is the largest relative difference to accept where equal
+    bits are not promised: another processor, other libraries, other code. `keep` keeps the records of the new run.
+    """
+    from tempfile import TemporaryDirectory
+
+    case = open_case(Path(path), root)
+    registration = require_registered(case)
+    spec, sealed = _recorded(case, registration, run)
+    _require_possible(case, spec, sealed, steps)
+    require_pinned(case, registration)
+    if keep is not None:
+        _require_elsewhere(case, keep)
+        return _held_against(case, spec, sealed, keep.resolve(), steps=steps, within=within, onlooker=onlooker)
+    with TemporaryDirectory(prefix="ablate-reproduce-") as scratch:
+        place = Path(scratch) / "run"
+        return _held_against(case, spec, sealed, place, steps=steps, within=within, onlooker=onlooker)
+
+
+def _held_against(
+    case: Case,
+    spec: RunSpec | CommandSpec,
+    sealed: RunRecord,
+    scratch: Path,
+    *,
+    steps: int | None,
+    within: float | None,
+    onlooker: Callable[[Message], None] | None,
+) -> Reproduction:
+    from time import perf_counter
+
+    from ablate.records.repeated import Reproduction, compare_items, compare_rows, provenance_differences
+    from ablate.records.store import RunFolder
+    from ablate.run.again import make_again
+
+    started = perf_counter()
+    until = None if steps is None or steps >= sealed.steps else steps
+    made = make_again(spec, scratch, case.root, until=until, onlooker=onlooker)
+    record = made.read_record()
+    assert record is not None, scratch
+    whole = record.status in ("done", "diverged")
+    place = RunFolder(case.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+    rows = made.sealed_rows() if whole else made.rows()
+    compared = max(sealed.steps, record.steps) if until is None else until
+    metrics, left_out = compare_rows(place.sealed_rows(), rows, up_to=compared)
+    hashes = (sealed.weights_sha256, record.weights_sha256)
+    others = provenance_differences(sealed.provenance, record.provenance)
+    return Reproduction(
+        study=spec.study,
+        registration=spec.registration,
+        variant=spec.variant,
+        seed=spec.seed,
+        steps=compared,
+        of_steps=sealed.steps,
+        status_sealed=sealed.status,
+        status_again=record.status if whole else "beginning",
+        unpromised=_unpromised(spec, [one.part for one in others]),
+        provenance=others,
+        metrics=metrics,
+        left_out=left_out,
+        weights="not compared" if None in hashes else "equal" if hashes[0] == hashes[1] else "different",
+        items=compare_items(place.items_path, made.items_path) if whole else "not compared",
+        within=within,
+        seconds=perf_counter() - started,
+    )
+
+
+def _unpromised(spec: RunSpec | CommandSpec, others: list[str]) -> tuple[str, ...]:
+    """Why equal bits are not promised."""
+    from prereg.plan import RunSpec
+    from prereg.words import listed
+
+    if not isinstance(spec, RunSpec):
+        return ("of a user's own trainer, equal bits are the user's promise",)
+    why = [] if spec.config.numerics.deterministic else ["numerics.deterministic is false"]
+    return (*why, f"{listed(others)} not as in the sealed run") if others else tuple(why)
+
+
+def _recorded(case: Case, registration: Registration, run: str) -> tuple[RunSpec | CommandSpec, RunRecord]:
+    """The planned run of a name, and its sealed record."""
+    from ablate.records.store import RunFolder
+    from prereg.errors import EvidenceError, RunError, nearest
+    from prereg.plan import plan
+
+    specs = {f"{spec.variant}/{spec.seed}": spec for spec in plan(registration)}
+    if run not in specs:
+        raise RunError(
+            f"'{run}' is not a run of '{case.study.study}'",
+            required="VARIANT/SEED of a planned run",
+            fix=nearest(run, specs),
+        )
+    spec = specs[run]
+    folder = RunFolder(case.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+    record = folder.read_record()
+    if record is None or record.status not in ("done", "diverged"):
+        raise EvidenceError(
+            f"run {run} has no sealed record: "
+            + ("nothing is here" if record is None else f"its status is {record.status}"),
+            required="a run that has ended",
+            fix=f"ablate run {case.path}   (or ablate import, where it was made elsewhere)",
+        )
+    faults = folder.faults(record)
+    if faults:
+        raise EvidenceError(faults[0], required="the record that was sealed", fix=f"ablate verify {case.path}")
+    return spec, record
+
+
+def _require_possible(case: Case, spec: RunSpec | CommandSpec, sealed: RunRecord, steps: int | None) -> None:
+    """Refuse what could only end in a difference that says nothing."""
+    import json
+
+    from pydantic import ValidationError
+
+    from prereg.errors import EvidenceError, RunError
+    from prereg.plan import RunSpec
+    from prereg.training import Training
+
+    if steps is not None and not isinstance(spec, RunSpec):
+        raise RunError(
+            "--steps with a user's own trainer, which alone knows what a step is",
+            required="the whole run",
+            fix=f"ablate reproduce {case.path} --run {spec.variant}/{spec.seed}",
+        )
+    try:
+        same = (
+            Training.model_validate_json(json.dumps(sealed.config)) == spec.config
+            if isinstance(spec, RunSpec)
+            else sealed.config == spec.config
+        )
+    except ValidationError:
+        same = False
+    if not same or sealed.registration != spec.registration:
+        raise EvidenceError(
+            f"the record of {spec.variant}/{spec.seed} is of another configuration or registration",
+            required="a run of what is registered",
+            fix=f"ablate verify {case.path}",
+        )
+
+
+def _require_elsewhere(case: Case, keep: Path) -> None:
+    """A new record must not lie where it could be taken for evidence, or over anything."""
+    from prereg.errors import RunError
+
+    runs = (case.root.path / "data" / "runs").resolve()
+    taken = keep.exists() and (not keep.is_dir() or any(keep.iterdir()))
+    if taken or keep.resolve().is_relative_to(runs):
+        raise RunError(
+            f"{keep} is not empty" if taken else f"{keep} lies among the runs of the studies",
+            required="a new or empty folder outside data/runs",
+            fix="--keep FOLDER with another folder",
+        )

@@ -1,0 +1,184 @@
+"""Two records of one run held against each other: every metric at every step, and the weights. Nothing is run here.
+
+Bits are compared, not digits: two numbers are equal when all sixty-four bits are. Of numbers that are not, the largest
+distances are told and never the numbers themselves, so that repeating a run of an unfinished study is no look at its
+outcome. Metrics whose definition says that they are not repeatable (speed, time) are left out, by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from ablate.records.provenance import differing
+from ablate.records.run_record import Provenance
+from ablate.records.store import Row
+from prereg.metrics import METRICS
+from prereg.part import Part
+
+Compared = Literal["equal", "different", "not compared"]
+
+
+class Differing(Part):
+    """One part of the provenance in which the two runs differ."""
+
+    part: str
+    """Which."""
+    sealed: str
+    """Of the sealed run."""
+    again: str
+    """Of the run made again."""
+
+
+class MetricCompared(Part):
+    """One metric of both runs."""
+
+    metric: str
+    """Its name."""
+    n: int
+    """Steps at which both recorded it."""
+    n_different: int
+    """Those at which the values differ in any bit."""
+    only_sealed: int
+    """Steps at which only the sealed run recorded it."""
+    only_again: int
+    """Steps at which only the run made again did."""
+    largest_absolute: float = 0.0
+    """The largest |a - b|."""
+    largest_relative: float = 0.0
+    """The largest |a - b| / max(|a|, |b|)."""
+    first_step: int | None = None
+    """The first step at which the values differ."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether both recorded it at the same steps, with the same bits."""
+        return not (self.n_different or self.only_sealed or self.only_again)
+
+
+class Reproduction(Part):
+    """What came of making a run again."""
+
+    study: str
+    """The study's id."""
+    registration: str
+    """sha256 of its registration."""
+    variant: str
+    """The arm."""
+    seed: int
+    """The seed."""
+    steps: int
+    """Steps that were compared."""
+    of_steps: int
+    """Steps of the sealed run."""
+    status_sealed: str
+    """How the sealed run ended."""
+    status_again: str
+    """How the other one did; `beginning` where only the first steps were made."""
+    unpromised: tuple[str, ...]
+    """Why equal bits are not promised here, a sentence each; none where they are."""
+    provenance: tuple[Differing, ...]
+    """Parts of the provenance that may move a bit and differ."""
+    metrics: tuple[MetricCompared, ...]
+    """Every repeatable metric of either run, by name."""
+    left_out: tuple[str, ...]
+    """Metrics that are not repeatable by their definition, and were not compared."""
+    weights: Compared
+    """The final weights, by their hash."""
+    items: Compared
+    """Scores of items, where there are any."""
+    within: float | None = None
+    """The largest relative difference that the caller accepts where equal bits are not promised."""
+    seconds: float = 0.0
+    """What it took."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing that was compared differs in a bit."""
+        alike = self.status_again in (self.status_sealed, "beginning")
+        return alike and all(m.equal for m in self.metrics) and "different" not in (self.weights, self.items)
+
+    @property
+    def largest_relative(self) -> float:
+        """Over all metrics."""
+        return max((m.largest_relative for m in self.metrics), default=0.0)
+
+    @property
+    def reproduced(self) -> bool:
+        """To the bit; or, where that is not promised, at every step within what the caller accepts."""
+        if self.exact:
+            return True
+        alike = self.status_again in (self.status_sealed, "beginning")
+        whole = not any(m.only_sealed or m.only_again for m in self.metrics)
+        accepted = self.within is not None and self.largest_relative <= self.within
+        return bool(self.unpromised) and alike and whole and accepted and self.items != "different"
+
+
+def compare_rows(
+    sealed: Sequence[Row], again: Sequence[Row], *, up_to: int
+) -> tuple[tuple[MetricCompared, ...], tuple[str, ...]]:
+    """Every repeatable metric of either run up to a step, and the names of those that are not."""
+    tables: list[dict[str, dict[int, float]]] = []
+    for rows in (sealed, again):
+        table: dict[str, dict[int, float]] = {}
+        for row in rows:
+            if row.step <= up_to:
+                table.setdefault(row.metric, {})[row.step] = row.value
+        tables.append(table)
+    names = sorted(tables[0].keys() | tables[1].keys())
+    left_out = tuple(name for name in names if not _repeatable(name))
+    return tuple(
+        _compared(name, tables[0].get(name, {}), tables[1].get(name, {})) for name in names if _repeatable(name)
+    ), left_out
+
+
+def compare_items(sealed: Path, again: Path) -> Compared:
+    """The scores of items of both runs, whatever the order they are written in."""
+    import pyarrow.parquet as pq
+
+    if not sealed.is_file() and not again.is_file():
+        return "not compared"
+    if not (sealed.is_file() and again.is_file()):
+        return "different"
+    columns = ["task", "item", "item_sha256", "metric", "value"]
+    found = []
+    for path in (sealed, again):
+        rows = pq.read_table(path, columns=columns).to_pylist()
+        found.append(sorted([*(str(row[name]) for name in columns[:-1]), float(row["value"]).hex()] for row in rows))
+    return "equal" if found[0] == found[1] else "different"
+
+
+def provenance_differences(sealed: Provenance, again: Provenance) -> tuple[Differing, ...]:
+    """The parts that may move a bit and are not the same."""
+    return tuple(
+        Differing(part=part, sealed=str(getattr(sealed, part)), again=str(getattr(again, part)))
+        for part in differing(sealed, again)
+    )
+
+
+def _repeatable(name: str) -> bool:
+    metric = METRICS.get(name)
+    return metric is None or metric.repeatable
+
+
+def _compared(name: str, sealed: dict[int, float], again: dict[int, float]) -> MetricCompared:
+    both = sorted(sealed.keys() & again.keys())
+    apart = [step for step in both if sealed[step].hex() != again[step].hex()]
+    absolute = [abs(sealed[step] - again[step]) for step in apart]
+    scales = [max(abs(sealed[step]), abs(again[step])) for step in apart]
+    assert all(map(math.isfinite, absolute)), name  # a record holds finite numbers only
+    return MetricCompared(
+        metric=name,
+        n=len(both),
+        n_different=len(apart),
+        only_sealed=len(sealed.keys() - again.keys()),
+        only_again=len(again.keys() - sealed.keys()),
+        largest_absolute=max(absolute, default=0.0),
+        # Zeros of opposite sign differ in a bit and by nothing.
+        largest_relative=max(
+            (d / scale if scale else 0.0 for d, scale in zip(absolute, scales, strict=True)), default=0.0
+        ),
+        first_step=apart[0] if apart else None,
+    )

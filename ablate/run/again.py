@@ -1,0 +1,74 @@
+"""One run made again in a folder of its own, by a worker process like any other. No ledger, no scheduler, no study.
+
+The worker is the same program, started with the same environment as by `ablate run`: what it does there, it does here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from pydantic import ValidationError
+
+from ablate.records.store import RunFolder
+from ablate.run.local import Spec, WorkerProcess, start_worker
+from ablate.run.messages import Message
+from prereg.errors import RunError
+from prereg.plan import CommandSpec
+from prereg.root import Root
+
+PATIENCE_S = 10.0
+
+
+def make_again(
+    spec: Spec, folder: Path, root: Root, *, until: int | None = None, onlooker: Callable[[Message], None] | None = None
+) -> RunFolder:
+    """The folder of the run, sealed, or after step `until` as it then stands. Raises `RunError` where it fails."""
+    made = RunFolder(folder)
+    with TemporaryFile("w+", encoding="utf-8") as log:
+        worker = WorkerProcess(start_worker(own=isinstance(spec, CommandSpec), log=log), 0)
+        try:
+            worker.send(_order(spec, made, root, until))
+            last = _follow(worker, onlooker)
+        finally:
+            worker.end(PATIENCE_S)  # the end of its input ends a worker, whatever it is at, with its child
+            assert worker.process.stdout is not None
+            worker.process.stdout.close()
+        if last is None:
+            log.seek(0)
+            said = " / ".join(log.read().strip().splitlines()[-3:])
+            raise RunError(
+                f"the worker died (exit {worker.process.returncode})" + (f"; its last words: {said}" if said else ""),
+                required="a run that ends",
+            )
+    if last.status == "failed":
+        raise RunError(f"the run failed: {last.error}", required="a run that ends")
+    return made
+
+
+def _order(spec: Spec, folder: RunFolder, root: Root, until: int | None) -> dict[str, object]:
+    """What the scheduler would send, and where to end. A worker reads it once it is ready."""
+    return {
+        "do": "run",
+        "spec": spec.model_dump(mode="json"),
+        "folder": str(folder.path),
+        "corpora": str(root.corpora),
+        "root": str(root.path),
+        "until": until,
+    }
+
+
+def _follow(worker: WorkerProcess, onlooker: Callable[[Message], None] | None) -> Message | None:
+    """Listen until the run has ended; none where the worker went away."""
+    assert worker.process.stdout is not None
+    for line in worker.process.stdout:
+        try:
+            message = Message.model_validate_json(line)
+        except ValidationError:
+            return None
+        if message.event in ("ended", "stopped"):
+            return message
+        if onlooker is not None and message.event == "progress":
+            onlooker(message)
+    return None

@@ -1,0 +1,263 @@
+"""Limits as promises: tokens that must add up, memory and time that are measured, and a breach that is an event."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from conftest import House, tiny_document
+
+from ablate import chain
+from ablate.judge.limits import LIMITS
+from ablate.records.run_record import RunRecord
+from ablate.report.ledger_lines import in_words
+from ablate.run.memory import Peak
+from ablate.run.watch import PlainWatcher
+from ablate.status import read_status
+from prereg.differences import plain
+from prereg.errors import SpecError
+from prereg.export.configuration import SAID, base_in_brief, base_sentences
+from prereg.ledger import Entry, Ledger
+from prereg.limits import GIB, breaches, unmeasured
+from prereg.spec import Study, study_from_document
+from prereg.training import Budget, Model, Training
+
+QUIET = PlainWatcher(StringIO())
+
+
+def based(budget: dict[str, object], **changes: object) -> dict[str, object]:
+    document = tiny_document(**changes)
+    document["base"] = {**document["base"], "budget": budget}
+    return document
+
+
+def study(budget: dict[str, object], **changes: object) -> Study:
+    return study_from_document(based(budget, **changes))
+
+
+def breached(house: House) -> list[Entry]:
+    return [e for e in Ledger(house.path / "studies" / "ledger.jsonl").entries() if e.event == "breached"]
+
+
+# --- Tokens. ------------------------------------------------------------------------------------------------------
+
+
+def test_tokens_alone_give_the_steps() -> None:
+    made = study({"batch": 8, "tokens": 3840})
+    assert made.training("none").budget.steps == 30
+    assert made.training("none").tokens == 3840
+
+
+def test_tokens_and_steps_that_agree_are_taken() -> None:
+    assert study({"batch": 8, "tokens": 3840, "steps": 30}).training("none").budget.steps == 30
+
+
+def test_tokens_and_steps_that_disagree_are_refused_with_the_three_numbers() -> None:
+    with pytest.raises(SpecError) as error:
+        study({"batch": 8, "tokens": 3841, "steps": 30})
+    assert "3,841" in error.value.found
+    assert "30 steps of 128 tokens (batch 8 x context 16) consume 3,840" in error.value.found
+
+
+def test_tokens_that_no_whole_steps_make_up_are_refused_with_the_nearest_that_do() -> None:
+    with pytest.raises(SpecError, match=r"nearest are 3,840 and 3,968"):
+        study({"batch": 8, "tokens": 3850})
+    with pytest.raises(SpecError) as error:
+        study({"batch": 8, "tokens": 100})
+    assert error.value.found.endswith("the nearest is 128")
+
+
+def test_a_budget_in_tokens_holds_for_an_arm_of_another_batch_or_context() -> None:
+    made = study(
+        {"batch": 8, "tokens": 3840},
+        variants={
+            "none": {},
+            "wide": {"budget.batch": 16},
+            "long": {"model.context": 32},
+            "twice": {"budget.tokens": 7680},
+        },
+        hypotheses={"gain": {"claim": "wide lowers val/loss", "smallest": 0.05}},
+        decision=[{"verdict": "adopt", "when": "supported(gain)"}, {"verdict": "inconclusive"}],
+    )
+    assert {arm: made.training(arm).budget.steps for arm in made.arms} == {
+        "none": 30,
+        "wide": 15,
+        "long": 15,
+        "twice": 60,
+    }
+    assert {made.training(arm).tokens for arm in ("none", "wide", "long")} == {3840}
+
+
+def test_an_arm_that_sets_its_own_steps_against_the_tokens_is_refused_where_it_does() -> None:
+    with pytest.raises(SpecError) as error:
+        study({"batch": 8, "tokens": 3840}, variants={"none": {}, "layernorm": {"budget.steps": 31}})
+    assert "31 steps" in error.value.found
+    assert error.value.where.field == ("variants", "layernorm", "budget.steps")
+
+
+def test_what_a_lock_holds_resolves_to_the_same_arms_again() -> None:
+    made = study({"batch": 8, "tokens": 3840}, variants={"none": {}, "layernorm": {"budget.batch": 16}})
+    again = study_from_document(plain(made))
+    assert plain(again) == plain(made)
+    assert again.arms == made.arms
+
+
+def test_a_run_in_tokens_consumes_just_these(house: House) -> None:
+    chain.run(house.write(based({"batch": 8, "tokens": 3840}, seeds=[1, 2])), watcher=QUIET)
+    records = [json.loads(p.read_text()) for p in house.path.glob("data/runs/*/*/*/*/run.json")]
+    assert {(r["tokens"], r["steps"]) for r in records} == {(3840, 30)}
+
+
+# --- Limits. ------------------------------------------------------------------------------------------------------
+
+
+def test_a_limit_is_broken_by_more_and_not_by_as_much() -> None:
+    budget = Budget(max_memory_gib=2.0, max_wall_s=10.0)
+    assert breaches(budget, wall_s=10.0, peak_memory_bytes=2 * GIB) == ()
+    both = breaches(budget, wall_s=10.5, peak_memory_bytes=3 * GIB)
+    assert [(one.limit, one.promised, one.measured) for one in both] == [
+        ("max_memory_gib", 2.0, 3.0),
+        ("max_wall_s", 10.0, 10.5),
+    ]
+    assert both[0].words == "3 GiB of memory, promised at most 2 GiB"
+    assert breaches(Budget(), wall_s=1e9, peak_memory_bytes=10**15) == ()
+
+
+def test_memory_that_nobody_measured_keeps_no_promise_and_breaks_none() -> None:
+    assert breaches(Budget(max_memory_gib=0.001), wall_s=1.0, peak_memory_bytes=None) == ()
+    assert unmeasured(Budget(max_memory_gib=0.001), peak_memory_bytes=None)
+    assert not unmeasured(Budget(max_wall_s=1.0), peak_memory_bytes=None)
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux forgets a peak")
+def test_the_peak_of_a_run_forgets_what_an_earlier_run_took() -> None:
+    block = bytearray(256 * 2**20)
+    before = Peak.reset()
+    held = before.read_bytes()
+    del block
+    after = Peak.reset()
+    assert after.since == "run"
+    assert held - after.read_bytes() > 200 * 2**20
+    block = bytearray(256 * 2**20)
+    del block  # freed again: a sample taken now would miss it
+    assert after.read_bytes() > held - 20 * 2**20
+
+
+def test_where_the_peak_cannot_be_reset_the_record_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys.modules[Peak.__module__], "_RESET", tmp_path / "nowhere" / "clear_refs")
+    peak = Peak.reset()
+    assert peak.since == "process"
+    assert peak.read_bytes() > 10 * 2**20
+
+
+@pytest.fixture(scope="module")
+def costly(tmp_path_factory: pytest.TempPathFactory) -> House:
+    """A study whose promises about cost no process that loads torch can keep."""
+    made = House(tmp_path_factory.mktemp("costly") / "house")
+    budget = {"steps": 10, "batch": 8, "max_memory_gib": 0.01, "max_wall_s": 0.001}
+    chain.run(made.write(based(budget, seeds=[1, 2])), watcher=QUIET)
+    return made
+
+
+def test_every_run_is_measured_and_a_breach_takes_no_pair_away(costly: House) -> None:
+    records = [json.loads(p.read_text()) for p in costly.path.glob("data/runs/*/*/*/*/run.json")]
+    assert len(records) == 4
+    assert {r["status"] for r in records} == {"done"}
+    assert all(50 * 2**20 < r["peak_memory_bytes"] < 4 * GIB for r in records)
+    assert {r["memory_since"] for r in records} <= {"run", "process"}
+
+
+def test_every_breach_is_an_event_before_the_seal_and_stands_there_once(costly: House) -> None:
+    entries = Ledger(costly.path / "studies" / "ledger.jsonl").entries()
+    kinds = [entry.event for entry in entries]
+    assert kinds.count("breached") == 8
+    for place, entry in enumerate(entries):
+        if entry.event == "sealed":
+            mine = (entry.body["variant"], entry.body["seed"])
+            assert [(e.event, e.body["variant"], e.body["seed"]) for e in entries[place - 2 : place]] == [
+                ("breached", *mine)
+            ] * 2
+    body = breached(costly)[0].body
+    assert (body["limit"], body["promised"]) == ("max_memory_gib", 0.01)
+    assert isinstance(body["measured"], float)
+    assert body["measured"] > 0.01
+    assert "GiB of memory, promised at most 0.01 GiB" in in_words(breached(costly)[0])
+
+
+def test_a_crash_between_breach_and_seal_repeats_no_breach(costly: House, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(costly.path, tmp_path / "copy"))
+    ledger = copy / "studies" / "ledger.jsonl"
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-2]))  # the last seal, and `finished`
+    assert chain.run(copy / "studies" / "tiny.yaml", watcher=QUIET).summary.complete
+    kinds = [entry.event for entry in Ledger(ledger).entries()]
+    assert kinds.count("breached") == 8
+    assert kinds.count("sealed") == 4
+
+
+def test_status_shows_every_breach(costly: House) -> None:
+    health = read_status(chain.open_case(costly.path / "studies" / "tiny.yaml"))
+    assert all(len(run.breaches) == 2 for run in health.runs)
+    assert "promised at most 0.01 GiB" in health.runs[0].breaches[0]
+
+
+def test_the_verdict_stands_and_the_breaches_are_listed_beside_it(costly: House) -> None:
+    decided = chain.decide(costly.path / "studies" / "tiny.yaml")
+    assert decided.decision.status != "inadmissible"
+    check = {check.name: check for check in decided.decision.checks}[LIMITS]
+    assert (check.passed, check.severity) == (False, "deviation")
+    assert check.found.startswith("4 runs with limits, 8 breaches: ")
+    assert LIMITS in decided.markdown_path.read_text()
+
+
+def test_a_study_that_promises_no_limit_is_not_asked(house: House) -> None:
+    path = house.write(based({"steps": 10, "batch": 8}, seeds=[1, 2]))
+    chain.run(path, watcher=QUIET)
+    assert breached(house) == []
+    assert LIMITS not in {check.name for check in chain.decide(path).decision.checks}
+
+
+def test_limits_that_are_kept_are_a_check_that_holds(house: House) -> None:
+    path = house.write(based({"steps": 10, "batch": 8, "max_memory_gib": 64, "max_wall_s": 3600}, seeds=[1, 2]))
+    chain.run(path, watcher=QUIET)
+    assert breached(house) == []
+    check = {check.name: check for check in chain.decide(path).decision.checks}[LIMITS]
+    assert check.passed
+
+
+def test_a_record_without_the_later_fields_is_written_and_read_as_it_was(costly: House) -> None:
+    path = next(costly.path.glob("data/runs/*/*/*/*/run.json"))
+    document = json.loads(path.read_text())
+    for later in ("peak_memory_bytes", "memory_since"):
+        del document[later]
+    record = RunRecord.model_validate_json(json.dumps(document))
+    assert (record.peak_memory_bytes, record.mishaps) == (None, ())
+    assert json.loads(record.model_dump_json()) == document
+
+
+# --- Words. -------------------------------------------------------------------------------------------------------
+
+
+def test_limits_are_told_in_the_promise_and_a_study_without_them_as_before() -> None:
+    plainly = study({"steps": 30, "batch": 8})
+    bounded = study({"steps": 30, "batch": 8, "tokens": 3840, "max_memory_gib": 1.5, "max_wall_s": 600})
+    for tell in (base_sentences, base_in_brief):
+        told = tell(bounded, None)
+        for words in ("a budget of exactly 3,840 tokens", "at most 1.5 GiB of memory", "at most 600 seconds of time"):
+            assert words in told
+            assert words not in tell(plainly, None)
+        assert "no promise" not in tell(plainly, None)
+
+
+@pytest.mark.parametrize("field", ["budget.tokens", "budget.max_memory_gib", "budget.max_wall_s"])
+def test_a_limit_that_an_arm_takes_back_has_words(field: str) -> None:
+    say: Callable[[object], str] = SAID[field]
+    assert say(None)
+
+
+def test_a_model_of_another_context_alone_has_other_tokens() -> None:
+    assert Training(model=Model(context=64), budget=Budget(batch=4, tokens=2560)).budget.steps == 10
