@@ -31,7 +31,7 @@ from ablate.run.company import Company
 from ablate.run.spread import Spread
 from ablate.run.watch import PlainWatcher
 from ablate.run.worker import Worker
-from prereg.errors import RunError
+from prereg.errors import EvidenceError, RunError
 from prereg.plan import RunSpec, plan
 
 torch.set_num_threads(1)
@@ -301,6 +301,36 @@ def test_an_error_at_one_rank_alone_ends_the_run_and_says_which(house: House) ->
     finally:
         company.end()
     assert company.others[0].returncode == 1
+
+
+@pytest.mark.slow
+def test_a_spread_run_is_reproduced_as_it_was_spread(house: House) -> None:
+    study = study_of(house, steps=20)
+    assert chain.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp").summary.complete
+    again = chain.reproduce(study, "none/1")
+    assert again.weights == "equal"
+    assert "layout" not in [other.part for other in again.provenance]
+
+
+def test_a_spread_is_read_back_from_the_words_of_a_provenance() -> None:
+    for spread_over in (Spread(), Spread.of(2, None), Spread.of(16, "fsdp")):
+        assert Spread.of_layout(spread_over.layout) == spread_over
+    assert Spread.of_layout("cohort of 2: seeds 1,2") == Spread()
+
+
+def test_a_damaged_checkpoint_is_met_by_all_ranks_and_they_begin_anew_together(house: House, tmp_path: Path) -> None:
+    spec = spec_of(house)
+    path = tmp_path / "c.safetensors"
+    with spread(house, spec, 2, "fsdp") as run:
+        run.begin(1)
+        first = train(run, 2)
+        whole = run.checkpoint()
+        for damaged in (whole[:-10], b""):
+            path.write_bytes(damaged)
+            with pytest.raises(EvidenceError, match="cannot be read"):
+                run.restore(path)
+            run.begin(1)
+            assert train(run, 2) == first
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,6 +179,7 @@ def _vocabulary(case: Case, arm: str) -> tuple[int, str]:
 def _measured(case: Case, device: Device) -> Measured | None:
     """FLOP/s that this study's sealed runs reached on one device of the kind, each run counted once."""
     from ablate.records.store import RunFolder
+    from ablate.run.spread import Spread
     from ablate.scale.devices import is_of
     from ablate.scale.plan import Measured
     from prereg.plan import plan
@@ -199,8 +199,7 @@ def _measured(case: Case, device: Device) -> Measured | None:
         if not is_of(device, made.device):
             continue
         each = flops_per_token(config.model, _vocabulary(case, spec.variant)[0])
-        spread = re.fullmatch(r"(\d+) devices, \w+", made.layout)
-        devices = int(spread.group(1)) if spread else 1
+        devices = Spread.of_layout(made.layout).devices
         name = made.processor if made.device == "cpu" else made.device
         rates.setdefault(name, []).append(each * record.tokens / record.train_s / devices)
     if not rates:

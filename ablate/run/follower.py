@@ -24,6 +24,7 @@ from ablate.gpt.distributed import join_at
 from ablate.gpt.paths import Paths
 from ablate.gpt.train import Trainer
 from ablate.run.worker import THREADS, Worker
+from prereg.errors import EvidenceError
 from prereg.plan import RunSpec
 
 STEPS_TOGETHER = ("begin", "restore", "step", "checkpoint", "whole_weights")
@@ -48,6 +49,7 @@ def main() -> None:
     # The worker alone talks to the scheduler, and alone decides when to stop.
     texts = Worker(Path(first["corpora"]), say=lambda _: None, stop=threading.Event())
     trainer: Trainer | None = None
+    half_restored = False
     while True:
         order = orders.get()
         if order["do"] == "run":
@@ -57,8 +59,20 @@ def main() -> None:
             trainer = Trainer(spec.config, text.split, text.tokenizer.size, paths, ranks)
             continue
         assert order["do"] in STEPS_TOGETHER and trainer is not None, order
-        words = [Path(word) for word in order["words"]] if order["do"] == "restore" else order["words"]
-        getattr(trainer, order["do"])(*words)
+        # The worker meets the same fault in the same file, and begins anew; anything else would part their weights.
+        assert order["do"] == "begin" or not half_restored, order
+        half_restored = order["do"] == "restore" and not _restored(trainer, Path(order["words"][0]))
+        if order["do"] != "restore":
+            getattr(trainer, order["do"])(*order["words"])
+
+
+def _restored(trainer: Trainer, path: Path) -> bool:
+    try:
+        trainer.restore(path)
+    except EvidenceError as error:
+        print(error, file=sys.stderr, flush=True)
+        return False
+    return True
 
 
 if __name__ == "__main__":
