@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
@@ -129,6 +129,29 @@ def test_a_spread_run_is_the_run_of_one_device_within_rounding(
     alone.begin(1)
     alone.restore(path)
     assert alone.weights() == weights
+
+
+def own_sockets() -> set[int]:
+    """The kernel's numbers of this process' sockets."""
+    found = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the one that lists them is gone by now
+            named = re.fullmatch(r"socket:\[(\d+)\]", str(descriptor.readlink()))
+            found |= {int(named[1])} if named is not None else set()
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").is_file(), reason="asks the Linux kernel")
+def test_the_ranks_open_no_port_to_other_machines(house: House) -> None:
+    spec = spec_of(house)
+    with spread(house, spec, 2, "ddp") as run:
+        run.begin(1)
+        run.step()
+        sockets = own_sockets()
+        lines = [line.split() for t in ("tcp", "tcp6") for line in Path("/proc/net", t).read_text().splitlines()[1:]]
+    open_at = [line[1] for line in lines if int(line[9]) in sockets and line[3] == "0A"]
+    assert open_at  # they do talk
+    assert all(address.startswith("0100007F:") for address in open_at), open_at  # 127.0.0.1
 
 
 def test_two_ranks_do_share_the_work(house: House) -> None:

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 import numpy as np
 import torch
 
-from ablate.gpt.distributed import join_at
+from ablate.gpt.distributed import join
 from ablate.gpt.paths import Paths
 from ablate.gpt.train import Trainer
 from ablate.run.worker import THREADS, Worker
@@ -45,7 +45,7 @@ def main() -> None:
     threading.Thread(target=listen, args=(sys.stdin,), daemon=True).start()
     first = orders.get()
     assert first["do"] == "join", first
-    ranks = join_at(first["shard"], first["rank"], first["size"], port=first["port"])
+    ranks = join(first["shard"], first["rank"], first["size"], place=Path(first["place"]))
     # The worker alone talks to the scheduler, and alone decides when to stop.
     texts = Worker(Path(first["corpora"]), say=lambda _: None, stop=threading.Event())
     trainer: Trainer | None = None
