@@ -35,14 +35,6 @@ def _missing_parts(study: Study) -> Iterator[Missing]:
     yield ("analysis", "test"), items, unrecorded, "a test over seeds, such as paired_t"
     harness = measure.harness is not None
     yield ("measure", "harness"), harness, "the zero-shot harness", "a guardrail on val/accuracy"
-    calibration = measure.suites.index("calibration") if "calibration" in measure.suites else -1
-    there = ("measure", "suites", calibration)
-    yield (
-        there,
-        calibration >= 0 and study.trainer == "gpt",
-        "the calibration suite",
-        "loss, activations, gradients, speed",
-    )
     claimed = {claim.metric for claim in study.claims.values()}
     ceilings = isinstance(study.on_divergence, Ceiling) and len(claimed) > 1
     yield ("on_divergence",), ceilings, "one ceiling for several claimed metrics", "exclude_pair"

@@ -1,9 +1,10 @@
 """Can a metric of two arms be compared at all, when the arms read different corpora or cut text differently?
 
 A loss in nats a token depends on what a token is: with larger tokens it rises though the model is no worse. Bits a byte
-do not (the border between training and validation is drawn in the text, before a tokenizer sees it), so a claim across
-tokenizers must be about them. What the configurations show is refused when the study is read, and what only the texts
-show (single characters of two corpora) when it is registered.
+do not: the border between training and validation is drawn in the text, before a tokenizer sees it, and only the first
+token, which nothing predicts, is left out. So a claim across tokenizers must be about bits a byte. What the
+configurations show is refused when the study is read, and what only the texts show (single characters of two corpora)
+when it is registered.
 """
 
 from __future__ import annotations

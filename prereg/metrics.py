@@ -1,100 +1,105 @@
 """Every metric the built-in trainer records: name, unit, which way is better, how it is defined.
 
 The trainer writes these names, claims are checked against them, the judge reads the direction of
-`does_not_worsen` here, and reports take their units from here. A metric is defined once.
+`does_not_worsen` here, and reports take their units from here. A metric is defined once. What is declared
+stands here, in `prereg.metrics_of_quality` and in `prereg.metrics_of_the_inside`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
+from typing import Final
 
-Better = Literal["lower", "higher", "neither"]
-Suite = Literal["loss", "calibration", "activations", "gradients", "speed"]
+from prereg.metric import SUITES, Better, Counted, Metric, Suite
+from prereg.metrics_of_quality import CALIBRATION, CALIBRATION_FAMILIES, QUALITY
+from prereg.metrics_of_the_inside import INSIDE, INSIDE_FAMILIES, MOVING, MOVING_FAMILIES
 
-
-@dataclass(frozen=True)
-class Metric:
-    """The declaration of one metric."""
-
-    name: str
-    unit: str
-    better: Better
-    suite: Suite
-    definition: str
-    repeatable: bool = True
-    """Whether the same seed on the same machine gives the same bits (timings do not)."""
-    raw_scale: bool = True
-    """Whether a mean of raw differences is a sensible estimand (perplexity wants its logarithm)."""
+__all__ = ["METRICS", "Better", "Catalogue", "Metric", "Suite"]
 
 
-_DECLARED = (
-    Metric(
-        "train/loss",
-        "nats/token",
-        "lower",
-        "loss",
-        "mean cross-entropy of the step's own batch, before the update, with dropout as trained",
-    ),
-    Metric(
-        "val/loss",
-        "nats/token",
-        "lower",
-        "loss",
-        "mean cross-entropy over every token of the validation split, in disjoint windows of the context length",
-    ),
-    Metric("val/perplexity", "", "lower", "loss", "exp(val/loss)", raw_scale=False),
-    Metric(
-        "val/bits_per_byte",
-        "bits/byte",
-        "lower",
-        "loss",
-        "summed cross-entropy over the validation split / ln 2 / bytes of its UTF-8 text",
-    ),
-    Metric(
-        "val/accuracy",
-        "share",
-        "higher",
-        "loss",
-        "share of validation tokens that are the most probable next token (ties: lowest id)",
-    ),
-    Metric(
-        "grad/norm",
-        "",
-        "neither",
-        "gradients",
-        "global L2 norm of the gradient before clipping, mean over the steps since the last evaluation",
-    ),
-    Metric(
-        "embedding/norm",
-        "",
-        "neither",
-        "activations",
-        "mean over validation positions (first 16 windows) of the L2 norm of the first block's input",
-    ),
-    Metric(
+def _timed(name: str, unit: str, better: Better, suite: Suite, definition: str, *, reference: str = "") -> Metric:
+    return Metric(name, unit, better, suite, definition, repeatable=False, reference=reference)
+
+
+_SPEED: Final = (
+    _timed(
         "speed/tokens_per_s",
         "tokens/s",
         "higher",
         "speed",
         "training tokens consumed / seconds in training steps, evaluation left out",
-        repeatable=False,
     ),
-    Metric("speed/eval_s", "s", "lower", "speed", "seconds spent in evaluation so far", repeatable=False),
+    _timed("speed/eval_s", "s", "lower", "speed", "seconds spent in evaluation so far"),
+    *(
+        _timed(f"speed/measure_{suite}_s", "s", "lower", "speed", f"seconds of the suite {suite} in this evaluation")
+        for suite in SUITES
+        if suite not in ("gradients", "speed")
+    ),
+    _timed(
+        "speed/measure_gradients_s",
+        "s",
+        "lower",
+        "speed",
+        "seconds of the suite gradients in this evaluation and the step before it; the norms taken in every step are "
+        "part of the step",
+    ),
+    _timed("speed/measure_own_s", "s", "lower", "speed", "seconds of the study's own metrics in this evaluation"),
 )
 
-_FAMILIES = (
+_COST: Final = (
+    _timed(
+        "cost/inference_tokens_per_s",
+        "tokens/s",
+        "higher",
+        "cost",
+        "tokens of one forward pass over measure.inference.batch windows of measure.inference.length / median seconds "
+        "of measure.inference.repeats passes, after one that is not counted",
+    ),
+    _timed(
+        "cost/peak_memory",
+        "bytes",
+        "lower",
+        "cost",
+        "largest resident memory of the process since the run began or was taken up; recorded where the system lets a "
+        "process start that count anew (Linux)",
+    ),
     Metric(
-        "grad/layer_N",
-        "",
-        "neither",
-        "gradients",
-        "L2 norm of the gradient of block N (from 0) before clipping, mean over the steps since the last evaluation",
+        "cost/flops_per_token",
+        "FLOP/token",
+        "lower",
+        "cost",
+        "arithmetic of a training step a token, forward and backward: 6 x parameters that multiply (embedding tables "
+        "that are only looked up left out) + 12 x layers x heads x head size x context",
+        reference="Chowdhery et al. 2022, appendix B",
+    ),
+    _timed(
+        "cost/flops_per_s",
+        "FLOP/s",
+        "higher",
+        "cost",
+        "cost/flops_per_token x training tokens consumed / seconds in training steps",
+    ),
+    _timed(
+        "cost/mfu",
+        "share",
+        "higher",
+        "cost",
+        "cost/flops_per_s / the fastest of three products of two 1024 x 1024 matrices in the registered arithmetic, "
+        "timed in the same process right after training: a limit that was measured, not a maker's figure",
+        reference="Chowdhery et al. 2022",
+    ),
+    _timed(
+        "cost/energy",
+        "J",
+        "lower",
+        "cost",
+        "energy of the processor packages over the run by their own counters (RAPL), everything else that ran on the "
+        "machine included; recorded where the counters can be read and the run was made in one go",
+        reference="David et al. 2010",
     ),
 )
-"""Metrics of which there is one a block; N stands for its number."""
 
 OF_SOURCES = ("val/loss", "val/bits_per_byte")
 """Metrics that are recorded of each source of a mixture too, as METRIC/SOURCE."""
@@ -103,10 +108,13 @@ _NUMBER = r"(0|[1-9]\d{0,3})"
 
 
 class Catalogue(Mapping[str, Metric]):
-    """Every metric by name; a member of a family is found by its own name, and listed by the family's."""
+    """Every metric by name; a member of a family is found by its own name, and is not listed."""
 
     def __init__(self, declared: tuple[Metric, ...], families: tuple[Metric, ...]) -> None:
+        self.families = families
+        """Metrics of which there is one a block or a bin; N stands for its number."""
         self._declared = {metric.name: metric for metric in declared}
+        assert len(self._declared) == len(declared), "a metric is declared twice"
         self._families = {
             re.compile(re.escape(family.name).replace("_N", f"_{_NUMBER}")): family for family in families
         }
@@ -117,7 +125,7 @@ class Catalogue(Mapping[str, Metric]):
         for pattern, family in self._families.items():
             found = pattern.fullmatch(name)
             if found is not None:
-                definition = family.definition.replace("block N (from 0)", f"block {found[1]} (from 0)")
+                definition = family.definition.replace(" N (from 0)", f" {found[1]} (from 0)")
                 return replace(family, name=name, definition=definition)
         source = source_of(name)
         if source is not None:
@@ -134,8 +142,15 @@ class Catalogue(Mapping[str, Metric]):
 
     def layer(self, name: str) -> int | None:
         """The block that a metric is about; none where it is about no single one."""
-        found = next((m for pattern in self._families if (m := pattern.fullmatch(name))), None)
-        return int(found[1]) if found else None
+        return self._number(name, "block")
+
+    def bin(self, name: str) -> int | None:
+        """The bin of confidence that a metric is about; none where it is about no single one."""
+        return self._number(name, "bin")
+
+    def _number(self, name: str, counted: Counted) -> int | None:
+        found = (pattern.fullmatch(name) for pattern, family in self._families.items() if family.counted == counted)
+        return next((int(match[1]) for match in found if match is not None), None)
 
 
 def source_of(name: str) -> str | None:
@@ -144,4 +159,7 @@ def source_of(name: str) -> str | None:
     return found[2] if found else None
 
 
-METRICS = Catalogue(_DECLARED, _FAMILIES)
+METRICS = Catalogue(
+    (*QUALITY, *CALIBRATION, *MOVING, *INSIDE, *_SPEED, *_COST),
+    (*CALIBRATION_FAMILIES, *INSIDE_FAMILIES, *MOVING_FAMILIES),
+)

@@ -1,9 +1,9 @@
-"""A study's own checks of admissibility: where their code lies, and the hash of it that is registered.
+"""A study's own checks of admissibility and own metrics: where their code lies, and the hash that is registered.
 
 An entry point is `module:function`: a file beside the study (`studies/module.py`), or else a module that is installed.
 Here its source is found, read and hashed; nothing of it is executed, and no package is imported to find it. The
 function must be defined in that very file, at the top level: the hash is of that file and covers nothing it imports.
-Running it is `ablate.judge.own_checks`' matter.
+Running it is the matter of `ablate.judge.own_checks` and of `ablate.measure.own`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from prereg.canon import sha256_bytes
-from prereg.errors import SpecError, Where
+from prereg.errors import FieldPath, SpecError, Where
 from prereg.part import Part
-from prereg.spec import OwnCheck, Study
+from prereg.spec import OwnCheck, OwnMetric, Study
+
+Brought = OwnCheck | OwnMetric
+"""What a study brings of its own. Names of metrics have a stroke, and those of checks none: no two are alike."""
 
 
 class CheckPin(Part):
-    """What the name of a check meant at registration."""
+    """What the name of a check or a metric meant at registration."""
 
     entry_point: str
     """module:function."""
@@ -31,18 +34,29 @@ class CheckPin(Part):
 
 
 def pin_checks(study: Study, folder: Path) -> dict[str, CheckPin]:
-    """What every check of a study means now; `folder` is the one that the study's file lies in."""
+    """What every check and metric of a study's own means now; `folder` is the one that the study's file lies in."""
     pins = {}
-    for index, check in enumerate(study.checks):
-        _, source = read_source(check, folder, index=index)
-        pins[check.name] = CheckPin(entry_point=check.entry_point, sha256=sha256_bytes(source), size_bytes=len(source))
+    for index, own in brought(study):
+        _, source = read_source(own, folder, index=index)
+        pins[own.name] = CheckPin(entry_point=own.entry_point, sha256=sha256_bytes(source), size_bytes=len(source))
     return pins
 
 
-def read_source(check: OwnCheck, folder: Path, *, index: int = 0) -> tuple[Path, bytes]:
-    """The file of a check and its bytes. Raises `SpecError` when there is none, or it does not define the function."""
+def brought(study: Study) -> tuple[tuple[int, Brought], ...]:
+    """Everything that a study brings, each with its place among its kind."""
+    return (*enumerate(study.checks), *enumerate(study.measure.own))
+
+
+def kind_of(own: Brought) -> str:
+    """`check` or `metric`."""
+    return "check" if isinstance(own, OwnCheck) else "metric"
+
+
+def read_source(check: Brought, folder: Path, *, index: int = 0) -> tuple[Path, bytes]:
+    """The file of a check or a metric and its bytes; `SpecError` when there is none, or it defines no such function."""
     module, function = check.entry_point.split(":")
-    where = Where(field=("checks", index, "entry_point"))
+    place: FieldPath = ("checks",) if isinstance(check, OwnCheck) else ("measure", "own")
+    where = Where(field=(*place, index, "entry_point"))
     path = _file_of(module, folder)
     if path is None:
         raise SpecError(
@@ -62,7 +76,7 @@ def read_source(check: OwnCheck, folder: Path, *, index: int = 0) -> tuple[Path,
         raise SpecError(
             f"{path.name} defines no function '{function}'",
             required="a plain function at the top level of that file: the registered hash is of that file alone",
-            fix=f"def {function}(records): ...",
+            fix=f"def {function}({'records' if isinstance(check, OwnCheck) else 'view'}): ...",
             where=where,
         )
     return path, source

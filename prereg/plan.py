@@ -12,6 +12,7 @@ import re
 from pydantic import JsonValue
 
 from prereg.command import ScriptPin
+from prereg.own_checks import CheckPin
 from prereg.part import Part
 from prereg.registration import CorpusPin, Registration
 from prereg.spec import AtStep, Measure, Study
@@ -56,6 +57,8 @@ class RunSpec(Planned):
     """Every registered corpus that this run reads, by name; empty where `corpus` is all."""
     tokenizer: str | None = None
     """sha256 of the registered tokenizer, where one was registered."""
+    own: dict[str, CheckPin] = {}
+    """The registered code of the study's own metrics, by name."""
 
     @property
     def pins(self) -> dict[str, CorpusPin]:
@@ -108,6 +111,7 @@ def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
         corpus=next(iter(corpora.values())),
         corpora={} if registration.data is None else corpora,
         tokenizer=registration.tokenizer_of(variant),
+        own={one.name: registration.own_checks[one.name] for one in study.measure.own},
     )
 
 

@@ -16,6 +16,7 @@ from prereg.command import check_command
 from prereg.comparable import check_comparable
 from prereg.errors import ClaimError, FieldPath, SpecError, Where, nearest
 from prereg.item_promises import check_items
+from prereg.measure_promises import check_measure, check_reading, check_recorded
 from prereg.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def check_promises(study: Study) -> None:
     _check_match(study)
     check_command(study)
     _check_seeds(study)
+    check_measure(study)
     _check_hypotheses(study)
     _check_analysis(study)
     check_items(study)
@@ -130,33 +132,19 @@ def _check_hypotheses(study: Study) -> None:
 
 
 def _check_metric(study: Study, name: str, claim: Claim) -> None:
-    known = METRICS.get(claim.metric)
+    known = study.metric(claim.metric)
     harness = claim.metric.startswith("harness/")
     if study.trainer == "gpt" and known is None and not harness:
         raise ClaimError(
             f"'{claim.metric}' is not a metric",
             required="a recorded metric",
-            fix=nearest(claim.metric, METRICS),
+            fix=nearest(claim.metric, [*METRICS, *study.own_units]),
             where=Where(field=("hypotheses", name, "claim")),
         )
-    if study.trainer == "gpt" and known is not None and known.suite not in study.measure.suites:
-        raise _fault(
-            ("measure", "suites"),
-            f"{name} needs {claim.metric}, of the suite '{known.suite}'",
-            required=f"'{known.suite}' among the suites",
-            fix=f"suites: [{', '.join([*study.measure.suites, known.suite])}]",
-        )
+    if study.trainer == "gpt" and known is not None:
+        check_recorded(study, name, claim, known)
     if study.trainer == "gpt":
         check_comparable(study, name, claim)
-    layer = METRICS.layer(claim.metric)
-    for arm in claim.named if study.trainer == "gpt" and layer is not None else ():
-        layers = study.training(arm).model.layers
-        if layer is not None and layer >= layers:
-            raise ClaimError(
-                f"{name} reads {claim.metric}, and '{arm}' has {layers} layers, counted from 0",
-                required=f"at most grad/layer_{layers - 1}",
-                where=Where(field=("hypotheses", name, "claim")),
-            )
     if harness and study.measure.harness is None:
         raise _fault(
             ("measure", "harness"),
@@ -200,38 +188,14 @@ def _check_verb(study: Study, name: str, claim: Claim, hypothesis: Hypothesis) -
 def _check_readings(study: Study) -> None:
     """A metric can be read before the end only where it is evaluated then."""
     for name, hypothesis in study.hypotheses.items():
-        read, claim = hypothesis.read, study.claims[name]
-        place: FieldPath = ("hypotheses", name, "read")
-        if read == "final":
-            continue
-        if read == "best" and study.better(name) == "neither":
+        if hypothesis.read == "best" and study.better(name) == "neither":
             raise _fault(
-                place,
-                f"the best {claim.metric}, and nothing says which way it improves",
+                ("hypotheses", name, "read"),
+                f"the best {study.claims[name].metric}, and nothing says which way it improves",
                 required="better: lower, or better: higher",
                 fix="better: lower",
             )
-        known = METRICS.get(claim.metric)
-        if claim.metric.startswith("harness/") or (known is not None and known.suite == "speed"):
-            raise _fault(
-                place,
-                f"{claim.metric} has no curve",
-                required="a metric that is evaluated during training",
-                fix="read: final",
-            )
-        step = getattr(read, "step", None)
-        if step is None or study.trainer != "gpt":
-            continue
-        for arm in claim.named:
-            steps = study.training(arm).budget.steps
-            measured = step % study.measure.every == 0 or step == steps or claim.metric == "train/loss"
-            if step > steps or not measured:
-                raise _fault(
-                    (*place, "step"),
-                    f"step {step}, and '{arm}' trains {steps} steps, evaluated every {study.measure.every}",
-                    required="a step at which the metric is evaluated",
-                    fix=f"step: {min(steps, step - step % study.measure.every)}",
-                )
+        check_reading(study, name)
 
 
 def _check_ranks(study: Study) -> None:
@@ -295,12 +259,12 @@ def _check_analysis(study: Study) -> None:
             required="tests other than the deciding one",
         )
     for index, metric in enumerate(study.tie_breakers):
-        if study.trainer == "gpt" and metric not in METRICS and not metric.startswith("harness/"):
+        if study.trainer == "gpt" and study.metric(metric) is None and not metric.startswith("harness/"):
             raise _fault(
                 ("tie_breakers", index),
                 f"'{metric}' is not a metric",
                 required="a recorded metric",
-                fix=nearest(metric, METRICS),
+                fix=nearest(metric, [*METRICS, *study.own_units]),
             )
     claimed = {claim.metric for claim in study.claims.values()}
     for metric in study.assume.metrics:

@@ -17,7 +17,7 @@ from prereg.canon import sha256_bytes, sha256_of
 from prereg.command import ScriptPin
 from prereg.errors import RegistrationError, StudyError, Where
 from prereg.ledger import Entry, Ledger
-from prereg.own_checks import CheckPin, read_source
+from prereg.own_checks import CheckPin, brought, kind_of, read_source
 from prereg.part import Part
 from prereg.root import Root
 from prereg.spec import Study
@@ -85,7 +85,7 @@ class Registration(Part):
     reason: str | None
     """Why it was amended."""
     own_checks: dict[str, CheckPin] = {}
-    """The code of the study's own checks, by name; not in the lock where there are none."""
+    """The code of the study's own checks and own metrics, by name; not in the lock where there are none."""
     override: Override | None = None
     """What the user accepted although registration would have refused it; none, and not in the lock, otherwise."""
     scripts: tuple[ScriptPin, ...] | None = None
@@ -174,17 +174,17 @@ def load_registration(root: Root, name: str) -> Registration | None:
 
 
 def code_faults(registration: Registration, folder: Path) -> list[str]:
-    """Own checks whose code is not the registered code, a sentence each."""
+    """Own checks and metrics whose code is not the registered code, a sentence each."""
     faults = []
-    for check in registration.study.checks:
-        pin = registration.own_checks.get(check.name)
+    for _, own in brought(registration.study):
+        said, pin = f"the {kind_of(own)} '{own.name}'", registration.own_checks.get(own.name)
         try:
-            path, source = read_source(check, folder)
+            path, source = read_source(own, folder)
         except StudyError as error:
-            faults.append(f"the check '{check.name}' is not the registered code: {error.found}")
+            faults.append(f"{said} is not the registered code: {error.found}")
             continue
         if pin is None or sha256_bytes(source) != pin.sha256:
-            faults.append(f"the check '{check.name}' is not the registered code: {path.name} has changed")
+            faults.append(f"{said} is not the registered code: {path.name} has changed")
     return faults
 
 

@@ -31,7 +31,7 @@ from prereg.claim import Claim, parse_claim
 from prereg.converses import contradictions
 from prereg.faults import spec_error
 from prereg.match import WIDTH, Match, resolved
-from prereg.metrics import METRICS, Better, Suite
+from prereg.metrics import METRICS, Better, Metric, Suite
 from prereg.part import Part
 from prereg.promises import check_promises
 from prereg.rule import DecisionLine, Rule
@@ -61,15 +61,89 @@ class Harness(Part):
     together and it is tasks that are sampled (tasks), as for the paradigms of a pack of minimal pairs."""
 
 
+class Calibration(Part):
+    """How the calibration suite looks at probabilities."""
+
+    bins: Annotated[int, Field(ge=1, le=1000)] = 15
+    """Bins of the calibration errors and of the reliability curve (Guo et al. 2017 take 15)."""
+
+
+class Inference(Part):
+    """What the cost suite runs a trained model on."""
+
+    batch: Annotated[int, Field(ge=1)] = 16
+    """Sequences at once."""
+    length: Annotated[int, Field(ge=1)] | None = None
+    """Tokens of each; the model's context if left out."""
+    repeats: Annotated[int, Field(ge=1)] = 5
+    """Passes, of whose times the median counts; one more before them is not counted."""
+
+
+EntryPoint = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", max_length=200)]
+
+
+class OwnMetric(Part):
+    """A metric that the study brings: a plain function of a model at rest and the validation text, one number back."""
+
+    name: Annotated[str, Field(pattern=r"^own/[a-z][a-z0-9_]*$", max_length=80)]
+    """Its name, beginning with own/. Claims may read it."""
+    entry_point: EntryPoint
+    """module:function, called with one argument, a `View` (`ablate/measure/own.py` says what it holds). A file beside
+    the study (studies/MODULE.py), or an installed module. Its source is hashed into the registration, and code that has
+    changed since is not executed: the run fails."""
+    better: Better
+    """Which way it improves."""
+    unit: Annotated[str, Field(max_length=30)] = ""
+    """Its unit, if it has one."""
+    definition: Annotated[str, Field(min_length=1, max_length=500)]
+    """What it is, in a sentence for readers of the registration."""
+    at_end: bool = True
+    """Whether it is measured at the last step alone, or at every evaluation."""
+
+
 class Measure(Part):
     """What is observed while a run trains."""
 
     every: Annotated[int, Field(ge=1)] = 50
     """Steps between evaluations; step 0 and the last step are always evaluated."""
     suites: tuple[Suite, ...] = ("loss", "activations", "gradients", "speed")
-    """Families of metrics to record."""
+    """Families of metrics to record, at every evaluation."""
+    at_end: tuple[Suite, ...] = ()
+    """Families of metrics to record at the last step alone: dear ones, whose course is not asked for. `cost` can be
+    measured nowhere else. Not written where there are none."""
+    calibration: Calibration = Calibration()
+    """How calibration is measured; written where its suite is named."""
+    inference: Inference = Inference()
+    """What the cost of inference is measured on; written where the suite cost is named."""
+    loss_level: Annotated[float, Field(gt=0.0)] | None = None
+    """A validation loss in nats a token: val/steps_to_level tells how many steps it takes to get there. Not written
+    where there is none."""
+    own: tuple[OwnMetric, ...] = ()
+    """The study's own metrics, beside the tool's; not written where there are none."""
     harness: Harness | None = None
     """Zero-shot tasks at the end of each run."""
+
+    @property
+    def recorded(self) -> tuple[Suite, ...]:
+        """Every suite that some step of a run records."""
+        return (*self.suites, *self.at_end)
+
+    def due(self, *, last: bool) -> tuple[Suite, ...]:
+        """The suites of one evaluation."""
+        return self.recorded if last else self.suites
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_what_came_later(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # As of a study: a promise that says nothing of what came later keeps the bytes that were hashed before.
+        written: dict[str, Any] = handler(self)
+        asked = {
+            "at_end": bool(self.at_end),
+            "calibration": "calibration" in self.recorded,
+            "inference": "cost" in self.recorded,
+            "loss_level": self.loss_level is not None,
+            "own": bool(self.own),
+        }
+        return {field: value for field, value in written.items() if asked.get(field, True)}
 
 
 class LossSpike(Part):
@@ -104,6 +178,13 @@ class AtStep(Part):
     """The step; one at which the metric is evaluated."""
 
 
+class OverLast(Part):
+    """A metric is read as its mean over the last evaluations of a run."""
+
+    last: Annotated[int, Field(ge=2)]
+    """How many evaluations, the one at the last step among them; that at step 0 is never one of them."""
+
+
 class Hypothesis(Part):
     """One claim that will end as supported, refuted or inconclusive."""
 
@@ -115,9 +196,9 @@ class Hypothesis(Part):
     """The family it is corrected in. Exploratory hypotheses are reported and can decide nothing."""
     scale: Scale = "raw"
     """Scale on which differences are taken: raw, natural logarithm, or log10."""
-    read: Literal["final", "best", "area"] | AtStep = "final"
+    read: Literal["final", "best", "area"] | AtStep | OverLast = "final"
     """Where on its curve the metric is read: at the last step, at its best evaluation, as its mean over training (the
-    area under the curve, over the steps), or {step: N}."""
+    area under the curve, over the steps), at {step: N}, or as its mean over the {last: N} evaluations."""
     better: Better | None = None
     """Which way the metric improves; needed for `does_not_worsen` on a metric this tool does not define."""
 
@@ -190,7 +271,7 @@ class OwnCheck(Part):
 
     name: Name
     """Its name; told as `own check: NAME`."""
-    entry_point: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", max_length=200)]
+    entry_point: EntryPoint
     """module:function. A file beside the study (studies/MODULE.py), or an installed module. Its source is hashed into
     the registration; it is executed when the study is decided, and never before."""
     consequence: Literal["inadmissible", "deviation", "note"] = "inadmissible"
@@ -349,8 +430,20 @@ class Study(Part):
         name = self.claims[hypothesis].metric
         if name.startswith("harness/") and name.endswith("accuracy"):
             return "higher"
-        metric = METRICS.get(name)
+        metric = self.metric(name)
         return metric.better if metric is not None else "neither"
+
+    def metric(self, name: str) -> Metric | None:
+        """The declaration of a metric: the tool's, or the study's own; none where only the user's trainer knows it."""
+        for one in self.measure.own:
+            if one.name == name:
+                return Metric(one.name, one.unit, one.better, "own", one.definition.rstrip("."))
+        return METRICS.get(name)
+
+    @property
+    def own_units(self) -> dict[str, str]:
+        """Unit of each of the study's own metrics."""
+        return {one.name: one.unit for one in self.measure.own}
 
     def training(self, arm: str) -> Training:
         """The configuration of an arm of a `trainer: gpt` study."""

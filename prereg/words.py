@@ -105,8 +105,8 @@ def side(weights: Mapping[str, float]) -> str:
     return f"({text})"
 
 
-def unit_of(metric: str, scale: Scale = "raw") -> str:
-    """The unit of a metric on a scale, or nothing where it has none."""
+def unit_of(metric: str, scale: Scale = "raw", own: Mapping[str, str] | None = None) -> str:
+    """The unit of a metric on a scale, or nothing where it has none; `own` has the units of the study's own metrics."""
     declared = METRICS.get(metric) or ITEM_METRICS.get(metric)
-    unit = declared.unit if declared else ""
+    unit = declared.unit if declared else (own or {}).get(metric, "")
     return unit if scale == "raw" else ", ".join(part for part in (unit, f"{scale} scale") if part)

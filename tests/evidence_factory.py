@@ -15,11 +15,22 @@ from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.run_record import Pairing, Provenance, RunRecord
 from prereg.canon import sha256_of
 from prereg.ledger import FIRST, Entry, Event
-from prereg.metrics import METRICS
 from prereg.registration import CorpusPin, Registration, promise_sha256
 from prereg.spec import Study, study_from_document
 
 Cell = tuple[str, int]
+RECORDED = (
+    "train/loss",
+    "val/loss",
+    "val/perplexity",
+    "val/bits_per_byte",
+    "val/accuracy",
+    "grad/norm",
+    "embedding/norm",
+    "speed/tokens_per_s",
+    "speed/eval_s",
+)
+"""Metrics that the evidence holds. Fixed: their draws follow one another, and reference values rest on them."""
 LEVELS = {"val/loss": 2.0, "val/accuracy": 0.5, "speed/tokens_per_s": 16_000.0}
 
 
@@ -105,13 +116,13 @@ def make_evidence(
     """
     registration = make_registration(study)
     rng = np.random.default_rng(seed)
-    shared = {(metric, one): rng.standard_normal() for metric in METRICS for one in study.seeds}
+    shared = {(metric, one): rng.standard_normal() for metric in RECORDED for one in study.seeds}
     planned = tuple((arm, one) for one in study.seeds for arm in study.arms)
     runs, rows = [], []
     for arm, one in planned:
         noise = {
             metric: math.sqrt(rho) * shared[metric, one] + math.sqrt(1 - rho) * rng.standard_normal()
-            for metric in METRICS
+            for metric in RECORDED
         }
         if (arm, one) in left_out:
             continue
@@ -122,7 +133,7 @@ def make_evidence(
             metric: LEVELS.get(metric, 1.0)
             + (effects or {}).get(metric, {}).get(arm, 0.0)
             + sd * noise[metric] * (LEVELS[metric] if metric == "speed/tokens_per_s" else 1.0)
-            for metric in METRICS
+            for metric in RECORDED
         }
         for metric, fixed in (finals or {}).items():
             final[metric] = fixed.get((arm, one), final[metric])

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import recall_score
 
 from ablate.gpt.model import GPT, initialise
 from ablate.measure.activations import measure_activations
+from ablate.measure.classes import classes_of
 from ablate.measure.loss import measure_loss, windows
 from ablate.measure.suites import evaluate
+from prereg.metric import SUITES
 from prereg.metrics import METRICS
+from prereg.metrics_of_quality import TOKEN_CLASSES
 from prereg.training import Model
 
 VOCABULARY = 9
@@ -75,6 +80,87 @@ def test_ties_go_to_the_lowest_id() -> None:
     assert found["val/loss"] == pytest.approx(math.log(VOCABULARY))
 
 
+def test_accuracy_by_class_is_that_of_scikit_learn_and_every_class_counts_alike(model: GPT, tokens: np.ndarray) -> None:
+    pieces = [b"a", b"b", b"1", b".", b" ", b"\n", b"c", b"2", b","]
+    classes = classes_of(pieces)
+    found = evaluate(model, tokens, np.ones(VOCABULARY, dtype=int), ("loss",), classes=classes)
+    with torch.no_grad():
+        said = np.concatenate([model(x).argmax(dim=-1).numpy().ravel() for x, _ in windows(tokens, 8)])
+    right, kinds = said == tokens[1:], classes[tokens[1:]]
+    # Recall of a class, where the prediction counts as its own class when it is right and as none when it is wrong.
+    shares = recall_score(kinds, np.where(right, kinds, -1), labels=np.unique(kinds), average=None, zero_division=0)
+    names = [TOKEN_CLASSES[kind] for kind in np.unique(kinds)]
+    assert names == ["alphabetic", "numeric", "punctuation", "whitespace"]
+    assert [found[f"val/accuracy_{name}"] for name in names] == pytest.approx(shares)
+    assert found["val/macro_accuracy"] == pytest.approx(balanced(right, kinds))
+    assert "val/accuracy_end_of_document" not in found and "val/accuracy_other" not in found
+    assert found["val/macro_accuracy"] != pytest.approx(found["val/accuracy"])
+
+
+def balanced(right: np.ndarray, kinds: np.ndarray) -> float:
+    return float(np.mean([right[kinds == kind].mean() for kind in np.unique(kinds)]))
+
+
+def test_one_class_has_the_accuracy_of_all(model: GPT, tokens: np.ndarray) -> None:
+    found = evaluate(model, tokens, np.ones(VOCABULARY, dtype=int), ("loss",), classes=np.zeros(VOCABULARY, dtype=int))
+    assert found["val/macro_accuracy"] == found["val/accuracy_alphabetic"] == found["val/accuracy"]
+
+
+def test_the_loss_by_position_is_that_of_the_positions(model: GPT, tokens: np.ndarray) -> None:
+    found = evaluate(model, tokens, np.ones(VOCABULARY, dtype=int), ("loss",))
+    early, late = [], []
+    for start in range(0, len(tokens) - 1, 8):
+        piece = tokens[start : start + 9]
+        with torch.no_grad():
+            log_p = model(torch.from_numpy(piece[None, :-1])).double().log_softmax(dim=-1).numpy()[0]
+        losses = -log_p[np.arange(len(piece) - 1), piece[1:]]
+        early += list(losses[:2])
+        late += list(losses[6:8])
+    assert len(late) < len(early)  # the last window is shorter, and has no late positions
+    assert found["val/loss_first_quarter"] == pytest.approx(np.mean(early), rel=1e-6)
+    assert found["val/loss_last_quarter"] == pytest.approx(np.mean(late), rel=1e-6)
+
+
+@pytest.mark.parametrize("positions", ["rope", "sinusoidal", "none"])
+def test_beyond_the_context_the_same_weights_are_measured_at_the_positions_that_follow(
+    positions: Any, tokens: np.ndarray
+) -> None:
+    fields = {"layers": 1, "width": 16, "heads": 2, "positions": positions}
+    model, longer = GPT(Model(context=8, **fields), VOCABULARY), GPT(Model(context=16, **fields), VOCABULARY)
+    initialise(model, 4)
+    initialise(longer, 4)  # the same draws: a parameter's first values depend on its name and the seed alone
+    found = evaluate(model, tokens, np.ones(VOCABULARY, dtype=int), ("length",))
+    beyond, late = [], []
+    for start in range(0, len(tokens) - 1, 16):
+        piece = tokens[start : start + 17]
+        with torch.no_grad():
+            log_p = longer(torch.from_numpy(piece[None, :-1])).double().log_softmax(dim=-1).numpy()[0]
+        losses = -log_p[np.arange(len(piece) - 1), piece[1:]]
+        beyond += list(losses[8:])
+        late += list(losses[6:8])
+    assert found["length/loss_beyond"] == pytest.approx(np.mean(beyond), rel=1e-6)
+    assert found["length/brittleness"] == pytest.approx(np.mean(beyond) - np.mean(late), rel=1e-4)
+
+
+def test_learned_positions_end_with_the_context(model: GPT, tokens: np.ndarray) -> None:
+    assert evaluate(model, tokens, np.ones(VOCABULARY, dtype=int), ("length",)) == {}
+
+
+def test_a_text_that_ends_with_the_context_has_nothing_beyond_it() -> None:
+    model = GPT(Model(layers=1, width=16, heads=2, context=8, positions="rope"), VOCABULARY)
+    assert evaluate(model, np.arange(9) % VOCABULARY, np.ones(VOCABULARY, dtype=int), ("length",)) == {}
+    assert evaluate(model, np.arange(10) % VOCABULARY, np.ones(VOCABULARY, dtype=int), ("length",))
+
+
+def test_a_clock_tells_the_seconds_of_each_suite(model: GPT, tokens: np.ndarray) -> None:
+    times = iter(range(100))
+    lengths = np.ones(VOCABULARY, dtype=int)
+    found = evaluate(model, tokens, lengths, ("loss", "activations"), clock=lambda: float(next(times)))
+    timed = {name: value for name, value in found.items() if name.startswith("speed/")}
+    assert timed == {"speed/measure_loss_s": 1.0, "speed/measure_activations_s": 1.0}
+    assert not any(name.startswith("speed/") for name in evaluate(model, tokens, lengths, ("loss", "activations")))
+
+
 def test_the_embedding_norm_is_that_of_the_first_blocks_input(model: GPT, tokens: np.ndarray) -> None:
     whole = (len(tokens) - 1) // 8
     weights = model.token.weight.detach().double().numpy(), model.position.weight.detach().double().numpy()
@@ -97,6 +183,10 @@ def test_every_metric_has_a_definition_and_says_which_way_is_better() -> None:
         assert name == metric.name
         assert metric.definition
         assert metric.better in ("lower", "higher", "neither")
+        assert metric.suite in SUITES
+    for family in METRICS.families:
+        assert family.counted and " N (from 0)" in family.definition
+        assert METRICS[family.name.replace("_N", "_0")].name == family.name.replace("_N", "_0")
 
 
 def test_a_member_of_a_family_is_declared_by_its_own_name_and_nothing_like_it_is() -> None:
@@ -108,3 +198,4 @@ def test_a_member_of_a_family_is_declared_by_its_own_name_and_nothing_like_it_is
         assert name not in METRICS
         assert METRICS.get(name) is None
     assert METRICS.layer("grad/layer_12") == 12 and METRICS.layer("grad/norm") is None
+    assert METRICS.bin("calibration/bin_share_3") == 3 and METRICS.layer("calibration/bin_share_3") is None

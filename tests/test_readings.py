@@ -37,6 +37,8 @@ def with_curve(evidence: Evidence, curve: dict[int, float]) -> Evidence:
         ({"step": 20}, 2.0, "val/loss at step 20"),
         # Trapezoids over steps 0, 20, 40, 60: (4 + 2)/2, (2 + 1)/2, (1 + 3)/2, their mean 13/6.
         ("area", 13 / 6, "mean val/loss over training"),
+        ({"last": 2}, 2.0, "mean of the last 2 val/loss"),
+        ({"last": 3}, 2.0, "mean of the last 3 val/loss"),  # the value at step 0 is never one of them
     ],
 )
 def test_the_value_is_read_where_the_claim_says(read: object, expected: float, words: str) -> None:
@@ -86,6 +88,15 @@ def test_a_run_without_the_value_makes_the_evidence_inadmissible() -> None:
     assert "val/loss at step 20 of layernorm seed 2" in found.because
 
 
+def test_a_mean_over_the_last_evaluations_wants_them_all() -> None:
+    study = reading_study({"last": 3})
+    evidence = make_evidence(study)[1]
+    frame = evidence.metrics
+    gone = (frame["variant"] == CELL[0]) & (frame["seed"] == CELL[1]) & (frame["step"] == 20)
+    found = read_values(study, "h", replace(evidence, metrics=frame[~gone]))
+    assert CELL not in found and ("layernorm", 1) in found
+
+
 @pytest.mark.parametrize(
     ("read", "claim", "words"),
     [
@@ -93,6 +104,7 @@ def test_a_run_without_the_value_makes_the_evidence_inadmissible() -> None:
         ({"step": 80}, "layernorm lowers val/loss", "step 80"),
         ("best", "layernorm changes embedding/norm", "which way"),
         ("area", "layernorm raises speed/tokens_per_s", "has no curve"),
+        ({"last": 4}, "layernorm lowers val/loss", "has 3 after step 0"),
     ],
 )
 def test_a_reading_that_no_run_will_have_is_refused_when_the_study_is_read(

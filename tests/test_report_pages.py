@@ -6,15 +6,17 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import pandas as pd
 import pytest
 from report_samples import ENDINGS, Ending, told
 
-from ablate.report import html, markdown
+from ablate.report import html, markdown, words
 from ablate.report.audit import parameters_in_words
 from ablate.report.blocks import Figure, Table
 from ablate.report.document import compose
 from ablate.report.told import Told
 
+SUITE_TIMES = {"speed/measure_loss_s": 30.0, "speed/measure_calibration_s": 60.0}
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 TITLES = [
     "What was promised",
@@ -314,3 +316,17 @@ def test_the_methods_name_the_test_the_correction_and_the_error_rate() -> None:
         "at most 0.1",
     ):
         assert needed in text
+
+
+def test_the_price_of_every_suite_is_told_where_it_was_recorded_and_nowhere_else() -> None:
+    whole = told()
+    plain = markdown.render(whole)
+    assert "suite loss" not in plain
+    frame = whole.evidence.metrics
+    last = frame[frame["metric"] == "val/loss"].groupby(["variant", "seed"], sort=False).tail(1)
+    runs = len(last)
+    timed = [last.assign(metric=name, value=seconds) for name, seconds in SUITE_TIMES.items()]
+    priced = markdown.render(replace(whole, evidence=replace(whole.evidence, metrics=pd.concat([frame, *timed]))))
+    dearest, other = (words.duration(runs * seconds) for seconds in (60.0, 30.0))
+    assert re.search(rf"of it, suite calibration +\| +{dearest}.*\n.*of it, suite loss +\| +{other}", priced)
+    assert "speed/measure" not in priced

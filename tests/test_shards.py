@@ -70,7 +70,7 @@ def test_a_slice_is_that_of_the_concatenation_wherever_files_end(sizes: list[int
 @pytest.mark.parametrize("stored", ["uint16", "uint32"])
 def test_batches_and_windows_are_those_of_the_same_ids_in_memory(tmp_path: Path, stored: Stored) -> None:
     whole = store(tmp_path / "s", 50, 3, 70, stored=stored)
-    manifest = take_in("mine", tmp_path / "s", vocabulary=VOCABULARY, stored=stored)
+    manifest = take_in("mine", tmp_path / "s", tmp_path / "cache", vocabulary=VOCABULARY, stored=stored)
     tokens = open_shards(manifest, tmp_path / "cache")["train"]
     for step in range(1, 30):
         stored_batch = Batches(tokens, context=8, batch=4, seed=1).at(step)
@@ -84,12 +84,12 @@ def test_batches_and_windows_are_those_of_the_same_ids_in_memory(tmp_path: Path,
 def test_the_validation_part_is_the_end_of_the_concatenation_or_its_own_folder(tmp_path: Path) -> None:
     library = Library.of(tmp_path / "data" / "corpora", {"XDG_CACHE_HOME": str(tmp_path / "cache")})
     whole = store(tmp_path / "s", 60, 40)
-    library.keep(take_in("end", tmp_path / "s", vocabulary=VOCABULARY))
+    library.keep(take_in("end", tmp_path / "s", tmp_path / "cache", vocabulary=VOCABULARY))
     split = read(library, Data(corpus="end", tokenizer="own", validation=0.5)).split
     assert (len(split.train), len(split.validation)) == (50, 50)  # type: ignore[arg-type]
     assert split.validation[0:50].tolist() == whole[50:].tolist()  # type: ignore[index]
     train, other = store(tmp_path / "t" / "train", 30), store(tmp_path / "t" / "validation", 20, seed=1)
-    library.keep(take_in("own", tmp_path / "t", vocabulary=VOCABULARY))
+    library.keep(take_in("own", tmp_path / "t", tmp_path / "cache", vocabulary=VOCABULARY))
     split = read(library, Data(corpus="own", tokenizer="own", validation="own")).split
     assert split.train[0:30].tolist() == train.tolist()  # type: ignore[index]
     assert split.validation[0:20].tolist() == other.tolist()  # type: ignore[index]
@@ -100,7 +100,7 @@ def test_the_validation_part_is_the_end_of_the_concatenation_or_its_own_folder(t
 def test_shards_are_no_text_and_a_text_is_no_shards(tmp_path: Path) -> None:
     library = Library.of(tmp_path / "data" / "corpora", {})
     store(tmp_path / "s", 60)
-    library.keep(take_in("mine", tmp_path / "s", vocabulary=VOCABULARY))
+    library.keep(take_in("mine", tmp_path / "s", tmp_path / "cache", vocabulary=VOCABULARY))
     with pytest.raises(CorpusError, match="stored as token ids and has no text"):
         read(library, Data(corpus="mine"))
     with pytest.raises(CorpusError, match="'toy' is a text"):
@@ -110,7 +110,7 @@ def test_shards_are_no_text_and_a_text_is_no_shards(tmp_path: Path) -> None:
 def test_an_id_beyond_the_vocabulary_is_refused_when_taken_in_and_when_read(tmp_path: Path) -> None:
     store(tmp_path / "s", 60)
     with pytest.raises(CorpusError, match="holds token id") as caught:
-        take_in("mine", tmp_path / "s", vocabulary=20)
+        take_in("mine", tmp_path / "s", tmp_path / "cache", vocabulary=20)
     assert "--vocabulary" in caught.value.fix
     lied = StoredTokens((ids(60).astype("<u2"),), np.array([60]), 20, 0, 60)
     with pytest.raises(CorpusError, match="their vocabulary has 20 entries"):
@@ -121,32 +121,34 @@ def test_what_is_no_folder_of_ids_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     folder.mkdir()
     with pytest.raises(CorpusError, match="holds no shards"):
-        take_in("mine", folder, vocabulary=VOCABULARY)
+        take_in("mine", folder, tmp_path / "cache", vocabulary=VOCABULARY)
     (folder / "one.bin").write_bytes(b"\0\0\0")
     with pytest.raises(CorpusError, match="has 3 bytes"):
-        take_in("mine", folder, vocabulary=VOCABULARY)
+        take_in("mine", folder, tmp_path / "cache", vocabulary=VOCABULARY)
     (folder / "one.bin").write_bytes(b"")
     with pytest.raises(CorpusError, match="has 0 bytes"):
-        take_in("mine", folder, vocabulary=VOCABULARY)
+        take_in("mine", folder, tmp_path / "cache", vocabulary=VOCABULARY)
     header = np.zeros(256, dtype="<i4")
     header[:3] = 20240520, 1, 50
     (folder / "one.bin").write_bytes(header.tobytes() + ids(50).astype("<u2").tobytes())
     with pytest.raises(CorpusError, match=r"header of llm\.c"):
-        take_in("mine", folder, vocabulary=60_000)
+        take_in("mine", folder, tmp_path / "cache", vocabulary=60_000)
     store(folder, 20)
     (folder / "one.bin").unlink()
     store(folder / "train", 20)
     with pytest.raises(CorpusError, match="beside the folders"):
-        take_in("mine", folder, vocabulary=VOCABULARY)
+        take_in("mine", folder, tmp_path / "cache", vocabulary=VOCABULARY)
     (tmp_path / "lengths.json").write_text("[1, 2]")
     with pytest.raises(CorpusError, match="not a list of 40 numbers"):
-        take_in("mine", folder / "train", vocabulary=VOCABULARY, byte_lengths=tmp_path / "lengths.json")
+        take_in(
+            "mine", folder / "train", tmp_path / "cache", vocabulary=VOCABULARY, byte_lengths=tmp_path / "lengths.json"
+        )
 
 
 def test_a_manifest_comes_back_as_it_was_written_and_an_edited_one_is_refused(tmp_path: Path) -> None:
     library = Library.of(tmp_path / "corpora", {})
     store(tmp_path / "s", 60, 40)
-    manifest = take_in("mine", tmp_path / "s", vocabulary=VOCABULARY, licence="mine")
+    manifest = take_in("mine", tmp_path / "s", tmp_path / "cache", vocabulary=VOCABULARY, licence="mine")
     library.keep(manifest)
     path = tmp_path / "corpora" / "mine" / "manifest.json"
     assert read_manifest(path, "mine") == manifest
@@ -162,7 +164,7 @@ def test_a_manifest_comes_back_as_it_was_written_and_an_edited_one_is_refused(tm
 
 def test_a_shard_that_changed_shrank_or_is_gone_is_refused_by_name(tmp_path: Path) -> None:
     store(tmp_path / "s", 60, 40)
-    manifest = take_in("mine", tmp_path / "s", vocabulary=VOCABULARY)
+    manifest = take_in("mine", tmp_path / "s", tmp_path / "cache", vocabulary=VOCABULARY)
     open_shards(manifest, tmp_path / "cache")
     second = tmp_path / "s" / "part_0001.bin"
     whole = second.read_bytes()
@@ -189,9 +191,12 @@ def test_a_shard_is_hashed_once_and_again_whenever_the_file_system_says_it_was_t
 
     monkeypatch.setattr(shards_module, "sha256_file", counted)
     store(tmp_path / "s", 60, 40)
-    manifest = take_in("mine", tmp_path / "s", vocabulary=VOCABULARY)
+    manifest = take_in("mine", tmp_path / "s", tmp_path / "cache", vocabulary=VOCABULARY)
     for _ in range(3):
         open_shards(manifest, tmp_path / "cache")
+    assert hashed == []  # every byte was read when they were taken in
+    for _ in range(3):
+        open_shards(manifest, tmp_path / "another")
     assert len(hashed) == 2
     # The same bytes and the same time of change, written anew: the time of status change cannot be set back.
     first = tmp_path / "s" / "part_0000.bin"
@@ -274,7 +279,7 @@ def test_ids_of_two_vocabularies_are_not_mixed(tmp_path: Path) -> None:
     library = Library.of(tmp_path / "corpora", {"XDG_CACHE_HOME": str(tmp_path / "cache")})
     for name, size in (("one", VOCABULARY), ("two", VOCABULARY + 1)):
         store(tmp_path / name, 100)
-        library.keep(take_in(name, tmp_path / name, vocabulary=size))
+        library.keep(take_in(name, tmp_path / name, tmp_path / "cache", vocabulary=size))
     with pytest.raises(CorpusError, match="'two' has another vocabulary than 'one'"):
         read(library, Data(mixture={"one": 1.0, "two": 1.0}, tokenizer="own"))
 

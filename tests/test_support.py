@@ -13,7 +13,6 @@ from prereg.spec import study_from_document
 
 BEYOND: dict[str, dict[str, Any]] = {
     "measure.harness": {"measure": {"harness": {"tasks": "blimp"}}},
-    "measure.suites[1]": {"measure": {"suites": ["loss", "calibration"]}},
     "analysis.test": {
         "analysis": {"test": "items", "estimand": "new_seeds_and_items"},
         "measure": {"harness": {"tasks": "blimp"}},

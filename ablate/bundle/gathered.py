@@ -15,7 +15,7 @@ from ablate.records.store import RunFolder
 from prereg.errors import EvidenceError, StudyFileError, Where
 from prereg.ledger import FIRST, SLICE_NAME, Entry, Ledger
 from prereg.ledger_slice import sliced
-from prereg.own_checks import read_source
+from prereg.own_checks import brought, kind_of, read_source
 from prereg.registration import Registration
 from prereg.root import Root
 
@@ -102,12 +102,12 @@ def _ledger(found: Gathered, entries: tuple[Entry, ...], study: str, *, whole: b
 
 
 def _code(found: Gathered, registration: Registration, study_path: Path) -> None:
-    """The registered source of own checks and of a user's own trainer, to be read and compared, never executed."""
+    """The registered source of own checks, own metrics and a user's own trainer: read and compared, never executed."""
     taken = {study_path}
-    for index, check in enumerate(registration.study.checks):
-        path, source = read_source(check, study_path.parent, index=index)
+    for index, own in brought(registration.study):
+        path, source = read_source(own, study_path.parent, index=index)
         if not path.is_relative_to(found.root.path):
-            found.skip(f"the source of the check '{check.name}'", "it belongs to an installed package")
+            found.skip(f"the source of the {kind_of(own)} '{own.name}'", "it belongs to an installed package")
         elif path not in taken:
             taken.add(path)
             found.take(path, source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,7 +135,7 @@ def pin_data(case: Case, registered: DataPins | None = None) -> Pins:
                 tokens=None if shards is None else shards.tokens,
             )
         if reading.tokenizer.byte_lengths() is None:
-            _require_no_bytes(case.study, arm)
+            placed(case, partial(_require_no_bytes, case.study, arm))
     placed(case, lambda: require_one_tokenizer(case.study, tokenizers))
     first = corpora[case.study.training(case.study.baseline).data.sources[0]]
     if plain and len(corpora) == 1:
@@ -145,15 +146,19 @@ def pin_data(case: Case, registered: DataPins | None = None) -> Pins:
 
 def _require_no_bytes(study: Study, arm: str) -> None:
     """Nothing that the study reads may need the bytes that token ids stand for, where nobody said them."""
-    from prereg.errors import CorpusError, Where
+    from prereg.errors import CorpusError, FieldPath, Where
 
-    for name, claim in study.claims.items():
-        if claim.metric.startswith("val/bits_per_byte") and arm in claim.named:
+    needed: list[tuple[FieldPath, str]] = [
+        (("hypotheses", n, "claim"), c.metric) for n, c in study.claims.items() if arm in c.named
+    ]
+    needed += [(("tie_breakers", index), metric) for index, metric in enumerate(study.tie_breakers)]
+    for field, metric in needed:
+        if metric.startswith("val/bits_per_byte"):
             raise CorpusError(
-                f"{name} claims {claim.metric}, and the shards that '{arm}' reads do not say how many bytes an id is",
+                f"{metric} is asked for, and the shards that '{arm}' reads do not say how many bytes an id is",
                 required="the UTF-8 bytes of every entry of the vocabulary",
-                fix="ablate corpus add NAME FOLDER --vocabulary N --byte-lengths FILE.json; or claim val/loss",
-                where=Where(field=("hypotheses", name, "claim")),
+                fix="ablate corpus add NAME FOLDER --vocabulary N --byte-lengths FILE.json; or val/loss",
+                where=Where(field=field),
             )
 
 

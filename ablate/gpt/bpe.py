@@ -84,6 +84,11 @@ class BpeTokenizer:
                 required="ids that begin and end between two characters",
             ) from error
 
+    def pieces(self) -> list[bytes]:
+        """The bytes of each entry, in the order of their ids."""
+        table = _byte_of()
+        return [bytes(table[sign] for sign in entry) for entry in self.entries]
+
     def byte_lengths(self) -> np.ndarray:
         """UTF-8 bytes of each entry, exactly: an entry is written with one character a byte."""
         return np.array([len(entry) for entry in self.entries], dtype=np.int64)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
@@ -53,7 +54,7 @@ class Mixture:
         # A source of weight 0 begins where it ends, and no draw lies there.
         return np.searchsorted(self._ends, draws, side="right")
 
-    @property
+    @cached_property
     def _ends(self) -> np.ndarray:
         """Where each source's share of [0, 2^53) ends. Fractions: the same integers on every machine."""
         weights = [Fraction(self.weights[name]) for name in self.sources]

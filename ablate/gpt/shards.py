@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,20 +99,23 @@ def open_shards(manifest: Manifest, cache: Path) -> dict[Role, StoredTokens]:
 def take_in(
     name: str,
     folder: Path,
+    cache: Path,
     *,
     vocabulary: int,
     stored: Stored | None = None,
     byte_lengths: Path | None = None,
     licence: str = "",
 ) -> Manifest:
-    """The manifest of a folder of shards, every byte read: hashed, and no id beyond the vocabulary.
+    """The manifest of a folder of shards, every byte read and hashed, no id too large.
 
     The folder holds `*.bin`, or folders `train` and `validation` that do; files are read in order of name.
     """
     if not 2 <= vocabulary <= 2**31:
         raise CorpusError(f"a vocabulary of {vocabulary} entries", required="at least 2 and at most 2,147,483,648")
     kind: Stored = stored or ("uint16" if vocabulary <= 2**16 else "uint32")
-    files = [_measure(path, folder, role, kind, vocabulary) for path, role in _listed(name, folder)]
+    files = [
+        _measure(path, folder, role, kind, vocabulary=vocabulary, cache=cache) for path, role in _listed(name, folder)
+    ]
     shards = Shards(
         folder=folder.resolve(),
         stored=kind,
@@ -141,8 +145,9 @@ def _listed(name: str, folder: Path) -> Iterator[tuple[Path, Role]]:
     yield from ((path, "validation") for path in validation)
 
 
-def _measure(path: Path, folder: Path, role: Role, stored: Stored, vocabulary: int) -> Shard:
+def _measure(path: Path, folder: Path, role: Role, stored: Stored, *, vocabulary: int, cache: Path) -> Shard:
     item, digest, largest, size = _dtype(stored).itemsize, hashlib.sha256(), -1, path.stat().st_size
+    before = _standing(path.resolve())
     if size == 0 or size % item:
         raise CorpusError(
             f"{path} has {size} bytes",
@@ -167,6 +172,7 @@ def _measure(path: Path, folder: Path, role: Role, stored: Stored, vocabulary: i
             required="ids below the size of the vocabulary",
             fix=f"--vocabulary {largest + 1}, or more; or another --stored than {stored}",
         )
+    _remember(path.resolve(), before, digest.hexdigest(), cache)
     return Shard(path.relative_to(folder).as_posix(), digest.hexdigest(), size // item, role)
 
 
@@ -208,22 +214,29 @@ def _verify(path: Path, file: Shard, shards: Shards, name: str, cache: Path) -> 
 def _hash_of(path: Path, cache: Path) -> str:
     """The hash of a file, from the memory where the file system says that nothing has touched it since."""
     place = path.resolve()
-    note = cache / "hashed" / f"{sha256_of(str(place))[:32]}.json"
     before = _standing(place)
     try:
-        kept = json.loads(note.read_bytes())
+        kept = json.loads(_note(place, cache).read_bytes())
         if kept["file"] == before and isinstance(kept["sha256"], str):
             return str(kept["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # nothing is remembered of it
     found = sha256_file(place)
-    if _standing(place) == before:  # else it was written to while it was read
-        try:
-            note.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(note, json.dumps({"file": before, "sha256": found}).encode())
-        except OSError:
-            pass  # it is hashed again next time
+    _remember(place, before, found, cache)
     return found
+
+
+def _remember(place: Path, before: dict[str, int | str], sha256: str, cache: Path) -> None:
+    """Note the hash of a file, unless it was written to while it was read. A cache that refuses costs time only."""
+    if _standing(place) == before:
+        with suppress(OSError):
+            note = _note(place, cache)
+            note.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(note, json.dumps({"file": before, "sha256": sha256}).encode())
+
+
+def _note(place: Path, cache: Path) -> Path:
+    return cache / "hashed" / f"{sha256_of(str(place))[:32]}.json"
 
 
 def _standing(path: Path) -> dict[str, int | str]:

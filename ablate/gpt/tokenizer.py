@@ -53,6 +53,10 @@ class CharTokenizer:
         """The text of token ids."""
         return "".join(self.characters[int(i)] for i in ids)
 
+    def pieces(self) -> list[bytes]:
+        """The UTF-8 bytes of each entry: what metrics by class of token sort them by."""
+        return [character.encode() for character in self.characters]
+
     def byte_lengths(self) -> np.ndarray:
         """UTF-8 bytes of each entry: what turns nats a token into bits a byte."""
         return np.array([len(character.encode()) for character in self.characters], dtype=np.int64)
@@ -73,6 +77,9 @@ class StoredVocabulary:
     def of(cls, shards: Shards) -> StoredVocabulary:
         """The vocabulary of a corpus."""
         return cls(shards.vocabulary, shards.tokenizer_sha256, shards.byte_lengths)
+
+    def pieces(self) -> None:
+        """The bytes of each entry: not known, even where their numbers are."""
 
     def byte_lengths(self) -> np.ndarray | None:
         """UTF-8 bytes of each entry, or none: bits per byte are then not defined."""

@@ -89,7 +89,7 @@ def _so_far(study: Study, name: str, found: Mapping[tuple[str, int], float]) -> 
         hypothesis=name,
         claim=study.hypotheses[name].claim,
         reading=reading_of(study, name),
-        unit=unit_of(claim.metric, study.hypotheses[name].scale),
+        unit=unit_of(claim.metric, study.hypotheses[name].scale, study.own_units),
         arms=tuple(arms),
         n=int(differences.size),
         difference=float(differences.mean()) if differences.size else None,

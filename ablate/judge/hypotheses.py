@@ -255,7 +255,7 @@ def _finding(
         claim=hypothesis.claim,
         role=hypothesis.role,
         metric=claim.metric,
-        unit=unit_of(claim.metric, hypothesis.scale),
+        unit=unit_of(claim.metric, hypothesis.scale, study.own_units),
         scale=hypothesis.scale,
         better=study.better(name),
         smallest=hypothesis.smallest,

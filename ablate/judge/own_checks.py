@@ -16,13 +16,9 @@ call to the next makes `ablate report` say that the evidence does not give the d
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.abc import InspectLoader
 from pathlib import Path
-from types import ModuleType
 from typing import Final
 
 import numpy as np
@@ -34,6 +30,7 @@ from ablate.records.run_record import RunRecord
 from prereg.canon import sha256_bytes
 from prereg.errors import StudyError
 from prereg.own_checks import read_source
+from prereg.own_code import loaded
 from prereg.registration import Registration
 from prereg.spec import OwnCheck
 
@@ -96,7 +93,7 @@ def _run(registration: Registration, own: OwnCheck, evidence: Evidence, folder: 
 def _asked(own: OwnCheck, path: Path, source: bytes, records: Records) -> tuple[bool, str]:
     module, function = own.entry_point.split(":")
     try:
-        with contextlib.redirect_stdout(sys.stderr), _loaded(module, path, source) as code:
+        with contextlib.redirect_stdout(sys.stderr), loaded(module, path, source) as code:
             answer = getattr(code, function)(records)
     except (Exception, SystemExit) as error:
         # Not swallowed: whatever a user's code raises is told as the reason why its check failed.
@@ -107,40 +104,6 @@ def _asked(own: OwnCheck, path: Path, source: bytes, records: Records) -> tuple[
     if not isinstance(answer, bool | np.bool_):
         return False, f"returned {type(answer).__name__}, and a check returns a bool, or a bool and a text"
     return bool(answer), _line(text) or ("held" if answer else "failed")
-
-
-@contextlib.contextmanager
-def _loaded(name: str, path: Path, source: bytes) -> Iterator[ModuleType]:
-    """The module of these bytes, known under its name for as long as the block lasts."""
-    spec = importlib.util.spec_from_loader(name, _Bytes(path, source), origin=str(path))
-    assert spec is not None, name
-    if spec.submodule_search_locations is not None:
-        spec.submodule_search_locations = [str(path.parent)]
-    module = importlib.util.module_from_spec(spec)
-    before = sys.modules.get(name)
-    sys.modules[name] = module
-    try:
-        assert spec.loader is not None, name
-        spec.loader.exec_module(module)
-        yield module
-    finally:
-        if before is None:
-            sys.modules.pop(name, None)
-        else:
-            sys.modules[name] = before
-
-
-class _Bytes(InspectLoader):
-    """Loads a module from bytes that were hashed."""
-
-    def __init__(self, path: Path, source: bytes) -> None:
-        self.path, self.source = path, source
-
-    def get_source(self, fullname: str) -> str:
-        return importlib.util.decode_source(self.source)
-
-    def is_package(self, fullname: str) -> bool:
-        return self.path.name == "__init__.py"
 
 
 def _unfit(own: OwnCheck, found: str) -> Check:

@@ -3,6 +3,7 @@
     final          the value at the run's last step
     {step: N}      the value at step N
     best           the best value of any evaluation, in the metric's own direction; it favours noisier curves
+    {last: N}      the mean of the last N evaluations, that at step 0 never among them
     area           the area under the curve over steps (trapezoids), divided by the steps: the curve's mean, in the
                    metric's own unit. All arms read as many tokens a step, so it is the mean over tokens too
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from ablate.judge.item_scores import item_means
 from ablate.records.evidence import Evidence
-from prereg.spec import AtStep, Study
+from prereg.spec import AtStep, OverLast, Study
 
 Cell = tuple[str, int]
 
@@ -28,6 +29,8 @@ def reading_of(study: Study, hypothesis: str) -> str:
     metric, read = study.claims[hypothesis].metric, study.hypotheses[hypothesis].read
     if isinstance(read, AtStep):
         return f"{metric} at step {read.step}"
+    if isinstance(read, OverLast):
+        return f"mean of the last {read.last} {metric}"
     best = "lowest" if study.better(hypothesis) == "lower" else "highest"
     return {"final": metric, "best": f"{best} {metric}", "area": f"mean {metric} over training"}[read]
 
@@ -51,6 +54,10 @@ def read_values(study: Study, hypothesis: str, evidence: Evidence) -> dict[Cell,
             here = values[steps == read.step]
             if here.size:
                 found[cell] = float(here[0])
+        elif isinstance(read, OverLast):
+            late = values[steps > 0][-read.last :]
+            if late.size == read.last:
+                found[cell] = float(late.mean())
         elif read == "best":
             found[cell] = float(values.min() if study.better(hypothesis) == "lower" else values.max())
         elif steps.size > 1:

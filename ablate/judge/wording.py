@@ -40,7 +40,7 @@ def sentence(
     if estimate is None:
         claim = replace(claim, metric=reading_of(study, name))
         return f"Whether {_asked(claim)} cannot be tested: {reason}."
-    unit = unit_of(claim.metric, hypothesis.scale)
+    unit = unit_of(claim.metric, hypothesis.scale, study.own_units)
     claim = replace(claim, metric=reading_of(study, name))
     unit = f" {unit}" if unit else ""
     matters = f"smallest that matters {hypothesis.smallest:g}"

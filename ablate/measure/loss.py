@@ -1,4 +1,4 @@
-"""Loss, perplexity, bits a byte and next-token accuracy over the whole validation split.
+"""Loss, perplexity, bits a byte and next-token accuracy over the whole validation split, by class and by position.
 
 Windows are disjoint and of the context length; the last, shorter one counts too, so every token but the
 first is predicted exactly once. Sums are float64, so the figure does not depend on the evaluation batch
@@ -19,6 +19,7 @@ from torch.nn import functional as F  # noqa: N812 (its customary name)
 from ablate.gpt.model import GPT
 from ablate.gpt.tokens import Pooled, Tokens
 from prereg.metrics import OF_SOURCES
+from prereg.metrics_of_quality import TOKEN_CLASSES
 
 WINDOWS_AT_ONCE = 16
 
@@ -52,6 +53,12 @@ class Tally:
     count: int
     size_bytes: int | None
     """UTF-8 bytes of those tokens; none where nobody said what the ids stand for."""
+    nats_at: np.ndarray
+    """By position in the window."""
+    seen_at: np.ndarray
+    correct_of: np.ndarray | None
+    """By class of token; none where the classes are not known."""
+    count_of: np.ndarray | None
 
     def told(self) -> dict[str, float]:
         """The metrics of the `loss` suite."""
@@ -60,40 +67,78 @@ class Tally:
         found = {"val/loss": loss, "val/perplexity": math.exp(min(loss, 700.0))}
         if self.size_bytes is not None:
             found["val/bits_per_byte"] = self.nats / math.log(2.0) / self.size_bytes
-        return found | {"val/accuracy": self.correct / self.count}
+        found["val/accuracy"] = self.correct / self.count
+        quarter = max(1, len(self.nats_at) // 4)
+        found["val/loss_first_quarter"] = float(self.nats_at[:quarter].sum() / self.seen_at[:quarter].sum())
+        if self.seen_at[-quarter:].any():
+            found["val/loss_last_quarter"] = float(self.nats_at[-quarter:].sum() / self.seen_at[-quarter:].sum())
+        if self.correct_of is not None and self.count_of is not None:
+            shares = {
+                kind: float(hits / count)
+                for kind, hits, count in zip(TOKEN_CLASSES, self.correct_of, self.count_of, strict=True)
+                if count
+            }
+            found["val/macro_accuracy"] = sum(shares.values()) / len(shares)
+            found |= {f"val/accuracy_{kind}": share for kind, share in shares.items()}
+        return found
 
 
-def measure_loss(model: GPT, tokens: Tokens | Pooled, byte_lengths: np.ndarray | None) -> dict[str, float]:
-    """The `loss` suite on a validation split; of pooled parts over all of them, and of each by its name."""
+def measure_loss(
+    model: GPT, tokens: Tokens | Pooled, byte_lengths: np.ndarray | None, classes: np.ndarray | None = None
+) -> dict[str, float]:
+    """The `loss` suite on a validation split; of pooled parts over all of them, and of each by its name.
+
+    Without `classes` of the vocabulary, nothing is said by class.
+    """
     if not isinstance(tokens, Pooled):
-        return tally(model, tokens, byte_lengths).told()
-    tallies = {name: tally(model, part, byte_lengths) for name, part in tokens.parts.items()}
+        return tally(model, tokens, byte_lengths, classes).told()
+    tallies = {name: tally(model, part, byte_lengths, classes) for name, part in tokens.parts.items()}
     found = _pooled(tallies.values()).told()
     for name, one in tallies.items():
         found |= {f"{metric}/{name}": value for metric, value in one.told().items() if metric in OF_SOURCES}
     return found
 
 
-def tally(model: GPT, tokens: Tokens, byte_lengths: np.ndarray | None) -> Tally:
+def tally(model: GPT, tokens: Tokens, byte_lengths: np.ndarray | None, classes: np.ndarray | None = None) -> Tally:
     """One pass over one sequence."""
+    context, kinds = model.config.context, len(TOKEN_CLASSES)
     nats, correct, count, size = 0.0, 0, 0, 0
-    for inputs, targets in windows(tokens, model.config.context):
+    nats_at, seen_at = np.zeros(context), np.zeros(context)
+    correct_of, count_of = np.zeros(kinds), np.zeros(kinds)
+    for inputs, targets in windows(tokens, context):
         logits = model(inputs).float()
         flat, wanted = logits.view(-1, logits.shape[-1]), targets.reshape(-1)
-        nats += float(F.cross_entropy(flat, wanted, reduction="none").double().sum())
-        correct += int((flat.argmax(dim=-1) == wanted).sum())
+        losses = F.cross_entropy(flat, wanted, reduction="none").double()
+        nats += float(losses.sum())
+        right = flat.argmax(dim=-1) == wanted
+        correct += int(right.sum())
+        length = targets.shape[1]
+        nats_at[:length] += losses.view(targets.shape).sum(dim=0).cpu().numpy()
+        seen_at[:length] += targets.shape[0]
+        if classes is not None:
+            kind = classes[wanted.cpu().numpy()]
+            correct_of += np.bincount(kind, weights=right.cpu().numpy(), minlength=kinds)
+            count_of += np.bincount(kind, minlength=kinds)
         count += wanted.numel()
-        size += 0 if byte_lengths is None else int(byte_lengths[wanted.numpy()].sum())
+        size += 0 if byte_lengths is None else int(byte_lengths[wanted.cpu().numpy()].sum())
     assert count == len(tokens) - 1, (count, len(tokens))
-    return Tally(nats, correct, count, None if byte_lengths is None else size)
+    assert count == len(tokens) - 1, (count, len(tokens))
+    by_class = (correct_of, count_of) if classes is not None else (None, None)
+    return Tally(nats, correct, count, None if byte_lengths is None else size, nats_at, seen_at, *by_class)
 
 
 def _pooled(tallies: Iterable[Tally]) -> Tally:
     every = list(tallies)
     sizes = [one.size_bytes for one in every if one.size_bytes is not None]
+    hits = [one.correct_of for one in every if one.correct_of is not None]
+    counts = [one.count_of for one in every if one.count_of is not None]
     return Tally(
         nats=sum(one.nats for one in every),
         correct=sum(one.correct for one in every),
         count=sum(one.count for one in every),
         size_bytes=sum(sizes) if len(sizes) == len(every) else None,
+        nats_at=np.sum([one.nats_at for one in every], axis=0),
+        seen_at=np.sum([one.seen_at for one in every], axis=0),
+        correct_of=np.sum(hits, axis=0) if hits else None,
+        count_of=np.sum(counts, axis=0) if counts else None,
     )

@@ -12,6 +12,7 @@ from ablate.judge.verdict import Check, Stability
 from ablate.records.run_record import RunRecord
 from ablate.report import words
 from ablate.report.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.report.description import seconds_by_suite
 from ablate.report.told import Told
 
 SEVERITY_ORDER = {"inadmissible": 0, "deviation": 1, "note": 2}
@@ -279,6 +280,7 @@ def _times(told: Told) -> Table:
     parts: tuple[tuple[str, float], ...] = (
         ("Training steps", training),
         ("Evaluation", evaluation),
+        *((f"of it, suite {suite}", seconds) for suite, seconds in seconds_by_suite(told.evidence).items()),
         ("Other (start, reading, sealing)", other),
     )
     if told.study.trainer == "command":  # it does not say what it spent its time on

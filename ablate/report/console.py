@@ -207,7 +207,7 @@ def print_check(console: Console, study: Study, scripts: Sequence[ScriptPin] = (
     _show(console, arms)
     claims = _table(console, ("Hypothesis", "left"), ("Claim", "left"), ("Smallest", "right"), ("Role", "left"))
     for name, hypothesis in study.hypotheses.items():
-        unit = words.unit_of(study.claims[name].metric, hypothesis.scale)
+        unit = words.unit_of(study.claims[name].metric, hypothesis.scale, study.own_units)
         _row(
             console,
             claims,
@@ -220,6 +220,9 @@ def print_check(console: Console, study: Study, scripts: Sequence[ScriptPin] = (
     for check in study.checks:
         means = {"inadmissible": "no verdict", "deviation": "a deviation", "note": "a remark"}[check.consequence]
         _say(console, f"Own check {check.name}: {check.entry_point}, executed by decide; if it fails, {means}.")
+    for metric in study.measure.own:
+        when = "at the last step" if metric.at_end else "at every evaluation"
+        _say(console, f"Own metric {metric.name}: {metric.entry_point}, executed by run {when}.")
     rule = _table(console, ("Line", "right"), ("When", "left"), ("Verdict", "left"), ("Settles", "right"))
     for row in study.rule.table():
         _row(console, rule, str(row.line), row.when, row.verdict, f"{row.settles:,} of {row.of:,}")

@@ -49,7 +49,7 @@ def tell_final_values(told: Told) -> Section | None:
                     words.number(summary.mean, decimals),
                     spread,
                     str(summary.n),
-                    words.unit_of(metric) or words.NONE,
+                    words.unit_of(metric, own=told.study.own_units) or words.NONE,
                 )
             )
     if not rows:
@@ -75,7 +75,13 @@ def _curves(told: Told, traced: Curves) -> Figure:
     for arm in traced.means:
         diverged = [run.seed for run in told.evidence.runs if run.variant == arm and run.status == "diverged"]
         chart = charts.curves(
-            traced, arm, baseline=baseline, unit=words.unit_of(metric), floor=floor, diverged=diverged, domain=domain
+            traced,
+            arm,
+            baseline=baseline,
+            unit=words.unit_of(metric, own=told.study.own_units),
+            floor=floor,
+            diverged=diverged,
+            domain=domain,
         )
         part = ", the baseline" if arm == baseline else ""
         panels.append(
@@ -105,7 +111,9 @@ def _difference_curves(told: Told, gaps: Curves) -> Figure:
     panels = []
     for arm in gaps.means:
         smallest = _smallest_of(told, arm, metric)
-        chart = charts.difference_curves(gaps, arm, unit=words.unit_of(metric), smallest=smallest, domain=domain)
+        chart = charts.difference_curves(
+            gaps, arm, unit=words.unit_of(metric, own=told.study.own_units), smallest=smallest, domain=domain
+        )
         panels.append(
             Panel(
                 f"{arm} {words.MINUS} {baseline}, n = {gaps.n[arm]}",

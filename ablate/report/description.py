@@ -5,6 +5,7 @@ Nothing here infers: no test, no interval, no judgement. Inference is the judge'
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -17,6 +18,7 @@ from ablate.records.evidence import Evidence
 
 Line = list[tuple[int, float]]
 POINTS_OF_A_FIGURE = 12_000  # about 250 kB of SVG
+_PRICE = re.compile(r"speed/measure_(\w+)_s")
 LEAST_BUCKETS, MOST_BUCKETS = 20, 150
 
 
@@ -37,8 +39,19 @@ class Curves:
 
 
 def recorded_metrics(evidence: Evidence) -> list[str]:
-    """Names of the metrics that finished runs recorded, in alphabetical order."""
-    return sorted({str(name) for name in evidence.metrics["metric"].unique()})
+    """Names of the metrics that finished runs recorded, in alphabetical order; the price of a suite is none of them."""
+    names = {str(name) for name in evidence.metrics["metric"].unique()}
+    return sorted(name for name in names if not _PRICE.fullmatch(name))
+
+
+def seconds_by_suite(evidence: Evidence) -> dict[str, float]:
+    """Suite -> seconds of measuring it in the sealed rows of all runs; empty for runs made before suites were timed."""
+    sums: dict[str, float] = {}
+    for metric in evidence.metrics["metric"].unique():
+        found = _PRICE.fullmatch(str(metric))
+        if found is not None:
+            sums[found[1]] = float(evidence.metrics.loc[evidence.metrics["metric"] == metric, "value"].sum())
+    return dict(sorted(sums.items(), key=lambda one: -one[1]))
 
 
 def summarise(evidence: Evidence, metric: str, arms: Sequence[str]) -> tuple[ArmSummary, ...]:

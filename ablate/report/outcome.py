@@ -363,7 +363,7 @@ def _tie_breakers(told: Told) -> Table:
     for metric, value in told.decision.tie_breakers.items():
         for arm, mean in (value if isinstance(value, dict) else {"": value}).items():
             shown = words.compact(float(mean)) if isinstance(mean, int | float) else str(mean)
-            rows.append((metric, arm, shown, words.unit_of(metric)))
+            rows.append((metric, arm, shown, words.unit_of(metric, own=told.study.own_units)))
     return Table(
         "Tie-breaking metrics: means by arm, as a later line that holds gives another verdict. They decide nothing.",
         (Column("Metric"), Column("Arm"), Column("Mean", True), Column("Unit")),

@@ -206,7 +206,7 @@ def _hypotheses(study: Study) -> Table:
     rows = []
     for name, hypothesis in study.hypotheses.items():
         metric = study.claims[name].metric
-        unit = words.unit_of(metric, hypothesis.scale)
+        unit = words.unit_of(metric, hypothesis.scale, study.own_units)
         way = {"lower": "lower", "higher": "higher", "neither": "neither way"}[study.better(name)]
         smallest = f"{words.compact(hypothesis.smallest)} {unit}".strip()
         rows.append((name, hypothesis.claim, hypothesis.role, smallest, way))

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import IO
 
 from pydantic import JsonValue, ValidationError
@@ -39,7 +40,7 @@ from prereg.ledger import Event, Ledger
 from prereg.limits import breaches
 from prereg.looks import Look
 from prereg.plan import CommandSpec, RunSpec, plan
-from prereg.registration import Registration
+from prereg.registration import Registration, newest_promise
 from prereg.root import Root
 from prereg.spec import Study
 
@@ -223,8 +224,15 @@ class Scheduler:
                 "root": str(self.root.path),
                 "checkpoint_every_s": self.checkpoint_every_s,
                 "spread": asdict(self.spread),
+                "beside": str(self._study_folder()),
             }
         )
+
+    def _study_folder(self) -> Path:
+        """Where the study's file lies, and with it the code of its own metrics."""
+        entry = newest_promise(self.ledger, self.registration.study.study)
+        assert entry is not None, self.registration.study.study
+        return (self.root.path / str(entry.body["file"])).parent
 
     def handle(self, number: int, message: Message | None) -> None:
         """One thing a worker said, or its end."""

@@ -65,6 +65,13 @@ class Spread:
                 required="the built-in trainer; your own trainer spreads its runs itself",
                 fix="leave --devices-per-run out, and start torchrun in the study's command",
             )
+        unseen = [c.metric for c in study.claims.values() if c.metric.startswith(("update/", "adam/"))]
+        if self.shard == "fsdp" and unseen:
+            raise RunError(
+                f"--shard fsdp, and a claim reads {unseen[0]}",
+                required="whole weights and moments, of which a device under fsdp holds a part",
+                fix=f"--devices-per-run {self.devices} --shard ddp",
+            )
         for name, arm in study.arms.items():
             assert isinstance(arm.config, Training), name
             self._require_trainable(name, arm.config)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TextIO
 
@@ -29,9 +30,15 @@ from ablate.gpt.corpus import Library
 from ablate.gpt.distributed import ALONE, Ranks
 from ablate.gpt.kernels import cache_folder
 from ablate.gpt.mixture import Mixture
+from ablate.gpt.model import GPT
 from ablate.gpt.paths import Paths, choose_paths
 from ablate.gpt.reading import Tokenizer, read
 from ablate.gpt.train import Step, Trainer
+from ablate.measure.classes import classes_of
+from ablate.measure.cost import Meter, forget_peak, measure_cost
+from ablate.measure.level import steps_to_level
+from ablate.measure.movement import copy_of, second_moments, update_ratios
+from ablate.measure.own import measure_own, registered_sources
 from ablate.measure.suites import evaluate
 from ablate.records.provenance import collect, differing
 from ablate.records.run_record import Pairing, RunRecord, Status
@@ -59,6 +66,12 @@ class Text:
     tokenizer: Tokenizer
     corpus_sha256: str
 
+    @cached_property
+    def classes(self) -> np.ndarray | None:
+        """The class of every entry of the vocabulary; none where nobody said what its entries stand for."""
+        pieces = self.tokenizer.pieces()
+        return None if pieces is None else classes_of(pieces)
+
 
 class Worker:
     """Carries out runs one after another."""
@@ -68,9 +81,12 @@ class Worker:
         corpora: Path,
         say: Callable[[Message], None],
         stop: threading.Event,
+        beside: Path = Path(),
+        *,
         checkpoint_every_s: float = CHECKPOINT_EVERY_S,
         spread: Spread | None = None,
     ) -> None:
+        self.beside = beside
         self.corpora = corpora
         self.library = Library.of(corpora)
         self.say = say
@@ -150,6 +166,14 @@ class Worker:
         return self.company.ranks
 
 
+@dataclass(frozen=True)
+class Watched:
+    """The weights before a step, and the seconds that keeping them took."""
+
+    weights: dict[str, torch.Tensor]
+    seconds: float
+
+
 class Run:
     """One run: begin or resume, train, evaluate, checkpoint, seal."""
 
@@ -157,12 +181,18 @@ class Run:
         self.taken = time.perf_counter()
         self.peak = Peak.reset()
         self.worker, self.spec, self.folder = worker, spec, folder
+        self.own = registered_sources(spec.measure.own, spec.own, worker.beside)
         self.text = worker.text(spec)
         self.trainer = worker.trainer(spec, self.text)
         self.initial = self.trainer.begin(spec.seed)
         self.record = self._begin()
         self._said = self._saved = time.perf_counter()
         self._said_step = self.trainer.progress.step
+        self._watched: Watched | None = None
+        asked = "cost" in spec.measure.recorded
+        # Energy of a part of a run is not that of the run: one taken up from a checkpoint has no meter.
+        self._energy = Meter.started() if asked and self.trainer.progress.step == 0 else None
+        self._peak_known = asked and forget_peak()
 
     def finish(self, until: int | None = None) -> None:
         """Train to the end of the budget, to divergence, to the scheduler's stop, or until a step."""
@@ -177,6 +207,7 @@ class Run:
                     Message(event="stopped", run_id=self.spec.run_id, step=trainer.progress.step, steps=steps)
                 )
                 return
+            self._watch(trainer.progress.step + 1)
             started = time.perf_counter()
             step = trainer.step()
             trainer.progress.train_s += time.perf_counter() - started
@@ -279,19 +310,91 @@ class Run:
                 fix=f"rm -r {self.folder.path}   (the run is then made again)",
             )
 
+    def _watch(self, step: int) -> None:
+        """Keep the weights before a step whose update is measured."""
+        measure, last = self.spec.measure, step == self.spec.config.budget.steps
+        self._watched = None
+        if "gradients" in measure.due(last=last) and (last or step % measure.every == 0):
+            started = time.perf_counter()
+            self._watched = Watched(copy_of(self.trainer.model), time.perf_counter() - started)
+
     def _evaluate(self) -> None:
         progress, measure = self.trainer.progress, self.spec.measure
+        last = progress.step == self.spec.config.budget.steps
+        suites = measure.due(last=last)
+        if self._energy is not None:
+            self._energy.read()  # its counters start over when they are full
         started = time.perf_counter()
+        found = self._moved() if "gradients" in suites else {}
         with self.trainer.arithmetic(), self.trainer.evaluated() as model:
-            found = evaluate(model, self.text.split.validation, self.text.tokenizer.byte_lengths(), measure.suites)
+            found |= evaluate(
+                model,
+                self.text.split.validation,
+                self.text.tokenizer.byte_lengths(),
+                suites,
+                classes=self.text.classes,
+                calibration=measure.calibration,
+                clock=time.perf_counter,
+            )
+            found |= self._own_metrics(model, last=last)
+            if "cost" in suites:
+                found |= self._measured_cost(model)
+        if measure.loss_level is not None:
+            curve = [(row.step, row.value) for row in self.folder.rows() if row.metric == "val/loss"]
+            found["val/steps_to_level"] = steps_to_level(
+                [*curve, (progress.step, found["val/loss"])], measure.loss_level
+            )
         progress.eval_s += time.perf_counter() - started
         norms = self.trainer.mean_grad_norms()
-        if "gradients" in measure.suites:
+        if "gradients" in suites:
             found |= norms
-        if "speed" in measure.suites and progress.step:
+        if "speed" not in suites:
+            found = {name: value for name, value in found.items() if not name.startswith("speed/")}
+        elif progress.step:
             found["speed/tokens_per_s"] = progress.tokens / progress.train_s
             found["speed/eval_s"] = progress.eval_s
         self.folder.append(rows_of(progress.step, found))
+
+    def _moved(self) -> dict[str, float]:
+        """What the step before this evaluation did to the weights, and the optimiser's second moments."""
+        if self.worker.spread.shard == "fsdp":
+            return {}  # a rank holds parts of weights and moments; `ablate run` refuses studies that claim these
+        started = time.perf_counter()
+        found = second_moments(self.trainer.model, self.trainer.optimizers)
+        if self._watched is None:  # before the first step
+            return found
+        found |= update_ratios(self.trainer.model, self._watched.weights)
+        found["speed/measure_gradients_s"] = self._watched.seconds + time.perf_counter() - started
+        return found
+
+    def _own_metrics(self, model: GPT, *, last: bool) -> dict[str, float]:
+        """What the study's own code makes of the model."""
+        due = tuple(source for source in self.own if last or not source.metric.at_end)
+        if not due:
+            return {}
+        started = time.perf_counter()
+        text = self.text
+        found = measure_own(due, model, text.split.validation, text.tokenizer.pieces(), self.trainer.progress.step)
+        return found | {"speed/measure_own_s": time.perf_counter() - started}
+
+    def _measured_cost(self, model: GPT) -> dict[str, float]:
+        """The suite of the whole run, at its end."""
+        started = time.perf_counter()
+        progress = self.trainer.progress
+        model.eval()
+        with torch.inference_mode():
+            found = measure_cost(
+                model,
+                self.text.split.validation,
+                self.spec.measure.inference,
+                trained_tokens_per_s=progress.tokens / progress.train_s,
+                energy=self._energy,
+                peak_known=self._peak_known,
+                clock=time.perf_counter,
+            )
+        model.train()
+        found["speed/measure_cost_s"] = time.perf_counter() - started
+        return found
 
     def _checkpoint(self, rows: list[Row]) -> None:
         """Metrics first, then the checkpoint that makes them count. None where one of this very step is there."""
@@ -421,7 +524,8 @@ def main() -> None:
             return
         every_s, until = command.get("checkpoint_every_s"), command.get("until")
         if worker is None:
-            worker = Worker(Path(str(command["corpora"])), say, stop, spread=_spread(command))
+            beside = Path(str(command["beside"]))
+            worker = Worker(Path(str(command["corpora"])), say, stop, beside, spread=_spread(command))
         worker.checkpoint_every_s = float(every_s) if isinstance(every_s, int | float) else CHECKPOINT_EVERY_S
         spec = RunSpec.model_validate_json(json.dumps(command["spec"]))
         folder = RunFolder(Path(str(command["folder"])))

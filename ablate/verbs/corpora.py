@@ -153,7 +153,9 @@ def _add_shards(
     if stored not in (None, "uint16", "uint32"):
         raise CorpusError(f"--stored {stored}", required="uint16 or uint32")
     kind: Stored | None = "uint16" if stored == "uint16" else "uint32" if stored == "uint32" else None
-    manifest = take_in(name, folder, vocabulary=vocabulary, stored=kind, byte_lengths=byte_lengths, licence=licence)
+    manifest = take_in(
+        name, folder, library.cache, vocabulary=vocabulary, stored=kind, byte_lengths=byte_lengths, licence=licence
+    )
     library.require_new(manifest, folder)
     library.keep(manifest)
     return manifest

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isclose
 
-from prereg.metrics import METRICS
-from prereg.spec import AtStep, Study
+from prereg.spec import AtStep, OverLast, Study
 from prereg.words import compact, listed, side
 
 PLAIN = {
@@ -54,7 +53,7 @@ def per(unit: str) -> str:
 
 def amount(study: Study, name: str, value: float) -> str:
     """A difference of the claim's metric on the claim's scale, with its unit."""
-    hypothesis, metric = study.hypotheses[name], METRICS.get(study.claims[name].metric)
+    hypothesis, metric = study.hypotheses[name], study.metric(study.claims[name].metric)
     shown = compact(value)
     if hypothesis.scale != "raw":
         base = 10.0 if hypothesis.scale == "log10" else 2.718281828459045
@@ -75,6 +74,8 @@ def reading(study: Study, name: str) -> str:
     hypothesis, metric = study.hypotheses[name], plain(study.claims[name].metric)
     if isinstance(hypothesis.read, AtStep):
         text = f"{metric} at step {hypothesis.read.step:,}"
+    elif isinstance(hypothesis.read, OverLast):
+        text = f"{metric} averaged over the last {hypothesis.read.last} evaluations"
     else:
         best = "lowest" if study.better(name) == "lower" else "highest"
         text = {

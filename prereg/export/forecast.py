@@ -214,7 +214,7 @@ def _how(design: Frozen | None) -> str:
 
 def _unit(study: Study, metric: str) -> str:
     scales = {study.hypotheses[name].scale for name, claim in study.claims.items() if claim.metric == metric}
-    unit = per(unit_of(metric))
+    unit = per(unit_of(metric, own=study.own_units))
     if scales != {"raw"}:
         return " on the claim's scale"
     return f" {unit}" if unit not in ("", "share") else ""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from prereg.export.claims import PLAIN, per, plain, reading
-from prereg.metrics import METRICS
-from prereg.spec import Study
-from prereg.words import counted, listed
+from prereg.spec import OverLast, Study
+from prereg.words import compact, counted, listed
 
 
 def measured(study: Study, *, brief: bool = False) -> str:
     """Every claimed metric: its name, its definition, its unit, and when it is read."""
     sentences = []
     for metric in dict.fromkeys(claim.metric for claim in study.claims.values()):
-        known = METRICS.get(metric)
+        known = study.metric(metric)
         own = "" if brief or plain(metric) == metric else f" ({metric})"
         text = f"{_capital(plain(metric)) if metric in PLAIN else metric}{own}"
         if known is not None:
@@ -61,6 +60,22 @@ def recorded(study: Study) -> str:
         f"Metrics are evaluated {often}, at the start and at the last step; the recorded families are "
         f"{listed(measure.suites) or 'none'}."
     )
+    if measure.at_end:
+        text += f" At the last step alone: {listed(measure.at_end)}."
+    if "calibration" in measure.recorded:
+        text += f" Calibration is looked at in {counted(measure.calibration.bins, 'bin')} of confidence."
+    if "cost" in measure.recorded:
+        timed = measure.inference
+        tokens = f"{counted(timed.length, 'token')}" if timed.length else "the context length"
+        text += (
+            f" Inference is timed on {counted(timed.batch, 'sequence')} of {tokens}, the median of "
+            f"{counted(timed.repeats, 'pass', 'passes')}."
+        )
+    for one in measure.own:
+        when = "at the last step" if one.at_end else "at every evaluation"
+        text += f" The study's own metric {one.name} ({one.entry_point}, {when}): {one.definition.rstrip('.')}."
+    if measure.loss_level is not None:
+        text += f" The level of the validation loss is {compact(measure.loss_level)} nats per token."
     return f"{text} {tasks_sentence(study)}".strip()
 
 
@@ -95,7 +110,7 @@ def indices(study: Study) -> str:
     combined = [
         f"{name} uses the {reading(study, name)}"
         for name, hypothesis in study.hypotheses.items()
-        if hypothesis.read in ("area", "best")
+        if hypothesis.read in ("area", "best") or isinstance(hypothesis.read, OverLast)
     ]
     if not combined:
         return "None. Every hypothesis uses one recorded value a run."

@@ -1,0 +1,81 @@
+"""Every metric on one page, from its own declaration: `python -m prereg.metric_page docs/metrics.md` writes it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from prereg.disk import write_whole
+from prereg.item_metrics import ITEM_METRICS
+from prereg.metric import SUITES, Metric
+from prereg.metrics import METRICS
+from prereg.metrics_of_quality import TOKEN_CLASSES
+
+_HEAD = """# Metrics
+
+Every metric that the built-in trainer records. This page is written by `python -m prereg.metric_page docs/metrics.md`
+from the declarations in `prereg/metrics.py` and beside it; a test holds the two together.
+
+A study names the suites it wants: `measure.suites` at every evaluation (each `measure.every` steps, at step 0 and at
+the last step), `measure.at_end` at the last step alone. Without a word it records loss, activations, gradients and
+speed. The seconds of every suite are recorded as `speed/measure_SUITE_s`, and the report sums them.
+
+- **N** in a name is the number of a block or of a bin, from 0.
+- **Better** is the direction of `does_not_worsen` and of `read: best`; a metric with none needs `better:` in the claim.
+- **Same bits**: whether the same seed on the same machine gives the same bits. What a clock or a counter tells does
+  not.
+- A metric that cannot be had (a class without tokens, an empty bin, a machine that does not tell) is not recorded, and
+  a claim that reads it has no evidence: no zero is put in its place.
+- Classes of tokens: {classes}.
+  The class of a token is that of its first character that is not white space.
+"""
+
+_TAIL = """## Tasks
+
+Means over scored items; `ablate` judges them, and a harness records them.
+
+{table}
+## Your own
+
+`measure.own` names a function of yours; its name, unit and direction are what the study says, its source is registered
+by hash, and code that has changed since is not executed. See `OwnMetric` in `ablate schema`.
+"""
+
+
+def metric_page() -> str:
+    """The whole page."""
+    sections = [_HEAD.format(classes=", ".join(kind.replace("_", " ") for kind in TOKEN_CLASSES))]
+    for suite, told in SUITES.items():
+        found = [metric for metric in (*METRICS.values(), *METRICS.families) if metric.suite == suite]
+        only = " It can only be measured at the last step." if told.only_at_end else ""
+        sections.append(f"## {suite}\n\n{_capital(told.about)}. Its price: {told.cost}.{only}\n\n{_table(found)}")
+    rows = [f"| `{one.name}` | {one.unit or '-'} | {one.better} | {one.definition} |" for one in ITEM_METRICS.values()]
+    items = "\n".join(["| metric | unit | better | formula |", "| --- | --- | --- | --- |", *rows]) + "\n"
+    return "\n".join(sections) + "\n" + _TAIL.format(table=items)
+
+
+def _table(metrics: Iterable[Metric]) -> str:
+    head = ("metric", "unit", "better", "formula", "reference", "same bits")
+    rows = [
+        (
+            f"`{one.name}`",
+            one.unit or "-",
+            one.better,
+            # A bar would end the cell.
+            one.definition.replace("|", "\\|"),
+            one.reference or "-",
+            "yes" if one.repeatable else "no",
+        )
+        for one in metrics
+    ]
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+if __name__ == "__main__":
+    write_whole(Path(sys.argv[1]), metric_page().encode())

@@ -1,0 +1,114 @@
+"""What a run costs, by a clock that ticks here and by folders that look like the system's."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ablate.gpt.model import GPT
+from ablate.measure import cost
+from ablate.measure.cost import Meter, flops_per_token, inference_speed, matmul_speed, measure_cost, peak_memory
+from prereg.spec import Inference
+from prereg.training import Model
+
+TOKENS = np.random.default_rng(0).integers(0, 7, 100)
+
+
+def built(**fields: Any) -> GPT:
+    return GPT(Model(**{"layers": 2, "width": 16, "heads": 2, "context": 8, **fields}), 7)
+
+
+def clock_of(*durations: float) -> Any:
+    """A clock that is read before and after each of these durations."""
+    times = iter([t for end, length in zip(accumulate(durations), durations, strict=True) for t in (end - length, end)])
+    return lambda: next(times)
+
+
+def test_inference_is_the_median_of_the_passes_after_the_first() -> None:
+    speed = inference_speed(built(), TOKENS, Inference(batch=4, repeats=3), clock_of(50.0, 2.0, 9.0, 4.0))
+    assert speed == 4 * 8 / 4.0
+    shorter = inference_speed(built(), TOKENS, Inference(batch=3, length=5, repeats=1), clock_of(9.0, 1.0))
+    assert shorter == 3 * 5
+
+
+def test_a_batch_larger_than_the_text_is_still_whole_windows() -> None:
+    assert inference_speed(built(), TOKENS[:9], Inference(batch=64, repeats=1), clock_of(9.0, 1.0)) == 64 * 8
+
+
+def test_the_arithmetic_of_a_token_is_that_of_its_matrices() -> None:
+    # Forward: 2 FLOP a weight of every product, and 2 x 2 L H Q T for scores and mixing; backward twice that.
+    width, context, layers, vocabulary = 16, 8, 2, 7
+    products = layers * (width * 3 * width + width * width + 2 * width * 4 * width) + vocabulary * width
+    exact = 6 * products + 12 * layers * width * context
+    for tied in (True, False):
+        found = flops_per_token(built(bias=False, tie_embeddings=tied))
+        norms = sum(p.numel() for n, p in built(bias=False).named_parameters() if "norm" in n)
+        assert found == exact + 6 * norms  # the formula counts norms too: under 2% of these tiny products
+    assert flops_per_token(built(positions="rope")) == flops_per_token(built(positions="learned"))
+
+
+def test_the_limit_is_the_fastest_product_after_the_first() -> None:
+    assert matmul_speed(torch.device("cpu"), clock_of(0.1, 4.0, 2.0, 3.0)) == 2.0 * 1024**3 / 2.0
+
+
+def power(folder: Path, *microjoules: int) -> Path:
+    for index, value in enumerate(microjoules):
+        one = folder / f"intel-rapl:{index}"
+        one.mkdir(parents=True, exist_ok=True)
+        (one / "energy_uj").write_text(f"{value}\n")
+        (one / "max_energy_range_uj").write_text("1000000\n")
+        part = folder / f"intel-rapl:{index}:0"  # its cores, which the package has counted already
+        part.mkdir(exist_ok=True)
+        (part / "energy_uj").write_text("77\n")
+    return folder
+
+
+def test_energy_is_summed_over_packages_and_counters_that_start_over(tmp_path: Path) -> None:
+    meter = Meter.started(power(tmp_path, 100, 900_000))
+    assert meter is not None and meter.read() == 0.0
+    power(tmp_path, 400, 100_000)
+    assert meter.read() == pytest.approx(300e-6 + 0.2)
+    power(tmp_path, 500, 100_001)
+    assert meter.read() == pytest.approx(400e-6 + 0.200001)
+
+
+def test_a_machine_that_does_not_tell_its_energy_has_no_meter(tmp_path: Path) -> None:
+    assert Meter.started(tmp_path / "nothing") is None
+    (power(tmp_path, 5) / "intel-rapl:0" / "energy_uj").write_text("not permitted")
+    assert Meter.started(tmp_path) is None
+
+
+def test_the_peak_is_that_of_the_system_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "status").write_text("Name:\tpython\nVmHWM:\t   2048 kB\nVmRSS:\t 1 kB\n")
+    monkeypatch.setattr(cost, "_PROCESS", tmp_path)
+    assert peak_memory() == 2048 * 1024
+    assert cost.forget_peak() and (tmp_path / "clear_refs").read_text() == "5"
+    (tmp_path / "status").write_text("Name:\tpython\n")
+    assert peak_memory() is None
+    monkeypatch.setattr(cost, "_PROCESS", tmp_path / "nothing")
+    assert peak_memory() is None and not cost.forget_peak()
+
+
+def test_what_the_machine_does_not_tell_is_not_recorded() -> None:
+    seconds = (9.0, 1.0, 1.0, 4.0, 2.0, 3.0)
+    found = measure_cost(
+        built(),
+        TOKENS,
+        Inference(batch=2, repeats=1),
+        trained_tokens_per_s=1000.0,
+        energy=None,
+        peak_known=False,
+        clock=clock_of(*seconds),
+    )
+    arithmetic = flops_per_token(built())
+    assert found == {
+        "cost/inference_tokens_per_s": 16.0,
+        "cost/flops_per_token": arithmetic,
+        "cost/flops_per_s": 1000.0 * arithmetic,
+        "cost/mfu": pytest.approx(1000.0 * arithmetic / (1024**3)),
+    }
