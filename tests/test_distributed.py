@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import House, tiny_document
-from test_run import alive, descendants, longer, outcomes, start, wait_until_training
+from test_run import alive, descendants, kill_tree, longer, outcomes, start
 
 from ablate import chain
 from ablate.gpt.distributed import ALONE, Ranks
@@ -31,7 +31,7 @@ from ablate.run.company import Company
 from ablate.run.spread import Spread
 from ablate.run.watch import PlainWatcher
 from ablate.run.worker import Worker
-from prereg.errors import RunError
+from prereg.errors import EvidenceError, RunError
 from prereg.plan import RunSpec, plan
 
 torch.set_num_threads(1)
@@ -131,6 +131,29 @@ def test_a_spread_run_is_the_run_of_one_device_within_rounding(
     assert alone.weights() == weights
 
 
+def own_sockets() -> set[int]:
+    """The kernel's numbers of this process' sockets."""
+    found = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the one that lists them is gone by now
+            named = re.fullmatch(r"socket:\[(\d+)\]", str(descriptor.readlink()))
+            found |= {int(named[1])} if named is not None else set()
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").is_file(), reason="asks the Linux kernel")
+def test_the_ranks_open_no_port_to_other_machines(house: House) -> None:
+    spec = spec_of(house)
+    with spread(house, spec, 2, "ddp") as run:
+        run.begin(1)
+        run.step()
+        sockets = own_sockets()
+        lines = [line.split() for t in ("tcp", "tcp6") for line in Path("/proc/net", t).read_text().splitlines()[1:]]
+    open_at = [line[1] for line in lines if int(line[9]) in sockets and line[3] == "0A"]
+    assert open_at  # they do talk
+    assert all(address.startswith("0100007F:") for address in open_at), open_at  # 127.0.0.1
+
+
 def test_two_ranks_do_share_the_work(house: House) -> None:
     spec = spec_of(house, model={"dropout": 0.0})
     with spread(house, spec, 2, "fsdp") as run:
@@ -195,6 +218,24 @@ def until_gone(pids: list[int], within_s: float = 15.0) -> list[int]:
     return [pid for pid in pids if alive(pid)]
 
 
+@contextmanager
+def at_work(house: House, study: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """`ablate run` on a study, some steps into a run. Whatever is left of it at the end is killed."""
+    process = start(study, "--slots", "1", "--devices-per-run", "2", *words)
+    try:
+        deadline = time.monotonic() + 240  # three processes that import torch, on a machine that may be busy
+        live = house.path / "data" / "runs"
+        while not any(path.read_bytes().count(b"\n") >= 20 for path in live.glob("*/*/*/*/metrics.jsonl")):
+            assert time.monotonic() < deadline and process.poll() is None, "no run began to train"
+            time.sleep(0.02)
+        yield process
+    finally:
+        if process.poll() is None:
+            kill_tree(process)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
 def family(process: subprocess.Popen[str]) -> tuple[int, int]:
     """The worker and its one follower."""
     _, worker, follower = descendants(process.pid)
@@ -223,12 +264,10 @@ def test_a_study_is_trained_on_two_devices_a_run_and_every_record_says_so(house:
 
 @pytest.mark.slow
 def test_a_killed_rank_ends_its_worker_and_the_run_is_taken_up_again_to_the_same_bits(house: House) -> None:
-    study = study_of(house, steps=120)
-    process = start(study, "--slots", "1", "--devices-per-run", "2")
-    wait_until_training(house, 20)
-    worker, follower = family(process)
-    os.kill(follower, signal.SIGKILL)
-    output, _ = process.communicate(timeout=180)
+    with at_work(house, study_of(house, steps=120)) as process:
+        worker, follower = family(process)
+        os.kill(follower, signal.SIGKILL)
+        output, _ = process.communicate(timeout=240)
     assert process.returncode == 0, output
     assert re.search(r"the worker of tiny/\w+/none/1 died \(exit 4\); taking the run up again", output), output
     assert until_gone([worker, follower]) == []
@@ -241,24 +280,20 @@ def test_a_killed_rank_ends_its_worker_and_the_run_is_taken_up_again_to_the_same
 @pytest.mark.slow
 @pytest.mark.parametrize("whom", ["scheduler", "worker"])
 def test_whoever_is_killed_leaves_no_rank_behind(house: House, whom: str) -> None:
-    process = start(study_of(house, steps=100_000), "--slots", "1", "--devices-per-run", "2", "--shard", "fsdp")
-    wait_until_training(house, 20)
-    worker, follower = family(process)
-    os.kill(process.pid if whom == "scheduler" else worker, signal.SIGKILL)
-    assert until_gone([worker, follower]) == []
-    process.kill()
-    process.communicate()
+    with at_work(house, study_of(house, steps=100_000), "--shard", "fsdp") as process:
+        worker, follower = family(process)
+        os.kill(process.pid if whom == "scheduler" else worker, signal.SIGKILL)
+        assert until_gone([worker, follower]) == []
 
 
 @pytest.mark.slow
 def test_ctrl_c_saves_a_spread_run_which_resumes_under_its_spread_and_starts_over_under_another(house: House) -> None:
     study = study_of(house, steps=120)
-    process = start(study, "--slots", "1", "--devices-per-run", "2", "--shard", "fsdp")
-    wait_until_training(house, 20)
-    os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    with at_work(house, study, "--shard", "fsdp") as process:
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=240)
     assert process.returncode == 130, output
-    (saved,) = house.path.glob("data/runs/*/*/*/*/checkpoint.safetensors")
+    assert len(list(house.path.glob("data/runs/*/*/*/*/checkpoint.safetensors"))) == 1
     other = House(house.path.parent / "other")
     shutil.copytree(house.path, other.path, dirs_exist_ok=True)
     chain.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp")
@@ -272,7 +307,6 @@ def test_ctrl_c_saves_a_spread_run_which_resumes_under_its_spread_and_starts_ove
     whole = House(house.path.parent / "whole")
     chain.run(study_of(whole, steps=120), watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp")
     assert outcomes(house) == outcomes(whole)
-    assert saved
 
 
 @pytest.mark.slow
@@ -301,6 +335,36 @@ def test_an_error_at_one_rank_alone_ends_the_run_and_says_which(house: House) ->
     finally:
         company.end()
     assert company.others[0].returncode == 1
+
+
+@pytest.mark.slow
+def test_a_spread_run_is_reproduced_as_it_was_spread(house: House) -> None:
+    study = study_of(house, steps=20)
+    assert chain.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp").summary.complete
+    again = chain.reproduce(study, "none/1")
+    assert again.weights == "equal"
+    assert "layout" not in [other.part for other in again.provenance]
+
+
+def test_a_spread_is_read_back_from_the_words_of_a_provenance() -> None:
+    for spread_over in (Spread(), Spread.of(2, None), Spread.of(16, "fsdp")):
+        assert Spread.of_layout(spread_over.layout) == spread_over
+    assert Spread.of_layout("cohort of 2: seeds 1,2") == Spread()
+
+
+def test_a_damaged_checkpoint_is_met_by_all_ranks_and_they_begin_anew_together(house: House, tmp_path: Path) -> None:
+    spec = spec_of(house)
+    path = tmp_path / "c.safetensors"
+    with spread(house, spec, 2, "fsdp") as run:
+        run.begin(1)
+        first = train(run, 2)
+        whole = run.checkpoint()
+        for damaged in (whole[:-10], b""):
+            path.write_bytes(damaged)
+            with pytest.raises(EvidenceError, match="cannot be read"):
+                run.restore(path)
+            run.begin(1)
+            assert train(run, 2) == first
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,19 +160,26 @@ def _require_of_that_shape(case: Case, size: str) -> None:
 
 
 def _vocabulary(case: Case, arm: str) -> tuple[int, str]:
+    """Entries of an arm's vocabulary, and whose they are. Nothing is tokenised for it."""
     from ablate.gpt.corpus import Library
-    from ablate.gpt.reading import read
     from prereg.training import Bpe
 
     data = case.study.training(arm).data
     if isinstance(data.tokenizer, Bpe):
         return data.tokenizer.bpe, "of the tokenizer"
-    return read(Library.of(case.root.corpora), data).tokenizer.size, f"of {' and '.join(data.sources)}"
+    library, told = Library.of(case.root.corpora), f"of {', '.join(data.sources)}"
+    if data.tokenizer == "own":
+        from ablate.gpt.reading import read
+
+        return read(library, data).tokenizer.size, told
+    texts = (library.find(name) for name in data.sources)
+    return len(set().union(*({*found.text, *(found.held_out or "")} for found in texts))), told
 
 
 def _measured(case: Case, device: Device) -> Measured | None:
     """FLOP/s that this study's sealed runs reached on one device of the kind, each run counted once."""
     from ablate.records.store import RunFolder
+    from ablate.run.spread import Spread
     from ablate.scale.devices import is_of
     from ablate.scale.plan import Measured
     from prereg.plan import plan
@@ -193,8 +199,7 @@ def _measured(case: Case, device: Device) -> Measured | None:
         if not is_of(device, made.device):
             continue
         each = flops_per_token(config.model, _vocabulary(case, spec.variant)[0])
-        spread = re.fullmatch(r"(\d+) devices, \w+", made.layout)
-        devices = int(spread.group(1)) if spread else 1
+        devices = Spread.of_layout(made.layout).devices
         name = made.processor if made.device == "cpu" else made.device
         rates.setdefault(name, []).append(each * record.tokens / record.train_s / devices)
     if not rates:

@@ -66,10 +66,12 @@ def _held_against(
     from ablate.records.repeated import Reproduction, compare_items, compare_rows, provenance_differences
     from ablate.records.store import RunFolder
     from ablate.run.again import make_again
+    from ablate.run.spread import Spread
 
     started = perf_counter()
     until = None if steps is None or steps >= sealed.steps else steps
-    made = make_again(spec, scratch, case.root, until=until, onlooker=onlooker)
+    spread = Spread.of_layout(sealed.provenance.layout)
+    made = make_again(spec, scratch, case.root, until=until, spread=spread, onlooker=onlooker)
     record = made.read_record()
     assert record is not None, scratch
     whole = record.status in ("done", "diverged")

@@ -12,14 +12,17 @@ not through tensors (see `ablate.run.company`), so the others need neither its c
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import TCPStore
+from torch._C._distributed_c10d import FileStore
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -29,8 +32,6 @@ if TYPE_CHECKING:
 Shard = Literal["none", "ddp", "fsdp"]
 Tell = Callable[[str, tuple[str | int, ...]], None]
 """Say an order and its words to the other ranks."""
-HOST = "127.0.0.1"
-"""All ranks of a run are processes of one machine."""
 
 
 class Ranks:
@@ -184,20 +185,17 @@ def together(
     return told
 
 
-def meeting_place(size: int) -> TCPStore:
-    """Where the ranks of a run find each other: opened by the first, at a port that was free."""
-    return TCPStore(HOST, 0, size, is_master=True, wait_for_workers=False)
+def join(shard: Shard, rank: int, size: int, *, place: Path, tell: Tell | None = None) -> Ranks:
+    """Meet the other ranks at a file that only this user can write. Blocks until all are there.
 
-
-def join(shard: Shard, rank: int, size: int, *, store: TCPStore, tell: Tell | None = None) -> Ranks:
-    """Meet the other ranks. Blocks until all are there."""
+    They are processes of one machine, and no port of it is opened to others (a TCPStore listens on every interface).
+    """
+    loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
+    if loopback is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+    store = FileStore(str(place), size)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
     return Sharded(rank, size, tell) if shard == "fsdp" else Replicated(rank, size, tell)
-
-
-def join_at(shard: Shard, rank: int, size: int, *, port: int) -> Ranks:
-    """Meet the other ranks where the first one waits."""
-    return join(shard, rank, size, store=TCPStore(HOST, port, size, is_master=False))
 
 
 def part() -> None:

@@ -6,6 +6,7 @@ The worker is the same program, started with the same environment as by `ablate 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from ablate.records.store import RunFolder
 from ablate.run.local import Spec, WorkerProcess, start_worker, study_folder
 from ablate.run.messages import Message
+from ablate.run.spread import Spread
 from prereg.errors import RunError
 from prereg.plan import CommandSpec
 from prereg.root import Root
@@ -22,14 +24,20 @@ PATIENCE_S = 10.0
 
 
 def make_again(
-    spec: Spec, folder: Path, root: Root, *, until: int | None = None, onlooker: Callable[[Message], None] | None = None
+    spec: Spec,
+    folder: Path,
+    root: Root,
+    *,
+    until: int | None = None,
+    spread: Spread | None = None,
+    onlooker: Callable[[Message], None] | None = None,
 ) -> RunFolder:
     """The folder of the run, sealed, or after step `until` as it then stands. Raises `RunError` where it fails."""
     made = RunFolder(folder)
     with TemporaryFile("w+", encoding="utf-8") as log:
         worker = WorkerProcess(start_worker(own=isinstance(spec, CommandSpec), log=log), 0)
         try:
-            worker.send(_order(spec, made, root, until))
+            worker.send({**_order(spec, made, root, until), "spread": asdict(spread or Spread())})
             last = _follow(worker, onlooker)
         finally:
             worker.end(PATIENCE_S)  # the end of its input ends a worker, whatever it is at, with its child

@@ -18,8 +18,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from ablate.gpt.distributed import Ranks, join, meeting_place, part
+from ablate.gpt.distributed import Ranks, join, part
 from ablate.run.spread import Spread
 
 PATIENCE_S = 10.0
@@ -34,7 +35,8 @@ class Company:
         """Start them and meet them. `lost` is called, from a thread, with what became of one that was not to end."""
         self._lost = lost if lost is not None else _end_this_process
         self._ending = False
-        store = meeting_place(spread.devices)
+        self._place = TemporaryDirectory(prefix="ablate-ranks-")  # nobody else may write there
+        place = Path(self._place.name) / "ranks"
         self.others = [self._start() for _ in range(1, spread.devices)]
         for rank, other in enumerate(self.others, start=1):
             threading.Thread(target=self._watch, args=(rank, other), daemon=True).start()
@@ -45,11 +47,11 @@ class Company:
                     "rank": rank,
                     "size": spread.devices,
                     "shard": spread.shard,
-                    "port": store.port,
+                    "place": str(place),
                     "corpora": str(corpora),
                 },
             )
-        self.ranks: Ranks = join(spread.shard, 0, spread.devices, store=store, tell=self.tell)
+        self.ranks: Ranks = join(spread.shard, 0, spread.devices, place=place, tell=self.tell)
 
     def tell(self, order: str, words: tuple[str | int, ...] = ()) -> None:
         """One order to all of them. One that has just died is noticed by its watcher."""
@@ -78,6 +80,7 @@ class Company:
                 other.kill()
                 other.wait()
         part()
+        self._place.cleanup()
 
     def _start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(

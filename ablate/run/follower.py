@@ -20,10 +20,11 @@ from typing import Any, TextIO
 import numpy as np
 import torch
 
-from ablate.gpt.distributed import join_at
+from ablate.gpt.distributed import join
 from ablate.gpt.paths import Paths
 from ablate.gpt.train import Trainer
 from ablate.run.worker import THREADS, Worker
+from prereg.errors import EvidenceError
 from prereg.plan import RunSpec
 
 STEPS_TOGETHER = ("begin", "restore", "step", "checkpoint", "whole_weights")
@@ -44,10 +45,11 @@ def main() -> None:
     threading.Thread(target=listen, args=(sys.stdin,), daemon=True).start()
     first = orders.get()
     assert first["do"] == "join", first
-    ranks = join_at(first["shard"], first["rank"], first["size"], port=first["port"])
+    ranks = join(first["shard"], first["rank"], first["size"], place=Path(first["place"]))
     # The worker alone talks to the scheduler, and alone decides when to stop.
     texts = Worker(Path(first["corpora"]), say=lambda _: None, stop=threading.Event())
     trainer: Trainer | None = None
+    half_restored = False
     while True:
         order = orders.get()
         if order["do"] == "run":
@@ -57,8 +59,20 @@ def main() -> None:
             trainer = Trainer(spec.config, text.split, text.tokenizer.size, paths, ranks)
             continue
         assert order["do"] in STEPS_TOGETHER and trainer is not None, order
-        words = [Path(word) for word in order["words"]] if order["do"] == "restore" else order["words"]
-        getattr(trainer, order["do"])(*words)
+        # The worker meets the same fault in the same file, and begins anew; anything else would part their weights.
+        assert order["do"] == "begin" or not half_restored, order
+        half_restored = order["do"] == "restore" and not _restored(trainer, Path(order["words"][0]))
+        if order["do"] != "restore":
+            getattr(trainer, order["do"])(*order["words"])
+
+
+def _restored(trainer: Trainer, path: Path) -> bool:
+    try:
+        trainer.restore(path)
+    except EvidenceError as error:
+        print(error, file=sys.stderr, flush=True)
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ begun under, and start over under another.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,6 +43,12 @@ class Spread:
         if devices == 1:
             return cls()
         return cls(devices, "fsdp" if shard == "fsdp" else "ddp")
+
+    @classmethod
+    def of_layout(cls, layout: str) -> Spread:
+        """The spread that a provenance names; one device where it names none."""
+        found = re.fullmatch(r"(\d+) devices, (ddp|fsdp)", layout)
+        return cls.of(int(found[1]), found[2]) if found is not None else cls()
 
     @property
     def layout(self) -> str:
