@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -51,15 +52,77 @@ class Progress:
     train_s: float = 0.0
     eval_s: float = 0.0
 
+    def count(self, step: Step, tokens: int, batch: bytes, dropout: str, layers: list[float]) -> None:
+        """One more step: what it gave, what it read and drew, and each block's gradient norm."""
+        self.step = step.step
+        self.tokens += tokens
+        self.first_loss = step.loss if self.first_loss is None else self.first_loss
+        self.batches = chain_next(self.batches, batch)
+        self.dropout = dropout
+        self.grad_norm_sum += step.grad_norm
+        self.layer_norm_sums = [a + b for a, b in zip(self.layer_norm_sums, layers, strict=True)]
+        self.grad_norm_count += 1
 
-class Trainer:
+
+class Trained(ABC):
+    """A run in training, as whoever records it sees it: where it stands and its weights, not how its steps are taken.
+
+    Weights are drawn on the CPU whatever the device, so that a seed starts from the same bytes everywhere.
+    """
+
+    config: Training
+    device: torch.device
+    parameters: int
+    progress: Progress
+
+    @abstractmethod
+    def evaluated(self) -> AbstractContextManager[GPT]:
+        """The model as it is to be judged: with the averaged weights where an average is registered."""
+
+    def arithmetic(self) -> AbstractContextManager[None]:
+        """The registered arithmetic of matrix products."""
+        return arithmetic(self.config, self.device)
+
+    def mean_grad_norms(self) -> dict[str, float]:
+        """Mean gradient norms since the last call, of all and of each block; empty before the first step."""
+        progress = self.progress
+        count = progress.grad_norm_count
+        if not count:
+            return {}
+        means = {"grad/norm": progress.grad_norm_sum / count}
+        means |= {f"grad/layer_{layer}": total / count for layer, total in enumerate(progress.layer_norm_sums)}
+        progress.grad_norm_sum, progress.grad_norm_count = 0.0, 0
+        progress.layer_norm_sums = [0.0] * len(progress.layer_norm_sums)
+        return means
+
+    def diverged(self, step: Step, loss_above: float) -> bool:
+        """The registered rule: not finite, or above so many times the first step's loss."""
+        first = self.progress.first_loss
+        assert first is not None, step
+        return not math.isfinite(step.loss) or not math.isfinite(step.grad_norm) or step.loss > loss_above * first
+
+    def weights(self) -> bytes:
+        """The weights alone, as they were evaluated."""
+        with self.evaluated() as model:
+            return bytes(save({name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}))
+
+
+def arithmetic(config: Training, device: torch.device) -> AbstractContextManager[None]:
+    """The registered arithmetic of matrix products on a device."""
+    if config.numerics.dtype == "bfloat16":
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return nullcontext()
+
+
+class Trainer(Trained):
     """The runs of one configuration, one after another, on one model object."""
 
-    def __init__(self, config: Training, split: Split, vocabulary: int) -> None:
+    def __init__(self, config: Training, split: Split, vocabulary: int, device: str = "cpu") -> None:
         torch.use_deterministic_algorithms(config.numerics.deterministic)
         self.config = config
         self.split = split
-        self.model = GPT(config.model, vocabulary)
+        self.device = torch.device(device)
+        self.model = GPT(config.model, vocabulary).to(self.device)
         self.parameters = count_parameters(self.model)
 
     def begin(self, seed: int) -> dict[str, str]:
@@ -74,17 +137,12 @@ class Trainer:
         self.model.train()
         return hashes
 
-    def arithmetic(self) -> AbstractContextManager[None]:
-        """The registered arithmetic of matrix products."""
-        if self.config.numerics.dtype == "bfloat16":
-            return torch.autocast("cpu", dtype=torch.bfloat16)
-        return nullcontext()
-
     def step(self) -> Step:
         """One optimiser step. The loss is that of the batch before the update."""
         progress, optim = self.progress, self.config.optim
         number = progress.step + 1
         inputs, targets, identity = self.batches.at(number)
+        inputs, targets = inputs.to(self.device), targets.to(self.device)
         self.dropout.at(number)
         rate = learning_rate(optim, number, self.config.budget.steps)
         for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
@@ -101,27 +159,8 @@ class Trainer:
             optimizer.zero_grad(set_to_none=True)
         self._move_average()
         result = Step(number, float(loss.detach()), float(norm))
-        progress.step = number
-        progress.tokens += targets.numel()
-        progress.first_loss = result.loss if progress.first_loss is None else progress.first_loss
-        progress.batches = chain_next(progress.batches, identity)
-        progress.dropout = self.dropout.chain
-        progress.grad_norm_sum += result.grad_norm
-        progress.layer_norm_sums = [a + b for a, b in zip(progress.layer_norm_sums, layers, strict=True)]
-        progress.grad_norm_count += 1
+        progress.count(result, targets.numel(), identity, self.dropout.chain, layers)
         return result
-
-    def mean_grad_norms(self) -> dict[str, float]:
-        """Mean gradient norms since the last call, of all and of each block; empty before the first step."""
-        progress = self.progress
-        count = progress.grad_norm_count
-        if not count:
-            return {}
-        means = {"grad/norm": progress.grad_norm_sum / count}
-        means |= {f"grad/layer_{layer}": total / count for layer, total in enumerate(progress.layer_norm_sums)}
-        progress.grad_norm_sum, progress.grad_norm_count = 0.0, 0
-        progress.layer_norm_sums = [0.0] * len(progress.layer_norm_sums)
-        return means
 
     def _layer_norms(self) -> list[float]:
         """L2 norm of each block's gradient, before clipping."""
@@ -159,22 +198,16 @@ class Trainer:
             for name, parameter in self.model.named_parameters():
                 parameter.copy_(values[name])
 
-    def diverged(self, step: Step, loss_above: float) -> bool:
-        """The registered rule: not finite, or above so many times the first step's loss."""
-        first = self.progress.first_loss
-        assert first is not None, step
-        return not math.isfinite(step.loss) or not math.isfinite(step.grad_norm) or step.loss > loss_above * first
-
     def checkpoint(self) -> bytes:
         """Weights, both moments and progress, in one self-describing block of bytes."""
         tensors: dict[str, Tensor] = {}
         for name, parameter in self.model.named_parameters():
-            tensors[f"weight/{name}"] = parameter.detach().contiguous()
+            tensors[f"weight/{name}"] = parameter.detach().cpu().contiguous()
             for optimizer in self.optimizers:
                 for moment, value in optimizer.state.get(parameter, {}).items():
                     if value is not None:  # SGD without momentum keeps an empty place
-                        tensors[f"{moment}/{name}"] = value.detach().contiguous()
-        tensors |= {f"average/{name}": value for name, value in self.average.items()}
+                        tensors[f"{moment}/{name}"] = value.detach().cpu().contiguous()
+        tensors |= {f"average/{name}": value.cpu() for name, value in self.average.items()}
         return bytes(save(tensors, metadata={"progress": json.dumps(asdict(self.progress), allow_nan=False)}))
 
     def restore(self, path: Path) -> None:
@@ -189,7 +222,7 @@ class Trainer:
                     kept = {full.split("/", 1)[0]: full for full in sorted(names) if full.split("/", 1)[1] == name}
                     moments = {kind: full for kind, full in kept.items() if kind not in ("weight", "average")}
                     if moments:
-                        state = {kind: stored.get_tensor(full).clone() for kind, full in moments.items()}
+                        state = {kind: stored.get_tensor(full).to(self.device, copy=True) for kind, full in moments.items()}
                         self._optimizer_of(parameter).state[parameter] = state
                     if name in self.average:
                         self.average[name].copy_(stored.get_tensor(f"average/{name}"))
@@ -207,8 +240,3 @@ class Trainer:
             for optimizer in self.optimizers
             if any(parameter is one for group in optimizer.param_groups for one in group["params"])
         )
-
-    def weights(self) -> bytes:
-        """The weights alone, as they were evaluated."""
-        with self.evaluated() as model:
-            return bytes(save({name: p.detach().contiguous() for name, p in model.named_parameters()}))
