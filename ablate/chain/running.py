@@ -38,14 +38,18 @@ def run(
     next_look: bool = False,
     accept_underpowered: str | None = None,
     pilot: str | None = None,
+    device: str = "auto",
+    cohort: str = "auto",
 ) -> Ran:
     """Register if need be, then train what is left of the plan; of a sequential study, what its next look needs.
 
-    `next_look` says so in words, and is refused for a fixed number of seeds.
+    `next_look` says so in words, and is refused for a fixed number of seeds. `device` is auto, cpu, cuda or cuda:N, and
+    `cohort` auto, on, off, or how many seeds at most are trained together.
     """
     import sys
 
     from ablate.run.local import run_study, slots_of, study_lock
+    from ablate.run.seating import choose_machine, records_of
     from ablate.run.watch import PlainWatcher
     from prereg.differences import require_unchanged
     from prereg.errors import RunError
@@ -68,6 +72,8 @@ def run(
         look_to_run_up_to(case, standing)
     else:
         planned = preflight(case, accept_underpowered=accept_underpowered, pilot=pilot)
+    records = records_of(case.root, standing) if standing is not None else {}
+    machine = choose_machine(case.study, records.values(), device=device, cohort=cohort)
     onlooker: Watcher = watcher if watcher is not None else PlainWatcher(sys.stderr)
     with study_lock(case.root, name):
         mended = Ledger(case.root.ledger).mend() if case.root.ledger.is_file() else None
@@ -80,7 +86,13 @@ def run(
             onlooker.note(f"registered {name} as {registration.sha256[:8]}, before any run; ledger head {entry.sha256}")
         look = look_to_run_up_to(case, registration)
         summary = run_study(
-            case.root, registration, slots=slots or slots_of(registration.study), now=now, watcher=onlooker, look=look
+            case.root,
+            registration,
+            slots=slots or slots_of(registration.study, machine),
+            now=now,
+            watcher=onlooker,
+            look=look,
+            machine=machine,
         )
     return Ran(registration, entry is not None, summary, look)
 

@@ -20,22 +20,24 @@ from ablate.gpt.model import GPT
 WINDOWS_AT_ONCE = 16
 
 
-def windows(tokens: np.ndarray, context: int) -> Iterator[tuple[Tensor, Tensor]]:
+def windows(
+    tokens: np.ndarray, context: int, device: torch.device | str = "cpu"
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Disjoint (inputs, targets) windows in order, batched; the last batch holds the shorter remainder."""
     whole = (len(tokens) - 1) // context
-    inputs = torch.from_numpy(tokens[: whole * context].reshape(whole, context))
-    targets = torch.from_numpy(tokens[1 : whole * context + 1].reshape(whole, context))
+    inputs = torch.from_numpy(tokens[: whole * context].reshape(whole, context)).to(device)
+    targets = torch.from_numpy(tokens[1 : whole * context + 1].reshape(whole, context)).to(device)
     for start in range(0, whole, WINDOWS_AT_ONCE):
         yield inputs[start : start + WINDOWS_AT_ONCE], targets[start : start + WINDOWS_AT_ONCE]
     rest = tokens[whole * context :]
     if len(rest) > 1:
-        yield torch.from_numpy(rest[None, :-1].copy()), torch.from_numpy(rest[None, 1:].copy())
+        yield torch.from_numpy(rest[None, :-1].copy()).to(device), torch.from_numpy(rest[None, 1:].copy()).to(device)
 
 
 def measure_loss(model: GPT, tokens: np.ndarray, byte_lengths: np.ndarray) -> dict[str, float]:
     """The `loss` suite on a validation split."""
     nats, correct, count = 0.0, 0, 0
-    for inputs, targets in windows(tokens, model.config.context):
+    for inputs, targets in windows(tokens, model.config.context, model.device):
         logits = model(inputs).float()
         flat, wanted = logits.view(-1, logits.shape[-1]), targets.reshape(-1)
         nats += float(F.cross_entropy(flat, wanted, reduction="none").double().sum())

@@ -8,11 +8,18 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from ablate.records.run_record import Provenance
+from ablate.records.run_record import SINGLE, Provenance
 from prereg.canon import sha256_bytes, sha256_of
 
 # Everything that can move a number of a run. Reports and the judge may change without touching a run.
-_MOVES_NUMBERS = ("ablate/gpt", "ablate/measure", "ablate/run/worker.py", "prereg/training.py", "prereg/metrics.py")
+_MOVES_NUMBERS = (
+    "ablate/gpt",
+    "ablate/measure",
+    "ablate/run/worker.py",
+    "ablate/run/cohort.py",
+    "prereg/training.py",
+    "prereg/metrics.py",
+)
 NOT_STATED = "not stated"
 _SOURCE = Path(__file__).resolve().parents[2]
 
@@ -28,7 +35,7 @@ def code_hash() -> str:
     return sha256_of(files)
 
 
-def collect(*, threads: int, device: str = "cpu") -> Provenance:
+def collect(*, threads: int, device: str = "cpu", layout: str = SINGLE) -> Provenance:
     """The provenance of a run made by this process."""
     commit = _git("rev-parse", "HEAD")
     status = _git("status", "--porcelain", "--", *_MOVES_NUMBERS) if commit else None
@@ -43,6 +50,7 @@ def collect(*, threads: int, device: str = "cpu") -> Provenance:
         processor=_processor(),
         device=device,
         threads=threads,
+        layout=layout,
     )
 
 

@@ -14,6 +14,8 @@ from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 from prereg.part import Part
 
 Status = Literal["running", "done", "diverged", "failed"]
+SINGLE = "single"
+"""The layout of a run that was trained by itself."""
 
 
 class Pairing(Part):
@@ -54,6 +56,17 @@ class Provenance(Part):
     """Device class: cpu or the accelerator's name."""
     threads: int
     """Threads of one run."""
+    layout: str = SINGLE
+    """Whether the run was trained by itself, or in which cohort: sums are taken in another order then, and numbers agree
+    to rounding, not to the bit. Not written of a run by itself."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_layout(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        # A run by itself is recorded as it always was, and a version that knows no cohorts can read it.
+        written: dict[str, JsonValue] = handler(self)
+        if self.layout == SINGLE:
+            written.pop("layout", None)
+        return written
 
 
 class RunRecord(Part):

@@ -17,18 +17,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import torch
 
 from ablate.gpt.batches import Split
 from ablate.gpt.corpus import Library
+from ablate.gpt.device import CPU, device_name
 from ablate.gpt.tokenizer import CharTokenizer
-from ablate.gpt.train import Step, Trainer
+from ablate.gpt.train import Step, Trained, Trainer
 from ablate.measure.suites import evaluate
 from ablate.records.provenance import collect
-from ablate.records.run_record import Pairing, Provenance, RunRecord, Status
+from ablate.records.run_record import SINGLE, Pairing, Provenance, RunRecord, Status
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.run.messages import Message
 from prereg.disk import write_whole
@@ -52,10 +53,14 @@ class Text:
 class Worker:
     """Carries out runs one after another."""
 
-    def __init__(self, corpora: Path, say: Callable[[Message], None], stop: threading.Event) -> None:
+    def __init__(
+        self, corpora: Path, say: Callable[[Message], None], stop: threading.Event, device: str = CPU
+    ) -> None:
         self.library = Library.of(corpora)
         self.say = say
         self.stop = stop
+        self.device = device
+        self.device_name = device_name(device)
         self._texts: dict[tuple[str, str, float, int], Text] = {}
         self._trainer: tuple[str, Trainer] | None = None
 
@@ -64,14 +69,18 @@ class Worker:
         try:
             Run(self, spec, folder).finish()
         except Exception as error:
-            traceback.print_exc()
-            line = f"{type(error).__name__}: {error}"
-            if isinstance(error, StudyError):
-                line = f"{error.found}; try: {error.fix}" if error.fix else error.found
-            record = _readable(folder)
-            if record is not None:
-                folder.write_record(record.model_copy(update={"status": "failed", "error": line, "ended_at": _now()}))
-            self.say(Message(event="ended", run_id=spec.run_id, status="failed", error=line))
+            self.fail(spec, folder, error)
+
+    def fail(self, spec: RunSpec, folder: RunFolder, error: Exception) -> None:
+        """Record a run as failed, and say so."""
+        traceback.print_exception(error)
+        line = f"{type(error).__name__}: {error}"
+        if isinstance(error, StudyError):
+            line = f"{error.found}; try: {error.fix}" if error.fix else error.found
+        record = _readable(folder)
+        if record is not None:
+            folder.write_record(record.model_copy(update={"status": "failed", "error": line, "ended_at": _now()}))
+        self.say(Message(event="ended", run_id=spec.run_id, status="failed", error=line))
 
     def text(self, spec: RunSpec) -> Text:
         """The corpus of a run, read once a process and checked against the registration's pin."""
@@ -94,26 +103,41 @@ class Worker:
         """The trainer of a configuration, kept while runs of that configuration follow one another."""
         wanted = spec.config.model_dump_json()
         if self._trainer is None or self._trainer[0] != wanted:
-            self._trainer = (wanted, Trainer(spec.config, text.split, text.tokenizer.size))
+            self._trainer = (wanted, Trainer(spec.config, text.split, text.tokenizer.size, self.device))
         return self._trainer[1]
 
 
 class Run:
     """One run: begin or resume, train, evaluate, checkpoint, seal."""
 
+    trainer: Trained
+    layout = SINGLE
+
     def __init__(self, worker: Worker, spec: RunSpec, folder: RunFolder) -> None:
+        self._hold(worker, spec, folder)
+        self.trainer = worker.trainer(spec, self.text)
+        self._start(self.alone.begin(spec.seed))
+
+    def _hold(self, worker: Worker, spec: RunSpec, folder: RunFolder) -> None:
         self.taken = time.perf_counter()
         self.worker, self.spec, self.folder = worker, spec, folder
         self.text = worker.text(spec)
-        self.trainer = worker.trainer(spec, self.text)
-        self.initial = self.trainer.begin(spec.seed)
+
+    def _start(self, initial: dict[str, str]) -> None:
+        self.initial = initial
         self.record = self._begin()
         self._said = self._saved = time.perf_counter()
         self._said_step = self.trainer.progress.step
 
+    @property
+    def alone(self) -> Trainer:
+        """The trainer of a run that takes its own steps; those of a cohort are taken together."""
+        assert isinstance(self.trainer, Trainer), self.trainer
+        return self.trainer
+
     def finish(self) -> None:
         """Train to the end of the budget, to divergence, or to the scheduler's stop."""
-        trainer, steps = self.trainer, self.spec.config.budget.steps
+        trainer, steps = self.alone, self.spec.config.budget.steps
         if trainer.progress.step == 0:
             self._evaluate()
         rows: list[Row] = []
@@ -145,11 +169,10 @@ class Run:
     def _begin(self) -> RunRecord:
         """Take a live run up again when the same code, libraries and machine left it; otherwise start over."""
         earlier = self.folder.read_record()
-        provenance = collect(threads=THREADS)
+        provenance = self._provenance()
         resumed = earlier.resumed_from if earlier is not None else ()
-        same = earlier is not None and _moves_alike(earlier.provenance, provenance)
-        if same and self.folder.checkpoint_path.is_file():
-            self.trainer.restore(self.folder.checkpoint_path)
+        same = earlier is not None and moves_alike(earlier.provenance, provenance)
+        if same and self._restored():
             self._take_up()
             resumed = (*resumed, self.trainer.progress.step)
         else:
@@ -174,6 +197,16 @@ class Run:
         )
         self.folder.write_record(record)
         return record
+
+    def _provenance(self) -> Provenance:
+        return collect(threads=THREADS, device=self.worker.device_name, layout=self.layout)
+
+    def _restored(self) -> bool:
+        """Bring the trainer to the run's checkpoint. False where there is none."""
+        if not self.folder.checkpoint_path.is_file():
+            return False
+        self.alone.restore(self.folder.checkpoint_path)
+        return True
 
     def _take_up(self) -> None:
         """Bring the live rows to where the checkpoint stands; a curve with a hole must not be sealed as whole."""
@@ -205,7 +238,7 @@ class Run:
     def _checkpoint(self, rows: list[Row]) -> None:
         """Metrics first, then the checkpoint that makes them count."""
         self.folder.append(rows, durable=True)
-        write_whole(self.folder.checkpoint_path, self.trainer.checkpoint())
+        write_whole(self.folder.checkpoint_path, self.alone.checkpoint())
         self._saved = time.perf_counter()
         self.folder.write_record(self.record.model_copy(update={"wall_s": self._wall()}))
 
@@ -299,14 +332,27 @@ def main() -> None:
             command = waiting.pop(0)
         if command["do"] == "stop":
             return
-        worker = worker or Worker(Path(str(command["corpora"])), say, stop)
+        worker = worker or Worker(Path(str(command["corpora"])), say, stop, str(command["device"]))
+        _obey(worker, command)
+
+
+def _obey(worker: Worker, command: dict[str, Any]) -> None:
+    """One run by itself, or several together."""
+    if command["do"] == "run":
         spec = RunSpec.model_validate_json(json.dumps(command["spec"]))
-        worker.carry_out(spec, RunFolder(Path(str(command["folder"]))))
+        worker.carry_out(spec, RunFolder(Path(command["folder"])))
+        return
+    from ablate.run.cohort import carry_out_together
+
+    specs = [RunSpec.model_validate_json(json.dumps(spec)) for spec in command["specs"]]
+    folders = [RunFolder(Path(folder)) for folder in command["folders"]]
+    assigned = list(zip(specs, folders, strict=True))
+    carry_out_together(worker, assigned, tuple(command["seats"]), Path(command["checkpoint"]))
 
 
-def _moves_alike(one: Provenance, other: Provenance) -> bool:
+def moves_alike(one: Provenance, other: Provenance) -> bool:
     """Whether both would take the same step to the same bits, as far as provenance can tell."""
-    parts = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads")
+    parts = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads", "layout")
     return all(getattr(one, part) == getattr(other, part) for part in parts)
 
 
@@ -322,4 +368,7 @@ def _now() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    # Under its own name, so that a cohort's runs are of the same classes as this module's.
+    from ablate.run import worker as served
+
+    served.main()

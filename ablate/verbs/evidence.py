@@ -29,6 +29,12 @@ def run(
     ] = False,
     pilot: Pilot = None,
     accept: Accept = None,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="auto (a GPU where there is one), cpu, cuda, or cuda:N.")
+    ] = "auto",
+    cohort: Annotated[
+        str, typer.Option(metavar="WHEN", help="Train seeds together: auto (on a GPU), on, off, or N at most.")
+    ] = "auto",
 ) -> None:
     """Train every run that is not sealed yet.
 
@@ -45,6 +51,8 @@ def run(
         next_look=next_look,
         pilot=pilot,
         accept_underpowered=accept,
+        device=device,
+        cohort=cohort,
     )
     summary, name = done.summary, done.registration.study.study
     if as_json:
