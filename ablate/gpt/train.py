@@ -222,7 +222,9 @@ class Trainer(Trained):
                     kept = {full.split("/", 1)[0]: full for full in sorted(names) if full.split("/", 1)[1] == name}
                     moments = {kind: full for kind, full in kept.items() if kind not in ("weight", "average")}
                     if moments:
-                        state = {kind: stored.get_tensor(full).to(self.device, copy=True) for kind, full in moments.items()}
+                        state = {
+                            kind: stored.get_tensor(full).to(self.device, copy=True) for kind, full in moments.items()
+                        }
                         self._optimizer_of(parameter).state[parameter] = state
                     if name in self.average:
                         self.average[name].copy_(stored.get_tensor(f"average/{name}"))

@@ -64,6 +64,7 @@ def check_matching(registration: Registration, runs: Iterable[RunRecord]) -> tup
             study, paired, TOKENS, "pairs used the same tokenizer", lambda run: _pairing(run).tokenizer, over_seeds=True
         ),
         _corpus(registration, paired),
+        *_layouts(ended),
     )
 
 
@@ -175,6 +176,29 @@ def _corpus(registration: Registration, runs: list[RunRecord]) -> Check:
         severity="inadmissible",
         found=f"{len(runs) - len(wrong)} of {len(runs)} runs read {name}" + listed(wrong),
         required=f"{name}, as registered",
+    )
+
+
+def _layouts(runs: list[RunRecord]) -> tuple[Check, ...]:
+    """Told only when it fails: pairs of which one run was trained by itself and one in company, or in other company."""
+    found: dict[int, dict[str, str]] = {}
+    for run in runs:
+        found.setdefault(run.seed, {}).setdefault(run.provenance.layout, run.variant)
+    apart = [
+        f"seed {seed}, " + " against ".join(f"{arm} {layout}" for layout, arm in sorted(layouts.items()))
+        for seed, layouts in sorted(found.items())
+        if len(layouts) > 1
+    ]
+    if not apart:
+        return ()
+    return (
+        Check(
+            name="pairs were trained in the same layout",
+            passed=False,
+            severity="deviation",
+            found=f"{len(apart)} of {len(found)} seeds differ" + listed(apart),
+            required="all runs of a seed by themselves, or all in a cohort of the same seeds",
+        ),
     )
 
 

@@ -20,9 +20,7 @@ from ablate.gpt.model import GPT
 WINDOWS_AT_ONCE = 16
 
 
-def windows(
-    tokens: np.ndarray, context: int, device: torch.device | str = "cpu"
-) -> Iterator[tuple[Tensor, Tensor]]:
+def windows(tokens: np.ndarray, context: int, device: torch.device | str = "cpu") -> Iterator[tuple[Tensor, Tensor]]:
     """Disjoint (inputs, targets) windows in order, batched; the last batch holds the shorter remainder."""
     whole = (len(tokens) - 1) // context
     inputs = torch.from_numpy(tokens[: whole * context].reshape(whole, context)).to(device)

@@ -88,9 +88,7 @@ def records_of(root: Root, registration: Registration) -> dict[tuple[str, int], 
     return found
 
 
-def seating(
-    study: Study, machine: Machine, records: Mapping[tuple[str, int], RunRecord]
-) -> dict[int, tuple[int, ...]]:
+def seating(study: Study, machine: Machine, records: Mapping[tuple[str, int], RunRecord]) -> dict[int, tuple[int, ...]]:
     """Seed -> the seeds it is trained with, itself included. Nothing is seated across a look."""
     seats: dict[int, tuple[int, ...]] = {}
     first = 0

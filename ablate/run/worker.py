@@ -53,9 +53,7 @@ class Text:
 class Worker:
     """Carries out runs one after another."""
 
-    def __init__(
-        self, corpora: Path, say: Callable[[Message], None], stop: threading.Event, device: str = CPU
-    ) -> None:
+    def __init__(self, corpora: Path, say: Callable[[Message], None], stop: threading.Event, device: str = CPU) -> None:
         self.library = Library.of(corpora)
         self.say = say
         self.stop = stop
