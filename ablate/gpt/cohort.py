@@ -6,8 +6,8 @@ needs no second version here. What belongs to one run stays its own: initial wei
 norm and clipping, moments, averages, divergence. Nothing is summed over seats but the losses, whose gradient with
 respect to a seat's weights is that of its own loss, so nothing that is not finite crosses from seat to seat.
 
-The number of seats never changes. A seed that has ended leaves its seat vacant: zeros, with no gradient. What the others
-compute then has the same shapes, and the same bits, as if it had stayed.
+The number of seats never changes. A seed that has ended leaves its seat vacant: zeros, with no gradient. What the
+others compute then has the same shapes, and the same bits, as if it had stayed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -104,10 +104,8 @@ class CohortTrainer:
         number = self.taken + 1
         read = {seed: self.batches[seed].at(number) for seed in self.live}
         blank = torch.zeros_like(next(iter(read.values()))[0])
-        inputs, targets = (
-            torch.stack([read[seed][part] if seed in read else blank for seed in self.seeds]).to(self.device)
-            for part in (0, 1)
-        )
+        inputs = torch.stack([read[seed][0] if seed in read else blank for seed in self.seeds]).to(self.device)
+        targets = torch.stack([read[seed][1] if seed in read else blank for seed in self.seeds]).to(self.device)
         masks = self.masks.at(number, inputs[0], self.live)
         rate = learning_rate(self.config.optim, number, self.config.budget.steps)
         for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
@@ -153,7 +151,7 @@ class CohortTrainer:
     def _losses(self, inputs: Tensor, targets: Tensor, masks: dict[str, Tensor]) -> Tensor:
         """Mean cross-entropy of every seat."""
 
-        def of_one(weights: dict[str, Tensor], x: Tensor, y: Tensor, drawn: dict[str, Tensor]) -> Tensor:
+        def of_one(weights: Mapping[str, Tensor], x: Tensor, y: Tensor, drawn: dict[str, Tensor]) -> Tensor:
             replaced = {f"model.{name}": value for name, value in weights.items()}
             given = Masks(drawn) if drawn else None
             loss: Tensor = functional_call(self.loss, replaced, (x, y, given))
@@ -232,8 +230,10 @@ class CohortTrainer:
 
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
         """What the optimiser keeps of a parameter; SGD without momentum keeps an empty place."""
-        kept = next((optimizer.state[parameter] for optimizer in self.optimizers if parameter in optimizer.state), {})
-        return {moment: value for moment, value in kept.items() if value is not None}
+        for optimizer in self.optimizers:
+            if parameter in optimizer.state:
+                return {moment: value for moment, value in optimizer.state[parameter].items() if value is not None}
+        return {}
 
     def checkpoint(self) -> bytes:
         """Weights, moments and progress of every run, in one self-describing block of bytes."""
@@ -254,10 +254,10 @@ class CohortTrainer:
             cohort = read_cohort(path)
             with safe_open(path, framework="pt") as stored, torch.no_grad():
                 names = set(stored.keys())
-                for name, value in self.stacked.items():
-                    value.copy_(stored.get_tensor(f"weight/{name}"))
-                for name, value in self.average.items():
-                    value.copy_(stored.get_tensor(f"average/{name}"))
+                for name, weight in self.stacked.items():
+                    weight.copy_(stored.get_tensor(f"weight/{name}"))
+                for name, mean in self.average.items():
+                    mean.copy_(stored.get_tensor(f"average/{name}"))
                 for name, parameter in self._held.items():
                     kept = {full.split("/", 1)[0] for full in names if full.split("/", 1)[1] == name}
                     moments = {

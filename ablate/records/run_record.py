@@ -57,8 +57,8 @@ class Provenance(Part):
     threads: int
     """Threads of one run."""
     layout: str = SINGLE
-    """Whether the run was trained by itself, or in which cohort: sums are taken in another order then, and numbers agree
-    to rounding, not to the bit. Not written of a run by itself."""
+    """Whether the run was trained by itself, or in which cohort: sums are taken in another order then, and numbers
+    agree to rounding, not to the bit. Not written of a run by itself."""
 
     @model_serializer(mode="wrap")
     def _as_before_without_layout(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:

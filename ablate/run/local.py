@@ -115,7 +115,7 @@ class Scheduler:
     watcher: Watcher
     tally: Tally
     pending: deque[Job]
-    machine: Machine = Machine()
+    machine: Machine = field(default_factory=Machine)
     workers: dict[int, WorkerProcess] = field(default_factory=dict)
     events: queue.Queue[tuple[int, Message | None]] = field(default_factory=queue.Queue)
     deaths: dict[str, int] = field(default_factory=dict)
@@ -355,7 +355,7 @@ def run_study(
     now: Callable[[], str],
     watcher: Watcher,
     look: Look | None = None,
-    machine: Machine = Machine(),  # noqa: B008 (frozen)
+    machine: Machine,
 ) -> Summary:
     """Carry out what is left of a registration's plan, up to a look if there is one. The caller holds the lock."""
     ledger = Ledger(root.ledger)

@@ -367,6 +367,6 @@ def _now() -> str:
 
 if __name__ == "__main__":
     # Under its own name, so that a cohort's runs are of the same classes as this module's.
-    from ablate.run import worker as served
+    from ablate.run import worker as served  # noqa: PLW0406 (it is not itself yet, but __main__)
 
     served.main()
