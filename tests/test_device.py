@@ -231,8 +231,8 @@ def test_workers_of_a_gpu_start_with_what_deterministic_products_need_and_one_at
     assert ENVIRONMENT.items() <= started[1].items()
 
 
-# No GPU is needed to see that nothing stays behind on the CPU: on torch's device `meta` tensors have no values, but every
-# operation is told where its tensors are.
+# No GPU is needed to see that nothing stays behind on the CPU: tensors on torch's device `meta` have no values, but
+# every operation is told where its tensors are.
 
 
 class OneDevice(TorchDispatchMode):
