@@ -296,8 +296,8 @@ def test_no_tensor_of_a_step_or_an_evaluation_stays_behind_on_the_cpu(
             }
         )
     )
-    run = Trainer(config, SPLIT, 7, "meta")
-    together = CohortTrainer(config, SPLIT, 7, (1, 2, 3), "meta")
+    run = Trainer(config, SPLIT, 7, device="meta")
+    together = CohortTrainer(config, SPLIT, 7, (1, 2, 3), device="meta")
     with OneDevice() as watched:
         run.begin(1)
         together.begin((1, 2, 3))

@@ -30,6 +30,7 @@ from torch.nn import Parameter
 from ablate.gpt.batches import Batches, Split
 from ablate.gpt.masks import Masks, SeatMasks
 from ablate.gpt.model import GPT, count_parameters, initialise
+from ablate.gpt.paths import default_paths
 from ablate.gpt.schedule import learning_rate, optimizers_of
 from ablate.gpt.train import Progress, Step, Trained, arithmetic
 from prereg.errors import EvidenceError
@@ -59,12 +60,15 @@ class CohortTrainer:
         self, config: Training, split: Split, vocabulary: int, seeds: tuple[int, ...], device: str = "cpu"
     ) -> None:
         torch.use_deterministic_algorithms(config.numerics.deterministic)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         assert len(set(seeds)) == len(seeds) > 0, seeds
         self.config = config
         self.split = split
         self.seeds = seeds
         self.device = torch.device(device)
-        self.model = GPT(config.model, vocabulary).to(self.device)
+        # Our own kernels are for one run on a CPU; `vmap` knows only torch's operations.
+        self.paths = default_paths(config)
+        self.model = GPT(config.model, vocabulary, self.paths).to(self.device)
         self.loss = Loss(self.model)
         self.parameters = count_parameters(self.model)
 
@@ -290,7 +294,8 @@ class Seat(Trained):
 
     def __init__(self, cohort: CohortTrainer, seed: int) -> None:
         self.cohort, self.seed = cohort, seed
-        self.config, self.device, self.parameters = cohort.config, cohort.device, cohort.parameters
+        self.config, self.device = cohort.config, cohort.device
+        self.paths, self.parameters = cohort.paths, cohort.parameters
 
     @property
     def progress(self) -> Progress:  # type: ignore[override]

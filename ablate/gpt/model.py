@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
+from ablate.gpt.own import own_attention, own_gelu
+from ablate.gpt.paths import Paths
 from ablate.gpt.streams import DropoutStream, generator
 from prereg.training import Model, NormalInit
 
@@ -60,8 +62,9 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 class Attention(nn.Module):
     """Causal multi-head self-attention."""
 
-    def __init__(self, config: Model, place: str) -> None:
+    def __init__(self, config: Model, place: str, paths: Paths) -> None:
         super().__init__()
+        self.path = paths.attention
         self.heads, self.size = config.heads, config.size_of_head
         self.rate = config.dropout
         self.place = place
@@ -70,6 +73,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(inner, config.width, bias=config.bias)
         self.q_norm = norm_layer("rmsnorm" if config.qk_norm else "none", self.size)
         self.k_norm = norm_layer("rmsnorm" if config.qk_norm else "none", self.size)
+        self.normed = config.qk_norm
         self.rotary = config.positions == "rope"
         if self.rotary:
             turns = angles(config.context, self.size)
@@ -83,21 +87,32 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, dropout: DropoutStream | None) -> Tensor:
         batch, time, _ = x.shape
-        q, k, v = self.qkv(x).view(batch, time, 3, self.heads, self.size).permute(2, 0, 3, 1, 4)
-        q, k = self._placed(self.q_norm(q)), self._placed(self.k_norm(k))
-        masked = dropout is not None and self.rate > 0.0
-        if q.dtype == torch.float32 and not masked:
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:
-            # The fused CPU kernel's bfloat16 backward is over ten times slower than these three lines at small
-            # head sizes, and it cannot take a mask drawn elsewhere.
-            scores = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(self.size)) + self.mask[:time, :time].to(q.dtype)
-            weights = scores.softmax(dim=-1)
-            if masked and dropout is not None:
-                weights = weights * dropout.mask(f"{self.place}.attention", weights, self.rate)
-            y = weights.to(v.dtype) @ v
-        merged: Tensor = self.out(y.transpose(1, 2).reshape(batch, time, self.heads * self.size))
+        qkv = self.qkv(x).view(batch, time, 3, self.heads, self.size)
+        stream = dropout if self.rate > 0.0 else None
+        y = self._own(qkv) if self.path == "own" and stream is None else self._torchs(qkv, stream)
+        merged: Tensor = self.out(y.reshape(batch, time, self.heads * self.size))
         return merged
+
+    def _torchs(self, qkv: Tensor, dropout: DropoutStream | None) -> Tensor:
+        time = qkv.shape[1]
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        q, k = self._placed(self.q_norm(q)), self._placed(self.k_norm(k))
+        if self.path == "fused" and dropout is None:
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+        # torch's kernel cannot take a mask drawn elsewhere.
+        scores = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(self.size)) + self.mask[:time, :time].to(q.dtype)
+        weights = scores.softmax(dim=-1)
+        if dropout is not None:
+            weights = weights * dropout.mask(f"{self.place}.attention", weights, self.rate)
+        y: Tensor = weights.to(v.dtype) @ v
+        return y.transpose(1, 2)
+
+    def _own(self, qkv: Tensor) -> Tensor:
+        if self.rotary or self.normed:
+            q, k, v = qkv.permute(2, 0, 3, 1, 4)
+            q, k = self._placed(self.q_norm(q)), self._placed(self.k_norm(k))
+            qkv = torch.stack((q.to(v.dtype), k.to(v.dtype), v)).permute(1, 3, 0, 2, 4)
+        return own_attention(qkv)
 
     def _placed(self, x: Tensor) -> Tensor:
         if not self.rotary:
@@ -109,8 +124,9 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     """Two linear layers around a non-linearity; SwiGLU's is the product with a third, gating one."""
 
-    def __init__(self, config: Model) -> None:
+    def __init__(self, config: Model, paths: Paths) -> None:
         super().__init__()
+        self.own = paths.gelu == "own"
         self.up = nn.Linear(config.width, config.inner_width, bias=config.bias)
         self.out = nn.Linear(config.inner_width, config.width, bias=config.bias)
         self.activation = config.activation
@@ -127,13 +143,15 @@ class FeedForward(nn.Module):
             return F.silu(self.gate(x)) * up
         if self.activation == "relu2":
             return F.relu(up).square()
+        if self.own and self.activation == "gelu_tanh":
+            return own_gelu(up)
         return F.gelu(up, approximate="tanh" if self.activation == "gelu_tanh" else "none")
 
 
 class Block(nn.Module):
     """One transformer block: norms before (pre), after the sum (post), on both sides of a sub-layer, or none."""
 
-    def __init__(self, config: Model, index: int) -> None:
+    def __init__(self, config: Model, index: int, paths: Paths) -> None:
         super().__init__()
         self.placement = config.norm
         self.rate = config.dropout
@@ -141,10 +159,10 @@ class Block(nn.Module):
         kind = config.block_norm if config.norm != "none" else "none"
         behind = kind if config.norm == "sandwich" else "none"
         self.norm_attention = norm_layer(kind, config.width)
-        self.attention = Attention(config, self.place)
+        self.attention = Attention(config, self.place, paths)
         self.norm_attention_out = norm_layer(behind, config.width)
         self.norm_feed = norm_layer(kind, config.width)
-        self.feed = FeedForward(config)
+        self.feed = FeedForward(config, paths)
         self.norm_feed_out = norm_layer(behind, config.width)
         self.factor = 1.0 / math.sqrt(2 * config.layers) if config.residual_scale == "depth" else 1.0
         self.learned = config.residual_scale == "rezero"
@@ -179,7 +197,7 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """The language model. `forward` gives logits; `first_input` gives what the first block sees."""
 
-    def __init__(self, config: Model, vocabulary: int) -> None:
+    def __init__(self, config: Model, vocabulary: int, paths: Paths = Paths()) -> None:  # noqa: B008 (frozen)
         super().__init__()
         self.config = config
         self.token = nn.Embedding(vocabulary, config.width)
@@ -191,7 +209,7 @@ class GPT(nn.Module):
             self.register_buffer("waves", waves, persistent=False)
             self.waves: Tensor
         self.embedding_norm = norm_layer(config.embedding_norm, config.width)
-        self.blocks = nn.ModuleList([Block(config, index) for index in range(config.layers)])
+        self.blocks = nn.ModuleList([Block(config, index, paths) for index in range(config.layers)])
         self.final_norm = norm_layer(_final_norm(config), config.width)
         self.head = nn.Linear(config.width, vocabulary, bias=False)
         if config.tie_embeddings:

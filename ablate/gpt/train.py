@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ablate.gpt.batches import Batches, Split, chain_next, chain_start
 from ablate.gpt.model import GPT, count_parameters, initialise
+from ablate.gpt.paths import Paths, default_paths
 from ablate.gpt.schedule import build_optimizers, learning_rate
 from ablate.gpt.streams import DropoutStream
 from prereg.errors import EvidenceError
@@ -72,6 +73,7 @@ class Trained(ABC):
 
     config: Training
     device: torch.device
+    paths: Paths
     parameters: int
     progress: Progress
 
@@ -117,12 +119,17 @@ def arithmetic(config: Training, device: torch.device) -> AbstractContextManager
 class Trainer(Trained):
     """The runs of one configuration, one after another, on one model object."""
 
-    def __init__(self, config: Training, split: Split, vocabulary: int, device: str = "cpu") -> None:
+    def __init__(
+        self, config: Training, split: Split, vocabulary: int, paths: Paths | None = None, *, device: str = "cpu"
+    ) -> None:
         torch.use_deterministic_algorithms(config.numerics.deterministic)
+        # Deterministic mode otherwise writes NaN into every tensor before it is filled: a twentieth of a step.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        self.paths = paths if paths is not None else default_paths(config)
         self.config = config
         self.split = split
         self.device = torch.device(device)
-        self.model = GPT(config.model, vocabulary).to(self.device)
+        self.model = GPT(config.model, vocabulary, self.paths).to(self.device)
         self.parameters = count_parameters(self.model)
 
     def begin(self, seed: int) -> dict[str, str]:

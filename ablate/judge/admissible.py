@@ -315,6 +315,7 @@ def _provenance(ended: list[RunRecord], *, stated: bool) -> tuple[Check, ...]:
                 (f"python {run.provenance.python}", f"torch {run.provenance.torch}", f"numpy {run.provenance.numpy}")
             ),
         ),
+        ("every run took the same path through attention", "deviation", lambda run: run.provenance.paths),
         (
             "every run used the same processor and platform",
             "note",
@@ -328,6 +329,8 @@ def _provenance(ended: list[RunRecord], *, stated: bool) -> tuple[Check, ...]:
         kinds: dict[str, int] = defaultdict(int)
         for run in ended:
             kinds[ask(run)] += 1
+        if name == "every run took the same path through attention" and len(kinds) <= 1:
+            continue
         counted = [f"{kind if len(kind) < 64 else kind[:12]} ({count} runs)" for kind, count in sorted(kinds.items())]
         checks.append(
             Check(

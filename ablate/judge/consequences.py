@@ -235,6 +235,12 @@ DECLARED: tuple[Declared, ...] = (
         "arithmetic may differ, mostly by rounding",
     ),
     Declared(
+        "every run took the same path through attention",
+        "which of equal computations each run took, as its machine measured them",
+        ("deviation",),
+        "told only when it fails; they differ by rounding, and pairs then differ by it too",
+    ),
+    Declared(
         "every run used the same processor and platform",
         "processor and system of each run",
         ("note",),

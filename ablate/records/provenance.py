@@ -30,12 +30,12 @@ def code_hash() -> str:
     files: dict[str, str] = {}
     for place in _MOVES_NUMBERS:
         path = _SOURCE / place
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        for file in sorted(f for f in path.rglob("*") if f.suffix in (".py", ".cpp")) if path.is_dir() else [path]:
             files[file.relative_to(_SOURCE).as_posix()] = sha256_bytes(file.read_bytes())
     return sha256_of(files)
 
 
-def collect(*, threads: int, device: str = "cpu", layout: str = SINGLE) -> Provenance:
+def collect(*, threads: int, device: str = "cpu", paths: str = "", layout: str = SINGLE) -> Provenance:
     """The provenance of a run made by this process."""
     commit = _git("rev-parse", "HEAD")
     status = _git("status", "--porcelain", "--", *_MOVES_NUMBERS) if commit else None
@@ -50,6 +50,7 @@ def collect(*, threads: int, device: str = "cpu", layout: str = SINGLE) -> Prove
         processor=_processor(),
         device=device,
         threads=threads,
+        paths=paths,
         layout=layout,
     )
 

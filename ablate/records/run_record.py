@@ -56,6 +56,8 @@ class Provenance(Part):
     """Device class: cpu or the accelerator's name."""
     threads: int
     """Threads of one run."""
+    paths: str = ""
+    """Which of equal computations were taken for attention and GELU; not written in records made before it was kept."""
     layout: str = SINGLE
     """Whether the run was trained by itself, or in which cohort: sums are taken in another order then, and numbers
     agree to rounding, not to the bit. Not written of a run by itself."""

@@ -253,6 +253,7 @@ PROVENANCE: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
     ("Platform", lambda run: run.provenance.platform),
     ("Processor", lambda run: run.provenance.processor),
     ("Device", lambda run: run.provenance.device),
+    ("Computed by", lambda run: run.provenance.paths),
     ("Threads of a run", lambda run: str(run.provenance.threads or "not stated")),
 )
 LAYOUT: tuple[str, Callable[[RunRecord], str]] = ("Layout", lambda run: run.provenance.layout)
@@ -269,7 +270,8 @@ def _provenance(told: Told) -> Facts:
             if len(seen) == 1
             else "; ".join(f"{value} ({words.counted(count, 'run')})" for value, count in seen.most_common())
         )
-        items.append((name, text))
+        if text:  # records made before a fact was kept say nothing of it
+            items.append((name, text))
     return Facts((*items, *told.registration.tool.items()))
 
 

@@ -18,10 +18,9 @@ import torch
 from ablate.gpt.cohort import CohortTrainer, Seat, read_cohort
 from ablate.gpt.train import Step
 from ablate.records.layout import layout_of
-from ablate.records.provenance import collect
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.run.messages import Message
-from ablate.run.worker import CHECKPOINT_EVERY_S, THREADS, Run, Worker, moves_alike
+from ablate.run.worker import CHECKPOINT_EVERY_S, Run, Worker, moves_alike, provenance_of
 from prereg.disk import write_whole
 from prereg.errors import RunError
 from prereg.plan import RunSpec
@@ -164,7 +163,7 @@ class CohortRun:
         """Whether the checkpoint holds every run that is to end, and each was left by what would take it up."""
         if not self.checkpoint.is_file():
             return False
-        mine = collect(threads=THREADS, device=self.worker.device_name, layout=layout_of(self.trainer.seeds))
+        mine = provenance_of(self.worker, self.trainer.paths, layout_of(self.trainer.seeds))
         for _, folder in assigned:
             record = folder.read_record()
             if record is None or not moves_alike(record.provenance, mine):

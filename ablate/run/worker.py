@@ -25,6 +25,8 @@ import torch
 from ablate.gpt.batches import Split
 from ablate.gpt.corpus import Library
 from ablate.gpt.device import CPU, device_name
+from ablate.gpt.kernels import cache_folder
+from ablate.gpt.paths import Paths, choose_paths
 from ablate.gpt.tokenizer import CharTokenizer
 from ablate.gpt.train import Step, Trained, Trainer
 from ablate.measure.suites import evaluate
@@ -101,7 +103,9 @@ class Worker:
         """The trainer of a configuration, kept while runs of that configuration follow one another."""
         wanted = spec.config.model_dump_json()
         if self._trainer is None or self._trainer[0] != wanted:
-            self._trainer = (wanted, Trainer(spec.config, text.split, text.tokenizer.size, self.device))
+            paths = choose_paths(spec.config, cache_folder(), device=self.device)
+            trainer = Trainer(spec.config, text.split, text.tokenizer.size, paths, device=self.device)
+            self._trainer = (wanted, trainer)
         return self._trainer[1]
 
 
@@ -167,7 +171,7 @@ class Run:
     def _begin(self) -> RunRecord:
         """Take a live run up again when the same code, libraries and machine left it; otherwise start over."""
         earlier = self.folder.read_record()
-        provenance = self._provenance()
+        provenance = provenance_of(self.worker, self.trainer.paths, self.layout)
         resumed = earlier.resumed_from if earlier is not None else ()
         same = earlier is not None and moves_alike(earlier.provenance, provenance)
         if same and self._restored():
@@ -195,9 +199,6 @@ class Run:
         )
         self.folder.write_record(record)
         return record
-
-    def _provenance(self) -> Provenance:
-        return collect(threads=THREADS, device=self.worker.device_name, layout=self.layout)
 
     def _restored(self) -> bool:
         """Bring the trainer to the run's checkpoint. False where there is none."""
@@ -348,9 +349,14 @@ def _obey(worker: Worker, command: dict[str, Any]) -> None:
     carry_out_together(worker, assigned, tuple(command["seats"]), Path(command["checkpoint"]))
 
 
+def provenance_of(worker: Worker, paths: Paths, layout: str) -> Provenance:
+    """With what this process makes a run."""
+    return collect(threads=THREADS, device=worker.device_name, paths=str(paths), layout=layout)
+
+
 def moves_alike(one: Provenance, other: Provenance) -> bool:
     """Whether both would take the same step to the same bits, as far as provenance can tell."""
-    parts = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads", "layout")
+    parts = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads", "paths", "layout")
     return all(getattr(one, part) == getattr(other, part) for part in parts)
 
 

@@ -1,0 +1,174 @@
+"""Which of several equal computations a model takes: attention and GELU, chosen by a recorded measurement.
+
+The formulas are the same, the last bits and the time are not: on one machine torch's fused attention is fastest, on
+another its bfloat16 backward takes two thirds of a step. So every candidate is timed on the shapes of the run, on this
+machine, once; the times and the choice are kept in the user's cache, every later run of that shape takes the same path,
+and its provenance names it. Where the work is too small for the choice to be felt, nothing is measured.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 (its customary name)
+
+from ablate.gpt.kernels import Absent, Kernels, kernels
+from ablate.gpt.own import own_attention, own_gelu
+from prereg.disk import write_whole
+from prereg.training import Training
+
+AttentionPath = Literal["fused", "plain", "own"]
+GeluPath = Literal["torch", "own"]
+
+FELT_FROM = 2**19
+"""Attention weights of one layer below which nothing is measured: there a step takes a millisecond or so."""
+REPEATS = 5
+WINS_BY = 0.9
+"""A path takes the place of an earlier one in the list when it needs less than this share of its time."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """How attention and GELU are computed. Dropout on attention weights is always `plain`."""
+
+    attention: AttentionPath = "fused"
+    """`fused`: torch's scaled_dot_product_attention; `plain`: two products around a softmax; `own`: our kernel."""
+    gelu: GeluPath = "torch"
+    """torch's own, or our kernel; GELU by the tanh formula only."""
+    kernels: str = ""
+    """Hash of our kernels, where one of them is taken."""
+
+    def __str__(self) -> str:
+        told = f"attention {self.attention}, gelu {self.gelu}"
+        return f"{told}, kernels {self.kernels[:12]}" if self.kernels else told
+
+
+def default_paths(config: Training) -> Paths:
+    """What is taken without a measurement: torch's fused kernel where it is not known to be slow."""
+    return Paths(attention="fused" if config.numerics.dtype == "float32" else "plain")
+
+
+def choose_paths(config: Training, folder: Path, *, device: str = "cpu") -> Paths:
+    """The paths of a configuration on this machine: as recorded in the folder, or measured now and recorded."""
+    model, batch = config.model, config.budget.batch
+    if device != "cpu" or batch * model.heads * model.context**2 < FELT_FROM:
+        return default_paths(config)
+    built = kernels()
+    asked = {
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "kernels": built.sha256 if isinstance(built, Kernels) else built.reason,
+        "dtype": config.numerics.dtype,
+        "batch": batch,
+        "context": model.context,
+        "heads": model.heads,
+        "head_size": model.size_of_head,
+        "inner_width": model.inner_width,
+    }
+    with _held(folder) as path:
+        kept = _kept(path)
+        found = next((entry for entry in kept if entry["asked"] == asked), None)
+        if found is None:
+            found = {"asked": asked, "made": time.strftime("%Y-%m-%d", time.gmtime()), **_measure(config, built)}
+            write_whole(path, (json.dumps([*kept, found], indent=2) + "\n").encode())
+    attention, gelu = found["attention"]["taken"], found["gelu"]["taken"]
+    assert attention in get_args(AttentionPath) and gelu in get_args(GeluPath), found
+    own = "own" in (attention, gelu) and isinstance(built, Kernels)
+    return Paths(attention, gelu, built.sha256 if own and isinstance(built, Kernels) else "")
+
+
+def _measure(config: Training, built: Kernels | Absent) -> dict[str, Any]:
+    """Median milliseconds of forward and backward of each candidate on the run's own shapes, and which is taken."""
+    model, batch = config.model, config.budget.batch
+    dtype = torch.bfloat16 if config.numerics.dtype == "bfloat16" else torch.float32
+    drawn = torch.Generator().manual_seed(0)
+    qkv = torch.randn(batch, model.context, 3, model.heads, model.size_of_head, generator=drawn).to(dtype)
+    inner = torch.randn(batch * model.context, model.inner_width, generator=drawn).to(dtype)
+    mask = torch.full((model.context, model.context), float("-inf")).triu(1)
+    attentions: dict[str, Callable[[Tensor], Tensor]] = {
+        "fused": _fused,
+        "plain": partial(plain_attention, mask=mask),
+    }
+    gelus: dict[str, Callable[[Tensor], Tensor]] = {"torch": partial(F.gelu, approximate="tanh")}
+    if isinstance(built, Kernels):
+        attentions["own"], gelus["own"] = own_attention, own_gelu
+    order = ("fused", "plain", "own") if dtype == torch.float32 else ("plain", "fused", "own")
+    return {
+        "attention": _fastest({name: attentions[name] for name in order if name in attentions}, qkv),
+        "gelu": _fastest(gelus, inner),
+    }
+
+
+def _fused(qkv: Tensor) -> Tensor:
+    q, k, v = qkv.permute(2, 0, 3, 1, 4)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+
+
+def plain_attention(qkv: Tensor, mask: Tensor) -> Tensor:
+    """(batch, time, 3, heads, size) -> (batch, time, heads, size) by products and a softmax of their own."""
+    q, k, v = qkv.permute(2, 0, 3, 1, 4)
+    scores = (q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5 + mask.to(q.dtype)
+    y: Tensor = scores.softmax(dim=-1).to(v.dtype) @ v
+    return y.transpose(1, 2)
+
+
+def _fastest(candidates: Mapping[str, Callable[[Tensor], Tensor]], x: Tensor) -> dict[str, Any]:
+    times = {name: round(_milliseconds(candidate, x), 4) for name, candidate in candidates.items()}
+    taken, best = "", float("inf")
+    for name, taking in times.items():
+        if taking < best * (WINS_BY if taken else 1.0):
+            taken, best = name, taking
+    return {"taken": taken, "ms": times, "method": f"forward and backward, CPU time, median of {REPEATS}"}
+
+
+def _milliseconds(candidate: Callable[[Tensor], Tensor], x: Tensor) -> float:
+    """CPU time rather than wall time: another run is usually at work beside this one."""
+    x = x.clone().requires_grad_()
+    slope: Tensor | None = None
+    times = []
+    for _ in range(REPEATS + 1):
+        started = time.process_time()
+        y = candidate(x)
+        slope = torch.ones_like(y) if slope is None else slope
+        torch.autograd.grad(y, x, slope)
+        times.append(time.process_time() - started)
+    return statistics.median(times[1:]) * 1e3
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[Path]:
+    """The record of measurements, one process at a time: two workers must not choose differently."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield folder / "paths.json"
+
+
+def _kept(path: Path) -> list[dict[str, Any]]:
+    """Earlier measurements. What cannot be read is measured anew: it is a cache, and records name their path."""
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        return [entry for entry in entries if {"asked", "attention", "gelu"} <= set(entry)]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if not info.is_file():
+        return platform.processor() or "unknown"
+    return next((line for line in info.read_text().splitlines() if line.startswith("model name")), "unknown")
