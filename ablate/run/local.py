@@ -410,6 +410,10 @@ def run_study(
         )
         with watcher.watching(tally):
             interrupted = scheduler.serve(slots)
+        if tally.sealed == len(specs):
+            # What a cohort would have been taken up from, where a crash kept the last of its runs from clearing it.
+            for left in folder.glob("cohort-*.safetensors"):
+                left.unlink()
     if tally.sealed == whole and not _finished(ledger, registration.sha256):
         scheduler.log("finished", {"runs": whole})
     return Summary(len(specs), tally.sealed, tuple(scheduler.failed), interrupted, ledger.head())
