@@ -69,7 +69,8 @@ def _held_against(
 
     started = perf_counter()
     until = None if steps is None or steps >= sealed.steps else steps
-    made = make_again(spec, scratch, case.root, until=until, onlooker=onlooker)
+    device = sealed.provenance.device
+    made = make_again(spec, scratch, case.root, made_on=device, until=until, onlooker=onlooker)
     record = made.read_record()
     assert record is not None, scratch
     whole = record.status in ("done", "diverged")

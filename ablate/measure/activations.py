@@ -9,6 +9,6 @@ from ablate.measure.loss import windows
 
 def measure_activations(model: GPT, tokens: Tokens | Pooled) -> dict[str, float]:
     """The `activations` suite, over the first batch of validation windows."""
-    inputs, _ = next(windows(tokens, model.config.context))
+    inputs, _ = next(windows(tokens, model.config.context, model.device))
     norms = model.first_input(inputs).float().norm(dim=-1)
     return {"embedding/norm": float(norms.double().mean())}

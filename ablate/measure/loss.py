@@ -23,24 +23,26 @@ from prereg.metrics import OF_SOURCES
 WINDOWS_AT_ONCE = 16
 
 
-def windows(tokens: Tokens | Pooled, context: int) -> Iterator[tuple[Tensor, Tensor]]:
+def windows(
+    tokens: Tokens | Pooled, context: int, device: torch.device | str = "cpu"
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Disjoint (inputs, targets) windows in order, batched; the last batch holds the shorter remainder.
 
     Of pooled parts, one after another: no window reaches from one into the next.
     """
     if isinstance(tokens, Pooled):
         for part in tokens.parts.values():
-            yield from windows(part, context)
+            yield from windows(part, context, device)
         return
     whole = (len(tokens) - 1) // context
     for start in range(0, whole, WINDOWS_AT_ONCE):
         stop = min(whole, start + WINDOWS_AT_ONCE)
         held = tokens[start * context : stop * context + 1]
         inputs, targets = held[:-1].reshape(-1, context), held[1:].reshape(-1, context)
-        yield torch.from_numpy(inputs), torch.from_numpy(targets)
+        yield torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device)
     rest = tokens[whole * context : len(tokens)]
     if len(rest) > 1:
-        yield torch.from_numpy(rest[None, :-1].copy()), torch.from_numpy(rest[None, 1:].copy())
+        yield torch.from_numpy(rest[None, :-1].copy()).to(device), torch.from_numpy(rest[None, 1:].copy()).to(device)
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,12 @@ def tally(model: GPT, tokens: Tokens, byte_lengths: np.ndarray | None) -> Tally:
     """One pass over one sequence."""
     nats, correct, count, size = 0.0, 0, 0, 0
     for inputs, targets in windows(tokens, model.config.context):
-        logits = model(inputs).float()
-        flat, wanted = logits.view(-1, logits.shape[-1]), targets.reshape(-1)
+        logits = model(inputs.to(model.device)).float()
+        flat, wanted = logits.view(-1, logits.shape[-1]), targets.to(model.device).reshape(-1)
         nats += float(F.cross_entropy(flat, wanted, reduction="none").double().sum())
         correct += int((flat.argmax(dim=-1) == wanted).sum())
         count += wanted.numel()
-        size += 0 if byte_lengths is None else int(byte_lengths[wanted.numpy()].sum())
+        size += 0 if byte_lengths is None else int(byte_lengths[targets.numpy()].sum())
     assert count == len(tokens) - 1, (count, len(tokens))
     return Tally(nats, correct, count, None if byte_lengths is None else size)
 
