@@ -244,9 +244,9 @@ DECLARED: tuple[Declared, ...] = (
     ),
     Declared(
         "pairs were trained in the same layout",
-        "whether the runs of a seed were trained by themselves or in a cohort",
+        "whether the runs of a seed were trained by themselves, spread over devices or in a cohort",
         ("deviation",),
-        "told only when it fails; a cohort adds in another order, and rounding differs",
+        "told only when it fails; each adds in another order, and rounding differs",
     ),
     Declared(
         "every run used the same library versions",
