@@ -71,6 +71,7 @@ def test_every_token_but_the_first_is_predicted_exactly_once(tokens: np.ndarray)
 def test_ties_go_to_the_lowest_id() -> None:
     class Flat(torch.nn.Module):
         config = Model(layers=1, width=16, heads=2, context=8)
+        device = torch.device("cpu")
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.zeros(*x.shape, VOCABULARY)

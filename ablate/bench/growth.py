@@ -45,7 +45,7 @@ def measure_growth() -> dict[str, Any]:
 
 
 def measure_one(asked: dict[str, int]) -> dict[str, float]:
-    """One size, in this process."""
+    """One size, in this process; of runs trained together, a step of all of them."""
     import time
 
     import numpy as np
@@ -71,8 +71,9 @@ def measure_one(asked: dict[str, int]) -> dict[str, float]:
     if asked["runs"] > 1:
         from ablate.gpt.cohort import CohortTrainer
 
-        trainer = CohortTrainer(config, split, 65)
-        trainer.begin(tuple(range(asked["runs"])))
+        seeds = tuple(range(1, asked["runs"] + 1))
+        trainer = CohortTrainer(config, split, 65, seeds)
+        trainer.begin(seeds)
     else:
         trainer = Trainer(config, split, 65, choose_paths(config, cache_folder()))
         trainer.begin(1)

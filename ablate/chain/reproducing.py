@@ -71,7 +71,8 @@ def _held_against(
     started = perf_counter()
     until = None if steps is None or steps >= sealed.steps else steps
     spread = Spread.of_layout(sealed.provenance.layout)
-    made = make_again(spec, scratch, case.root, until=until, spread=spread, onlooker=onlooker)
+    device = sealed.provenance.device
+    made = make_again(spec, scratch, case.root, made_on=device, until=until, spread=spread, onlooker=onlooker)
     record = made.read_record()
     assert record is not None, scratch
     whole = record.status in ("done", "diverged")

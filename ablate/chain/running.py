@@ -41,15 +41,20 @@ def run(
     checkpoint_every_s: float | None = None,
     devices_per_run: int = 1,
     shard: str | None = None,
+    device: str = "auto",
+    cohort: str = "auto",
 ) -> Ran:
     """Register if need be, then train what is left of the plan; of a sequential study, what its next look needs.
 
     `next_look` says so in words, and is refused for a fixed number of seeds. `checkpoint_every_s` moves no bit.
-    `devices_per_run` spreads each run over so many devices, `shard` says how (`ddp`, or `fsdp`).
+    `devices_per_run` spreads each run over so many devices, `shard` says how (`ddp`, or `fsdp`). `device` is auto, cpu,
+    cuda or cuda:N, and `cohort` auto, on, off, or how many seeds at most are trained together: a run is spread over
+    devices, or trained together with others, not both.
     """
     import sys
 
     from ablate.run.local import run_study, slots_of, study_lock
+    from ablate.run.seating import choose_machine, records_of
     from ablate.run.spread import Spread
     from ablate.run.watch import PlainWatcher
     from prereg.differences import require_unchanged
@@ -81,7 +86,11 @@ def run(
         look_to_run_up_to(case, standing)
     else:
         planned = preflight(case, accept_underpowered=accept_underpowered, pilot=pilot)
+    records = records_of(case.root, standing) if standing is not None else {}
+    machine = choose_machine(case.study, records.values(), device=device, cohort=cohort, spread=spread)
     onlooker: Watcher = watcher if watcher is not None else PlainWatcher(sys.stderr)
+    if machine.why_apart:
+        onlooker.note(machine.why_apart)
     with study_lock(case.root, name):
         mended = Ledger(case.root.ledger).mend() if case.root.ledger.is_file() else None
         if mended:
@@ -95,10 +104,11 @@ def run(
         summary = run_study(
             case.root,
             registration,
-            slots=slots or slots_of(registration.study, spread),
+            slots=slots or slots_of(registration.study, machine, spread),
             now=now,
             watcher=onlooker,
             look=look,
+            machine=machine,
             checkpoint_every_s=checkpoint_every_s,
             spread=spread,
         )

@@ -58,8 +58,8 @@ class Ranks:
         place.copy_(value)
 
     def like(self, place: Tensor, value: Tensor) -> Tensor:
-        """A whole tensor, copied, and cut as `place` is cut, if it has its shape."""
-        return value.clone()
+        """A whole tensor, copied to where `place` is, and cut as that is cut, if it has its shape."""
+        return value.to(place.device, copy=True)
 
     def whole(self, tensor: Tensor) -> Tensor:
         """A tensor that may be cut, put together. Every rank takes part."""
@@ -67,7 +67,7 @@ class Ranks:
 
     def gather(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
         """Named tensors put together on the first rank, one at a time. Every rank takes part; the others get none."""
-        return {name: tensor.detach().contiguous() for name, tensor in tensors}
+        return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors}
 
     def average_gradients(self, model: GPT) -> None:
         """After the last micro-batch: the gradient of the whole batch, where the backward pass has not left it."""

@@ -222,6 +222,11 @@ class GPT(nn.Module):
         if config.tie_embeddings:
             self.head.weight = self.token.weight
 
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are, and its tokens must be."""
+        return self.token.weight.device
+
     def embedded(self, tokens: Tensor) -> Tensor:
         """Token embeddings with what is added for positions, before the embedding norm."""
         x: Tensor = self.token(tokens)

@@ -32,21 +32,32 @@ def learning_rate(optim: Optim, step: int, steps: int) -> float:
 
 def build_optimizers(model: GPT, optim: Optim) -> tuple[torch.optim.Optimizer, ...]:
     """The registered optimiser; decay on matrices only, never on norms and biases. Muon comes as two."""
-    matrices = [p for p in model.parameters() if p.dim() >= 2]
-    vectors = [p for p in model.parameters() if p.dim() < 2]
+    inside = {id(p) for block in model.blocks for p in block.parameters() if p.dim() == 2}
+    return optimizers_of(
+        [p for p in model.parameters() if p.dim() >= 2 and id(p) in inside],
+        [p for p in model.parameters() if p.dim() >= 2 and id(p) not in inside],
+        [p for p in model.parameters() if p.dim() < 2],
+        optim,
+    )
+
+
+def optimizers_of(
+    inner: list[Parameter], outer: list[Parameter], vectors: list[Parameter], optim: Optim
+) -> tuple[torch.optim.Optimizer, ...]:
+    """The registered optimiser over the matrices inside the blocks, those outside, and vectors and scalars."""
     if optim.name == "muon":
-        inside = {id(p) for block in model.blocks for p in block.parameters() if p.dim() == 2}
         return (
             # Its own rate is matched to AdamW's, so that one `lr` serves both (Liu et al. 2025).
             torch.optim.Muon(
-                [p for p in matrices if id(p) in inside],
+                inner,
                 lr=optim.lr,
                 momentum=optim.betas[0],
                 weight_decay=optim.weight_decay,
                 adjust_lr_fn="match_rms_adamw",
             ),
-            _adamw([p for p in matrices if id(p) not in inside], vectors, optim),
+            _adamw(outer, vectors, optim),
         )
+    matrices = inner + outer
     if optim.name == "adamw":
         return (_adamw(matrices, vectors, optim),)
     groups = [{"params": matrices, "weight_decay": optim.weight_decay}, {"params": vectors, "weight_decay": 0.0}]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -53,12 +54,81 @@ class Progress:
     train_s: float = 0.0
     eval_s: float = 0.0
 
+    def count(self, step: Step, tokens: int, batch: bytes, dropout: str, layers: list[float]) -> None:
+        """One more step: what it gave, what it read and drew, and each block's gradient norm."""
+        self.step = step.step
+        self.tokens += tokens
+        self.first_loss = step.loss if self.first_loss is None else self.first_loss
+        self.batches = chain_next(self.batches, batch)
+        self.dropout = dropout
+        self.grad_norm_sum += step.grad_norm
+        self.layer_norm_sums = [a + b for a, b in zip(self.layer_norm_sums, layers, strict=True)]
+        self.grad_norm_count += 1
 
-class Trainer:
+
+class Trained(ABC):
+    """A run in training, as whoever records it sees it: where it stands and its weights, not how its steps are taken.
+
+    Weights are drawn on the CPU whatever the device, so that a seed starts from the same bytes everywhere.
+    """
+
+    config: Training
+    device: torch.device
+    paths: Paths
+    parameters: int
+    progress: Progress
+
+    @abstractmethod
+    def evaluated(self) -> AbstractContextManager[GPT]:
+        """The model as it is to be judged: with the averaged weights where an average is registered."""
+
+    def arithmetic(self) -> AbstractContextManager[None]:
+        """The registered arithmetic of matrix products."""
+        return arithmetic(self.config, self.device)
+
+    def mean_grad_norms(self) -> dict[str, float]:
+        """Mean gradient norms since the last call, of all and of each block; empty before the first step."""
+        progress = self.progress
+        count = progress.grad_norm_count
+        if not count:
+            return {}
+        means = {"grad/norm": progress.grad_norm_sum / count}
+        means |= {f"grad/layer_{layer}": total / count for layer, total in enumerate(progress.layer_norm_sums)}
+        progress.grad_norm_sum, progress.grad_norm_count = 0.0, 0
+        progress.layer_norm_sums = [0.0] * len(progress.layer_norm_sums)
+        return means
+
+    def diverged(self, step: Step, loss_above: float) -> bool:
+        """The registered rule: not finite, or above so many times the first step's loss."""
+        first = self.progress.first_loss
+        assert first is not None, step
+        return not math.isfinite(step.loss) or not math.isfinite(step.grad_norm) or step.loss > loss_above * first
+
+    def weights(self) -> bytes:
+        """The weights alone, as they were evaluated."""
+        with self.evaluated() as model:
+            return bytes(save({name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}))
+
+
+def arithmetic(config: Training, device: torch.device) -> AbstractContextManager[None]:
+    """The registered arithmetic of matrix products on a device."""
+    if config.numerics.dtype == "bfloat16":
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return nullcontext()
+
+
+class Trainer(Trained):
     """The runs of one configuration, one after another, on one model object, which may be spread over devices."""
 
     def __init__(
-        self, config: Training, split: Split, vocabulary: int, paths: Paths | None = None, ranks: Ranks = ALONE
+        self,
+        config: Training,
+        split: Split,
+        vocabulary: int,
+        paths: Paths | None = None,
+        ranks: Ranks = ALONE,
+        *,
+        device: str = "cpu",
     ) -> None:
         torch.use_deterministic_algorithms(config.numerics.deterministic)
         # Deterministic mode otherwise writes NaN into every tensor before it is filled: a twentieth of a step.
@@ -66,7 +136,8 @@ class Trainer:
         self.paths = paths if paths is not None else default_paths(config)
         self.config = config
         self.split = split
-        self.model = GPT(config.model, vocabulary, self.paths)
+        self.device = torch.device(device)
+        self.model = GPT(config.model, vocabulary, self.paths).to(self.device)
         self.model.recompute = config.numerics.recompute == "blocks"
         self.parameters = count_parameters(self.model)
         self.vocabulary = vocabulary
@@ -86,18 +157,13 @@ class Trainer:
         self.model.train()
         return hashes
 
-    def arithmetic(self) -> AbstractContextManager[None]:
-        """The registered arithmetic of matrix products."""
-        if self.config.numerics.dtype == "bfloat16":
-            return torch.autocast("cpu", dtype=torch.bfloat16)
-        return nullcontext()
-
     @together
     def step(self) -> Step:
         """One optimiser step. The loss is that of the batch before the update."""
         progress, optim = self.progress, self.config.optim
         number = progress.step + 1
         inputs, targets, identity = self.batches.at(number)
+        inputs, targets = inputs.to(self.device), targets.to(self.device)
         self.dropout.at(number)
         rate = learning_rate(optim, number, self.config.budget.steps)
         for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
@@ -111,14 +177,7 @@ class Trainer:
             optimizer.zero_grad(set_to_none=True)
         self._move_average()
         result = Step(number, float(loss), float(norm))
-        progress.step = number
-        progress.tokens += targets.numel()
-        progress.first_loss = result.loss if progress.first_loss is None else progress.first_loss
-        progress.batches = chain_next(progress.batches, identity)
-        progress.dropout = self.dropout.chain
-        progress.grad_norm_sum += result.grad_norm
-        progress.layer_norm_sums = [a + b for a, b in zip(progress.layer_norm_sums, layers, strict=True)]
-        progress.grad_norm_count += 1
+        progress.count(result, targets.numel(), identity, self.dropout.chain, layers)
         return result
 
     def _gradient(self, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -138,18 +197,6 @@ class Trainer:
             losses.append(loss.detach())
         self.ranks.average_gradients(self.model)
         return self.ranks.mean(torch.stack(losses).sum())
-
-    def mean_grad_norms(self) -> dict[str, float]:
-        """Mean gradient norms since the last call, of all and of each block; empty before the first step."""
-        progress = self.progress
-        count = progress.grad_norm_count
-        if not count:
-            return {}
-        means = {"grad/norm": progress.grad_norm_sum / count}
-        means |= {f"grad/layer_{layer}": total / count for layer, total in enumerate(progress.layer_norm_sums)}
-        progress.grad_norm_sum, progress.grad_norm_count = 0.0, 0
-        progress.layer_norm_sums = [0.0] * len(progress.layer_norm_sums)
-        return means
 
     def _layer_norms(self) -> list[float]:
         """L2 norm of each block's gradient, before clipping."""
@@ -197,12 +244,6 @@ class Trainer:
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.copy_(values[name])
-
-    def diverged(self, step: Step, loss_above: float) -> bool:
-        """The registered rule: not finite, or above so many times the first step's loss."""
-        first = self.progress.first_loss
-        assert first is not None, step
-        return not math.isfinite(step.loss) or not math.isfinite(step.grad_norm) or step.loss > loss_above * first
 
     @together
     def checkpoint(self) -> bytes:
@@ -256,8 +297,3 @@ class Trainer:
             for optimizer in self.optimizers
             if any(parameter is one for group in optimizer.param_groups for one in group["params"])
         )
-
-    def weights(self) -> bytes:
-        """The weights alone, as they were evaluated."""
-        with self.evaluated() as model:
-            return bytes(save({name: p.detach().contiguous() for name, p in model.named_parameters()}))

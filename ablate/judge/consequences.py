@@ -243,6 +243,12 @@ DECLARED: tuple[Declared, ...] = (
         "arithmetic differs between devices, and with it pairs",
     ),
     Declared(
+        "pairs were trained in the same layout",
+        "whether the runs of a seed were trained by themselves, spread over devices or in a cohort",
+        ("deviation",),
+        "told only when it fails; each adds in another order, and rounding differs",
+    ),
+    Declared(
         "every run used the same library versions",
         "Python, torch and numpy of each run",
         ("deviation",),

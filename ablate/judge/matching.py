@@ -78,6 +78,7 @@ def check_matching(registration: Registration, runs: Iterable[RunRecord]) -> tup
         _corpus(registration, paired),
         *_tokenizer(registration, paired),
         *_validated(study),
+        *_layouts(ended),
     )
 
 
@@ -242,6 +243,29 @@ def _validated(study: Study) -> tuple[Check, ...]:
             severity="deviation",
             found="arms read other corpora, each validated on its own" + listed(apart),
             required="one validation text: a mixture of all sources, with weight 0 for those that are not trained on",
+        ),
+    )
+
+
+def _layouts(runs: list[RunRecord]) -> tuple[Check, ...]:
+    """Told only when it fails: pairs of which one run was trained by itself and one spread, or in some company."""
+    found: dict[int, dict[str, str]] = {}
+    for run in runs:
+        found.setdefault(run.seed, {}).setdefault(run.provenance.layout, run.variant)
+    apart = [
+        f"seed {seed}, " + " against ".join(f"{arm} {layout}" for layout, arm in sorted(layouts.items()))
+        for seed, layouts in sorted(found.items())
+        if len(layouts) > 1
+    ]
+    if not apart:
+        return ()
+    return (
+        Check(
+            name="pairs were trained in the same layout",
+            passed=False,
+            severity="deviation",
+            found=f"{len(apart)} of {len(found)} seeds differ" + listed(apart),
+            required="all runs of a seed by themselves, spread over devices alike, or in a cohort of the same seeds",
         ),
     )
 

@@ -23,7 +23,7 @@ from ablate.measure.shapes import effective_rank, mean_cosine, norms
 
 def measure_activations(model: GPT, tokens: Tokens | Pooled, classes: np.ndarray | None = None) -> dict[str, float]:
     """The `activations` suite; without `classes` of the vocabulary, nothing is said by class."""
-    inputs, _ = next(windows(tokens, model.config.context))
+    inputs, _ = next(windows(tokens, model.config.context, model.device))
     with _given(model) as given:
         logits = model(inputs).float()
         after = model.first_input(inputs)

@@ -179,7 +179,7 @@ def measure_calibration(model: GPT, tokens: Tokens | Pooled, bins: int) -> dict[
 
 def _predictions(model: GPT, tokens: Tokens | Pooled) -> Iterator[tuple[Tensor, Tensor]]:
     """(logits, targets) of every prediction, in pieces that fit a cache rather than a machine."""
-    for inputs, targets in windows(tokens, model.config.context):
+    for inputs, targets in windows(tokens, model.config.context, model.device):
         logits = model(inputs).float()
         flat, wanted = logits.view(-1, logits.shape[-1]), targets.reshape(-1)
         rows = max(1, _AT_ONCE // flat.shape[-1])

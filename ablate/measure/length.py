@@ -32,7 +32,7 @@ def measure_length(model: GPT, tokens: Tokens | Pooled) -> dict[str, float]:
         return {}
     longer = lengthened(model, 2 * context)
     sums, seen = np.zeros(2 * context), np.zeros(2 * context)
-    for inputs, targets in windows(tokens, 2 * context):
+    for inputs, targets in windows(tokens, 2 * context, model.device):
         logits = longer(inputs).float()
         losses = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1), reduction="none").double()
         length = targets.shape[1]

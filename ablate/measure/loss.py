@@ -24,24 +24,26 @@ from prereg.metrics_of_quality import TOKEN_CLASSES
 WINDOWS_AT_ONCE = 16
 
 
-def windows(tokens: Tokens | Pooled, context: int) -> Iterator[tuple[Tensor, Tensor]]:
+def windows(
+    tokens: Tokens | Pooled, context: int, device: torch.device | str = "cpu"
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Disjoint (inputs, targets) windows in order, batched; the last batch holds the shorter remainder.
 
     Of pooled parts, one after another: no window reaches from one into the next.
     """
     if isinstance(tokens, Pooled):
         for part in tokens.parts.values():
-            yield from windows(part, context)
+            yield from windows(part, context, device)
         return
     whole = (len(tokens) - 1) // context
     for start in range(0, whole, WINDOWS_AT_ONCE):
         stop = min(whole, start + WINDOWS_AT_ONCE)
         held = tokens[start * context : stop * context + 1]
         inputs, targets = held[:-1].reshape(-1, context), held[1:].reshape(-1, context)
-        yield torch.from_numpy(inputs), torch.from_numpy(targets)
+        yield torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device)
     rest = tokens[whole * context : len(tokens)]
     if len(rest) > 1:
-        yield torch.from_numpy(rest[None, :-1].copy()), torch.from_numpy(rest[None, 1:].copy())
+        yield torch.from_numpy(rest[None, :-1].copy()).to(device), torch.from_numpy(rest[None, 1:].copy()).to(device)
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def tally(model: GPT, tokens: Tokens, byte_lengths: np.ndarray | None, classes: 
     nats, correct, count, size = 0.0, 0, 0, 0
     nats_at, seen_at = np.zeros(context), np.zeros(context)
     correct_of, count_of = np.zeros(kinds), np.zeros(kinds)
-    for inputs, targets in windows(tokens, context):
+    for inputs, targets in windows(tokens, context, model.device):
         logits = model(inputs).float()
         flat, wanted = logits.view(-1, logits.shape[-1]), targets.reshape(-1)
         losses = F.cross_entropy(flat, wanted, reduction="none").double()
@@ -121,7 +123,6 @@ def tally(model: GPT, tokens: Tokens, byte_lengths: np.ndarray | None, classes: 
             count_of += np.bincount(kind, minlength=kinds)
         count += wanted.numel()
         size += 0 if byte_lengths is None else int(byte_lengths[wanted.cpu().numpy()].sum())
-    assert count == len(tokens) - 1, (count, len(tokens))
     assert count == len(tokens) - 1, (count, len(tokens))
     by_class = (correct_of, count_of) if classes is not None else (None, None)
     return Tally(nats, correct, count, None if byte_lengths is None else size, nats_at, seen_at, *by_class)

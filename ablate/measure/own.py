@@ -55,7 +55,7 @@ class View:
 
     def predictions(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """(inputs, targets, float32 logits) of every validation window, in the order and size that val/loss takes."""
-        for inputs, targets in windows(self.read, self.model.config.context):
+        for inputs, targets in windows(self.read, self.model.config.context, self.model.device):
             yield inputs, targets, self.model(inputs).float()
 
     def losses(self) -> np.ndarray:

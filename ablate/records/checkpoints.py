@@ -34,21 +34,27 @@ class Generation:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints in a run's folder."""
+    """The checkpoints in a run's folder, or under a name of their own those of runs that are trained together."""
 
     folder: Path
+    name: str = "checkpoint"
+
+    @classmethod
+    def at(cls, newest: Path) -> Checkpoints:
+        """Those of which the newest is to stand there."""
+        return cls(newest.parent, newest.stem)
 
     @property
     def newest(self) -> Path:
-        return self.folder / "checkpoint.safetensors"
+        return self.folder / f"{self.name}.safetensors"
 
     @property
     def previous(self) -> Path:
-        return self.folder / "checkpoint.previous.safetensors"
+        return self.folder / f"{self.name}.previous.safetensors"
 
     @property
     def hashes(self) -> Path:
-        return self.folder / "checkpoints.json"
+        return self.folder / f"{self.name}s.json"
 
     def write(self, data: bytes) -> None:
         """Make this the newest; what was the newest becomes the one before. Raises `OSError` with both as they were."""

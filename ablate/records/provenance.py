@@ -17,6 +17,7 @@ _MOVES_NUMBERS = (
     "ablate/measure",
     "ablate/run/worker.py",
     "ablate/run/follower.py",
+    "ablate/run/cohort.py",
     "prereg/training.py",
     "prereg/metrics.py",
 )

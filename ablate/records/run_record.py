@@ -59,8 +59,9 @@ class Provenance(Part):
     paths: str = ""
     """Which of equal computations were taken for attention and GELU; not written in records made before it was kept."""
     layout: str = SINGLE
-    """Whether the run was trained by itself on one device, or spread over how many and in which way: sums are taken in
-    another order then, and numbers agree to rounding, not to the bit. Not written of a run by itself."""
+    """Whether the run was trained by itself on one device, spread over how many and in which way, or in which cohort:
+    sums are taken in another order then, and numbers agree to rounding, not to the bit. Not written of a run by
+    itself."""
 
     @model_serializer(mode="wrap")
     def _as_before_without_layout(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from ablate.judge.verdict import Check, Stability
-from ablate.records.run_record import RunRecord
+from ablate.records.run_record import SINGLE, RunRecord
 from ablate.report import words
 from ablate.report.blocks import Block, Column, Facts, Paragraph, Section, Table
 from ablate.report.description import seconds_by_suite
@@ -257,11 +257,14 @@ PROVENANCE: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
     ("Computed by", lambda run: run.provenance.paths),
     ("Threads of a run", lambda run: str(run.provenance.threads or "not stated")),
 )
+LAYOUT: tuple[str, Callable[[RunRecord], str]] = ("Layout", lambda run: run.provenance.layout)
+"""Told only where runs were trained in cohorts."""
 
 
 def _provenance(told: Told) -> Facts:
     items = []
-    for name, read in PROVENANCE:
+    alone = all(run.provenance.layout == SINGLE for run in told.evidence.runs)
+    for name, read in PROVENANCE if alone else (*PROVENANCE, LAYOUT):
         seen = Counter(read(run) for run in told.evidence.runs)
         text = (
             next(iter(seen))

@@ -12,6 +12,8 @@ from tempfile import TemporaryFile
 
 from pydantic import ValidationError
 
+from ablate.gpt.device import CPU, choose_device
+from ablate.records.provenance import NOT_STATED
 from ablate.records.store import RunFolder
 from ablate.run.local import Spec, WorkerProcess, start_worker, study_folder
 from ablate.run.messages import Message
@@ -28,16 +30,21 @@ def make_again(
     folder: Path,
     root: Root,
     *,
+    made_on: str = CPU,
     until: int | None = None,
     spread: Spread | None = None,
     onlooker: Callable[[Message], None] | None = None,
 ) -> RunFolder:
-    """The folder of the run, sealed, or after step `until` as it then stands. Raises `RunError` where it fails."""
+    """The folder of the run, sealed, or after step `until` as it then stands. Raises `RunError` where it fails.
+
+    By itself, on one device: a run that was made on an accelerator, on one where there is one.
+    """
     made = RunFolder(folder)
+    device = choose_device(CPU if made_on in (CPU, NOT_STATED) else "auto")
     with TemporaryFile("w+", encoding="utf-8") as log:
-        worker = WorkerProcess(start_worker(own=isinstance(spec, CommandSpec), log=log), 0)
+        worker = WorkerProcess(start_worker(own=isinstance(spec, CommandSpec), log=log, device=device), 0)
         try:
-            worker.send({**_order(spec, made, root, until), "spread": asdict(spread or Spread())})
+            worker.send({**_order(spec, made, root, device, until), "spread": asdict(spread or Spread())})
             last = _follow(worker, onlooker)
         finally:
             worker.end(PATIENCE_S)  # the end of its input ends a worker, whatever it is at, with its child
@@ -55,7 +62,7 @@ def make_again(
     return made
 
 
-def _order(spec: Spec, folder: RunFolder, root: Root, until: int | None) -> dict[str, object]:
+def _order(spec: Spec, folder: RunFolder, root: Root, device: str, until: int | None) -> dict[str, object]:
     """What the scheduler would send, and where to end. A worker reads it once it is ready."""
     return {
         "do": "run",
@@ -64,6 +71,7 @@ def _order(spec: Spec, folder: RunFolder, root: Root, until: int | None) -> dict
         "corpora": str(root.corpora),
         "root": str(root.path),
         "beside": str(study_folder(root, spec.study)),
+        "device": device,
         "until": until,
     }
 

@@ -25,15 +25,18 @@ from typing import IO
 
 from pydantic import JsonValue, ValidationError
 
+from ablate.gpt.device import CPU, ENVIRONMENT
 from ablate.records.gather import sealed_in_ledger
+from ablate.records.layout import layout_of
 from ablate.records.provenance import code_hash
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.run.child import end_leftover
 from ablate.run.messages import Message
+from ablate.run.seating import Machine, records_of, seating
 from ablate.run.spread import Spread
 from ablate.run.watch import Tally, Watcher
-from prereg.canon import sha256_file
+from prereg.canon import sha256_bytes, sha256_file
 from prereg.command import code_sha256
 from prereg.errors import EvidenceError, RunError
 from prereg.ledger import Event, Ledger
@@ -61,6 +64,15 @@ STOP_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
+class Job:
+    """What a worker is sent: one run, or the runs of a variant that are trained together."""
+
+    specs: tuple[Spec, ...]
+    seats: tuple[int, ...] = ()
+    """The seeds of a cohort, with those that have ended; none for a run by itself."""
+
+
+@dataclass(frozen=True)
 class Summary:
     """How a call of `ablate run` ended."""
 
@@ -77,11 +89,12 @@ class Summary:
 
 @dataclass
 class WorkerProcess:
-    """One worker and the run it is on."""
+    """One worker, the job it is on, and the runs of the job that have not ended."""
 
     process: subprocess.Popen[str]
     number: int
-    spec: Spec | None = None
+    job: Job | None = None
+    open: dict[str, Spec] = field(default_factory=dict)
     stopping: bool = False
 
     def send(self, command: dict[str, object]) -> None:
@@ -103,9 +116,10 @@ class WorkerProcess:
             self.process.wait()
 
 
-def start_worker(*, own: bool, log: IO[str]) -> subprocess.Popen[str]:
-    """A worker process: of a user's own trainer, or of the built-in one."""
+def start_worker(*, own: bool, log: IO[str], device: str = CPU) -> subprocess.Popen[str]:
+    """A worker process: of a user's own trainer, or of the built-in one for a device."""
     # A user's own trainer keeps its threads to itself; the built-in one trains many runs side by side.
+    needed = ALONE if device == CPU else {**ALONE, **ENVIRONMENT}
     return subprocess.Popen(
         [sys.executable, "-m", "ablate.run.command" if own else "ablate.run.worker"],
         stdin=subprocess.PIPE,
@@ -113,7 +127,7 @@ def start_worker(*, own: bool, log: IO[str]) -> subprocess.Popen[str]:
         stderr=log,
         text=True,
         start_new_session=True,
-        env=None if own else {**os.environ, **ALONE},
+        env=None if own else {**os.environ, **needed},
     )
 
 
@@ -127,7 +141,8 @@ class Scheduler:
     now: Callable[[], str]
     watcher: Watcher
     tally: Tally
-    pending: deque[Spec]
+    pending: deque[Job]
+    machine: Machine = field(default_factory=Machine)
     workers: dict[int, WorkerProcess] = field(default_factory=dict)
     events: queue.Queue[tuple[int, Message | None]] = field(default_factory=queue.Queue)
     spread: Spread = field(default_factory=Spread)
@@ -192,7 +207,8 @@ class Scheduler:
         self.spawned += 1
         logs = self.root.runs(self.registration.study.study, self.registration.sha256)
         with (logs / f"worker-{number}.log").open("a", encoding="utf-8") as log:
-            process = start_worker(own=self.registration.study.trainer == "command", log=log)
+            own = self.registration.study.trainer == "command"
+            process = start_worker(own=own, log=log, device=self.machine.device)
         self.workers[number] = WorkerProcess(process, number)
         assert process.stdout is not None
         threading.Thread(target=self._read, args=(number, process.stdout), daemon=True).start()
@@ -207,26 +223,44 @@ class Scheduler:
         self.events.put((number, None))
 
     def assign(self, worker: WorkerProcess) -> None:
-        """The next run, or rest."""
-        worker.spec = None
+        """The next job, or rest."""
+        worker.job, worker.open = None, {}
         if not self.pending or worker.stopping:
             worker.send({"do": "stop"})
             worker.stopping = True
             return
-        spec = worker.spec = self.pending.popleft()
-        self.tally.running[spec.run_id] = Message(event="progress", run_id=spec.run_id, steps=spec.steps)
+        job = worker.job = self.pending.popleft()
+        worker.open = {spec.run_id: spec for spec in job.specs}
+        for spec in job.specs:
+            self.tally.running[spec.run_id] = Message(event="progress", run_id=spec.run_id, steps=spec.steps)
         worker.send(
             {
-                "do": "run",
-                "spec": spec.model_dump(mode="json"),
-                "folder": str(self.folder(spec).path),
+                **self._command(job),
                 "corpora": str(self.root.corpora),
                 "root": str(self.root.path),
+                "device": self.machine.device,
                 "checkpoint_every_s": self.checkpoint_every_s,
                 "spread": asdict(self.spread),
                 "beside": str(study_folder(self.root, self.registration.study.study)),
             }
         )
+
+    def _command(self, job: Job) -> dict[str, object]:
+        first = job.specs[0]
+        if not job.seats:
+            return {"do": "run", "spec": first.model_dump(mode="json"), "folder": str(self.folder(first).path)}
+        return {
+            "do": "cohort",
+            "specs": [spec.model_dump(mode="json") for spec in job.specs],
+            "folders": [str(self.folder(spec).path) for spec in job.specs],
+            "seats": list(job.seats),
+            "checkpoint": str(self.cohort_checkpoint(first.variant, job.seats)),
+        }
+
+    def cohort_checkpoint(self, variant: str, seats: tuple[int, ...]) -> Path:
+        """Where the runs of a cohort are taken up again: one file for all, in two generations, beside their folders."""
+        name = f"cohort-{variant}-{sha256_bytes(layout_of(seats).encode())[:8]}-checkpoint.safetensors"
+        return self.root.runs(self.registration.study.study, self.registration.sha256) / name
 
     def handle(self, number: int, message: Message | None) -> None:
         """One thing a worker said, or its end."""
@@ -239,10 +273,11 @@ class Scheduler:
             self.tally.running[message.run_id] = message
         elif message.event == "stopped":
             self.tally.running.pop(str(message.run_id), None)
-            worker.spec = None
-        elif message.event == "ended" and worker.spec is not None:
-            self._end(worker.spec, message)
-            self.assign(worker)
+            worker.open.pop(str(message.run_id), None)
+        elif message.event == "ended" and message.run_id in worker.open:
+            self._end(worker.open.pop(message.run_id), message)
+            if not worker.open:
+                self.assign(worker)
 
     def _end(self, spec: Spec, message: Message) -> None:
         self.tally.running.pop(spec.run_id, None)
@@ -256,30 +291,41 @@ class Scheduler:
         self.watcher.ended(spec.run_id, message)
 
     def _bury(self, worker: WorkerProcess) -> None:
-        """A worker has gone. If it was at work, its run goes to another, a bounded number of times."""
+        """A worker has gone. If it was at work, its runs go to another, a bounded number of times."""
         del self.workers[worker.number]
         worker.end()
-        spec = worker.spec
-        if spec is None:
+        if worker.job is None or not worker.open:
             return
-        self.tally.running.pop(spec.run_id, None)
-        end_leftover(self.folder(spec).path)
+        for spec in worker.open.values():
+            self.tally.running.pop(spec.run_id, None)
+            end_leftover(self.folder(spec).path)
         if worker.stopping:
             return
-        if self.folder(spec).is_sealed():
-            # It sealed the run and died before it could say so.
-            self.seal_in_ledger(spec)
-        elif self.deaths.get(spec.run_id, 0) < WORKER_DEATHS_ALLOWED:
-            self.deaths[spec.run_id] = self.deaths.get(spec.run_id, 0) + 1
-            self.pending.appendleft(spec)
-            self.watcher.note(
-                f"the worker of {spec.run_id} died (exit {worker.process.returncode}); taking the run up again"
-            )
-        else:
-            error = f"its worker died {WORKER_DEATHS_ALLOWED + 1} times, last with exit {worker.process.returncode}"
-            self._end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
+        unfinished = []
+        for spec in worker.open.values():
+            if self.folder(spec).is_sealed():
+                # It sealed the run and died before it could say so.
+                self.seal_in_ledger(spec)
+            else:
+                unfinished.append(spec)
+        if unfinished:
+            self._again(Job(tuple(unfinished), worker.job.seats), worker.process.returncode)
         if self.pending:
             self.spawn()
+
+    def _again(self, job: Job, exit_status: int) -> None:
+        """Runs whose worker died: taken up again, or given up. A cohort's die together."""
+        names = ", ".join(spec.run_id for spec in job.specs)
+        if all(self.deaths.get(spec.run_id, 0) < WORKER_DEATHS_ALLOWED for spec in job.specs):
+            for spec in job.specs:
+                self.deaths[spec.run_id] = self.deaths.get(spec.run_id, 0) + 1
+            self.pending.appendleft(job)
+            runs = "run" if len(job.specs) == 1 else "runs"
+            self.watcher.note(f"the worker of {names} died (exit {exit_status}); taking the {runs} up again")
+            return
+        error = f"its worker died {WORKER_DEATHS_ALLOWED + 1} times, last with exit {exit_status}"
+        for spec in job.specs:
+            self._end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
 
     def serve(self, slots: int) -> bool:
         """Until nothing is left to do. True when the user interrupted."""
@@ -350,6 +396,7 @@ def run_study(
     now: Callable[[], str],
     watcher: Watcher,
     look: Look | None = None,
+    machine: Machine,
     checkpoint_every_s: float | None = None,
     spread: Spread | None = None,
 ) -> Summary:
@@ -370,9 +417,11 @@ def run_study(
         watcher,
         tally,
         deque(),
+        machine,
         spread=spread or Spread(),
         checkpoint_every_s=checkpoint_every_s,
     )
+    waiting: list[Spec] = []
     known = sealed_in_ledger(ledger, registration.sha256)
     _require_started_here(
         ledger, registration, [spec for spec in specs if _unknown(scheduler.folder(spec), spec, known)]
@@ -387,15 +436,16 @@ def run_study(
                 scheduler.seal_in_ledger(spec, recovered=True)
             tally.steps_done += spec.steps or record.steps
         else:
-            scheduler.pending.append(spec)
+            waiting.append(spec)
     tally.steps_before = tally.steps_done
+    scheduler.pending.extend(_jobs(root, registration, machine, waiting))
     interrupted = False
-    if scheduler.pending:
-        again = sum(any(cell[:2] == (s.variant, s.seed) for cell in known) for s in scheduler.pending)
+    if waiting:
+        again = sum(any(cell[:2] == (s.variant, s.seed) for cell in known) for s in waiting)
         scheduler.log(
             "started",
             {
-                "runs": len(scheduler.pending),
+                "runs": len(waiting),
                 "of": len(specs),
                 "slots": slots,
                 "code": code_hash() if registration.scripts is None else code_sha256(registration.scripts),
@@ -404,9 +454,27 @@ def run_study(
         )
         with watcher.watching(tally):
             interrupted = scheduler.serve(slots)
+        if tally.sealed == len(specs):
+            # What a cohort would have been taken up from, where a crash kept the last of its runs from clearing it.
+            for left in folder.glob("cohort-*-checkpoint*"):
+                left.unlink()
     if tally.sealed == whole and not _finished(ledger, registration.sha256):
         scheduler.log("finished", {"runs": whole})
     return Summary(len(specs), tally.sealed, tuple(scheduler.failed), interrupted, ledger.head())
+
+
+def _jobs(root: Root, registration: Registration, machine: Machine, waiting: list[Spec]) -> Iterator[Job]:
+    """The runs that wait, those of a cohort together, in the order of the plan."""
+    study = registration.study
+    if study.trainer == "command":
+        yield from (Job((spec,)) for spec in waiting)
+        return
+    seats = seating(study, machine, records_of(root, registration))
+    together: dict[tuple[str, tuple[int, ...]], list[Spec]] = {}
+    for spec in waiting:
+        together.setdefault((spec.variant, seats[spec.seed]), []).append(spec)
+    for (_, seeds), specs in together.items():
+        yield Job(tuple(specs), seeds if len(seeds) > 1 else ())
 
 
 def _unknown(folder: RunFolder, spec: Spec, known: Collection[tuple[str, int, str]]) -> bool:
@@ -464,11 +532,12 @@ def default_slots() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def slots_of(study: Study, spread: Spread | None = None) -> int:
-    """Runs side by side unless told: as many as there are cores for all of their devices, and one of a user's own
-    trainer, which may want the whole machine."""
+def slots_of(study: Study, machine: Machine, spread: Spread | None = None) -> int:
+    """Workers side by side unless told: as many as there are cores for all the devices of a run; one of a user's own
+    trainer or on an accelerator, which may want the whole of it."""
     devices = spread.devices if spread is not None else 1
-    return max(1, default_slots() // devices) if study.trainer == "gpt" else 1
+    alone = study.trainer != "gpt" or machine.device != CPU
+    return 1 if alone else max(1, default_slots() // devices)
 
 
 def _stands(folder: RunFolder) -> bool:

@@ -1,7 +1,8 @@
 """What a worker and its scheduler say to each other: one JSON object a line, over pipes. No pickle.
 
-scheduler ─▶ worker   {"do": "run", "spec": ..., "folder": ..., "corpora": ..., "root": ...,
-                       "checkpoint_every_s": ..., "until": ...}, {"do": "stop"}
+scheduler ─▶ worker   {"do": "run", "spec": ..., "folder": ..., "corpora": ..., "root": ..., "device": ...,
+                       "checkpoint_every_s": ..., "spread": ..., "until": ...}, {"do": "stop"},
+                      {"do": "cohort", "specs": [...], "folders": [...], "seats": [...], "checkpoint": ..., ...}
 worker ─▶ scheduler   Message, below
 """
 

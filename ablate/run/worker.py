@@ -20,20 +20,21 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import torch
 
 from ablate.gpt.batches import Split
 from ablate.gpt.corpus import Library
+from ablate.gpt.device import CPU, device_name
 from ablate.gpt.distributed import ALONE, Ranks
 from ablate.gpt.kernels import cache_folder
 from ablate.gpt.mixture import Mixture
 from ablate.gpt.model import GPT
 from ablate.gpt.paths import Paths, choose_paths
 from ablate.gpt.reading import Tokenizer, read
-from ablate.gpt.train import Step, Trainer
+from ablate.gpt.train import Step, Trained, Trainer
 from ablate.measure.classes import classes_of
 from ablate.measure.cost import Meter, measure_cost
 from ablate.measure.level import steps_to_level
@@ -41,13 +42,14 @@ from ablate.measure.movement import copy_of, second_moments, update_ratios
 from ablate.measure.own import measure_own, registered_sources
 from ablate.measure.suites import evaluate
 from ablate.records.provenance import collect, differing
-from ablate.records.run_record import Pairing, RunRecord, Status
+from ablate.records.run_record import Pairing, Provenance, RunRecord, Status
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.run.company import LOST_A_RANK, Company
 from ablate.run.memory import Peak
 from ablate.run.messages import Message
+from ablate.run.saving import save, take_up
 from ablate.run.spread import Spread
-from prereg.errors import EvidenceError, RunError, StudyError
+from prereg.errors import EvidenceError, StudyError
 from prereg.plan import RunSpec
 from prereg.registration import reading_sha256
 from prereg.words import listed
@@ -85,6 +87,7 @@ class Worker:
         *,
         checkpoint_every_s: float = CHECKPOINT_EVERY_S,
         spread: Spread | None = None,
+        device: str = CPU,
     ) -> None:
         self.beside = beside
         self.corpora = corpora
@@ -94,6 +97,8 @@ class Worker:
         self.checkpoint_every_s = checkpoint_every_s
         self.spread = spread if spread is not None else Spread()
         self.company: Company | None = None
+        self.device = device
+        self.device_name = device_name(device)
         self._texts: dict[str, Text] = {}
         self._trainer: tuple[str, Trainer] | None = None
 
@@ -105,18 +110,23 @@ class Worker:
         try:
             Run(self, spec, folder).finish(until)
         except Exception as error:
-            traceback.print_exc()
             if self.company is not None and self.company.killed():
+                traceback.print_exception(error)
                 os._exit(LOST_A_RANK)  # no error of the run: it is taken up again
             self.end()
-            line = _said(error, folder)
-            record = _readable(folder)
-            if record is not None:
-                ended = {"status": "failed", "error": line, "ended_at": _now()}
-                # On a full disk the old record stays; the scheduler is told all the same.
-                with suppress(OSError):
-                    folder.write_record(record.model_copy(update=ended))
-            self.say(Message(event="ended", run_id=spec.run_id, status="failed", error=line))
+            self.fail(spec, folder, error)
+
+    def fail(self, spec: RunSpec, folder: RunFolder, error: Exception) -> None:
+        """Record a run as failed, and say so."""
+        traceback.print_exception(error)
+        line = _said(error, folder)
+        record = _readable(folder)
+        if record is not None:
+            ended = {"status": "failed", "error": line, "ended_at": _now()}
+            # On a full disk the old record stays; the scheduler is told all the same.
+            with suppress(OSError):
+                folder.write_record(record.model_copy(update=ended))
+        self.say(Message(event="ended", run_id=spec.run_id, status="failed", error=line))
 
     def text(self, spec: RunSpec) -> Text:
         """The data of a run, read once a process and checked against the registration's pins."""
@@ -145,9 +155,10 @@ class Worker:
         """The trainer of a configuration, kept while runs of that configuration follow one another."""
         wanted = spec.config.model_dump_json() + json.dumps([text.corpus_sha256, text.tokenizer.sha256])
         if self._trainer is None or self._trainer[0] != wanted:
-            paths = choose_paths(spec.config, cache_folder())
+            paths = choose_paths(spec.config, cache_folder(), device=self.device)
             ranks = self._ranks(spec, paths)
-            self._trainer = (wanted, Trainer(spec.config, text.split, text.tokenizer.size, paths, ranks))
+            trainer = Trainer(spec.config, text.split, text.tokenizer.size, paths, ranks, device=self.device)
+            self._trainer = (wanted, trainer)
         return self._trainer[1]
 
     def end(self) -> None:
@@ -177,25 +188,52 @@ class Watched:
 class Run:
     """One run: begin or resume, train, evaluate, checkpoint, seal."""
 
+    trainer: Trained
+
     def __init__(self, worker: Worker, spec: RunSpec, folder: RunFolder) -> None:
-        self.taken = time.perf_counter()
         self.peak = Peak.reset()
+        self._hold(worker, spec, folder)
+        self.trainer = worker.trainer(spec, self.text)
+        self._start(self.alone.begin(spec.seed))
+
+    def _hold(self, worker: Worker, spec: RunSpec, folder: RunFolder) -> None:
+        self.taken = time.perf_counter()
         self.worker, self.spec, self.folder = worker, spec, folder
         self.own = registered_sources(spec.measure.own, spec.own, worker.beside)
         self.text = worker.text(spec)
-        self.trainer = worker.trainer(spec, self.text)
-        self.initial = self.trainer.begin(spec.seed)
+
+    def _start(self, initial: dict[str, str]) -> None:
+        self.initial = initial
         self.record = self._begin()
         self._said = self._saved = time.perf_counter()
         self._said_step = self.trainer.progress.step
         self._watched: Watched | None = None
-        asked = "cost" in spec.measure.recorded
+        asked = "cost" in self.spec.measure.recorded
         # Energy of a part of a run is not that of the run: one taken up from a checkpoint has no meter.
         self._energy = Meter.started() if asked and self.trainer.progress.step == 0 else None
 
+    @property
+    def alone(self) -> Trainer:
+        """The trainer of a run that takes its own steps; those of a cohort are taken together."""
+        assert isinstance(self.trainer, Trainer), self.trainer
+        return self.trainer
+
+    @property
+    def _whole(self) -> bool:
+        """Whether weights and moments lie whole and alone in this process: not cut over devices, in no cohort.
+
+        Elsewhere updates and moments are not measured, and `ablate run` refuses layouts under which a claim lacks them.
+        """
+        return self.worker.spread.shard != "fsdp" and isinstance(self.trainer, Trainer)
+
+    @property
+    def layout(self) -> str:
+        """The words for its provenance."""
+        return self.worker.spread.layout
+
     def finish(self, until: int | None = None) -> None:
         """Train to the end of the budget, to divergence, to the scheduler's stop, or until a step."""
-        trainer, steps = self.trainer, self.spec.config.budget.steps
+        trainer, steps = self.alone, self.spec.config.budget.steps
         if trainer.progress.step == 0:
             self._evaluate()
         rows: list[Row] = []
@@ -235,7 +273,7 @@ class Run:
         Starting over, or from the checkpoint before the newest, costs time and no bit; the record says that it was so.
         """
         earlier = self.folder.read_record()
-        provenance = collect(threads=THREADS, paths=str(self.trainer.paths), layout=self.worker.spread.layout)
+        provenance = provenance_of(self.worker, self.trainer.paths, self.layout)
         resumed = earlier.resumed_from if earlier is not None else ()
         mishaps = list(earlier.mishaps) if earlier is not None else []
         attempts = (earlier.attempts if earlier is not None else 0) + 1
@@ -246,7 +284,7 @@ class Run:
             self._take_up()
             resumed = (*resumed, self.trainer.progress.step)
         else:
-            if others and self.folder.checkpoints.exist():
+            if others and self._was_left():
                 new.append(f"{listed(others)} not as in the attempt before")
             self.folder.path.mkdir(parents=True, exist_ok=True)
             self.folder.clear()
@@ -275,26 +313,26 @@ class Run:
             memory_since=earlier.memory_since if earlier is not None else None,
         )
         self.folder.write_record(record)
-        if taken_up == self.folder.checkpoints.previous:
-            # Only now that the record tells of it. Left there, the damaged one would replace the sound one.
-            self.folder.checkpoints.fall_back()
-        self._saved_step = None if taken_up is None else self.trainer.progress.step
+        self._begun(taken_up)
         return record
 
     def _restored(self, faults: list[str]) -> Path | None:
         """The generation of the checkpoint that gave the trainer its state back; what is wrong with those before it."""
-        for generation in self.folder.checkpoints.generations():
-            if generation.fault is None:
-                try:
-                    self.trainer.restore(generation.path)
-                except EvidenceError as error:
-                    faults.append(error.found)
-                    self.initial = self.trainer.begin(self.spec.seed)  # half a state may have been taken in
-                else:
-                    return generation.path
-            else:
-                faults.append(f"{generation.path.name} {generation.fault}")
-        return None
+        return take_up(self.folder.checkpoints, self.alone.restore, self._begin_anew, faults)
+
+    def _begin_anew(self) -> None:
+        self.initial = self.alone.begin(self.spec.seed)
+
+    def _was_left(self) -> bool:
+        """Whether an earlier attempt left what could have been taken up."""
+        return self.folder.checkpoints.exist()
+
+    def _begun(self, taken_up: Path | None) -> None:
+        """Its record stands."""
+        if taken_up == self.folder.checkpoints.previous:
+            # Only now that the record tells of it. Left there, the damaged one would replace the sound one.
+            self.folder.checkpoints.fall_back()
+        self._saved_step = None if taken_up is None else self.trainer.progress.step
 
     def _take_up(self) -> None:
         """Bring the live rows to where the checkpoint stands; a curve with a hole must not be sealed as whole."""
@@ -313,9 +351,9 @@ class Run:
         """Keep the weights before a step whose update is measured."""
         measure, last = self.spec.measure, step == self.spec.config.budget.steps
         self._watched = None
-        if "gradients" in measure.due(last=last) and (last or step % measure.every == 0):
+        if self._whole and "gradients" in measure.due(last=last) and (last or step % measure.every == 0):
             started = time.perf_counter()
-            self._watched = Watched(copy_of(self.trainer.model), time.perf_counter() - started)
+            self._watched = Watched(copy_of(self.alone.model), time.perf_counter() - started)
 
     def _evaluate(self) -> None:
         progress, measure = self.trainer.progress, self.spec.measure
@@ -356,13 +394,13 @@ class Run:
 
     def _moved(self) -> dict[str, float]:
         """What the step before this evaluation did to the weights, and the optimiser's second moments."""
-        if self.worker.spread.shard == "fsdp":
-            return {}  # a rank holds parts of weights and moments; `ablate run` refuses studies that claim these
+        if not self._whole:
+            return {}
         started = time.perf_counter()
-        found = second_moments(self.trainer.model, self.trainer.optimizers)
+        found = second_moments(self.alone.model, self.alone.optimizers)
         if self._watched is None:  # before the first step
             return found
-        found |= update_ratios(self.trainer.model, self._watched.weights)
+        found |= update_ratios(self.alone.model, self._watched.weights)
         found["speed/measure_gradients_s"] = self._watched.seconds + time.perf_counter() - started
         return found
 
@@ -400,16 +438,7 @@ class Run:
         if self._saved_step == self.trainer.progress.step:
             return
         self.folder.append(rows, durable=True)
-        data = self.trainer.checkpoint()
-        try:
-            self.folder.checkpoints.write(data)
-        except OSError as error:
-            raise RunError(
-                f"the checkpoint of step {self.trainer.progress.step} ({len(data) / 2**20:.1f} MiB) cannot be written "
-                f"to {self.folder.path}: {error.strerror}; the one before it is still there",
-                required="room for three checkpoints: two are kept while the next is written",
-                fix="make room, and run again: the run goes on from the checkpoint that is there",
-            ) from error
+        save(self.folder.checkpoints, self.alone.checkpoint(), self.trainer.progress.step)
         self._saved, self._saved_step = time.perf_counter(), self.trainer.progress.step
         self.folder.write_record(self.record.model_copy(update=self._cost()))
 
@@ -479,10 +508,14 @@ class Run:
         """Time and memory so far, earlier attempts included."""
         earlier, now = self.record, self.peak.read_bytes()
         return {
-            "wall_s": earlier.wall_s + time.perf_counter() - self.taken,
+            "wall_s": earlier.wall_s + self._wall(),
             "peak_memory_bytes": max(now, earlier.peak_memory_bytes or 0),
             "memory_since": "process" if "process" in (self.peak.since, earlier.memory_since) else "run",
         }
+
+    def _wall(self) -> float:
+        """Seconds of this attempt."""
+        return time.perf_counter() - self.taken
 
 
 def main() -> None:
@@ -494,7 +527,7 @@ def main() -> None:
     os.dup2(2, 1)
     stop = threading.Event()
     arrived = threading.Condition()
-    waiting: list[dict[str, object]] = []
+    waiting: list[dict[str, Any]] = []
 
     def listen(commands: TextIO) -> None:
         for line in commands:
@@ -521,14 +554,32 @@ def main() -> None:
             if worker is not None:
                 worker.end()
             return
-        every_s, until = command.get("checkpoint_every_s"), command.get("until")
         if worker is None:
-            beside = Path(str(command["beside"]))
-            worker = Worker(Path(str(command["corpora"])), say, stop, beside, spread=_spread(command))
+            beside, spread, device = Path(str(command["beside"])), _spread(command), str(command.get("device") or CPU)
+            worker = Worker(Path(str(command["corpora"])), say, stop, beside, spread=spread, device=device)
+        every_s = command.get("checkpoint_every_s")
         worker.checkpoint_every_s = float(every_s) if isinstance(every_s, int | float) else CHECKPOINT_EVERY_S
+        _obey(worker, command)
+
+
+def _obey(worker: Worker, command: dict[str, Any]) -> None:
+    """One run by itself, or several together."""
+    if command["do"] == "run":
         spec = RunSpec.model_validate_json(json.dumps(command["spec"]))
-        folder = RunFolder(Path(str(command["folder"])))
-        worker.carry_out(spec, folder, until if isinstance(until, int) else None)
+        until = command.get("until")
+        worker.carry_out(spec, RunFolder(Path(command["folder"])), until if isinstance(until, int) else None)
+        return
+    from ablate.run.cohort import carry_out_together
+
+    specs = [RunSpec.model_validate_json(json.dumps(spec)) for spec in command["specs"]]
+    folders = [RunFolder(Path(folder)) for folder in command["folders"]]
+    assigned = list(zip(specs, folders, strict=True))
+    carry_out_together(worker, assigned, tuple(command["seats"]), Path(command["checkpoint"]))
+
+
+def provenance_of(worker: Worker, paths: Paths, layout: str) -> Provenance:
+    """With what this process makes a run."""
+    return collect(threads=THREADS, device=worker.device_name, paths=str(paths), layout=layout)
 
 
 def _said(error: Exception, folder: RunFolder) -> str:
@@ -543,7 +594,7 @@ def _said(error: Exception, folder: RunFolder) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _spread(command: dict[str, object]) -> Spread:
+def _spread(command: dict[str, Any]) -> Spread:
     given = command.get("spread")
     return Spread(**given) if isinstance(given, dict) else Spread()
 
@@ -560,4 +611,7 @@ def _now() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    # Under its own name, so that a cohort's runs are of the same classes as this module's.
+    from ablate.run import worker as served  # noqa: PLW0406 (it is not itself yet, but __main__)
+
+    served.main()

@@ -39,6 +39,12 @@ def run(
         str | None,
         typer.Option(metavar="ddp|fsdp", help="With several: whole weights on each (ddp), or cut over them (fsdp)."),
     ] = None,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="auto (a GPU where there is one), cpu, cuda, or cuda:N.")
+    ] = "auto",
+    cohort: Annotated[
+        str, typer.Option(metavar="WHEN", help="Train seeds together: auto (on a GPU), on, off, or N at most.")
+    ] = "auto",
 ) -> None:
     """Train every run that is not sealed yet.
 
@@ -58,6 +64,8 @@ def run(
         checkpoint_every_s=checkpoint_every,
         devices_per_run=devices_per_run,
         shard=shard,
+        device=device,
+        cohort=cohort,
     )
     summary, name = done.summary, done.registration.study.study
     if as_json:

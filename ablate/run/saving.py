@@ -1,0 +1,43 @@
+"""Checkpoints as whoever trains uses them: taken up from the newest sound generation, written with words for failure.
+
+One run has its own; the runs of a cohort share one, so that no crash can leave two of them at different steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ablate.records.checkpoints import Checkpoints
+from prereg.errors import EvidenceError, RunError
+
+
+def take_up(
+    checkpoints: Checkpoints, restore: Callable[[Path], None], begin_anew: Callable[[], None], faults: list[str]
+) -> Path | None:
+    """The generation from which `restore` brought everything back, if any. `faults` gets what is wrong with others."""
+    for generation in checkpoints.generations():
+        if generation.fault is not None:
+            faults.append(f"{generation.path.name} {generation.fault}")
+            continue
+        try:
+            restore(generation.path)
+        except EvidenceError as error:
+            faults.append(error.found)
+            begin_anew()  # half a state may have been taken in
+        else:
+            return generation.path
+    return None
+
+
+def save(checkpoints: Checkpoints, data: bytes, step: int) -> None:
+    """Make this the newest checkpoint; a disk that has no room for it is named, with what to do."""
+    try:
+        checkpoints.write(data)
+    except OSError as error:
+        raise RunError(
+            f"the checkpoint of step {step} ({len(data) / 2**20:.1f} MiB) cannot be written "
+            f"to {checkpoints.folder}: {error.strerror}; the one before it is still there",
+            required="room for three checkpoints: two are kept while the next is written",
+            fix="make room, and run again: the run goes on from the checkpoint that is there",
+        ) from error
