@@ -17,7 +17,14 @@ from ablate.bench.studies import compare_study
 from ablate.bench.told import page
 from ablate.bench.verbs import measure_verbs
 
-ALL = ("P1", "P2", "P5", "P6", "P7", "profile", "growth")
+ALL = ("P1", "P2", "P4", "P5", "P6", "P7", "profile", "growth")
+
+
+def cuda() -> bool:
+    """Whether there is a GPU to measure on."""
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def main() -> None:
@@ -40,6 +47,11 @@ def main() -> None:
         if name in given.only:
             results[name] = compare_study(given.study, dtype, given.seeds, given.steps)
             print(json.dumps({name: results[name]}, indent=2), flush=True)
+    if "P4" in given.only and cuda():
+        results["P4"] = {
+            cohort: compare_study(given.study, "bfloat16", given.seeds, given.steps, device="cuda", cohort=cohort)
+            for cohort in ("on", "off")
+        }
     if "P5" in given.only:
         results["P5"] = measure_design(given.study)
     if "P6" in given.only:

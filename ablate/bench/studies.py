@@ -1,4 +1,4 @@
-"""P1, P2, P3: a whole study by `ablate run`, against the peer's runs one after another."""
+"""P1, P2, P3, P4: a whole study by `ablate run`, against the peer's runs one after another."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from typing import Any
 from ablate.bench.machine import HERE
 
 
-def compare_study(study: Path, dtype: str, seeds: int, steps: int | None) -> dict[str, Any]:
-    """Wall seconds of the whole study, ours against the peer's runs one after another."""
+def compare_study(
+    study: Path, dtype: str, seeds: int, steps: int | None, *, device: str = "cpu", cohort: str = "auto"
+) -> dict[str, Any]:
+    """Wall seconds of the whole study, ours against the peer's runs one after another; on a GPU the peer compiles."""
     import yaml
 
     document = yaml.safe_load(study.read_text(encoding="utf-8"))
@@ -32,15 +34,17 @@ def compare_study(study: Path, dtype: str, seeds: int, steps: int | None) -> dic
         (house / "studies").mkdir(parents=True)
         path = house / "studies" / study.name
         path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-        peer = Peer.of(Path(folder) / "peer", document, dtype)
+        peer = Peer.of(Path(folder) / "peer", document, dtype, device)
         before = peer.seconds() if peer else None
-        ours, records = run_ours(path, house)
+        ours, records = run_ours(path, house, device, cohort)
         verdict = decided(path, house)
         after = peer.seconds() if peer else None
-    slots = min(len(os.sched_getaffinity(0)), runs)
+    slots = min(len(os.sched_getaffinity(0)), runs) if device == "cpu" else 1
     needed = makespan([r["train_s"] + r["eval_s"] for r in sorted(records, key=lambda r: r["started_at"])], slots)
     found: dict[str, Any] = {
         "dtype": dtype,
+        "device": device,
+        "cohort": cohort,
         "runs": runs,
         "steps": document["base"]["budget"]["steps"],
         "ours_wall_s": round(ours, 1),
@@ -69,10 +73,11 @@ def makespan(seconds: list[float], slots: int) -> float:
     return max(free)
 
 
-def run_ours(path: Path, house: Path) -> tuple[float, list[dict[str, Any]]]:
+def run_ours(path: Path, house: Path, device: str, cohort: str) -> tuple[float, list[dict[str, Any]]]:
     """The whole command, from outside."""
     started = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "ablate", "run", str(path)], check=True, stdout=sys.stderr, cwd=house)
+    words = [sys.executable, "-m", "ablate", "run", str(path), "--device", device, "--cohort", cohort]
+    subprocess.run(words, check=True, stdout=sys.stderr, cwd=house)
     wall = time.perf_counter() - started
     return wall, [json.loads(p.read_text(encoding="utf-8")) for p in sorted(house.glob("data/runs/*/*/*/*/run.json"))]
 
@@ -98,7 +103,7 @@ class Peer:
         self.clone, self.folder, self.settings = clone, folder, settings
 
     @classmethod
-    def of(cls, folder: Path, document: dict[str, Any], dtype: str) -> Peer | None:
+    def of(cls, folder: Path, document: dict[str, Any], dtype: str, device: str) -> Peer | None:
         """The peer, or none when no clone is named."""
         clone = os.environ.get("NANOGPT")
         if not clone or not (Path(clone) / "train.py").is_file():
@@ -126,8 +131,8 @@ class Peer:
         batches = (len(ids) - boundary) // (budget["batch"] * model["context"])
         settings = {
             "dataset": "text",
-            "device": "cpu",
-            "compile": False,
+            "device": device,
+            "compile": device != "cpu",
             "dtype": dtype,
             "out_dir": "out",
             "n_layer": model["layers"],

@@ -66,6 +66,15 @@ def page(results: dict[str, Any]) -> str:
         parts.append("## What a step waits for\n\n" + profiles.as_markdown(results["profile"]))
     if "growth" in results:
         parts.append("## How the cost of a step grows\n\n" + growth.as_markdown(results["growth"]))
+    if "P4" in results:
+        together, apart = results["P4"]["on"], results["P4"]["off"]
+        parts.append(
+            f"P4, on a GPU: {together.get('ratio', 'peer not measured')}x the peer compiled, run after run;"
+            f" {round(apart['ours_wall_s'] / together['ours_wall_s'], 2)}x our own runs one by one"
+            f" ({together['ours_wall_s']} s against {apart['ours_wall_s']} s, {together['runs']} runs of"
+            f" {together['steps']} steps).\n"
+        )
+        return "\n".join(parts)
     parts.append(
         "P4, cohorts on a GPU against the peer compiled, is unmeasured: no GPU was to be had. The code path runs on the"
         " CPU in the tests.\n"
