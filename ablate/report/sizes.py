@@ -46,7 +46,7 @@ def print_sizes(console: Console, study: Study, vocabulary: int | None) -> None:
     else:
         say(console, f"With {words.counted(known, 'token')} in the vocabulary.")
     for line in _offers(study, known):
-        say(console, line, wrap=False)
+        say(console, line)
 
 
 def _offers(study: Study, vocabulary: int | None) -> list[str]:
