@@ -34,6 +34,7 @@ class Fixed(torch.nn.Module):
     def __init__(self, table: torch.Tensor, context: int = 8) -> None:
         super().__init__()
         self.table, self.config = table, Model(layers=1, width=16, heads=2, context=context)
+        self.device = torch.device("cpu")
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.table[tokens]

@@ -103,9 +103,9 @@ def carried_out(
 
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "step", step)
-        patched.setattr(worker, "CHECKPOINT_EVERY_S", 0.0 if kill_at else 1e9)
+        every_s = 0.0 if kill_at else 1e9
         with pytest.raises(Killed) if kill_at else nullcontext():
-            worker.Worker(corpora, lambda _: None, stop).carry_out(spec, RunFolder(folder))
+            worker.Worker(corpora, lambda _: None, stop, checkpoint_every_s=every_s).carry_out(spec, RunFolder(folder))
     if stop_at or kill_at:
         assert (folder / "checkpoint.safetensors").is_file()
         worker.Worker(corpora, lambda _: None, threading.Event()).carry_out(spec, RunFolder(folder))

@@ -63,6 +63,7 @@ def _held_against(
 ) -> Reproduction:
     from time import perf_counter
 
+    from ablate.records.layout import WHOLE_ONLY
     from ablate.records.repeated import Reproduction, compare_items, compare_rows, provenance_differences
     from ablate.records.store import RunFolder
     from ablate.run.again import make_again
@@ -79,7 +80,8 @@ def _held_against(
     place = RunFolder(case.root.run(spec.study, spec.registration, spec.variant, spec.seed))
     rows = made.sealed_rows() if whole else made.rows()
     compared = max(sealed.steps, record.steps) if until is None else until
-    metrics, left_out = compare_rows(place.sealed_rows(), rows, up_to=compared)
+    alike = sealed.provenance.layout == record.provenance.layout
+    metrics, left_out = compare_rows(place.sealed_rows(), rows, up_to=compared, leaving_out=() if alike else WHOLE_ONLY)
     hashes = (sealed.weights_sha256, record.weights_sha256)
     others = provenance_differences(sealed.provenance, record.provenance)
     return Reproduction(

@@ -7,7 +7,7 @@ stands; attention weights, which it does not keep, are taken again from queries 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ def measure_activations(model: GPT, tokens: Tokens | Pooled, classes: np.ndarray
         after = model.first_input(inputs)
         before = model.embedded(inputs)
     # Products of matrices in here are the measure's own, and in full precision whatever the run's arithmetic is.
-    with torch.autocast(logits.device.type, enabled=False):
+    with _in_full(logits.device.type):
         found = _embeddings(before, after)
         if classes is not None:
             per_token = norms(after).cpu().numpy().ravel()
@@ -45,6 +45,11 @@ def measure_activations(model: GPT, tokens: Tokens | Pooled, classes: np.ndarray
             ]
             found[f"attention/entropy_{index}"] = sum(entropies) / len(entropies)
         return found | _logits(logits)
+
+
+def _in_full(device: str) -> AbstractContextManager[None]:
+    """No automatic casts, where the device knows any."""
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 @contextmanager

@@ -10,6 +10,10 @@ import re
 
 from ablate.records.run_record import SINGLE
 
+WHOLE_ONLY = ("update/", "adam/")
+"""Beginnings of the names of metrics that are measured only of a run whose weights and moments lie whole and alone in
+one process: of no seat of a cohort, and of no run cut over devices. A claim that reads one refuses these layouts."""
+
 
 def layout_of(seats: tuple[int, ...]) -> str:
     """The words for a provenance: `single`, or `cohort of 3: seeds 1,2,3`."""

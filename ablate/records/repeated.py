@@ -117,9 +117,12 @@ class Reproduction(Part):
 
 
 def compare_rows(
-    sealed: Sequence[Row], again: Sequence[Row], *, up_to: int
+    sealed: Sequence[Row], again: Sequence[Row], *, up_to: int, leaving_out: tuple[str, ...] = ()
 ) -> tuple[tuple[MetricCompared, ...], tuple[str, ...]]:
-    """Every repeatable metric of either run up to a step, and the names of those that are not."""
+    """Every repeatable metric of either run up to a step, and the names of those that were not compared.
+
+    `leaving_out`: beginnings of names that the layout of one of the runs leaves unmeasured.
+    """
     tables: list[dict[str, dict[int, float]]] = []
     for rows in (sealed, again):
         table: dict[str, dict[int, float]] = {}
@@ -128,9 +131,9 @@ def compare_rows(
                 table.setdefault(row.metric, {})[row.step] = row.value
         tables.append(table)
     names = sorted(tables[0].keys() | tables[1].keys())
-    left_out = tuple(name for name in names if not _repeatable(name))
+    left_out = tuple(name for name in names if not _repeatable(name) or name.startswith(leaving_out))
     return tuple(
-        _compared(name, tables[0].get(name, {}), tables[1].get(name, {})) for name in names if _repeatable(name)
+        _compared(name, tables[0].get(name, {}), tables[1].get(name, {})) for name in names if name not in left_out
     ), left_out
 
 

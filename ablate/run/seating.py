@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ablate.gpt.device import CPU, choose_device, device_name
-from ablate.records.layout import seats_in
+from ablate.records.layout import WHOLE_ONLY, seats_in
 from ablate.records.provenance import NOT_STATED
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
@@ -99,7 +99,7 @@ def _company(study: Study, machine: Machine) -> Machine:
         for name, arm in study.arms.items()
         if isinstance(arm.config, Training) and arm.config.numerics.recompute != "none"
     ]
-    moved = [claim.metric for claim in study.claims.values() if claim.metric.startswith(("update/", "adam/"))]
+    moved = [claim.metric for claim in study.claims.values() if claim.metric.startswith(WHOLE_ONLY)]
     if again:
         blocks = f"arm {', '.join(again)}: numerics.recompute computes blocks again, which runs trained together cannot"
         fix = "--cohort off, or budget.micro_batch, which also saves memory"

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from ablate.records.layout import WHOLE_ONLY
 from ablate.records.run_record import SINGLE
 from prereg.errors import RunError
 from prereg.spec import Study
@@ -65,7 +66,7 @@ class Spread:
                 required="the built-in trainer; your own trainer spreads its runs itself",
                 fix="leave --devices-per-run out, and start torchrun in the study's command",
             )
-        unseen = [c.metric for c in study.claims.values() if c.metric.startswith(("update/", "adam/"))]
+        unseen = [c.metric for c in study.claims.values() if c.metric.startswith(WHOLE_ONLY)]
         if self.shard == "fsdp" and unseen:
             raise RunError(
                 f"--shard fsdp, and a claim reads {unseen[0]}",
