@@ -29,18 +29,14 @@ def require_supported(study: Study) -> None:
 
 def _missing_parts(study: Study) -> Iterator[Missing]:
     """(field, whether the study asks for it, what it is, what to write instead), in the order of the format."""
-    analysis, measure = study.analysis, study.measure
+    measure = study.measure
     configs = [study.training(name) for name in study.arms] if study.trainer == "gpt" else []
     bpe = any(isinstance(config.data.tokenizer, Bpe) for config in configs)
     yield ("base", "data", "tokenizer"), bpe, "the byte-pair tokenizer", "tokenizer: char"
     several = len({config.data.corpus for config in configs}) > 1
     yield ("variants",), several, "variants that read different corpora", "one corpus for all variants"
-    items = "items" in (analysis.test, *analysis.also)
-    # The judge is ready for items: delete this line with the harness that records them.
-    unrecorded = "inference over seeds x items (it can judge them, and nothing records items of the built-in trainer)"
-    yield ("analysis", "test"), items, unrecorded, "a test over seeds, such as paired_t"
-    harness = measure.harness is not None
-    yield ("measure", "harness"), harness, "the zero-shot harness", "a guardrail on val/accuracy"
+    harness = measure.harness is not None and study.trainer == "command"
+    yield ("measure", "harness"), harness, "the zero-shot harness over a trainer of your own", "no measure.harness"
     calibration = measure.suites.index("calibration") if "calibration" in measure.suites else -1
     there = ("measure", "suites", calibration)
     yield (

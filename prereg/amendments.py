@@ -106,6 +106,7 @@ TOUCHES: tuple[Touches, ...] = (
             "command",
             "code",
             "scripts",
+            "tasks",
             "metrics",
         ),
         scope="everything",

@@ -16,6 +16,7 @@ from prereg.own_checks import CheckPin, pin_checks
 from prereg.part import Part
 from prereg.registration import CorpusPin, Registration
 from prereg.spec import Study
+from prereg.task_pin import TaskPin
 
 ABSENT = "(absent)"
 """What a difference says of a field that one side lacks."""
@@ -64,12 +65,16 @@ def refuse_change(path: Path, name: str, registration: Registration, differences
 
 
 def differing_pins(
-    registered: Registration, corpus: CorpusPin | None, scripts: tuple[ScriptPin, ...] | None
+    registered: Registration,
+    corpus: CorpusPin | None,
+    scripts: tuple[ScriptPin, ...] | None,
+    tasks: TaskPin | None,
 ) -> list[Difference]:
     was, now = ({pin.path: pin.sha256 for pin in pins or ()} for pins in (registered.scripts, scripts))
     return [
         *differences(plain(registered.corpus), plain(corpus), ("corpus",)),
         *differences(dict(was), dict(now), ("scripts",)),
+        *differences(plain(registered.tasks), plain(tasks), ("tasks",)),
     ]
 
 

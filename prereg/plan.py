@@ -15,6 +15,7 @@ from prereg.command import ScriptPin
 from prereg.part import Part
 from prereg.registration import CorpusPin, Registration
 from prereg.spec import AtStep, Measure, Study
+from prereg.task_pin import TaskPin
 from prereg.training import Training
 
 
@@ -52,6 +53,8 @@ class RunSpec(Planned):
     """The run has diverged when its training loss exceeds this many times that of its first step."""
     corpus: CorpusPin
     """The registered corpus."""
+    tasks: TaskPin | None = None
+    """The registered zero- and few-shot tasks, if there are any."""
 
     @property
     def steps(self) -> int:
@@ -97,6 +100,7 @@ def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
         measure=study.measure,
         diverged_above=study.stable.diverged.loss_above,
         corpus=corpus,
+        tasks=registration.tasks,
     )
 
 

@@ -43,6 +43,7 @@ from prereg.registration import (
     read_lock,
 )
 from prereg.root import Root
+from prereg.task_pin import TaskPin
 
 EvidenceState = Literal["none", "runs started", "outcomes read"]
 """What a difference says of a field that one side lacks."""
@@ -63,6 +64,7 @@ def register(
     at: str,
     override: Override | None = None,
     scripts: tuple[ScriptPin, ...] | None = None,
+    tasks: TaskPin | None = None,
 ) -> tuple[Registration, Entry]:
     """Register a study. What is registered and unchanged is returned as it is; what has changed is refused."""
     name, ledger = loaded.study.study, Ledger(root.ledger)
@@ -71,7 +73,7 @@ def register(
         registered = load_registration(root, name)
         if registered is not None:
             require_unchanged(registered, loaded)
-            refuse_change(loaded.path, name, registered, differing_pins(registered, corpus, scripts))
+            refuse_change(loaded.path, name, registered, differing_pins(registered, corpus, scripts, tasks))
             entry = newest_promise(ledger, name)
             assert entry is not None, name
             complete(root, name)
@@ -87,6 +89,7 @@ def register(
             at=at,
             override=override,
             scripts=scripts,
+            tasks=tasks,
         )
 
 
@@ -102,6 +105,7 @@ def amend(
     evidence: EvidenceState,
     override: Override | None = None,
     scripts: tuple[ScriptPin, ...] | None = None,
+    tasks: TaskPin | None = None,
 ) -> tuple[Registration, Entry]:
     """Replace a registration by a changed one, on the record: why, what, and what was known of the outcome."""
     name, ledger = loaded.study.study, Ledger(root.ledger)
@@ -126,7 +130,7 @@ def amend(
             )
         changes = [
             *differing_fields(registered.study, loaded.study),
-            *differing_pins(registered, corpus, scripts),
+            *differing_pins(registered, corpus, scripts, tasks),
             *differences(code_of(registered.own_checks), code_of(pins), ("own_checks",)),
         ]
         if not changes:
@@ -156,6 +160,7 @@ def amend(
             body=body,
             override=override,
             scripts=scripts,
+            tasks=tasks,
         )
 
 
@@ -200,13 +205,14 @@ def _commit(
     body: dict[str, JsonValue] | None = None,
     override: Override | None = None,
     scripts: tuple[ScriptPin, ...] | None = None,
+    tasks: TaskPin | None = None,
 ) -> tuple[Registration, Entry]:
     """Write the lock beside its place, let the ledger take it, move it there."""
     source = _relative(root, loaded.path)
     ledger.head()  # a damaged ledger is refused before anything is written
     name, study = loaded.study.study, plain(loaded.study)
     files = None if scripts is None else [plain(pin) for pin in scripts]
-    sha256 = promise_sha256(study, plain(corpus), code_of(pins), files)
+    sha256 = promise_sha256(study, plain(corpus), code_of(pins), files, plain(tasks))
     accepted = {} if override is None else {"override": plain(override)}
     code = {"own_checks": code_of(pins)} if pins else {}
     # Keys stand in the order of the study's file, not sorted: the order of the factors names the arms.
@@ -214,6 +220,7 @@ def _commit(
         "study": study,
         "corpus": plain(corpus),
         **({} if files is None else {"scripts": files}),
+        **({} if tasks is None else {"tasks": plain(tasks)}),
         "sha256": sha256,
         "source_sha256": sha256_bytes(loaded.source_bytes),
         "registered_at": at,

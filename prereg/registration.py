@@ -20,6 +20,7 @@ from prereg.own_checks import CheckPin, read_source
 from prereg.part import Part
 from prereg.root import Root
 from prereg.spec import Study
+from prereg.task_pin import TaskPin
 
 
 class CorpusPin(Part):
@@ -52,7 +53,7 @@ class Registration(Part):
     corpus: CorpusPin | None
     """The corpus; none where the trainer is the user's own command."""
     sha256: str
-    """Hash of the promise: of study, corpus and scripts, see `promise_sha256`."""
+    """Hash of the promise: of study, corpus, scripts and tasks, see `promise_sha256`."""
     source_sha256: str
     """sha256 of the exact bytes of the study's file."""
     registered_at: str
@@ -71,6 +72,8 @@ class Registration(Part):
     """What the user accepted although registration would have refused it; none, and not in the lock, otherwise."""
     scripts: tuple[ScriptPin, ...] | None = None
     """The files of a user's own trainer; none, and not in the lock, for the built-in one."""
+    tasks: TaskPin | None = None
+    """The zero- and few-shot tasks; none, and not in the lock, where none are declared."""
     lock_sha256: str
     """sha256 of the exact bytes of the lock file; not stored in it."""
 
@@ -80,8 +83,9 @@ def promise_sha256(
     corpus: dict[str, Any] | None,
     own_checks: dict[str, Any] | None = None,
     scripts: list[dict[str, Any]] | None = None,
+    tasks: dict[str, Any] | None = None,
 ) -> str:
-    """Hash of a promise, from the JSON forms of study, corpus, the code of the study's own checks, and scripts.
+    """Hash of a promise, from the JSON forms of study, corpus, the code of the study's own checks, scripts and tasks.
 
     Canonical JSON sorts keys, so order in the file does not matter. The one order that means
     something is that of the factors, which names the arms: it is hashed beside them.
@@ -89,6 +93,8 @@ def promise_sha256(
     code: dict[str, Any] = {"own_checks": own_checks} if own_checks else {}
     if scripts is not None:
         code["scripts"] = scripts
+    if tasks is not None:
+        code["tasks"] = tasks
     return sha256_of({"study": study, "corpus": corpus, "factor_order": list(study["factors"]), **code})
 
 
@@ -174,7 +180,11 @@ def read_lock(path: Path) -> Registration:
     try:
         document = json.loads(data)
         kept = promise_sha256(
-            document["study"], document["corpus"], document.get("own_checks"), document.get("scripts")
+            document["study"],
+            document["corpus"],
+            document.get("own_checks"),
+            document.get("scripts"),
+            document.get("tasks"),
         )
         whole = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
         registration = Registration.model_validate_json(whole)

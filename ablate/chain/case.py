@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from prereg.registration import CorpusPin, Registration
     from prereg.root import Root
     from prereg.spec import Study
+    from prereg.task_pin import TaskPin
 
 Clock = Callable[[], str]
 
@@ -59,7 +60,16 @@ def check(path: Path, root: Path | None = None) -> Case:
     case = open_case(path, root)
     placed(case, lambda: require_supported(case.study))
     placed(case, lambda: require_own_checks(case))
+    placed(case, lambda: require_harness(case))
     return case
+
+
+def require_harness(case: Case) -> None:
+    """The harness that a study asks for is installed, in the version that its numbers come from."""
+    if case.study.measure.harness is not None:
+        from ablate.harness.extra import require_extra
+
+        require_extra()
 
 
 def require_own_checks(case: Case) -> None:
@@ -109,17 +119,38 @@ def pin_corpus(case: Case) -> CorpusPin:
 
 @dataclass(frozen=True)
 class Pins:
-    """What the names in a study mean now: a corpus for the built-in trainer, files of code for a user's own."""
+    """What the names in a study mean now: corpus and tasks for the built-in trainer, files of code for a user's own."""
 
     corpus: CorpusPin | None
     scripts: tuple[ScriptPin, ...] | None
+    tasks: TaskPin | None = None
 
 
 def pin(case: Case) -> Pins:
     """The bytes that the study's names stand for, found and hashed."""
     if case.study.trainer == "gpt":
-        return Pins(pin_corpus(case), None)
+        return Pins(pin_corpus(case), None, pin_tasks(case))
     return Pins(None, pin_code(case))
+
+
+def pin_tasks(case: Case) -> TaskPin | None:
+    """What the study's zero- and few-shot tasks are now; none where it declares none. Nothing is scored."""
+    harness = case.study.measure.harness
+    if harness is None:
+        return None
+    from ablate.gpt.corpus import Library
+    from ablate.gpt.tokenizer import CharTokenizer
+    from ablate.harness.pins import pin_tasks as pinned
+
+    # A tokenizer of bytes can write every text, and is not trained here to say so.
+    data = [case.study.training(arm).data for arm in case.study.arms]
+    characters = next((one for one in data if one.tokenizer == "char"), None)
+    tokenizer = None
+    if characters is not None:
+        tokenizer = CharTokenizer.of(Library.of(case.root.corpora).find(characters.corpus).text)
+    found: list[TaskPin] = []
+    placed(case, lambda: found.append(pinned(harness, case.root, tokenizer)))
+    return found[0]
 
 
 def pin_code(case: Case) -> tuple[ScriptPin, ...]:
@@ -163,6 +194,13 @@ def require_pinned(case: Case, registration: Registration) -> None:
         raise CorpusError(
             f"corpus '{now.corpus.name}' is now another text (sha256 {now.corpus.sha256})",
             required=f"the registered one, sha256 {wanted}",
+        )
+    if now.tasks != registration.tasks:
+        raise RegistrationError(
+            f"the tasks '{now.tasks.name if now.tasks else ''}' are not what was registered on "
+            f"{registration.registered_at}",
+            required=f"sha256 {registration.tasks.sha256 if registration.tasks else 'none'}",
+            fix=f'restore their files, or: ablate amend {case.path} --reason "..."',
         )
     if now.scripts != registration.scripts:
         was, are = ({pin.path: pin.sha256 for pin in pins or ()} for pins in (registration.scripts, now.scripts))

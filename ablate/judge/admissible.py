@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from pydantic import ValidationError
 
+from ablate.judge.asked import check_asked
 from ablate.judge.item_scores import check_items
 from ablate.judge.matching import check_matching, listed
 from ablate.judge.readings import read_values, reading_of
@@ -95,6 +96,7 @@ def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
         _trained_again(registration, evidence.ledger),
         *_taken_in(registration, evidence.ledger),
         *_measured(study, evidence),
+        *check_asked(registration, ended),
         *check_items(study, evidence),
         *_left_out(study, ended),
     )

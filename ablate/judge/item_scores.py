@@ -87,7 +87,8 @@ def check_items(study: Study, evidence: Evidence) -> tuple[Check, ...]:
 def _disagreeing(evidence: Evidence) -> list[str]:
     assert evidence.items is not None
     wrong = []
-    for metric in ITEM_METRICS:
+    recorded_metrics = sorted(set(evidence.metrics["metric"].unique()) | set(ITEM_METRICS))
+    for metric in (name for name in recorded_metrics if name in ITEM_METRICS):
         recorded, means = evidence.final(metric), item_means(evidence.items, metric)
         wrong += [
             f"{metric} of {_said(cell)} is {value:.6g}, its items' mean {means[cell]:.6g}"

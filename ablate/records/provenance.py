@@ -12,7 +12,14 @@ from ablate.records.run_record import Provenance
 from prereg.canon import sha256_bytes, sha256_of
 
 # Everything that can move a number of a run. Reports and the judge may change without touching a run.
-_MOVES_NUMBERS = ("ablate/gpt", "ablate/measure", "ablate/run/worker.py", "prereg/training.py", "prereg/metrics.py")
+_MOVES_NUMBERS = (
+    "ablate/gpt",
+    "ablate/measure",
+    "ablate/harness",
+    "ablate/run/worker.py",
+    "prereg/training.py",
+    "prereg/metrics.py",
+)
 NOT_STATED = "not stated"
 _SOURCE = Path(__file__).resolve().parents[2]
 

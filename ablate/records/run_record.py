@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
+from ablate.records.harness_record import HarnessRecord
 from prereg.part import Part
 
 Status = Literal["running", "done", "diverged", "failed"]
@@ -106,12 +107,14 @@ class RunRecord(Part):
     scored, over their scores too."""
     items_sha256: str | None = None
     """sha256 of the sealed items.parquet; not written where no item was scored."""
+    harness: HarnessRecord | None = None
+    """How the zero- and few-shot tasks were asked; not written where there were none."""
 
     @model_serializer(mode="wrap")
     def _as_before_without_later_seals(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         # A record without them is written as it always was, and a version that knows none of them can read it.
         written: dict[str, JsonValue] = handler(self)
-        for seal in ("items_sha256", "weights_sha256"):
+        for seal in ("items_sha256", "weights_sha256", "harness"):
             if getattr(self, seal) is None:
                 written.pop(seal, None)
         return written

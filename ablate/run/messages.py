@@ -1,6 +1,6 @@
 """What a worker and its scheduler say to each other: one JSON object a line, over pipes. No pickle.
 
-scheduler ─▶ worker   {"do": "run", "spec": ..., "folder": ..., "corpora": ...}, {"do": "stop"}
+scheduler ─▶ worker   {"do": "run", "spec": ..., "folder": ..., "corpora": ..., "root": ...}, {"do": "stop"}
 worker ─▶ scheduler   Message, below
 """
 

@@ -1,4 +1,4 @@
-"""One process, many runs. The only module that joins gpt, measure and records.
+"""One process, many runs. The only module that joins gpt, measure, harness and records.
 
 The process reads commands on its standard input and stays alive across runs, so that imports, the corpus
 and the model object are paid for once. When its scheduler dies, standard input ends and the process ends
@@ -26,6 +26,9 @@ from ablate.gpt.batches import Split
 from ablate.gpt.corpus import Library
 from ablate.gpt.tokenizer import CharTokenizer
 from ablate.gpt.train import Step, Trainer
+from ablate.harness.adapter import Stopped
+from ablate.harness.asking import Answers, ask, prepare
+from ablate.harness.tasks import Questions
 from ablate.measure.suites import evaluate
 from ablate.records.provenance import collect
 from ablate.records.run_record import Pairing, Provenance, RunRecord, Status
@@ -34,6 +37,7 @@ from ablate.run.messages import Message
 from prereg.disk import write_whole
 from prereg.errors import EvidenceError, StudyError
 from prereg.plan import RunSpec
+from prereg.root import Root
 
 THREADS = 1
 CHECKPOINT_EVERY_S = 20.0
@@ -52,12 +56,16 @@ class Text:
 class Worker:
     """Carries out runs one after another."""
 
-    def __init__(self, corpora: Path, say: Callable[[Message], None], stop: threading.Event) -> None:
+    def __init__(
+        self, corpora: Path, say: Callable[[Message], None], stop: threading.Event, root: Path | None = None
+    ) -> None:
         self.library = Library.of(corpora)
+        self.root = Root(root if root is not None else corpora.parent.parent)
         self.say = say
         self.stop = stop
         self._texts: dict[tuple[str, str, float, int], Text] = {}
         self._trainer: tuple[str, Trainer] | None = None
+        self._questions: dict[tuple[str, str, str], Questions] = {}
 
     def carry_out(self, spec: RunSpec, folder: RunFolder) -> None:
         """One run from where it stands to its seal. Everything that goes wrong becomes a `failed` record."""
@@ -90,6 +98,17 @@ class Worker:
             self._texts[wanted] = Text(split, tokenizer, corpus.manifest.sha256)
         return self._texts[wanted]
 
+    def questions(self, spec: RunSpec, text: Text) -> Questions | None:
+        """The zero- and few-shot tasks of a run, read once a process; what is wrong is found before training."""
+        harness = spec.measure.harness
+        if harness is None:
+            return None
+        assert spec.tasks is not None, spec.run_id  # the registration pins whatever the study declares
+        wanted = (harness.model_dump_json(), spec.tasks.sha256, text.tokenizer.sha256)
+        if wanted not in self._questions:
+            self._questions[wanted] = prepare(harness, spec.tasks, self.root, text.tokenizer)
+        return self._questions[wanted]
+
     def trainer(self, spec: RunSpec, text: Text) -> Trainer:
         """The trainer of a configuration, kept while runs of that configuration follow one another."""
         wanted = spec.config.model_dump_json()
@@ -105,6 +124,7 @@ class Run:
         self.taken = time.perf_counter()
         self.worker, self.spec, self.folder = worker, spec, folder
         self.text = worker.text(spec)
+        self.questions = worker.questions(spec, self.text)
         self.trainer = worker.trainer(spec, self.text)
         self.initial = self.trainer.begin(spec.seed)
         self.record = self._begin()
@@ -140,7 +160,12 @@ class Run:
             if time.perf_counter() - self._saved > CHECKPOINT_EVERY_S and step.step < steps:
                 self._checkpoint(rows)
                 rows = []
-        self._seal("done")
+        try:
+            answers = self._ask()
+        except Stopped:
+            self.worker.say(Message(event="stopped", run_id=self.spec.run_id, step=steps, steps=steps))
+            return
+        self._seal("done", answers)
 
     def _begin(self) -> RunRecord:
         """Take a live run up again when the same code, libraries and machine left it; otherwise start over."""
@@ -202,6 +227,23 @@ class Run:
             found["speed/eval_s"] = progress.eval_s
         self.folder.append(rows_of(progress.step, found))
 
+    def _ask(self) -> Answers | None:
+        """The zero- and few-shot tasks, once training has ended. A run killed meanwhile is asked again, not trained."""
+        if self.questions is None:
+            return None
+        self._checkpoint([])
+        started = time.perf_counter()
+        with self.trainer.evaluated() as model:
+            answers = ask(
+                self.questions,
+                model,
+                self.spec.config.model.context,
+                self.text.tokenizer,
+                stop=self.worker.stop.is_set,
+            )
+        self.trainer.progress.eval_s += time.perf_counter() - started
+        return answers
+
     def _checkpoint(self, rows: list[Row]) -> None:
         """Metrics first, then the checkpoint that makes them count."""
         self.folder.append(rows, durable=True)
@@ -209,8 +251,12 @@ class Run:
         self._saved = time.perf_counter()
         self.folder.write_record(self.record.model_copy(update={"wall_s": self._wall()}))
 
-    def _seal(self, status: Status) -> None:
+    def _seal(self, status: Status, answers: Answers | None = None) -> None:
         progress = self.trainer.progress
+        if answers is not None:
+            # Of a run killed between these rows and its seal, the same rows are there already.
+            self.folder.forget("harness/")
+            self.folder.append(rows_of(progress.step, answers.metrics))
         pairing = Pairing(
             initial=self.initial,
             batches=progress.batches,
@@ -228,9 +274,10 @@ class Run:
                 "eval_s": progress.eval_s,
                 "wall_s": self._wall(),
                 "ended_at": _now(),
+                "harness": None if answers is None else answers.record,
             }
         )
-        self.folder.seal(record, self.trainer.weights())
+        self.folder.seal(record, self.trainer.weights(), () if answers is None else answers.items)
         assert status in ("done", "diverged"), status
         self.worker.say(
             Message(
@@ -299,7 +346,7 @@ def main() -> None:
             command = waiting.pop(0)
         if command["do"] == "stop":
             return
-        worker = worker or Worker(Path(str(command["corpora"])), say, stop)
+        worker = worker or Worker(Path(str(command["corpora"])), say, stop, Path(str(command["root"])))
         spec = RunSpec.model_validate_json(json.dumps(command["spec"]))
         worker.carry_out(spec, RunFolder(Path(str(command["folder"]))))
 
