@@ -1,8 +1,8 @@
 """Items as they stand in files: a question, its choices, and which of them is right.
 
 Choices of a minimal pair are put in an order that follows from the text alone. The harness breaks a tie in favour of
-the first choice, so that a model without an opinion would be right on every item whose right choice always came first. A pair of two equal sentences
-(BLiMP has a few) asks nothing: it is passed over, and counted in the registration.
+the first choice, so that a model without an opinion would be right on every item whose right choice always came first.
+A pair of two equal sentences (BLiMP has a few) asks nothing: it is passed over, and counted in the registration.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A folder is pinned by every file in it, and may bring Python code by `!function`: it is executed when its tasks are
 loaded, at registration and in every worker, and nowhere else. Tasks of the harness itself fetch their documents over a
-network; they are pinned by the documents. Both must be multiple choice with one right answer, so that nothing is generated.
+network; they are pinned by the documents. Both must be multiple choice with one right answer: nothing is generated.
 """
 
 from __future__ import annotations

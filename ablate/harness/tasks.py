@@ -1,7 +1,7 @@
 """The tasks of a pack as objects of the harness, ready to be asked of one model after another.
 
-Built in code and not from YAML: columns instead of templates take a tenth of the time, and no file of ours has to lie on
-disk for the harness to read. The examples are the same for all items of a task and for all runs.
+Built in code and not from YAML: columns instead of templates take a tenth of the time, and no file of ours has to lie
+on disk for the harness to read. The examples are the same for all items of a task and for all runs.
 """
 
 from __future__ import annotations
