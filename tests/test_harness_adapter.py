@@ -86,7 +86,7 @@ def test_the_same_question_has_the_same_bits() -> None:
 
 @pytest.mark.parametrize("at_once", [1, 2, 5, 64])
 def test_the_bits_do_not_depend_on_how_many_are_asked_at_once_or_in_which_order(at_once: int) -> None:
-    rng = random.Random(at_once)
+    rng = random.Random(at_once)  # noqa: S311 (no secret)
     words = ["".join(rng.choices(LETTERS, k=rng.randint(1, 30))) for _ in range(60)]
     requests = [(rng.choice(["", "the ", "rain"]), word) for word in words]
     together = dict(zip(requests, scorer().loglikelihoods(requests), strict=True))
