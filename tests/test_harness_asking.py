@@ -1,4 +1,4 @@
-"""Claims about asking: every count complete, every number that of an independent computation, nothing from a network."""
+"""Claims about asking: counts complete, numbers as an independent computation gives them, nothing from a network."""
 
 from __future__ import annotations
 

@@ -111,6 +111,7 @@ def _training(source: Source) -> list[str]:
         pinned,
         measures.measured(source.study),
         measures.recorded(source.study),
+        measures.pinned_tasks(source.registration.tasks if source.registration else None),
     ]
 
 

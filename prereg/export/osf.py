@@ -45,7 +45,7 @@ def osf(source: Source) -> Form:
         Field(
             "data_collection",
             "Data collection procedures",
-            _joined(base_sentences(study, corpus), _corpus(source), measures.recorded(study)),
+            _joined(base_sentences(study, corpus), _corpus(source), measures.recorded(study), _tasks(source)),
         ),
         Field("sample_size", "Sample size", conduct.sample_size(study)),
         _rationale(source),
@@ -139,6 +139,10 @@ def _corpus(source: Source) -> str:
     if corpus is None:
         return ""
     return f"The text of the corpus has {counted(corpus.size_bytes, 'byte')} and the sha256 {corpus.sha256}."
+
+
+def _tasks(source: Source) -> str:
+    return measures.pinned_tasks(source.registration.tasks if source.registration else None)
 
 
 def _rationale(source: Source) -> Field:
