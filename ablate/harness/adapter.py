@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lm_eval.api.model import LM
 
 ROWS = 16
-"""Sequences in one forward pass, always."""
+"""Sequences in one forward pass, always: a run that is scored with another number may differ in its last bits."""
 MOST_LOGITS = 2**25
 """Logits held at once; a large vocabulary is scored with fewer rows."""
 
@@ -50,11 +50,17 @@ class Scorer:
     """Log-likelihoods of texts under a model at rest. Changes nothing in it."""
 
     def __init__(
-        self, model: nn.Module, context: int, tokenizer: Tokenizer, *, stop: Callable[[], bool] = lambda: False
+        self,
+        model: nn.Module,
+        context: int,
+        tokenizer: Tokenizer,
+        *,
+        rows: int = ROWS,
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.model, self.context, self.tokenizer, self.stop = model, context, tokenizer, stop
         self.prefix = [int(token) for token in tokenizer.encode(prefix_of(tokenizer))]
-        self.rows = max(1, min(ROWS, MOST_LOGITS // (tokenizer.size * context)))
+        self.rows = max(1, min(rows, MOST_LOGITS // (tokenizer.size * context)))
         self.truncated = 0
         """Requests so far whose beginning the model did not see."""
 

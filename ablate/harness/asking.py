@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ablate.harness.adapter import Scorer, as_lm
+from ablate.harness.adapter import ROWS, Scorer, as_lm
 from ablate.harness.calibration import brier, calibration_error, probabilities
 from ablate.harness.extra import load_harness, require_extra
 from ablate.harness.packs import find_pack
@@ -83,11 +83,12 @@ def ask(
     context: int,
     tokenizer: Tokenizer,
     *,
+    rows: int = ROWS,
     stop: Callable[[], bool] = lambda: False,
 ) -> Answers:
     """All questions, one group after another. The model is at rest, in float32, and left as it was."""
     began = time.perf_counter()
-    scorer = Scorer(model, context, tokenizer, stop=stop)
+    scorer = Scorer(model, context, tokenizer, rows=rows, stop=stop)
     asked: dict[Item, list[Asking]] = defaultdict(list)
     for group in questions.groups:
         for item, asking in _answers(group, questions, scorer):
