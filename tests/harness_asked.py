@@ -1,4 +1,4 @@
-"""Train a model for a few steps, ask it a pack of tasks, say what came of it as JSON. Run as a program, without a network.
+"""Train a model for a few steps, ask it a pack of tasks, say what came of it as JSON: a program without a network.
 
     python tests/harness_asked.py FOLDER '{"tasks": "blimp", "items": 100, "shots": [0, 3], "model": {}, "steps": 10}'
 

@@ -288,6 +288,18 @@ def test_without_the_extra_a_study_is_refused_before_anything_is_written(
     chain.check(house.write())
 
 
+def test_check_shows_what_will_be_asked_and_what_that_may_execute(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["ablate", "check", str(items_house(house))])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    said = " ".join(capsys.readouterr().out.split())
+    assert caught.value.code in (0, None)
+    assert f"Asked after each run: {TASKS}, the first 6 items of each task, examples in the prompt: 0 and 2" in said
+    assert "may bring code, which register and run execute" in said
+
+
 def test_a_pack_that_is_missing_is_refused_before_anything_is_written(house: House) -> None:
     study = items_house(house, measure={"every": 8, "harness": {"tasks": "blimp"}})
     before = house.snapshot()

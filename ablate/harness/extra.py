@@ -6,6 +6,7 @@ for it where it is missing is refused before anything is registered.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
@@ -55,7 +56,7 @@ def load_harness(*, network: bool = False) -> None:
     if not network:
         os.environ.update(_OFFLINE)
         if "datasets" not in sys.modules:
-            os.environ["HF_HOME"] = _scratch().name
+            os.environ["HF_HOME"] = _scratch()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import datasets
@@ -72,5 +73,7 @@ def _plain(things: object, **_: object) -> object:
 
 
 @cache
-def _scratch() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="ablate-harness-")
+def _scratch() -> str:
+    folder = tempfile.TemporaryDirectory(prefix="ablate-harness-")
+    atexit.register(folder.cleanup)
+    return folder.name
