@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import House
+from harness_samples import items_document
+
+from ablate import chain
 
 HERE = Path(__file__).resolve().parent
 PARADIGMS, ITEMS = 67, 100
@@ -59,6 +63,29 @@ def test_three_prompts_over_all_paradigms(folder: Path) -> None:
     assert found["record"]["n_requests"] == PARADIGMS * 10 * 2 * 3
     each = sorted(found["metrics"][f"harness/macro_accuracy_prompt_{number}"] for number in range(3))
     assert found["metrics"]["harness/macro_accuracy_median_prompt"] == each[1]
+
+
+def test_a_study_over_paradigms_of_blimp_is_run_and_decided(
+    folder: Path, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ABLATE_CORPORA", str(folder))  # the house has shut it off
+    document = items_document(
+        measure={
+            "every": 8,
+            "suites": ["loss"],
+            "harness": {"tasks": "blimp", "items_per_task": 5, "shots": [0, 3], "clusters": "tasks"},
+        },
+        hypotheses={"harm": {"claim": "layernorm does_not_worsen harness/macro_accuracy", "smallest": 0.5}},
+        decision=[{"verdict": "adopt layernorm", "when": "supported(harm)"}, {"verdict": "inconclusive"}],
+        seeds=[1, 2, 3],
+    )
+    document["base"] = document["base"] | {"data": {"corpus": "tinyshakespeare"}}
+    study = house.write(document)
+    assert chain.run(study, slots=1).summary.complete
+    decided = chain.decide(study)
+    assert decided.decision.status == "decided" and decided.decision.verdict == "adopt layernorm"
+    page = decided.markdown_path.read_text()
+    assert "67 tasks (335 items)" in page and "blimp: 67 tasks, 335 items" in page
 
 
 def test_the_number_of_rows_at_once_moves_no_answer_of_the_embnorm_model(folder: Path) -> None:

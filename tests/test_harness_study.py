@@ -15,6 +15,7 @@ from conftest import House
 from harness_samples import N_TASKS, TASKS, items_document, items_house, write_pack
 
 from ablate import chain, cli
+from ablate.chain.case import pin_tasks
 from ablate.harness import extra
 from ablate.judge.admissible import audit
 from ablate.records.gather import gather
@@ -298,6 +299,21 @@ def test_check_shows_what_will_be_asked_and_what_that_may_execute(
     assert caught.value.code in (0, None)
     assert f"Asked after each run: {TASKS}, the first 6 items of each task, examples in the prompt: 0 and 2" in said
     assert "may bring code, which register and run execute" in said
+
+
+def test_variants_whose_tokenizers_leave_out_different_items_are_refused(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Variants that read different texts are refused elsewhere as yet; here it is asked what tasks would make of them.
+    case = chain.open_case(items_house(house, variants={"none": {}, "layernorm": {"data.corpus": "toy"}}))
+    write_pack(house.path, strange=True)
+    with pytest.raises(
+        UnsupportedError, match=r"cannot write the same items of 'tasks/made-up': they leave out \[0, 1\]"
+    ):
+        pin_tasks(case)
+    write_pack(house.path)
+    pin = pin_tasks(case)
+    assert pin is not None and pin.n_unencodable == 0
 
 
 def test_a_pack_that_is_missing_is_refused_before_anything_is_written(house: House) -> None:

@@ -141,15 +141,22 @@ def pin_tasks(case: Case) -> TaskPin | None:
     from ablate.gpt.corpus import Library
     from ablate.gpt.tokenizer import CharTokenizer
     from ablate.harness.pins import pin_tasks as pinned
+    from prereg.errors import UnsupportedError, Where
 
+    library, found = Library.of(case.root.corpora), []
     # A tokenizer of bytes can write every text, and is not trained here to say so.
     data = [case.study.training(arm).data for arm in case.study.arms]
-    characters = next((one for one in data if one.tokenizer == "char"), None)
-    tokenizer = None
-    if characters is not None:
-        tokenizer = CharTokenizer.of(Library.of(case.root.corpora).find(characters.corpus).text)
-    found: list[TaskPin] = []
-    placed(case, lambda: found.append(pinned(harness, case.root, tokenizer)))
+    for corpus in dict.fromkeys(one.corpus if one.tokenizer == "char" else None for one in data):
+        tokenizer = None if corpus is None else CharTokenizer.of(library.find(corpus).text)
+        placed(case, lambda known=tokenizer: found.append(pinned(harness, case.root, known)))  # type: ignore[misc]
+    if len(set(found)) > 1:
+        left_out = sorted({one.n_unencodable for one in found})
+        raise UnsupportedError(
+            f"the variants' tokenizers cannot write the same items of '{harness.tasks}': they leave out {left_out}",
+            required="the same items for every variant",
+            fix="one tokenizer for all variants, or tasks that all of them can write",
+            where=Where(file=case.path, field=("measure", "harness", "tasks")),
+        )
     return found[0]
 
 
