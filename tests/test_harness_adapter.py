@@ -186,6 +186,25 @@ def test_the_harness_gets_likelihoods_and_no_text() -> None:
         lm.generate_until([])
 
 
+def test_a_token_that_spans_context_and_choice_is_cut_between_them_and_every_letter_scored() -> None:
+    class Merging:
+        """Letters, and one token for "at" wherever it stands."""
+
+        size = len(LETTERS) + 1
+
+        def encode(self, text: str) -> np.ndarray:
+            ids = []
+            for part in text.replace("at", "@"):
+                ids.append(len(LETTERS) if part == "@" else int(tokenizer().encode(part)[0]))
+            return np.array(ids, dtype=np.int64)
+
+    found = Scorer(tiny_model(CONTEXT), CONTEXT, Merging())
+    c, a, t, at, h = (int(Merging().encode(text)[0]) for text in ("c", "a", "t", "at", "h"))
+    assert found.encoded("c", "at") == ([c], [at])
+    assert found.encoded("ca", "t") == ([c, a], [t]), "written together it would be c, at: nothing left to score"
+    assert found.encoded("ca", "the") == ([c, a], [t, h, int(Merging().encode("e")[0])])
+
+
 def test_an_empty_context_is_a_line_break_or_a_blank_or_refused() -> None:
     assert prefix_of(tokenizer()) == "\n"
     assert prefix_of(CharTokenizer.of("a b")) == " "

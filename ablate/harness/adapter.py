@@ -5,9 +5,9 @@ together (nothing is padded), and every forward pass has the same number of rows
 kernels are chosen by shape, and with another number of rows the last bits of short sequences differ.
 
 **Contexts.** The continuation's tokens are those that follow the context's when both are written together, with blanks
-at the context's end counted to the continuation, as the harness' own adapters do. Where there is no context, a line
-break stands for one. What is longer than the model's context loses its beginning, and is counted; a continuation that
-is itself longer is scored in windows, each of its tokens once.
+at the context's end counted to the continuation, as the harness' own adapters do; where one token would span both, each
+is written by itself. Where there is no context, a line break stands for one. What is longer than the model's context
+loses its beginning, and is counted; a continuation that is itself longer is scored in windows, each of its tokens once.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Scorer:
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.model, self.context, self.tokenizer, self.stop = model, context, tokenizer, stop
-        self.prefix = [int(token) for token in tokenizer.encode(prefix_of(tokenizer))]
+        self.prefix = self._tokens(prefix_of(tokenizer))
         self.rows = max(1, min(rows, MOST_LOGITS // (tokenizer.size * context)))
         self.truncated = 0
         """Requests so far whose beginning the model did not see."""
@@ -68,9 +68,16 @@ class Scorer:
         """(tokens of the context, tokens that are scored)."""
         stripped = context.rstrip()
         continuation, context = context[len(stripped) :] + continuation, stripped
-        whole = [int(token) for token in self.tokenizer.encode(context + continuation)]
-        before = len(self.tokenizer.encode(context)) if context else 0
-        return (whole[:before] or self.prefix), whole[before:]
+        if not context:
+            return self.prefix, self._tokens(continuation)
+        before, whole = self._tokens(context), self._tokens(context + continuation)
+        if whole[: len(before)] == before:
+            return before, whole[len(before) :]
+        # A token of the whole text spans both parts: cut there, it would be scored with neither or only in part.
+        return before, self._tokens(continuation)
+
+    def _tokens(self, text: str) -> list[int]:
+        return [int(token) for token in self.tokenizer.encode(text)]
 
     def loglikelihoods(self, requests: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """(log-likelihood in nats, whether it is what the model would say) of continuations given contexts."""
@@ -84,7 +91,7 @@ class Scorer:
         """Log-likelihood of whole texts, every token predicted exactly once, in windows of the model's context."""
         windows = []
         for number, text in enumerate(texts):
-            tokens = [int(token) for token in self.tokenizer.encode(text)]
+            tokens = self._tokens(text)
             windows += list(self._windows(number, self.prefix, tokens, counted=False))
         return [score for score, _ in self._scored(windows, len(texts))]
 
