@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from ablate.gpt.batches import Split
+from ablate.gpt.bpe import BpeTokenizer
 from ablate.gpt.corpus import Library
 from ablate.gpt.device import CPU, device_name
 from ablate.gpt.distributed import ALONE, Ranks
@@ -34,6 +35,7 @@ from ablate.gpt.mixture import Mixture
 from ablate.gpt.model import GPT
 from ablate.gpt.paths import Paths, choose_paths
 from ablate.gpt.reading import Tokenizer, read
+from ablate.gpt.tokenizer import CharTokenizer, StoredVocabulary
 from ablate.gpt.train import Step, Trained, Trainer
 from ablate.harness.adapter import Stopped
 from ablate.harness.asking import Answers, ask, prepare
@@ -71,6 +73,12 @@ class Text:
     split: Split
     tokenizer: Tokenizer
     corpus_sha256: str
+
+    @property
+    def written_with(self) -> CharTokenizer | BpeTokenizer:
+        """The tokenizer, where texts are turned into ids: a study that asks tasks reads no stored ids."""
+        assert not isinstance(self.tokenizer, StoredVocabulary), self.tokenizer.sha256
+        return self.tokenizer
 
     @cached_property
     def classes(self) -> np.ndarray | None:
@@ -166,7 +174,7 @@ class Worker:
         assert spec.tasks is not None, spec.run_id  # the registration pins whatever the study declares
         wanted = (harness.model_dump_json(), spec.tasks.sha256, text.tokenizer.sha256)
         if wanted not in self._questions:
-            self._questions[wanted] = prepare(harness, spec.tasks, self.root, text.tokenizer)
+            self._questions[wanted] = prepare(harness, spec.tasks, self.root, text.written_with)
         return self._questions[wanted]
 
     def trainer(self, spec: RunSpec, text: Text) -> Trainer:
@@ -468,7 +476,7 @@ class Run:
                 self.questions,
                 model,
                 self.spec.config.model.context,
-                self.text.tokenizer,
+                self.text.written_with,
                 stop=self.worker.stop.is_set,
             )
         self.trainer.progress.eval_s += time.perf_counter() - started
