@@ -28,13 +28,9 @@ def require_supported(study: Study) -> None:
 
 def _missing_parts(study: Study) -> Iterator[Missing]:
     """(field, whether the study asks for it, what it is, what to write instead), in the order of the format."""
-    analysis, measure = study.analysis, study.measure
-    items = "items" in (analysis.test, *analysis.also)
-    # The judge is ready for items: delete this line with the harness that records them.
-    unrecorded = "inference over seeds x items (it can judge them, and nothing records items of the built-in trainer)"
-    yield ("analysis", "test"), items, unrecorded, "a test over seeds, such as paired_t"
-    harness = measure.harness is not None
-    yield ("measure", "harness"), harness, "the zero-shot harness", "a guardrail on val/accuracy"
+    measure = study.measure
+    harness = measure.harness is not None and study.trainer == "command"
+    yield ("measure", "harness"), harness, "the zero-shot harness over a trainer of your own", "no measure.harness"
     claimed = {claim.metric for claim in study.claims.values()}
     ceilings = isinstance(study.on_divergence, Ceiling) and len(claimed) > 1
     yield ("on_divergence",), ceilings, "one ceiling for several claimed metrics", "exclude_pair"

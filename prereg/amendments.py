@@ -108,6 +108,7 @@ TOUCHES: tuple[Touches, ...] = (
             "command",
             "code",
             "scripts",
+            "tasks",
             "metrics",
         ),
         scope="everything",

@@ -16,6 +16,7 @@ from prereg.own_checks import CheckPin, pin_checks
 from prereg.part import Part
 from prereg.registration import CorpusPin, DataPins, Registration
 from prereg.spec import Study
+from prereg.task_pin import TaskPin
 
 ABSENT = "(absent)"
 """What a difference says of a field that one side lacks."""
@@ -68,12 +69,14 @@ def differing_pins(
     corpus: CorpusPin | None,
     scripts: tuple[ScriptPin, ...] | None,
     data: DataPins | None = None,
+    tasks: TaskPin | None = None,
 ) -> list[Difference]:
     was, now = ({pin.path: pin.sha256 for pin in pins or ()} for pins in (registered.scripts, scripts))
     return [
         *differences(plain(registered.corpus), plain(corpus), ("corpus",)),
         *differences(plain(registered.data), plain(data), ("data",)),
         *differences(dict(was), dict(now), ("scripts",)),
+        *differences(plain(registered.tasks), plain(tasks), ("tasks",)),
     ]
 
 

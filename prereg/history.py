@@ -84,15 +84,17 @@ def _lock(root: Root, study: str, entry: Entry) -> tuple[dict[str, Any] | None, 
     document = json.loads(data)
     scripts = {pin["path"]: pin["sha256"] for pin in document.get("scripts") or ()}
     checks = document.get("own_checks") or {}
-    pinned = {"corpus": document["corpus"], "data": document.get("data"), "own_checks": checks, "scripts": scripts}
-    return {"study": document["study"], **pinned}, ""
+    pins = {name: document.get(name) for name in ("data", "tasks")}
+    whole = {"study": document["study"], "corpus": document["corpus"], "own_checks": checks, "scripts": scripts}
+    return whole | pins, ""
 
 
 def _hash(whole: dict[str, Any]) -> str | None:
     try:
         pins = [{"path": path, "sha256": sha256} for path, sha256 in sorted(whole["scripts"].items())]
         scripts = pins if whole["study"]["trainer"] == "command" else None
-        return promise_sha256(whole["study"], whole["corpus"], whole["own_checks"], scripts, whole["data"])
+        parts = (whole["own_checks"], scripts, whole["data"])
+        return promise_sha256(whole["study"], whole["corpus"], *parts, tasks=whole["tasks"])
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -113,7 +115,7 @@ def _undone(whole: dict[str, Any], differences: JsonValue) -> dict[str, Any] | N
             before["study"]["factors"] = {str(name): factors[str(name)] for name in old}
             continue
         # Corpus and code stand beside the study, and their differences begin with their names.
-        inside = before if re.match(r"(corpus|data|own_checks|scripts)($|[.\[])", field) else before["study"]
+        inside = before if re.match(r"(corpus|data|own_checks|scripts|tasks)($|[.\[])", field) else before["study"]
         if not any(_put_back(parent, key, old, new) for parent, key in _places(inside, field)):
             return None
     return before

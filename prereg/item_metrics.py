@@ -7,12 +7,16 @@ a metric says how scores become its value:
     tasks    every task counts the same: the mean over tasks of the mean over a task's items. A task is then the unit
              that is sampled, so that over new items the metric asks for `clusters: tasks`
 
-They stand apart from `prereg.metrics`, which is what the built-in trainer writes along its curve.
+An item that is asked several times (with several numbers of shots, or under several prompts) has one score: the share
+of its askings that were answered correctly. These metrics stand apart from `prereg.metrics`, which is what the built-in
+trainer writes along its curve.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from prereg.metrics import Better
@@ -51,4 +55,53 @@ _DECLARED = (
     ),
 )
 
-ITEM_METRICS: dict[str, ItemMetric] = {metric.name: metric for metric in _DECLARED}
+_FAMILIES = (
+    ItemMetric(
+        "harness/accuracy_shots_N",
+        "harness/accuracy_shots_N",
+        "items",
+        "share",
+        "higher",
+        "share of the items of all tasks that are answered correctly with N examples in the prompt",
+    ),
+    ItemMetric(
+        "harness/macro_accuracy_shots_N",
+        "harness/accuracy_shots_N",
+        "tasks",
+        "share",
+        "higher",
+        "mean over tasks of the share of a task's items that are answered correctly with N examples in the prompt",
+    ),
+)
+"""Metrics of which there is one for each number of shots; N stands for it."""
+
+
+class ItemCatalogue(Mapping[str, ItemMetric]):
+    """Every metric over items by name; a member of a family is found by its own name, and not listed."""
+
+    def __init__(self, declared: tuple[ItemMetric, ...], families: tuple[ItemMetric, ...]) -> None:
+        self._declared = {metric.name: metric for metric in declared}
+        self.families = {family.name: family for family in families}
+        self._patterns = {
+            re.compile(re.escape(name).replace("_N", r"_(0|[1-9]\d{0,3})")): family
+            for name, family in self.families.items()
+        }
+
+    def __getitem__(self, name: str) -> ItemMetric:
+        if name in self._declared:
+            return self._declared[name]
+        for pattern, family in self._patterns.items():
+            found = pattern.fullmatch(name)
+            if found is not None:
+                scores, definition = family.scores.replace("_N", f"_{found[1]}"), family.definition
+                return replace(family, name=name, scores=scores, definition=definition.replace(" N ", f" {found[1]} "))
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._declared)
+
+    def __len__(self) -> int:
+        return len(self._declared)
+
+
+ITEM_METRICS = ItemCatalogue(_DECLARED, _FAMILIES)

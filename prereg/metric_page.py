@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from prereg.disk import write_whole
-from prereg.item_metrics import ITEM_METRICS
+from prereg.harness_metrics import HARNESS_FAMILIES, HARNESS_METRICS, HarnessMetric
+from prereg.item_metrics import ITEM_METRICS, ItemMetric
 from prereg.metric import SUITES, Metric
 from prereg.metrics import METRICS
 from prereg.metrics_of_quality import TOKEN_CLASSES
@@ -33,9 +34,14 @@ speed. The seconds of every suite are recorded as `speed/measure_SUITE_s`, and t
 
 _TAIL = """## Tasks
 
-Means over scored items; `ablate` judges them, and a harness records them.
+What a study with `measure.harness` records once, at the end of each run: text choices scored by their likelihood. An
+*asking* is one item under one number of examples (shots) and one prompt. Means over scored items can also be judged
+over seeds and items (`analysis.test: items`). The same seed on the same machine gives the same bits.
 
-{table}
+{items}
+The rest are numbers of a run, judged over seeds:
+
+{others}
 ## Your own
 
 `measure.own` names a function of yours; its name, unit and direction are what the study says, its source is registered
@@ -50,9 +56,16 @@ def metric_page() -> str:
         found = [metric for metric in (*METRICS.values(), *METRICS.families) if metric.suite == suite]
         only = " It can only be measured at the last step." if told.only_at_end else ""
         sections.append(f"## {suite}\n\n{_capital(told.about)}. Its price: {told.cost}.{only}\n\n{_table(found)}")
-    rows = [f"| `{one.name}` | {one.unit or '-'} | {one.better} | {one.definition} |" for one in ITEM_METRICS.values()]
-    items = "\n".join(["| metric | unit | better | formula |", "| --- | --- | --- | --- |", *rows]) + "\n"
-    return "\n".join(sections) + "\n" + _TAIL.format(table=items)
+    tail = _TAIL.format(
+        items=_tasks([*ITEM_METRICS.values(), *ITEM_METRICS.families.values()]),
+        others=_tasks([*HARNESS_METRICS.values(), *HARNESS_FAMILIES]),
+    )
+    return "\n".join(sections) + "\n" + tail
+
+
+def _tasks(metrics: Iterable[ItemMetric | HarnessMetric]) -> str:
+    rows = [f"| `{one.name}` | {one.unit or '-'} | {one.better} | {one.definition} |" for one in metrics]
+    return "\n".join(["| metric | unit | better | formula |", "| --- | --- | --- | --- |", *rows]) + "\n"
 
 
 def _table(metrics: Iterable[Metric]) -> str:

@@ -16,6 +16,7 @@ from prereg.own_checks import CheckPin
 from prereg.part import Part
 from prereg.registration import CorpusPin, Registration
 from prereg.spec import AtStep, Measure, Study
+from prereg.task_pin import TaskPin
 from prereg.training import Training
 
 
@@ -59,6 +60,8 @@ class RunSpec(Planned):
     """sha256 of the registered tokenizer, where one was registered."""
     own: dict[str, CheckPin] = {}
     """The registered code of the study's own metrics, by name."""
+    tasks: TaskPin | None = None
+    """The registered zero- and few-shot tasks, if there are any."""
 
     @property
     def pins(self) -> dict[str, CorpusPin]:
@@ -112,6 +115,7 @@ def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
         corpora={} if registration.data is None else corpora,
         tokenizer=registration.tokenizer_of(variant),
         own={one.name: registration.own_checks[one.name] for one in study.measure.own},
+        tasks=registration.tasks,
     )
 
 

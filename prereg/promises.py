@@ -15,6 +15,7 @@ from prereg.claim import Claim, parse_claim
 from prereg.command import check_command
 from prereg.comparable import check_comparable
 from prereg.errors import ClaimError, FieldPath, SpecError, Where, nearest
+from prereg.harness_promises import check_harness, check_harness_metric
 from prereg.item_promises import check_items
 from prereg.measure_promises import check_measure, check_reading, check_recorded
 from prereg.metrics import METRICS
@@ -35,6 +36,7 @@ def check_promises(study: Study) -> None:
     _check_hypotheses(study)
     _check_analysis(study)
     check_items(study)
+    check_harness(study)
     _check_readings(study)
     _check_ranks(study)
     _check_stopping(study)
@@ -141,6 +143,8 @@ def _check_metric(study: Study, name: str, claim: Claim) -> None:
             fix=nearest(claim.metric, [*METRICS, *study.own_units]),
             where=Where(field=("hypotheses", name, "claim")),
         )
+    if study.trainer == "gpt" and harness:
+        check_harness_metric(study, claim.metric, ("hypotheses", name, "claim"), f"{name} reads {claim.metric}")
     if study.trainer == "gpt" and known is not None:
         check_recorded(study, name, claim, known)
     if study.trainer == "gpt":
@@ -259,6 +263,8 @@ def _check_analysis(study: Study) -> None:
             required="tests other than the deciding one",
         )
     for index, metric in enumerate(study.tie_breakers):
+        if study.trainer == "gpt" and metric.startswith("harness/"):
+            check_harness_metric(study, metric, ("tie_breakers", index), f"a tie-breaker reads {metric}")
         if study.trainer == "gpt" and study.metric(metric) is None and not metric.startswith("harness/"):
             raise _fault(
                 ("tie_breakers", index),

@@ -44,6 +44,7 @@ from prereg.registration import (
     read_lock,
 )
 from prereg.root import Root
+from prereg.task_pin import TaskPin
 
 EvidenceState = Literal["none", "runs started", "outcomes read"]
 """What a difference says of a field that one side lacks."""
@@ -65,6 +66,7 @@ def register(
     override: Override | None = None,
     scripts: tuple[ScriptPin, ...] | None = None,
     data: DataPins | None = None,
+    tasks: TaskPin | None = None,
 ) -> tuple[Registration, Entry]:
     """Register a study. What is registered and unchanged is returned as it is; what has changed is refused."""
     name, ledger = loaded.study.study, Ledger(root.ledger)
@@ -73,7 +75,7 @@ def register(
         registered = load_registration(root, name)
         if registered is not None:
             require_unchanged(registered, loaded)
-            refuse_change(loaded.path, name, registered, differing_pins(registered, corpus, scripts, data))
+            refuse_change(loaded.path, name, registered, differing_pins(registered, corpus, scripts, data, tasks))
             entry = newest_promise(ledger, name)
             assert entry is not None, name
             complete(root, name)
@@ -90,6 +92,7 @@ def register(
             override=override,
             scripts=scripts,
             data=data,
+            tasks=tasks,
         )
 
 
@@ -106,6 +109,7 @@ def amend(
     override: Override | None = None,
     scripts: tuple[ScriptPin, ...] | None = None,
     data: DataPins | None = None,
+    tasks: TaskPin | None = None,
 ) -> tuple[Registration, Entry]:
     """Replace a registration by a changed one, on the record: why, what, and what was known of the outcome."""
     name, ledger = loaded.study.study, Ledger(root.ledger)
@@ -130,7 +134,7 @@ def amend(
             )
         changes = [
             *differing_fields(registered.study, loaded.study),
-            *differing_pins(registered, corpus, scripts, data),
+            *differing_pins(registered, corpus, scripts, data, tasks),
             *differences(code_of(registered.own_checks), code_of(pins), ("own_checks",)),
         ]
         if not changes:
@@ -161,6 +165,7 @@ def amend(
             override=override,
             scripts=scripts,
             data=data,
+            tasks=tasks,
         )
 
 
@@ -206,13 +211,14 @@ def _commit(
     override: Override | None = None,
     scripts: tuple[ScriptPin, ...] | None = None,
     data: DataPins | None = None,
+    tasks: TaskPin | None = None,
 ) -> tuple[Registration, Entry]:
     """Write the lock beside its place, let the ledger take it, move it there."""
     source = _relative(root, loaded.path)
     ledger.head()  # a damaged ledger is refused before anything is written
     name, study = loaded.study.study, plain(loaded.study)
     files = None if scripts is None else [plain(pin) for pin in scripts]
-    sha256 = promise_sha256(study, plain(corpus), code_of(pins), files, plain(data))
+    sha256 = promise_sha256(study, plain(corpus), code_of(pins), files, plain(data), tasks=plain(tasks))
     accepted = {} if override is None else {"override": plain(override)}
     code = {"own_checks": code_of(pins)} if pins else {}
     # Keys stand in the order of the study's file, not sorted: the order of the factors names the arms.
@@ -221,6 +227,7 @@ def _commit(
         "corpus": plain(corpus),
         **({} if files is None else {"scripts": files}),
         **({} if data is None else {"data": plain(data)}),
+        **({} if tasks is None else {"tasks": plain(tasks)}),
         "sha256": sha256,
         "source_sha256": sha256_bytes(loaded.source_bytes),
         "registered_at": at,

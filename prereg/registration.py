@@ -21,6 +21,7 @@ from prereg.own_checks import CheckPin, brought, kind_of, read_source
 from prereg.part import Part
 from prereg.root import Root
 from prereg.spec import Study
+from prereg.task_pin import TaskPin
 
 
 class CorpusPin(Part):
@@ -71,7 +72,7 @@ class Registration(Part):
     corpus: CorpusPin | None
     """The corpus; none where the trainer is the user's own command."""
     sha256: str
-    """Hash of the promise: of study, corpus and scripts, see `promise_sha256`."""
+    """Hash of the promise: of study, corpus, scripts and tasks, see `promise_sha256`."""
     source_sha256: str
     """sha256 of the exact bytes of the study's file."""
     registered_at: str
@@ -93,6 +94,8 @@ class Registration(Part):
     data: DataPins | None = None
     """Corpora and tokenizers, where the arms read several corpora or a trained tokenizer; else none, and not in the
     lock."""
+    tasks: TaskPin | None = None
+    """The zero- and few-shot tasks; none, and not in the lock, where none are declared."""
     lock_sha256: str
     """sha256 of the exact bytes of the lock file; not stored in it."""
 
@@ -128,8 +131,10 @@ def promise_sha256(
     own_checks: dict[str, Any] | None = None,
     scripts: list[dict[str, Any]] | None = None,
     data: dict[str, Any] | None = None,
+    *,
+    tasks: dict[str, Any] | None = None,
 ) -> str:
-    """Hash of a promise, from the JSON forms of study, corpus, own checks' code, scripts, and pins of more data.
+    """Hash of a promise, from the JSON forms of study, corpus, own checks' code, scripts, pins of more data, and tasks.
 
     Canonical JSON sorts keys, so order in the file does not matter. The one order that means
     something is that of the factors, which names the arms: it is hashed beside them.
@@ -139,6 +144,8 @@ def promise_sha256(
         code["scripts"] = scripts
     if data is not None:
         code["data"] = data
+    if tasks is not None:
+        code["tasks"] = tasks
     return sha256_of({"study": study, "corpus": corpus, "factor_order": list(study["factors"]), **code})
 
 
@@ -229,6 +236,7 @@ def read_lock(path: Path) -> Registration:
             document.get("own_checks"),
             document.get("scripts"),
             document.get("data"),
+            tasks=document.get("tasks"),
         )
         whole = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
         registration = Registration.model_validate_json(whole)

@@ -30,6 +30,7 @@ from prereg.arms import Arm, resolve_arms
 from prereg.claim import Claim, parse_claim
 from prereg.converses import contradictions
 from prereg.faults import spec_error
+from prereg.harness_metrics import harness_metric
 from prereg.match import WIDTH, Match, resolved
 from prereg.metrics import METRICS, Better, Metric, Suite
 from prereg.part import Part
@@ -48,14 +49,17 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Harness(Part):
-    """Zero- and few-shot tasks by the language-model evaluation harness."""
+    """Zero- and few-shot tasks by the language-model evaluation harness (Gao et al. 2023), at the end of each run."""
 
-    tasks: str
-    """A task pack (`blimp`, `zorro`) or a folder of tasks."""
+    tasks: Annotated[str, Field(min_length=1, max_length=400)]
+    """A task pack (`blimp`, `zorro`, `blimp-prompts`), a folder of tasks, from the root (with a slash in it), or tasks
+    of the harness itself, which want a network: `lm_eval:NAME` or `lm_eval:NAME,NAME`."""
     items_per_task: Annotated[int, Field(ge=1)] = 100
     """The first so many items of each task."""
-    shots: tuple[Annotated[int, Field(ge=0)], ...] = (0,)
-    """Numbers of examples in the prompt."""
+    shots: Annotated[tuple[Annotated[int, Field(ge=0, le=64)], ...], Field(min_length=1)] = (0,)
+    """Numbers of examples in the prompt. Examples are never among the scored items, and the same for every run."""
+    examples_seed: Seed = 1234
+    """Which examples are drawn."""
     clusters: Literal["none", "tasks"] = "none"
     """What comes together when items are a sample: each item comes by itself (none), or the items of a task belong
     together and it is tasks that are sampled (tasks), as for the paradigms of a pack of minimal pairs."""
@@ -428,9 +432,7 @@ class Study(Part):
         if stated is not None:
             return stated
         name = self.claims[hypothesis].metric
-        if name.startswith("harness/") and name.endswith("accuracy"):
-            return "higher"
-        metric = self.metric(name)
+        metric = self.metric(name) or harness_metric(name)
         return metric.better if metric is not None else "neither"
 
     def metric(self, name: str) -> Metric | None:

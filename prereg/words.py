@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from prereg.item_metrics import ITEM_METRICS
+from prereg.harness_metrics import harness_metric
 from prereg.metrics import METRICS
 from prereg.spec import Scale
 
@@ -107,6 +107,6 @@ def side(weights: Mapping[str, float]) -> str:
 
 def unit_of(metric: str, scale: Scale = "raw", own: Mapping[str, str] | None = None) -> str:
     """The unit of a metric on a scale, or nothing where it has none; `own` has the units of the study's own metrics."""
-    declared = METRICS.get(metric) or ITEM_METRICS.get(metric)
+    declared = METRICS.get(metric) or harness_metric(metric)
     unit = declared.unit if declared else (own or {}).get(metric, "")
     return unit if scale == "raw" else ", ".join(part for part in (unit, f"{scale} scale") if part)

@@ -79,10 +79,20 @@ MISTAKES: dict[str, tuple[Spoil, str, str]] = {
     ),
     "path not writable": (unwritable, "cannot be written", "writable"),
     "missing file": (lambda h: h.path / "studies" / "tinny.yaml", "tinny", "tiny"),
-    "unsupported part": (
+    "missing tasks": (
         lambda h: replace(h, "every: 10", "every: 10\n  harness: {tasks: blimp}"),
-        "zero-shot harness",
-        "guardrail",
+        "the task pack 'blimp' is not here",
+        "put the files into",
+    ),
+    "unsupported part": (
+        lambda h: replace(
+            h,
+            "hypotheses:\n",
+            "on_divergence: {ceiling: 9.0}\n"
+            "hypotheses:\n  more: {claim: layernorm raises val/accuracy, smallest: 0.01, role: secondary}\n",
+        ),
+        "one ceiling for several claimed metrics",
+        "exclude_pair",
     ),
 }
 

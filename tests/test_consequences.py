@@ -57,7 +57,7 @@ def test_the_rest_of_the_checks_have_rows_too() -> None:
 
 def test_every_name_that_the_judge_spells_is_declared() -> None:
     named = {row.name for row in DECLARED}
-    for module in ("admissible", "matching", "view", "item_scores"):
+    for module in ("admissible", "matching", "view", "item_scores", "asked"):
         tree = ast.parse((ROOT / "ablate" / "judge" / f"{module}.py").read_text(encoding="utf-8"))
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             if getattr(call.func, "id", "") not in ("Check", "_none", "_check"):

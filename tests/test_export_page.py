@@ -23,7 +23,7 @@ from prereg.ledger import Ledger
 from prereg.root import Root
 
 AT = "2026-03-04T05:06:07+00:00"
-WORDS = {1: "4d5c67ea97a4362569553e1d2fdd0e5f4e545dbb4eb0f41cd66657ad89753d7f"}
+WORDS = {1: "4ade2b10d5276621f3c03329b94031f7e3518e7f024ffad0f97fb74b3010e11a"}
 
 
 def at() -> str:

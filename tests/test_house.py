@@ -40,11 +40,22 @@ ROOMS: dict[str, set[str]] = {
     "ablate.programme": {"prereg", "ablate.judge.programme"},
     "ablate.gpt": {"ablate.gpt", "prereg", "torch", "numpy", "safetensors", "tokenizers"},
     "ablate.measure": {"ablate.measure", "ablate.gpt", "prereg", "torch", "numpy"},
+    # The harness and its data sets are an optional extra, imported only where tasks are asked.
+    "ablate.harness": {
+        "ablate.harness",
+        "ablate.records",
+        "prereg",
+        "torch",
+        "numpy",
+        "lm_eval",
+        "datasets",
+    },
     "ablate.records": {"ablate.records", "prereg", "pandas", "numpy", "pyarrow", "duckdb", "pydantic"},
     "ablate.run": {
         "ablate.run",
         "ablate.gpt",
         "ablate.measure",
+        "ablate.harness",
         "ablate.records",
         "prereg",
         "torch",

@@ -43,6 +43,7 @@ def test_a_run_is_told_its_configuration_and_no_hypothesis(tmp_path: Path) -> No
         "corpora",
         "tokenizer",
         "own",
+        "tasks",
     }
     assert RunSpec.model_validate_json(run.model_dump_json()) == run
 

@@ -349,7 +349,43 @@ def test_scores_of_items_are_compared_whatever_their_order(tmp_path: Path, finis
         paths, (items, items[::-1], [*items[:3], replace(items[3], value=1.0 + 2**-52)]), strict=True
     ):
         path.write_bytes(items_bytes(record, scores))
-    assert compare_items(paths[0], paths[1]) == "equal"
-    assert compare_items(paths[0], paths[2]) == "different"
-    assert compare_items(paths[0], tmp_path / "none") == "different"
-    assert compare_items(tmp_path / "none", tmp_path / "none") == "not compared"
+    assert compare_items(paths[0], paths[1]) == ("equal", 0.0)
+    assert compare_items(paths[0], paths[2]) == ("different", 2**-52 / (1.0 + 2**-52))
+    assert compare_items(paths[0], tmp_path / "none") == ("different", None)
+    assert compare_items(tmp_path / "none", tmp_path / "none") == ("not compared", None)
+    paths[2].write_bytes(items_bytes(record, items[:3]))
+    assert compare_items(paths[0], paths[2]) == ("different", None)
+
+
+@pytest.mark.parametrize(
+    ("apart", "within", "unpromised", "accepted"),
+    [
+        (1e-7, 1e-6, ("another processor",), True),
+        (1e-5, 1e-6, ("another processor",), False),
+        (None, 1e-6, ("another processor",), False),
+        (1e-7, None, ("another processor",), False),
+        (1e-7, 1e-6, (), False),
+    ],
+)
+def test_scores_of_items_are_accepted_within_what_metrics_are(
+    apart: float | None, within: float | None, unpromised: tuple[str, ...], accepted: bool
+) -> None:
+    found = Reproduction(
+        study="s",
+        registration="0" * 64,
+        variant="none",
+        seed=1,
+        steps=1,
+        of_steps=1,
+        status_sealed="done",
+        status_again="done",
+        unpromised=unpromised,
+        provenance=(),
+        metrics=(),
+        left_out=(),
+        weights="different",
+        items="different",
+        items_apart=apart,
+        within=within,
+    )
+    assert not found.exact and found.reproduced is accepted

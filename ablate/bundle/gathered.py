@@ -173,6 +173,11 @@ def _explain(found: Gathered, registration: Registration, promised: list[Entry])
             f"the corpus '{corpus.name}'",
             f"only training needs it; the lock names its sha256, {corpus.sha256[:12]}",
         )
+    if registration.tasks is not None:
+        found.skip(
+            f"the tasks '{registration.tasks.name}'",
+            f"only asking needs them; the lock names their sha256, {registration.tasks.sha256[:12]}",
+        )
     if len(promised) > 1:
         found.skip(
             f"the lock of {_counted(len(promised) - 1, 'earlier registration')}",

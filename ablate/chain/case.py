@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ablate.gpt.bpe import BpeTokenizer
+    from ablate.gpt.reading import Reading, Tokenizer
     from prereg.command import ScriptPin
     from prereg.load import Loaded
     from prereg.registration import CorpusPin, DataPins, Registration
     from prereg.root import Root
     from prereg.spec import Study
+    from prereg.task_pin import TaskPin
 
 Clock = Callable[[], str]
 
@@ -61,7 +63,16 @@ def check(path: Path, root: Path | None = None) -> Case:
     case = open_case(path, root)
     placed(case, lambda: require_supported(case.study))
     placed(case, lambda: require_own_checks(case))
+    placed(case, lambda: require_harness(case))
     return case
+
+
+def require_harness(case: Case) -> None:
+    """The harness that a study asks for is installed, in the version that its numbers come from."""
+    if case.study.measure.harness is not None:
+        from ablate.harness.extra import require_extra
+
+        require_extra()
 
 
 def require_own_checks(case: Case) -> None:
@@ -90,36 +101,47 @@ def require_registered(case: Case) -> Registration:
 
 def pin_corpus(case: Case) -> CorpusPin:
     """What the baseline's corpus name means now; of a mixture, the first of its sources."""
-    pinned = pin_data(case).corpus
+    pinned = pin_data(case, read_data(case)).corpus
     assert pinned is not None, case.study.study
     return pinned
 
 
-def pin_data(case: Case, registered: DataPins | None = None) -> Pins:
-    """What the study's corpus names and tokenizers mean now: found, verified, long enough for every arm, measured.
+def read_data(case: Case, registered: DataPins | None = None) -> dict[str, Reading]:
+    """What each arm reads now: found, verified, long enough. What several arms read is read once.
 
-    `data` stays empty where all arms read one text, character by character: its corpus says all. A tokenizer is trained
-    from the text, unless the one that is `registered` is kept.
+    A tokenizer is trained from the text, unless the one that is `registered` is kept.
     """
-    from ablate.gpt.bpe import BpeTokenizer
     from ablate.gpt.corpus import Library
-    from ablate.gpt.reading import Reading, read
-    from prereg.comparable import require_one_tokenizer
-    from prereg.registration import CorpusPin, DataPins
+    from ablate.gpt.reading import read
 
     library = Library.of(case.root.corpora)
     readings: dict[str, Reading] = {}
-    corpora: dict[str, CorpusPin] = {}
-    tokenizers: dict[str, str] = {}
-    plain = True
+    found: dict[str, Reading] = {}
     for arm in case.study.arms:
         config = case.study.training(arm)
         key = config.data.model_dump_json()
         if key not in readings:
             known = registered.tokenizers.get(arm) if registered is not None else None
             readings[key] = read(library, config.data, registered=known)
-        reading = readings[key]
-        reading.split.require(config.model.context)
+        found[arm] = readings[key]
+        found[arm].split.require(config.model.context)
+    return found
+
+
+def pin_data(case: Case, readings: Mapping[str, Reading]) -> Pins:
+    """What the study's corpus names and tokenizers mean now, measured.
+
+    `data` stays empty where all arms read one text, character by character: its corpus says all.
+    """
+    from ablate.gpt.bpe import BpeTokenizer
+    from prereg.comparable import require_one_tokenizer
+    from prereg.registration import CorpusPin, DataPins
+
+    corpora: dict[str, CorpusPin] = {}
+    tokenizers: dict[str, str] = {}
+    plain = True
+    for arm, reading in readings.items():
+        config = case.study.training(arm)
         tokenizers[arm] = reading.tokenizer.sha256
         if arm == case.study.baseline:
             found_size = reading.tokenizer.size
@@ -140,8 +162,13 @@ def pin_data(case: Case, registered: DataPins | None = None) -> Pins:
     first = corpora[case.study.training(case.study.baseline).data.sources[0]]
     if plain and len(corpora) == 1:
         return Pins(first, None)
-    trained = tuple(r.tokenizer for r in readings.values() if isinstance(r.tokenizer, BpeTokenizer))
+    trained = tuple(t for t in _different(readings) if isinstance(t, BpeTokenizer))
     return Pins(first, None, DataPins(corpora=dict(sorted(corpora.items())), tokenizers=tokenizers), trained)
+
+
+def _different(readings: Mapping[str, Reading]) -> list[Tokenizer]:
+    """The tokenizers of all arms, each once."""
+    return list({reading.tokenizer.sha256: reading.tokenizer for reading in readings.values()}.values())
 
 
 def _require_no_bytes(study: Study, arm: str) -> None:
@@ -193,13 +220,14 @@ def find_vocabulary(case: Case) -> int | None:
 
 @dataclass(frozen=True)
 class Pins:
-    """What the names in a study mean now: a corpus for the built-in trainer, files of code for a user's own."""
+    """What the names in a study mean now: corpus and tasks for the built-in trainer, files of code for a user's own."""
 
     corpus: CorpusPin | None
     scripts: tuple[ScriptPin, ...] | None
     data: DataPins | None = None
     trained: tuple[BpeTokenizer, ...] = ()
     """Tokenizers that were trained from the texts, to be kept once the registration stands."""
+    tasks: TaskPin | None = None
 
     def keep(self, root: Root) -> None:
         """Keep the trained tokenizers for the workers. A registration stands without that."""
@@ -214,8 +242,33 @@ class Pins:
 def pin(case: Case, registered: DataPins | None = None) -> Pins:
     """The bytes that the study's names stand for, found and hashed."""
     if case.study.trainer == "gpt":
-        return pin_data(case, registered)
+        readings = read_data(case, registered)
+        return replace(pin_data(case, readings), tasks=pin_tasks(case, readings))
     return Pins(None, pin_code(case))
+
+
+def pin_tasks(case: Case, readings: Mapping[str, Reading]) -> TaskPin | None:
+    """What the study's zero- and few-shot tasks are now; none where it declares none. Nothing is scored."""
+    harness = case.study.measure.harness
+    if harness is None:
+        return None
+    from ablate.gpt.tokenizer import CharTokenizer
+    from ablate.harness.pins import pin_tasks as pinned
+    from prereg.errors import UnsupportedError, Where
+
+    found: list[TaskPin] = []
+    # A tokenizer of bytes can write every text, and is not asked.
+    for tokenizer in dict.fromkeys(one if isinstance(one, CharTokenizer) else None for one in _different(readings)):
+        placed(case, lambda known=tokenizer: found.append(pinned(harness, case.root, known)))  # type: ignore[misc]
+    if len(set(found)) > 1:
+        left_out = sorted({one.n_unencodable for one in found})
+        raise UnsupportedError(
+            f"the variants' tokenizers cannot write the same items of '{harness.tasks}': they leave out {left_out}",
+            required="the same items for every variant",
+            fix="one tokenizer for all variants, or tasks that all of them can write",
+            where=Where(file=case.path, field=("measure", "harness", "tasks")),
+        )
+    return found[0]
 
 
 def pin_code(case: Case) -> tuple[ScriptPin, ...]:
@@ -262,6 +315,13 @@ def require_pinned(case: Case, registration: Registration) -> None:
         )
     if now.data != registration.data:
         _refuse_data(now.data, registration)
+    if now.tasks != registration.tasks:
+        raise RegistrationError(
+            f"the tasks '{now.tasks.name if now.tasks else ''}' are not what was registered on "
+            f"{registration.registered_at}",
+            required=f"sha256 {registration.tasks.sha256 if registration.tasks else 'none'}",
+            fix=f'restore their files, or: ablate amend {case.path} --reason "..."',
+        )
     if now.scripts != registration.scripts:
         was, are = ({pin.path: pin.sha256 for pin in pins or ()} for pins in (registration.scripts, now.scripts))
         moved = sorted(path for path in was.keys() | are.keys() if was.get(path) != are.get(path))

@@ -83,6 +83,7 @@ def _held_against(
     alike = sealed.provenance.layout == record.provenance.layout
     metrics, left_out = compare_rows(place.sealed_rows(), rows, up_to=compared, leaving_out=() if alike else WHOLE_ONLY)
     hashes = (sealed.weights_sha256, record.weights_sha256)
+    items, items_apart = compare_items(place.items_path, made.items_path) if whole else ("not compared", None)
     others = provenance_differences(sealed.provenance, record.provenance)
     return Reproduction(
         study=spec.study,
@@ -98,7 +99,8 @@ def _held_against(
         metrics=metrics,
         left_out=left_out,
         weights="not compared" if None in hashes else "equal" if hashes[0] == hashes[1] else "different",
-        items=compare_items(place.items_path, made.items_path) if whole else "not compared",
+        items=items,
+        items_apart=items_apart,
         within=within,
         seconds=perf_counter() - started,
     )

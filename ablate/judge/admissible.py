@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from pydantic import ValidationError
 
+from ablate.judge.asked import check_asked
 from ablate.judge.item_scores import check_items
 from ablate.judge.limits import check_limits
 from ablate.judge.matching import check_matching, listed
@@ -96,6 +97,7 @@ def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
         _trained_again(registration, evidence.ledger),
         *_taken_in(registration, evidence.ledger),
         *_measured(study, evidence),
+        *check_asked(registration, ended),
         *check_items(study, evidence),
         *_left_out(study, ended),
     )

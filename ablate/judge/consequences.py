@@ -303,6 +303,18 @@ DECLARED: tuple[Declared, ...] = (
         "a spike could hide in the hole",
     ),
     Declared(
+        "every run was asked by the same harness",
+        "version, tasks, prompts, requests and precision in each run's record",
+        ("deviation",),
+        "two ways of asking are two measures",
+    ),
+    Declared(
+        "every run answered the registered tasks",
+        "the tasks' hash and the number of items in each run's record",
+        ("inadmissible",),
+        "other tasks would be another measure",
+    ),
+    Declared(
         "every finished run scored the same items",
         "tasks, items and texts under every arm and seed",
         ("inadmissible", "deviation"),

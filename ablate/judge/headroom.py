@@ -19,6 +19,7 @@ from ablate.judge.procedure import EQUAL, Floats
 from ablate.judge.readings import read_values, reading_of
 from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
+from prereg.harness_metrics import harness_metric
 from prereg.metrics import METRICS
 from prereg.spec import Study
 
@@ -43,7 +44,8 @@ def pinned(metric: str, values: Floats) -> Pinned | None:
     """Why values (seeds x arms) of a metric leave no room; none where they do."""
     if np.ptp(values, axis=0).max() <= EQUAL * np.abs(values).max():
         return Pinned(f"is the same for every seed ({values.flat[0]:.6g}, n = {values.size} runs)", "")
-    unit = METRICS[metric].unit if metric in METRICS else ("share" if metric.endswith("accuracy") else "")
+    declared = METRICS.get(metric) or harness_metric(metric)
+    unit = declared.unit if declared is not None else ("share" if metric.endswith("accuracy") else "")
     spread, middle = float(values.std(axis=0, ddof=1).mean()), float(values.mean())
     for bound, word in zip(BOUNDS.get(unit, ()), ("floor", "ceiling"), strict=False):
         if abs(middle - bound) < ROOM_SD * spread:

@@ -15,6 +15,7 @@ from prereg.canon import sha256_bytes, sha256_of
 _MOVES_NUMBERS = (
     "ablate/gpt",
     "ablate/measure",
+    "ablate/harness",
     "ablate/run/worker.py",
     "ablate/run/follower.py",
     "ablate/run/cohort.py",

@@ -89,6 +89,8 @@ class Reproduction(Part):
     """The final weights, by their hash."""
     items: Compared
     """Scores of items, where there are any."""
+    items_apart: float | None = None
+    """The largest relative difference of two scores of one item; none where the same items were not scored."""
     within: float | None = None
     """The largest relative difference that the caller accepts where equal bits are not promised."""
     seconds: float = 0.0
@@ -102,8 +104,8 @@ class Reproduction(Part):
 
     @property
     def largest_relative(self) -> float:
-        """Over all metrics."""
-        return max((m.largest_relative for m in self.metrics), default=0.0)
+        """Over all metrics, and scores of items."""
+        return max((*(m.largest_relative for m in self.metrics), self.items_apart or 0.0))
 
     @property
     def reproduced(self) -> bool:
@@ -113,7 +115,8 @@ class Reproduction(Part):
         alike = self.status_again in (self.status_sealed, "beginning")
         whole = not any(m.only_sealed or m.only_again for m in self.metrics)
         accepted = self.within is not None and self.largest_relative <= self.within
-        return bool(self.unpromised) and alike and whole and accepted and self.items != "different"
+        scored = self.items != "different" or self.items_apart is not None
+        return bool(self.unpromised) and alike and whole and accepted and scored
 
 
 def compare_rows(
@@ -137,20 +140,30 @@ def compare_rows(
     ), left_out
 
 
-def compare_items(sealed: Path, again: Path) -> Compared:
-    """The scores of items of both runs, whatever the order they are written in."""
+def compare_items(sealed: Path, again: Path) -> tuple[Compared, float | None]:
+    """The scores of items of both runs, whatever the order they are written in.
+
+    And how far apart they lie, at most and relatively: none where they are not scores of the same items.
+    """
+    if not sealed.is_file() and not again.is_file():
+        return "not compared", None
+    if not (sealed.is_file() and again.is_file()):
+        return "different", None
+    one, other = _scores(sealed), _scores(again)
+    if one.keys() != other.keys():
+        return "different", None
+    apart = [(one[key], other[key]) for key in one if one[key].hex() != other[key].hex()]
+    largest = max((_relative(abs(a - b), max(abs(a), abs(b))) for a, b in apart), default=0.0)
+    return "different" if apart else "equal", largest
+
+
+def _scores(path: Path) -> dict[tuple[str, ...], float]:
+    """Every score by its task, item, the item's hash, and metric."""
     import pyarrow.parquet as pq
 
-    if not sealed.is_file() and not again.is_file():
-        return "not compared"
-    if not (sealed.is_file() and again.is_file()):
-        return "different"
-    columns = ["task", "item", "item_sha256", "metric", "value"]
-    found = []
-    for path in (sealed, again):
-        rows = pq.read_table(path, columns=columns).to_pylist()
-        found.append(sorted([*(str(row[name]) for name in columns[:-1]), float(row["value"]).hex()] for row in rows))
-    return "equal" if found[0] == found[1] else "different"
+    key = ["task", "item", "item_sha256", "metric"]
+    rows = pq.read_table(path, columns=[*key, "value"]).to_pylist()
+    return {tuple(str(row[name]) for name in key): float(row["value"]) for row in rows}
 
 
 def provenance_differences(sealed: Provenance, again: Provenance) -> tuple[Differing, ...]:
@@ -179,9 +192,11 @@ def _compared(name: str, sealed: dict[int, float], again: dict[int, float]) -> M
         only_sealed=len(sealed.keys() - again.keys()),
         only_again=len(again.keys() - sealed.keys()),
         largest_absolute=max(absolute, default=0.0),
-        # Zeros of opposite sign differ in a bit and by nothing.
-        largest_relative=max(
-            (d / scale if scale else 0.0 for d, scale in zip(absolute, scales, strict=True)), default=0.0
-        ),
+        largest_relative=max(map(_relative, absolute, scales), default=0.0),
         first_step=apart[0] if apart else None,
     )
+
+
+def _relative(distance: float, scale: float) -> float:
+    """Zeros of opposite sign differ in a bit and by nothing."""
+    return distance / scale if scale else 0.0

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
+from ablate.records.harness_record import HarnessRecord
 from prereg.part import Part
 
 Status = Literal["running", "done", "diverged", "failed"]
@@ -131,6 +132,8 @@ class RunRecord(Part):
     scored, over their scores too."""
     items_sha256: str | None = None
     """sha256 of the sealed items.parquet; not written where no item was scored."""
+    harness: HarnessRecord | None = None
+    """How the zero- and few-shot tasks were asked; not written where there were none."""
 
     mixture: dict[str, int] | None = None
     """Windows of each source of a mixture that the run was trained on; not written where there is one source."""
@@ -139,7 +142,15 @@ class RunRecord(Part):
     def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         # A record without them is written as it always was, and a version that knows none of them can read it.
         written: dict[str, JsonValue] = handler(self)
-        later_ones = ("items_sha256", "weights_sha256", "mixture", "peak_memory_bytes", "memory_since", "mishaps")
+        later_ones = (
+            "items_sha256",
+            "weights_sha256",
+            "harness",
+            "mixture",
+            "peak_memory_bytes",
+            "memory_since",
+            "mishaps",
+        )
         for later in later_ones:
             if not getattr(self, later):
                 written.pop(later, None)

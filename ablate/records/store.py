@@ -113,12 +113,9 @@ class RunFolder:
 
     def append(self, rows: Iterable[Row], *, durable: bool = False) -> None:
         """Add live rows. A value that is not finite is refused: it is an outcome, not a number."""
-        lines = []
-        for row in rows:
-            assert math.isfinite(row.value), row
-            lines.append(json.dumps({"step": row.step, "metric": row.metric, "value": row.value}))
+        lines = _lines(rows)
         with self.live_path.open("a", encoding="utf-8") as stream:
-            stream.write("".join(line + "\n" for line in lines))
+            stream.write(lines)
             stream.flush()
             if durable:
                 os.fsync(stream.fileno())
@@ -153,9 +150,14 @@ class RunFolder:
 
     def cut_back(self, step: int) -> None:
         """Forget live rows after a step, so that what is repeated is not recorded twice."""
-        kept = [row for row in self.rows() if row.step <= step]
-        lines = "".join(json.dumps({"step": r.step, "metric": r.metric, "value": r.value}) + "\n" for r in kept)
-        write_whole(self.live_path, lines.encode())
+        write_whole(self.live_path, _lines(row for row in self.rows() if row.step <= step).encode())
+
+    def forget(self, prefix: str) -> None:
+        """Forget live rows of some metrics, before they are recorded again."""
+        rows = self.rows()
+        kept = [row for row in rows if not row.metric.startswith(prefix)]
+        if len(kept) < len(rows):
+            write_whole(self.live_path, _lines(kept).encode())
 
     def clear(self) -> None:
         """Back to before the first step."""
@@ -275,6 +277,15 @@ def outcome_hash(rows: Iterable[Row], items: Iterable[ItemScore] = ()) -> str:
 def rows_of(step: int, values: Mapping[str, float]) -> list[Row]:
     """Metrics of one step as rows; values that are not finite are left out (the status tells of them)."""
     return [Row(step, metric, value) for metric, value in values.items() if math.isfinite(value)]
+
+
+def _lines(rows: Iterable[Row]) -> str:
+    """Rows as JSON, one a line."""
+    lines = []
+    for row in rows:
+        assert math.isfinite(row.value), row
+        lines.append(json.dumps({"step": row.step, "metric": row.metric, "value": row.value}) + "\n")
+    return "".join(lines)
 
 
 def _first_line(error: Exception) -> str:

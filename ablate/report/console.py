@@ -27,6 +27,7 @@ from ablate.report.screen import say as _say
 from ablate.report.screen import show_table as _show
 from prereg.command import ScriptPin, command_line, filled
 from prereg.divergence import said_unasked
+from prereg.harness_promises import is_folder
 
 if TYPE_CHECKING:
     from ablate.bundle.check import BundleCheck
@@ -217,6 +218,15 @@ def print_check(console: Console, study: Study, scripts: Sequence[ScriptPin] = (
             hypothesis.role,
         )
     _show(console, claims)
+    if study.measure.harness is not None:
+        asked = study.measure.harness
+        shots = words.listed(str(n) for n in asked.shots)
+        code = "; *.yaml there may bring code, which register and run execute" * is_folder(asked.tasks)
+        _say(
+            console,
+            f"Asked after each run: {asked.tasks}, the first {words.counted(asked.items_per_task, 'item')} of each "
+            f"task, examples in the prompt: {shots}{code}.",
+        )
     for check in study.checks:
         means = {"inadmissible": "no verdict", "deviation": "a deviation", "note": "a remark"}[check.consequence]
         _say(console, f"Own check {check.name}: {check.entry_point}, executed by decide; if it fails, {means}.")

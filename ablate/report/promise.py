@@ -14,6 +14,7 @@ from prereg.command import command_line
 from prereg.export.configuration import extent
 from prereg.procedures import CORRECTIONS, divergence, instability, stopping, test
 from prereg.spec import Study
+from prereg.task_pin import TaskPin
 
 
 def tell_promise(told: Told) -> Section:
@@ -74,11 +75,27 @@ def _terms(told: Told) -> Facts:
                 f"{corpus.name}: {extent(corpus)}, {words.counted(corpus.size_bytes, 'byte')}, sha256 {corpus.sha256}",
             ),
         )
+    if told.registration.tasks is not None:
+        items.insert(3, ("Tasks", _tasks(study, told.registration.tasks)))
     if study.trainer == "command":
         pins = [f"{pin.path}, sha256 {pin.sha256}" for pin in told.registration.scripts or ()]
         code = "; ".join(pins) or "no file of it is pinned"
         items[2:2] = [("Trainer", f"the command {command_line(study.command)}"), ("Code", code)]
     return Facts(tuple(items))
+
+
+def _tasks(study: Study, pin: TaskPin) -> str:
+    harness = study.measure.harness
+    assert harness is not None, study.study
+    left = f" ({words.counted(pin.n_unencodable, 'item')} left out: the tokenizer cannot write them)" * bool(
+        pin.n_unencodable
+    )
+    prompts = f"; under the prompts {words.listed(pin.prompts)}" if len(pin.prompts) > 1 else ""
+    return (
+        f"{pin.name}: {words.counted(pin.n_tasks, 'task')}, {words.counted(pin.n_items, 'item')}{left}, with "
+        f"{words.listed(str(n) for n in harness.shots)} examples{prompts}; asked through lm-evaluation-harness; sha256 "
+        f"{pin.sha256}"
+    )
 
 
 def _over(study: Study) -> str:

@@ -45,7 +45,9 @@ def print_reproduction(console: Console, found: Reproduction) -> None:
     else:
         say(console, "Final weights: not compared, since one of the records holds no hash of them.")
     if found.items != "not compared":
-        say(console, f"Scores of items: {found.items}.")
+        apart_by = f", by at most {found.items_apart:.3g} relatively" if found.items_apart else ""
+        other = ", for they are not those of the same items" if found.items_apart is None else ""
+        say(console, f"Scores of items: {found.items}{apart_by}{other}.")
     if found.left_out:
         say(console, f"Not repeatable by definition, and left out: {words.listed(found.left_out)}.", style="dim")
 

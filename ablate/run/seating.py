@@ -103,6 +103,9 @@ def _company(study: Study, machine: Machine) -> Machine:
     if again:
         blocks = f"arm {', '.join(again)}: numerics.recompute computes blocks again, which runs trained together cannot"
         fix = "--cohort off, or budget.micro_batch, which also saves memory"
+    elif study.measure.harness is not None:
+        blocks = "measure.harness asks each run by itself when it has been trained, and these end together"
+        fix = "--cohort off"
     elif moved:
         blocks, fix = f"a claim reads {moved[0]}, which is not measured of runs trained together", "--cohort off"
     else:

@@ -1,4 +1,4 @@
-"""One process, many runs. The only module that joins gpt, measure and records.
+"""One process, many runs. The only module that joins gpt, measure, harness and records.
 
 The process reads commands on its standard input and stays alive across runs, so that imports, the corpus
 and the model object are paid for once. When its scheduler dies, standard input ends and the process ends
@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from ablate.gpt.batches import Split
+from ablate.gpt.bpe import BpeTokenizer
 from ablate.gpt.corpus import Library
 from ablate.gpt.device import CPU, device_name
 from ablate.gpt.distributed import ALONE, Ranks
@@ -34,7 +35,11 @@ from ablate.gpt.mixture import Mixture
 from ablate.gpt.model import GPT
 from ablate.gpt.paths import Paths, choose_paths
 from ablate.gpt.reading import Tokenizer, read
+from ablate.gpt.tokenizer import CharTokenizer, StoredVocabulary
 from ablate.gpt.train import Step, Trained, Trainer
+from ablate.harness.adapter import Stopped
+from ablate.harness.asking import Answers, ask, prepare
+from ablate.harness.tasks import Questions
 from ablate.measure.classes import classes_of
 from ablate.measure.cost import Meter, measure_cost
 from ablate.measure.level import steps_to_level
@@ -52,6 +57,7 @@ from ablate.run.spread import Spread
 from prereg.errors import EvidenceError, StudyError
 from prereg.plan import RunSpec
 from prereg.registration import reading_sha256
+from prereg.root import Root
 from prereg.words import listed
 
 THREADS = 1
@@ -67,6 +73,12 @@ class Text:
     split: Split
     tokenizer: Tokenizer
     corpus_sha256: str
+
+    @property
+    def written_with(self) -> CharTokenizer | BpeTokenizer:
+        """The tokenizer, where texts are turned into ids: a study that asks tasks reads no stored ids."""
+        assert not isinstance(self.tokenizer, StoredVocabulary), self.tokenizer.sha256
+        return self.tokenizer
 
     @cached_property
     def classes(self) -> np.ndarray | None:
@@ -88,10 +100,12 @@ class Worker:
         checkpoint_every_s: float = CHECKPOINT_EVERY_S,
         spread: Spread | None = None,
         device: str = CPU,
+        root: Path | None = None,
     ) -> None:
         self.beside = beside
         self.corpora = corpora
         self.library = Library.of(corpora)
+        self.root = Root(root if root is not None else corpora.parent.parent)
         self.say = say
         self.stop = stop
         self.checkpoint_every_s = checkpoint_every_s
@@ -101,6 +115,7 @@ class Worker:
         self.device_name = device_name(device)
         self._texts: dict[str, Text] = {}
         self._trainer: tuple[str, Trainer] | None = None
+        self._questions: dict[tuple[str, str, str], Questions] = {}
 
     def carry_out(self, spec: RunSpec, folder: RunFolder, until: int | None = None) -> None:
         """One run from where it stands to its seal. Everything that goes wrong becomes a `failed` record.
@@ -150,6 +165,17 @@ class Worker:
         text = self._texts[wanted]
         text.split.require(spec.config.model.context)
         return text
+
+    def questions(self, spec: RunSpec, text: Text) -> Questions | None:
+        """The zero- and few-shot tasks of a run, read once a process; what is wrong is found before training."""
+        harness = spec.measure.harness
+        if harness is None:
+            return None
+        assert spec.tasks is not None, spec.run_id  # the registration pins whatever the study declares
+        wanted = (harness.model_dump_json(), spec.tasks.sha256, text.tokenizer.sha256)
+        if wanted not in self._questions:
+            self._questions[wanted] = prepare(harness, spec.tasks, self.root, text.written_with)
+        return self._questions[wanted]
 
     def trainer(self, spec: RunSpec, text: Text) -> Trainer:
         """The trainer of a configuration, kept while runs of that configuration follow one another."""
@@ -201,6 +227,7 @@ class Run:
         self.worker, self.spec, self.folder = worker, spec, folder
         self.own = registered_sources(spec.measure.own, spec.own, worker.beside)
         self.text = worker.text(spec)
+        self.questions = worker.questions(spec, self.text)
 
     def _start(self, initial: dict[str, str]) -> None:
         self.initial = initial
@@ -265,7 +292,12 @@ class Run:
             if time.perf_counter() - self._saved > self.worker.checkpoint_every_s and step.step < steps:
                 self._checkpoint(rows)
                 rows = []
-        self._seal("done")
+        try:
+            answers = self._ask()
+        except Stopped:
+            self.worker.say(Message(event="stopped", run_id=self.spec.run_id, step=steps, steps=steps))
+            return
+        self._seal("done", answers)
 
     def _begin(self) -> RunRecord:
         """Take a live run up again when the same code, libraries and machine left it; otherwise start over.
@@ -433,6 +465,23 @@ class Run:
         found["speed/measure_cost_s"] = time.perf_counter() - started
         return found
 
+    def _ask(self) -> Answers | None:
+        """The zero- and few-shot tasks, once training has ended. A run killed meanwhile is asked again, not trained."""
+        if self.questions is None:
+            return None
+        self._checkpoint([])
+        started = time.perf_counter()
+        with self.trainer.evaluated() as model:
+            answers = ask(
+                self.questions,
+                model,
+                self.spec.config.model.context,
+                self.text.written_with,
+                stop=self.worker.stop.is_set,
+            )
+        self.trainer.progress.eval_s += time.perf_counter() - started
+        return answers
+
     def _checkpoint(self, rows: list[Row]) -> None:
         """Metrics first, then the checkpoint that makes them count. None where one of this very step is there."""
         if self._saved_step == self.trainer.progress.step:
@@ -442,10 +491,14 @@ class Run:
         self._saved, self._saved_step = time.perf_counter(), self.trainer.progress.step
         self.folder.write_record(self.record.model_copy(update=self._cost()))
 
-    def _seal(self, status: Status) -> None:
+    def _seal(self, status: Status, answers: Answers | None = None) -> None:
         progress, config = self.trainer.progress, self.spec.config
         if status == "done":
             assert (progress.step, progress.tokens) == (config.budget.steps, config.tokens), progress
+        if answers is not None:
+            # Of a run killed between these rows and its seal, the same rows are there already.
+            self.folder.forget("harness/")
+            self.folder.append(rows_of(progress.step, answers.metrics))
         pairing = Pairing(
             initial=self.initial,
             batches=progress.batches,
@@ -464,9 +517,10 @@ class Run:
                 "mixture": self._drawn(),
                 "ended_at": _now(),
                 **self._cost(),
+                "harness": None if answers is None else answers.record,
             }
         )
-        self.folder.seal(record, self.trainer.weights())
+        self.folder.seal(record, self.trainer.weights(), () if answers is None else answers.items)
         assert status in ("done", "diverged"), status
         self.worker.say(
             Message(
@@ -555,8 +609,9 @@ def main() -> None:
                 worker.end()
             return
         if worker is None:
-            beside, spread, device = Path(str(command["beside"])), _spread(command), str(command.get("device") or CPU)
-            worker = Worker(Path(str(command["corpora"])), say, stop, beside, spread=spread, device=device)
+            corpora, beside, root = (Path(str(command[place])) for place in ("corpora", "beside", "root"))
+            spread, device = _spread(command), str(command.get("device") or CPU)
+            worker = Worker(corpora, say, stop, beside, spread=spread, device=device, root=root)
         every_s = command.get("checkpoint_every_s")
         worker.checkpoint_every_s = float(every_s) if isinstance(every_s, int | float) else CHECKPOINT_EVERY_S
         _obey(worker, command)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isclose
 
+from prereg.harness_metrics import harness_metric
 from prereg.spec import AtStep, OverLast, Study
 from prereg.words import compact, listed, side
 
@@ -53,7 +54,8 @@ def per(unit: str) -> str:
 
 def amount(study: Study, name: str, value: float) -> str:
     """A difference of the claim's metric on the claim's scale, with its unit."""
-    hypothesis, metric = study.hypotheses[name], study.metric(study.claims[name].metric)
+    hypothesis, claimed = study.hypotheses[name], study.claims[name].metric
+    metric = study.metric(claimed) or harness_metric(claimed)
     shown = compact(value)
     if hypothesis.scale != "raw":
         base = 10.0 if hypothesis.scale == "log10" else 2.718281828459045

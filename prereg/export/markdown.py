@@ -123,6 +123,7 @@ def _training(source: Source) -> list[str]:
         _tokenizers(source),
         measures.measured(source.study),
         measures.recorded(source.study),
+        measures.pinned_tasks(source.registration.tasks if source.registration else None),
     ]
 
 

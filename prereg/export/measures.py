@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from prereg.export.claims import PLAIN, per, plain, reading
+from prereg.harness_metrics import harness_metric
 from prereg.spec import OverLast, Study
+from prereg.task_pin import TaskPin
 from prereg.words import compact, counted, listed
 
 
@@ -11,7 +13,7 @@ def measured(study: Study, *, brief: bool = False) -> str:
     """Every claimed metric: its name, its definition, its unit, and when it is read."""
     sentences = []
     for metric in dict.fromkeys(claim.metric for claim in study.claims.values()):
-        known = study.metric(metric)
+        known = study.metric(metric) or (harness_metric(metric) if study.trainer == "gpt" else None)
         own = "" if brief or plain(metric) == metric else f" ({metric})"
         text = f"{_capital(plain(metric)) if metric in PLAIN else metric}{own}"
         if known is not None:
@@ -21,11 +23,7 @@ def measured(study: Study, *, brief: bool = False) -> str:
             if not brief and better != "neither":
                 text += f"; {better} is better"
         else:
-            text += (
-                ": as the researcher's own trainer defines it"
-                if study.trainer == "command"
-                else ": as the tasks score it"
-            )
+            text += ": as the researcher's own trainer defines it"
         sentences.append(text + ".")
     tasks = tasks_sentence(study) if brief else ""
     return " ".join(part for part in (*sentences, tasks, when_read(study)) if part)
@@ -86,9 +84,27 @@ def tasks_sentence(study: Study) -> str:
         return ""
     shots = listed(str(n) for n in harness.shots)
     examples = "example" if harness.shots == (1,) else "examples"
-    return (
+    text = (
         f"At the end of each run the task pack {harness.tasks} is answered, the first "
         f"{counted(harness.items_per_task, 'item')} of each task, with {shots} {examples} in the prompt."
+    )
+    if max(harness.shots) == 0:
+        return text
+    drawn = f"Examples are items that are not scored, drawn with the seed {harness.examples_seed}, for all runs alike."
+    return f"{text} {drawn}"
+
+
+def pinned_tasks(pin: TaskPin | None) -> str:
+    """What the registration holds of the tasks; nothing where there are none."""
+    if pin is None:
+        return ""
+    left = f", of which {pin.n_unencodable:,} cannot be written by the tokenizer and are left out" * bool(
+        pin.n_unencodable
+    )
+    under = f" Every item is asked under the prompts {listed(pin.prompts)}." if len(pin.prompts) > 1 else ""
+    return (
+        f"The tasks {pin.name} ({counted(pin.n_tasks, 'task')}, {counted(pin.n_items, 'item')}{left}) have the sha256 "
+        f"{pin.sha256}.{under}"
     )
 
 

@@ -45,7 +45,7 @@ def osf(source: Source) -> Form:
         Field(
             "data_collection",
             "Data collection procedures",
-            _joined(base_sentences(study, corpus), _corpus(source), measures.recorded(study)),
+            _joined(base_sentences(study, corpus), _corpus(source), measures.recorded(study), _tasks(source)),
         ),
         Field("sample_size", "Sample size", conduct.sample_size(study)),
         _rationale(source),
@@ -141,6 +141,10 @@ def _corpus(source: Source) -> str:
     return " ".join(
         f"The corpus {pin.name} has {counted(pin.size_bytes, 'byte')} and the sha256 {pin.sha256}." for pin in pins
     )
+
+
+def _tasks(source: Source) -> str:
+    return measures.pinned_tasks(source.registration.tasks if source.registration else None)
 
 
 def _rationale(source: Source) -> Field:

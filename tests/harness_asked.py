@@ -1,0 +1,74 @@
+"""Train a model for a few steps, ask it a pack of tasks, say what came of it as JSON: a program without a network.
+
+    python tests/harness_asked.py FOLDER '{"tasks": "blimp", "items": 100, "shots": [0, 3], "model": {}, "steps": 10}'
+
+FOLDER holds the pack and `tinyshakespeare/input.txt`, as `ABLATE_CORPORA` would name it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate.gpt.batches import Split
+from ablate.gpt.tokenizer import CharTokenizer
+from ablate.gpt.train import Trainer
+from ablate.harness.asking import ask, prepare
+from ablate.harness.pins import pin_tasks
+from ablate.records.store import outcome_hash, rows_of
+from prereg.root import Root
+from prereg.spec import Harness
+from prereg.training import Training
+
+
+def reachable() -> bool:
+    """Whether anything outside can be reached: asked of an address, so that no name has to be resolved."""
+    try:
+        socket.create_connection(("1.1.1.1", 53), timeout=3).close()
+    except OSError:
+        return False
+    return True
+
+
+def main(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Everything that is asserted, by name."""
+    torch.set_num_threads(1)
+    os.environ["ABLATE_CORPORA"] = str(folder)
+    text = (folder / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")
+    tokenizer = CharTokenizer.of(text)
+    config = Training.model_validate(
+        {"model": {"embedding_norm": "layernorm"} | wanted["model"], "budget": {"steps": wanted["steps"]}}
+    )
+    trainer = Trainer(config, Split.of(tokenizer.encode(text), 0.1, config.model.context), tokenizer.size)
+    trainer.begin(1)
+    for _ in range(wanted["steps"]):
+        trainer.step()
+    harness = Harness(tasks=wanted["tasks"], items_per_task=wanted["items"], shots=tuple(wanted["shots"]))
+    root = Root(Path("nowhere"))
+    questions = prepare(harness, pin_tasks(harness, root, tokenizer), root, tokenizer)
+    found: dict[str, Any] = {"reachable": reachable(), "parameters": trainer.parameters, "answers": []}
+    for rows in wanted.get("rows", [16]):
+        began = time.process_time()
+        answers = ask(questions, trainer.model, config.model.context, tokenizer, rows=rows)
+        found["answers"].append(
+            {
+                "rows": rows,
+                "cpu_s": time.process_time() - began,
+                "outcome": outcome_hash(rows_of(0, answers.metrics), answers.items),
+                "scores": len(answers.items),
+                "metrics": dict(answers.metrics),
+                "record": answers.record.model_dump(mode="json"),
+            }
+        )
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]), json.loads(sys.argv[2]))))

@@ -1,0 +1,166 @@
+"""Tasks together with other parts: byte pairs, mixtures, stored ids, several devices, company, a run made again."""
+
+from __future__ import annotations
+
+import threading
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from conftest import House
+from harness_samples import N_TASKS, TASKS, items_document, items_house, write_pack
+from safetensors.torch import load_file
+
+from ablate import chain
+from ablate.chain.case import pin
+from ablate.gpt import device as devices
+from ablate.gpt.corpus import Library
+from ablate.harness.asking import ask
+from ablate.records.gather import gather
+from ablate.records.store import RunFolder
+from ablate.run.seating import Machine, choose_machine
+from ablate.run.watch import PlainWatcher
+from ablate.run.worker import Worker
+from prereg.errors import RunError, SpecError
+from prereg.history import promises
+from prereg.ledger import Ledger
+from prereg.plan import RunSpec, plan
+from prereg.registration import load_registration, promise_sha256, verify_registration
+from prereg.root import Root
+from prereg.spec import study_from_document
+
+torch.set_num_threads(1)
+N = N_TASKS * 6
+QUIET = PlainWatcher(StringIO())
+
+
+def with_data(**data: Any) -> dict[str, Any]:
+    """The base of the study over items, on other data."""
+    return items_document()["base"] | {"data": data}
+
+
+def first_run(house: House, study: Path) -> tuple[RunSpec, Worker, RunFolder]:
+    """The first run of a registered study, as it is recorded."""
+    registration = chain.require_registered(chain.open_case(study))
+    spec = plan(registration)[0]
+    assert isinstance(spec, RunSpec)
+    worker = Worker(house.path / "data" / "corpora", lambda _: None, threading.Event(), root=house.path)
+    return spec, worker, RunFolder(Root(house.path).run("tiny", spec.registration, spec.variant, spec.seed))
+
+
+def asked_of_sealed_weights(spec: RunSpec, worker: Worker, folder: RunFolder) -> list[float]:
+    """What the sealed weights answer, in this process."""
+    text = worker.text(spec)
+    questions = worker.questions(spec, text)
+    assert questions is not None
+    model = worker.trainer(spec, text).model
+    model.load_state_dict(load_file(folder.weights_path), strict=False)
+    return [one.value for one in ask(questions, model, spec.config.model.context, text.written_with).items]
+
+
+def test_a_study_of_byte_pairs_pins_data_and_tasks_and_leaves_no_item_out(house: House) -> None:
+    study = items_house(house, base=with_data(corpus="tiny", tokenizer={"bpe": 262}))
+    write_pack(house.path, strange=True)
+    ran = chain.run(study, watcher=QUIET, slots=1)
+    assert ran.summary.complete
+    registration = load_registration(Root(house.path), "tiny")
+    assert registration is not None and registration.data is not None and registration.tasks is not None
+    assert registration.tasks.n_unencodable == 0
+    assert verify_registration(Root(house.path), "tiny") == []
+    spec, worker, folder = first_run(house, study)
+    assert spec.tokenizer is not None and spec.tasks == registration.tasks
+    record = folder.read_record()
+    assert record is not None and record.harness is not None
+    assert (record.harness.n_items, record.harness.unencodable) == (N, 0)
+    assert pq.read_table(folder.items_path)["value"].to_pylist() == asked_of_sealed_weights(spec, worker, folder)
+    decision = chain.decide(study).decision
+    assert [check.name for check in decision.checks if not check.passed and check.severity != "note"] == []
+
+
+def test_the_letters_of_every_source_of_a_mixture_can_be_written(house: House) -> None:
+    study = items_house(house)
+    write_pack(house.path, strange=True)
+    alone = pin(chain.open_case(study)).tasks
+    source = house.path / "other.txt"
+    source.write_text("the dog barked at the bakery.\n" * 60)
+    Library.of(house.path / "data" / "corpora", {}).add("other", source)
+    study = items_house(house, base=with_data(mixture={"tiny": 1.0, "other": 0.0}))
+    write_pack(house.path, strange=True)
+    mixed = pin(chain.open_case(study))
+    assert alone is not None and mixed.tasks is not None and mixed.data is not None
+    assert (alone.n_unencodable, mixed.tasks.n_unencodable) == (1, 0)
+
+
+def test_tasks_and_data_are_each_a_part_of_the_promise_and_old_promises_keep_their_hash() -> None:
+    study = study_from_document(items_document()).model_dump(mode="json")
+    part = {"x": 1}
+    hashes = [
+        promise_sha256(study, None),
+        promise_sha256(study, None, None, None, part),
+        promise_sha256(study, None, tasks=part),
+        promise_sha256(study, None, None, None, part, tasks=part),
+    ]
+    assert len(set(hashes)) == 4
+    assert promise_sha256(study, None, {}, None, None, tasks=None) == hashes[0]
+
+
+def test_amended_data_and_tasks_are_told_apart_in_the_history(house: House) -> None:
+    study = items_house(house, base=with_data(corpus="tiny", tokenizer={"bpe": 262}))
+    first, _ = chain.register(study)
+    items_house(house, base=with_data(corpus="tiny", tokenizer={"bpe": 264}))
+    path = house.path / TASKS / "order.jsonl"
+    path.write_text(path.read_text().replace("cat", "hat", 1))
+    second, entry = chain.amend(study, reason="a larger vocabulary, and a misprint")
+    fields = {str(one["field"]) for one in entry.body["differences"]}  # type: ignore[index,union-attr,call-overload]
+    assert {"data.tokenizers.none", "tasks.sha256"} <= fields
+    assert verify_registration(Root(house.path), "tiny") == []
+    made = promises(Root(house.path), "tiny", Ledger(Root(house.path).ledger).entries())
+    assert [(one.sha256, one.proven) for one in made] == [(one.sha256, True) for one in (first, second)]
+
+
+def test_stored_token_ids_cannot_be_asked_and_it_is_said_when_the_study_is_read() -> None:
+    with pytest.raises(SpecError, match=r"tasks are texts, and 'none' reads token ids") as caught:
+        study_from_document(items_document(base=with_data(corpus="tiny", tokenizer="own")))
+    assert str(caught.value.where) == "measure.harness" and caught.value.fix
+
+
+def test_runs_that_are_asked_are_trained_one_by_one_and_it_is_said(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = items_house(house)
+    before = house.snapshot()
+    with pytest.raises(RunError, match=r"--cohort on, and measure\.harness") as caught:
+        chain.run(study, watcher=QUIET, cohort="on")
+    assert "--cohort off" in caught.value.fix
+    assert house.snapshot() == before
+    tiny = chain.open_case(study).study
+    assert choose_machine(tiny, [], device="cpu", cohort="auto") == Machine("cpu", "off")
+    monkeypatch.setattr(devices, "cuda_devices", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "An Accelerator")
+    found = choose_machine(tiny, [], device="auto", cohort="auto")
+    assert found.seats == 1 and "measure.harness" in found.why_apart
+
+
+def test_a_run_over_two_devices_is_asked_on_the_first_with_its_whole_weights(house: House) -> None:
+    base = items_document()["base"] | {"optim": {"lr": 0.01, "ema": 0.5}}
+    study = items_house(house, base=base)
+    assert chain.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp").summary.complete
+    case = chain.open_case(study)
+    runs = gather(case.root, chain.require_registered(case)).runs
+    assert {run.provenance.layout for run in runs} == {"2 devices, fsdp"}
+    assert {run.harness.n_items for run in runs if run.harness} == {N} and len(runs) == 4
+    spec, worker, folder = first_run(house, study)
+    assert pq.read_table(folder.items_path)["value"].to_pylist() == asked_of_sealed_weights(spec, worker, folder)
+
+
+def test_a_run_that_was_asked_is_made_again_with_the_same_answers(house: House) -> None:
+    study = items_house(house)
+    assert chain.run(study, watcher=QUIET, slots=1).summary.complete
+    found = chain.reproduce(study, "layernorm/2")
+    assert found.exact and found.items == "equal" and found.unpromised == ()
+    assert "harness/accuracy" in {metric.metric for metric in found.metrics}
+    beginning = chain.reproduce(study, "none/1", steps=3)
+    assert beginning.exact and beginning.status_again == "beginning" and beginning.items == "not compared"

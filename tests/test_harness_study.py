@@ -1,0 +1,387 @@
+"""Claims about a whole study over tasks: its pack registered, asked after training, judged over items, reported."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import House
+from harness_samples import N_TASKS, TASKS, items_document, items_house, write_pack
+
+from ablate import chain, cli
+from ablate.chain.case import pin
+from ablate.harness import extra
+from ablate.judge.admissible import audit
+from ablate.records.gather import gather
+from ablate.records.run_record import RunRecord
+from ablate.records.store import RunFolder
+from ablate.run.messages import Message
+from ablate.run.worker import Run, Worker
+from prereg.canon import sha256_file
+from prereg.errors import CorpusError, RegistrationError, SpecError, StudyError, UnsupportedError
+from prereg.plan import RunSpec, plan
+from prereg.registration import load_registration, read_lock, verify_registration
+from prereg.root import Root
+from prereg.spec import study_from_document
+
+N = N_TASKS * 6
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The study over items, run by real workers, with no network to ask."""
+    house = House(tmp_path_factory.mktemp("ended") / "house")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("ABLATE_CORPORA", raising=False)
+        ran = chain.run(items_house(house), slots=1)
+    assert ran.summary.complete, ran.summary
+    return house.path
+
+
+@pytest.fixture
+def copy(ended: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be spoiled."""
+    return Path(shutil.copytree(ended, tmp_path / "copy"))
+
+
+def study_of(path: Path) -> Path:
+    return path / "studies" / "tiny.yaml"
+
+
+def records(path: Path) -> list[RunRecord]:
+    case = chain.open_case(study_of(path))
+    return list(gather(case.root, chain.require_registered(case)).runs)
+
+
+def test_a_study_over_items_is_run_decided_and_told(copy: Path) -> None:
+    decided = chain.decide(study_of(copy))
+    decision = decided.decision
+    failed = [check.name for check in decision.checks if not check.passed and check.severity != "note"]
+    assert failed == []
+    (finding,) = decision.findings
+    assert finding.metric == "harness/accuracy"
+    assert finding.estimate is not None and finding.estimate.items is not None
+    assert (finding.estimate.items.n_items, finding.n) == (N, 2)
+    assert "for new seeds and new items" in finding.sentence
+    page = decided.markdown_path.read_text()
+    assert f"2 seeds x {N} items" in page
+    assert f"{TASKS}: 3 tasks, 18 items, with 0 and 2 examples" in page
+    assert "every run was asked by the same harness" in page
+    assert "| harness/macro_accuracy_shots_2 | none |" in page
+    assert verify_registration(Root(copy), "tiny") == []
+
+
+def test_the_judge_reads_the_very_items_that_were_scored(ended: Path) -> None:
+    case = chain.open_case(study_of(ended))
+    evidence = gather(case.root, chain.require_registered(case))
+    assert evidence.items is not None
+    accuracy = evidence.items[evidence.items["metric"] == "harness/accuracy"]
+    assert len(accuracy) == N * 4
+    recorded = evidence.final("harness/accuracy")
+    for (arm, seed), scores in accuracy.groupby(["variant", "seed"])["value"]:
+        assert recorded[str(arm), int(str(seed))] == pytest.approx(scores.mean(), abs=1e-12)
+    likelihoods = evidence.items[evidence.items["metric"].str.startswith("harness/loglikelihood/")]
+    assert len(likelihoods) == N * 4 * 2 * 2 and (likelihoods["value"] < 0).all()
+
+
+def test_every_run_says_how_it_was_asked(ended: Path) -> None:
+    pins = read_lock(ended / "studies" / "tiny.lock.json").tasks
+    assert pins is not None
+    for run in records(ended):
+        assert run.harness is not None and run.items_sha256 is not None
+        assert (run.harness.version, run.harness.tasks_sha256) == (extra.WANTED, pins.sha256)
+        assert (run.harness.n_items, run.harness.n_requests) == (N, N * 2 * 2)
+        assert 0.0 < run.harness.wall_s < run.wall_s and run.eval_s >= run.harness.wall_s * 0.9
+
+
+def test_tasks_are_part_of_the_promise(copy: Path) -> None:
+    root = Root(copy)
+    registration = load_registration(root, "tiny")
+    assert registration is not None and registration.tasks is not None
+    assert (registration.tasks.n_tasks, registration.tasks.n_items, registration.tasks.name) == (N_TASKS, N, TASKS)
+    page = root.page("tiny").read_text()
+    assert registration.tasks.sha256 in page and "3 tasks, 18 items" in page
+    lock = root.lock("tiny")
+    document = json.loads(lock.read_text())
+    document["tasks"]["n_items"] = 17
+    lock.write_text(json.dumps(document, indent=2))
+    assert any("edited" in fault for fault in verify_registration(root, "tiny"))
+
+
+def test_a_promise_without_tasks_has_the_hash_it_always_had(house: House) -> None:
+    registration, _ = chain.register(house.write())
+    lock = json.loads((house.path / "studies" / "tiny.lock.json").read_text())
+    assert "tasks" not in lock and registration.tasks is None
+    from prereg.canon import sha256_of
+
+    before = sha256_of({"study": lock["study"], "corpus": lock["corpus"], "factor_order": []})
+    assert registration.sha256 == before
+
+
+def test_changed_tasks_are_refused_by_run_and_amended_on_the_record(copy: Path) -> None:
+    path = copy / TASKS / "order.jsonl"
+    path.write_text(path.read_text().replace("cat", "hat", 1))
+    with pytest.raises(RegistrationError, match="are not what was registered") as caught:
+        chain.run(study_of(copy))
+    assert "amend" in caught.value.fix
+    registration, entry = chain.amend(study_of(copy), reason="a misprint")
+    assert registration.tasks is not None
+    assert [one["field"] for one in entry.body["differences"]] == ["tasks.sha256"]  # type: ignore[index,union-attr,call-overload]
+
+
+def spec_and_worker(house: House, said: list[Message]) -> tuple[RunSpec, Worker]:
+    torch.set_num_threads(1)
+    registration, _ = chain.register(items_house(house))
+    spec = plan(registration)[0]
+    assert isinstance(spec, RunSpec)
+    return spec, Worker(house.path / "data" / "corpora", said.append, threading.Event(), root=house.path)
+
+
+def test_a_worker_finds_wrong_tasks_before_it_trains(house: House) -> None:
+    said: list[Message] = []
+    spec, worker = spec_and_worker(house, said)
+    path = house.path / TASKS / "order.jsonl"
+    path.write_text(path.read_text().replace("cat", "hat", 1))
+    folder = RunFolder(house.path / "run")
+    folder.path.mkdir()
+    worker.carry_out(spec, folder)
+    assert said[-1].status == "failed" and "not those registered" in str(said[-1].error)
+    assert not folder.live_path.exists(), "no step was taken"
+
+
+def test_a_run_stopped_or_killed_while_asked_is_asked_again_and_not_trained(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[Message] = []
+    spec, worker = spec_and_worker(house, said)
+    whole = RunFolder(house.path / "whole")
+    worker.carry_out(spec, whole)
+    assert said[-1].status == "done"
+
+    folder = RunFolder(house.path / "run")
+    original = Run._ask
+
+    def interrupted(self: Run) -> Any:
+        self.worker.stop.set()
+        return original(self)
+
+    monkeypatch.setattr(Run, "_ask", interrupted)
+    worker.carry_out(spec, folder)
+    assert said[-1].event == "stopped"
+    worker.stop.clear()
+
+    # Killed after its answers were written, before they were sealed.
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr(Run, "_ask", original)
+    monkeypatch.setattr(RunFolder, "seal", killed)
+    with pytest.raises(Killed):
+        worker.carry_out(spec, folder)
+    assert any(row.metric == "harness/accuracy" for row in folder.rows())
+    monkeypatch.undo()
+
+    steps: list[int] = []
+    trained = worker._trainer
+    assert trained is not None
+    monkeypatch.setattr(trained[1], "step", lambda: steps.append(1))
+    worker.carry_out(spec, folder)
+    monkeypatch.undo()
+    assert said[-1].status == "done" and steps == []
+    first, again = whole.read_record(), folder.read_record()
+    assert first is not None and again is not None
+    assert again.outcome_sha256 == first.outcome_sha256
+    assert sha256_file(folder.items_path) == sha256_file(whole.items_path)
+
+
+def test_answers_are_those_of_the_averaged_weights_and_of_float32(house: House) -> None:
+    """A run in bfloat16 is asked in float32: the same weights give the same answers."""
+    from safetensors.torch import load_file
+
+    from ablate.harness.asking import ask
+
+    said: list[Message] = []
+    base = items_document()["base"]
+    base = base | {"numerics": {"dtype": "bfloat16"}, "optim": {"lr": 0.01, "ema": 0.5}}
+    torch.set_num_threads(1)
+    registration, _ = chain.register(items_house(house, base=base))
+    spec = plan(registration)[0]
+    assert isinstance(spec, RunSpec)
+    worker = Worker(house.path / "data" / "corpora", said.append, threading.Event(), root=house.path)
+    folder = RunFolder(house.path / "run")
+    worker.carry_out(spec, folder)
+    text = worker.text(spec)
+    questions = worker.questions(spec, text)
+    assert questions is not None
+    model = worker.trainer(spec, text).model
+    model.load_state_dict(load_file(folder.weights_path), strict=False)
+    found = ask(questions, model, spec.config.model.context, text.tokenizer)
+    import pyarrow.parquet as pq
+
+    sealed = pq.read_table(folder.items_path)["value"].to_pylist()
+    assert sealed == [one.value for one in found.items]
+
+
+def changed(run: RunRecord, **fields: Any) -> RunRecord:
+    assert run.harness is not None
+    return run.model_copy(update={"harness": run.harness.model_copy(update=fields)})
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "severity"),
+    [
+        ({"version": "0.4.12"}, "every run was asked by the same harness", "deviation"),
+        ({"arguments_sha256": "00" * 32}, "every run was asked by the same harness", "deviation"),
+        ({"prompts_sha256": "00" * 32}, "every run was asked by the same harness", "deviation"),
+        ({"tasks_sha256": "00" * 32}, "every run answered the registered tasks", "inadmissible"),
+        ({"n_items": N - 1}, "every run answered the registered tasks", "inadmissible"),
+    ],
+)
+def test_runs_that_were_asked_differently_are_told(
+    ended: Path, fields: dict[str, Any], name: str, severity: str
+) -> None:
+    from dataclasses import replace
+
+    case = chain.open_case(study_of(ended))
+    registration = chain.require_registered(case)
+    evidence = gather(case.root, registration)
+    assert all(check.passed for check in audit(registration, evidence) if check.name == name)
+    runs = (changed(evidence.runs[0], **fields), *evidence.runs[1:])
+    (found,) = [check for check in audit(registration, replace(evidence, runs=runs)) if check.name == name]
+    assert not found.passed and found.severity == severity
+    assert "none seed 1" in found.found
+    runs = (evidence.runs[0].model_copy(update={"harness": None}), *evidence.runs[1:])
+    (found,) = [
+        check
+        for check in audit(registration, replace(evidence, runs=runs))
+        if check.name == "every run answered the registered tasks"
+    ]
+    assert not found.passed and "no tasks" in found.found
+
+
+def test_without_the_extra_a_study_is_refused_before_anything_is_written(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = items_house(house)
+    before = house.snapshot()
+    monkeypatch.setattr(extra, "installed", lambda: None)
+    for verb in ("check", "register", "run"):
+        monkeypatch.setattr(sys, "argv", ["ablate", verb, str(study)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        assert caught.value.code == 2
+        said = capsys.readouterr().err
+        assert "lm_eval" in said and "pip install 'ablate-prereg[harness]'" in said
+    assert house.snapshot() == before
+    monkeypatch.setattr(extra, "installed", lambda: "0.4.12")
+    with pytest.raises(UnsupportedError, match=r"lm_eval 0\.4\.12 is installed"):
+        chain.check(study)
+    # A study without tasks needs no extra.
+    chain.check(house.write())
+
+
+def test_check_shows_what_will_be_asked_and_what_that_may_execute(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["ablate", "check", str(items_house(house))])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    said = " ".join(capsys.readouterr().out.split())
+    assert caught.value.code in (0, None)
+    assert f"Asked after each run: {TASKS}, the first 6 items of each task, examples in the prompt: 0 and 2" in said
+    assert "may bring code, which register and run execute" in said
+
+
+def test_variants_whose_tokenizers_leave_out_different_items_are_refused(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = chain.open_case(items_house(house, variants={"none": {}, "layernorm": {"data.corpus": "toy"}}))
+    write_pack(house.path, strange=True)
+    with pytest.raises(
+        UnsupportedError, match=r"cannot write the same items of 'tasks/made-up': they leave out \[0, 1\]"
+    ):
+        pin(case)
+    write_pack(house.path)
+    pinned = pin(case).tasks
+    assert pinned is not None and pinned.n_unencodable == 0
+
+
+def test_a_pack_that_is_missing_is_refused_before_anything_is_written(house: House) -> None:
+    study = items_house(house, measure={"every": 8, "harness": {"tasks": "blimp"}})
+    before = house.snapshot()
+    with pytest.raises(CorpusError, match="the task pack 'blimp' is not here"):
+        chain.register(study)
+    assert house.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("harness", "claim", "found"),
+    [
+        ({"tasks": TASKS, "shots": [0, 0]}, None, "name a number twice"),
+        ({"tasks": "../elsewhere"}, None, "does not lie under the root"),
+        ({"tasks": "/tasks/mine"}, None, "does not lie under the root"),
+        ({"tasks": "a b"}, None, "names no tasks"),
+        ({"tasks": "lm_eval:"}, None, "names no tasks"),
+        ({"tasks": TASKS, "shots": []}, None, "at least 1"),
+        ({"tasks": TASKS}, "layernorm raises harness/accuracy_shots_3", r"shots are \[0\]"),
+        ({"tasks": TASKS}, "layernorm raises harness/acuracy", "is not a metric"),
+    ],
+)
+def test_a_harness_that_makes_no_sense_is_refused_by_its_field(
+    harness: dict[str, Any], claim: str | None, found: str
+) -> None:
+    changes: dict[str, Any] = {"measure": {"every": 8, "suites": ["loss"], "harness": harness}}
+    if claim is not None:
+        changes["hypotheses"] = {"gain": {"claim": claim, "smallest": 0.02}}
+    with pytest.raises(SpecError, match=found):
+        study_from_document(items_document(**changes))
+
+
+def test_metrics_that_are_no_mean_over_items_are_claimed_under_a_test_over_seeds(house: House) -> None:
+    claims = {
+        "surer": {"claim": "layernorm lowers harness/ece", "smallest": 0.01},
+        "robust": {"claim": "layernorm does_not_worsen harness/macro_accuracy_median_prompt", "smallest": 0.01},
+        "shots": {"claim": "layernorm raises harness/macro_accuracy_shots_2", "smallest": 0.01},
+    }
+    document = items_document(
+        hypotheses=claims,
+        analysis={"test": "paired_t"},
+        decision=[
+            {"verdict": "adopt", "when": "supported(surer) and supported(robust) and supported(shots)"},
+            {"verdict": "inconclusive"},
+        ],
+    )
+    study = study_from_document(document)
+    assert [study.better(name) for name in claims] == ["lower", "higher", "higher"]
+    with pytest.raises(StudyError, match="has no items"):
+        study_from_document(document | {"analysis": {"test": "items", "estimand": "new_seeds"}})
+
+
+def test_importing_the_worker_does_not_load_the_harness() -> None:
+    import subprocess
+
+    code = "import sys, ablate.run.worker; print(sorted({'lm_eval', 'datasets'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_pack_elsewhere_on_the_search_path_is_the_same_promise(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = {"every": 8, "suites": ["loss"], "harness": {"tasks": "mine", "items_per_task": 6, "shots": [0]}}
+    study = house.write(items_document(measure=measure))
+    write_pack(house.path / "data", "mine")
+    registration, _ = chain.register(study)
+    shutil.move(house.path / "data" / "mine", tmp_path / "mine")
+    monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path))
+    case = chain.check(study)
+    chain.require_pinned(case, registration)
