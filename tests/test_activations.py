@@ -13,7 +13,9 @@ from scipy.stats import entropy
 from sklearn.metrics.pairwise import cosine_similarity
 
 from ablate.gpt.bpe import train_bpe
+from ablate.gpt.kernels import Absent, kernels
 from ablate.gpt.model import GPT, initialise
+from ablate.gpt.paths import Paths
 from ablate.gpt.tokenizer import StoredVocabulary
 from ablate.measure.activations import measure_activations
 from ablate.measure.attention import attention_weights, mean_entropy
@@ -214,3 +216,21 @@ def test_byte_pairs_have_classes_and_stored_ids_have_none() -> None:
 )
 def test_a_token_is_of_the_class_of_its_first_character_that_is_not_white(piece: bytes, kind: str) -> None:
     assert class_of(piece) == kind
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_our_own_kernels_are_measured_as_torchs_are(dtype: torch.dtype) -> None:
+    if isinstance(kernels(), Absent):
+        pytest.skip("no kernels of our own on this machine")
+    config = Model(layers=2, width=16, heads=2, context=8)
+    tokens = np.arange(200) * 7919 % 11
+    found = []
+    for paths in (Paths("plain"), Paths("own", "own")):
+        model = GPT(config, 11, paths)
+        initialise(model, 3)
+        with torch.inference_mode(), torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32):
+            found.append(measure_activations(model, tokens))
+    assert set(found[0]) == set(found[1]) and "attention/entropy_1" in found[1]
+    allowed = 1e-5 if dtype == torch.float32 else 2e-2
+    for name, value in found[0].items():
+        assert found[1][name] == pytest.approx(value, rel=allowed, abs=allowed), name

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from ablate.gpt.model import GPT
 from ablate.gpt.tokens import Pooled, Tokens
@@ -28,6 +29,8 @@ def measure_activations(model: GPT, tokens: Tokens | Pooled, classes: np.ndarray
         logits = model(inputs).float()
         after = model.first_input(inputs)
         before = model.embedded(inputs)
+    # In the run's own arithmetic, as it was in the pass; our kernels take the projection apart, so no hook sees it.
+    projected = [block.attention.qkv(given[f"into {index}"]) for index, block in enumerate(model.blocks)]  # type: ignore
     # Products of matrices in here are the measure's own, and in full precision whatever the run's arithmetic is.
     with _in_full(logits.device.type):
         found = _embeddings(before, after)
@@ -41,7 +44,7 @@ def measure_activations(model: GPT, tokens: Tokens | Pooled, classes: np.ndarray
             # Window by window: the weights of all of them at once are the largest thing there is in a long context.
             entropies = [
                 mean_entropy(attention_weights(block.attention, window[None]))  # type: ignore[arg-type]
-                for window in given[f"projected {index}"]
+                for window in projected[index]
             ]
             found[f"attention/entropy_{index}"] = sum(entropies) / len(entropies)
         return found | _logits(logits)
@@ -54,7 +57,7 @@ def _in_full(device: str) -> AbstractContextManager[None]:
 
 @contextmanager
 def _given(model: GPT) -> Iterator[dict[str, Tensor]]:
-    """What blocks and their projections give in the passes of this context."""
+    """What blocks give, and what their attention is given, in the passes of this context."""
     given: dict[str, Tensor] = {}
 
     def keep(name: str) -> Callable[[nn.Module, object, Tensor], None]:
@@ -63,10 +66,16 @@ def _given(model: GPT) -> Iterator[dict[str, Tensor]]:
 
         return hook
 
-    hooks = []
+    def keep_input(name: str) -> Callable[[nn.Module, tuple[Tensor, object]], None]:
+        def hook(_module: nn.Module, inputs: tuple[Tensor, object]) -> None:
+            given[name] = inputs[0]
+
+        return hook
+
+    hooks: list[RemovableHandle] = []
     for index, block in enumerate(model.blocks):
         hooks.append(block.register_forward_hook(keep(f"block {index}")))
-        hooks.append(block.attention.qkv.register_forward_hook(keep(f"projected {index}")))  # type: ignore[union-attr]
+        hooks.append(block.attention.register_forward_pre_hook(keep_input(f"into {index}")))  # type: ignore[union-attr]
     try:
         yield given
     finally:
