@@ -66,10 +66,11 @@ class Model(Part):
     residual_scale: Literal["none", "depth", "rezero"] = "none"
     """Factor on each sub-layer before it joins the residual stream: none, 1 / sqrt(2 x layers) (Hayou et al. 2021), or
     a learned scalar that starts at zero (ReZero, Bachlechner et al. 2021)."""
-    init: Literal["gpt2", "small_embedding"] | NormalInit = "gpt2"
+    init: Literal["gpt2", "small_embedding", "torch"] | NormalInit = "gpt2"
     """Initial matrices. `gpt2`: normal(0, 0.02), those into the residual stream by 1 / sqrt(2 x layers) smaller
-    (Radford et al. 2019); `small_embedding`: the same with embeddings at 1e-4 (SmallInit, Peng 2021); `{normal: S}`:
-    all matrices normal(0, S)."""
+    (Radford et al. 2019); `small_embedding`: the same with embeddings at 1e-4 (SmallInit, Peng 2021); `torch`: what
+    PyTorch's layers start from when nobody says otherwise, embeddings normal(0, 1), linear layers and their biases
+    uniform within 1 / sqrt(inputs) (LeCun et al. 1998); `{normal: S}`: all matrices normal(0, S)."""
     dropout: Share = 0.0
     """Dropout on embeddings, attention weights and residual branches (Srivastava et al. 2014)."""
 

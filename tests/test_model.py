@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
 from ablate.gpt.model import GPT, Center, count_parameters, initialise
@@ -218,6 +218,33 @@ def test_rezero_starts_as_the_identity_and_learns_to_leave_it() -> None:
 def test_other_initialisations_are_as_declared(init: object, name: str, std: float) -> None:
     model = built(width=64, heads=4, vocabulary=97, init=init)
     assert float(dict(model.named_parameters())[name].detach().std()) == pytest.approx(std, rel=0.05)
+
+
+def test_torch_initialisation_is_the_one_that_torch_gives_its_layers() -> None:
+    model = built(width=64, heads=4, vocabulary=97, init="torch", tie_embeddings=False)
+    ours = {name: value.detach().clone() for name, value in model.named_parameters()}
+    for module in model.modules():
+        if isinstance(module, nn.Embedding | nn.Linear):
+            module.reset_parameters()
+    moved = 0
+    for name, value in model.named_parameters():
+        theirs, mine = value.detach(), ours[name]
+        if "norm" in name:
+            assert torch.equal(mine, theirs)
+            continue
+        moved += 1
+        assert not torch.equal(mine, theirs)
+        assert float(mine.std()) == pytest.approx(float(theirs.std()), rel=0.35 if mine.dim() == 1 else 0.15)
+        if name not in ("token.weight", "position.weight"):
+            reach = 1.0 / math.sqrt(256 if "feed.out" in name else 64)
+            assert 0.9 * reach < float(mine.abs().max()) <= reach
+            assert 0.9 * reach < float(theirs.abs().max()) <= reach
+    assert moved == 3 + 2 * 8
+
+
+def test_tied_embeddings_start_from_the_embedding_under_torch_initialisation() -> None:
+    model = built(width=64, heads=4, vocabulary=97, init="torch")
+    assert float(model.head.weight.detach().std()) == pytest.approx(1.0, rel=0.05)
 
 
 def test_a_swiglu_layer_has_about_the_parameters_of_the_plain_one() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ LAYERNORM_EPS = 1e-5
 RMSNORM_EPS = 1e-6
 INIT_STD = 0.02
 SMALL_EMBEDDING_STD = 1e-4
+_EMBEDDINGS = ("token.weight", "position.weight")
 WAVE_BASE = 10_000.0
 """Base of the wavelengths of sinusoids and rotary embeddings."""
 
@@ -266,24 +267,37 @@ def _final_norm(config: Model) -> str:
 def initialise(model: GPT, seed: int, put: Callable[[Tensor, Tensor], object] = Tensor.copy_) -> dict[str, str]:
     """Set every parameter from its own stream, by `put`; return sha256 of each one's initial bytes by name."""
     hashes = {}
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if parameter.dim() >= 2:
-                value = torch.empty(parameter.shape, dtype=torch.float32)
+            value = torch.full(parameter.shape, 1.0 if "norm" in name and name.endswith("weight") else 0.0)
+            reach = _uniform_reach(model.config, name, shapes)
+            if reach is not None:
+                value.uniform_(-reach, reach, generator=generator(seed, "init", name))
+            elif parameter.dim() >= 2:
                 value.normal_(0.0, _initial_std(model.config, name), generator=generator(seed, "init", name))
-            else:
-                value = torch.full(parameter.shape, 1.0 if "norm" in name and name.endswith("weight") else 0.0)
             put(parameter, value)
             hashes[name] = hashlib.sha256(value.numpy().tobytes()).hexdigest()
     return hashes
+
+
+def _uniform_reach(config: Model, name: str, shapes: Mapping[str, torch.Size]) -> float | None:
+    """Half the width of the uniform distribution a parameter starts from; none where it starts otherwise.
+
+    1 / sqrt(inputs), for a layer's matrix and its bias alike: torch's own `nn.Linear`.
+    """
+    matrix = shapes.get(name.removesuffix("bias") + "weight" if name.endswith("bias") else name)
+    if config.init != "torch" or name in _EMBEDDINGS or matrix is None or len(matrix) < 2:
+        return None
+    return 1.0 / math.sqrt(matrix[1])
 
 
 def _initial_std(config: Model, name: str) -> float:
     """Standard deviation of a matrix' first values."""
     if isinstance(config.init, NormalInit):
         return config.init.normal
-    if config.init == "small_embedding" and name in ("token.weight", "position.weight"):
-        return SMALL_EMBEDDING_STD
+    if name in _EMBEDDINGS and config.init != "gpt2":
+        return SMALL_EMBEDDING_STD if config.init == "small_embedding" else 1.0
     if name.endswith(("attention.out.weight", "feed.out.weight")):
         return INIT_STD / math.sqrt(2 * config.layers)
     return INIT_STD

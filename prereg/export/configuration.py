@@ -34,7 +34,11 @@ def _norm(value: str) -> str:
 def _init(value: Any) -> str:
     if isinstance(value, dict):
         return f"all matrices drawn from a normal distribution with standard deviation {_number(value['normal'])}"
-    return {"gpt2": "GPT-2's initialisation", "small_embedding": "GPT-2's initialisation with small embeddings"}[value]
+    return {
+        "gpt2": "GPT-2's initialisation",
+        "small_embedding": "GPT-2's initialisation with small embeddings",
+        "torch": "PyTorch's default initialisation of each layer",
+    }[value]
 
 
 def _mixture(weights: Mapping[str, float]) -> str:
