@@ -201,6 +201,14 @@ def test_a_pinned_name_of_two_files_wants_both(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*/manifest.json")) == []
 
 
+def test_wikitext_2_and_its_stand_in_share_the_validation_text_and_not_the_training_text() -> None:
+    whole, stand_in = KNOWN["wikitext-2"], KNOWN["wikitext-2-heldout"]
+    assert whole.texts[1] == stand_in.texts[1]
+    assert whole.texts[0].sha256 != stand_in.texts[0].sha256
+    assert whole.sha256 != stand_in.sha256
+    assert all(one.address is not None and one.address.endswith(one.name) for one in whole.texts)
+
+
 def test_wikitext_2_heldout_here_is_the_pinned_pair(shakespeare: Path) -> None:
     if not (shakespeare / "wikitext-2-heldout").is_dir():
         pytest.skip("wikitext-2-heldout is not beside tinyshakespeare")
