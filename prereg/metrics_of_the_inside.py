@@ -37,6 +37,7 @@ INSIDE: Final = (
     _inside("embedding/cosine_before", f"of {_BEFORE}: {_COSINE}", "Ethayarajh 2019"),
     _inside("embedding/effective_rank", f"of the first block's input, {_OVER}: {_RANK}", "Roy and Vetterli 2007"),
     _inside("embedding/effective_rank_before", f"of {_BEFORE}, {_OVER}: {_RANK}", "Roy and Vetterli 2007"),
+    _inside("embedding/table_norm", "mean L2 norm of the rows of the token embedding table"),
     _inside(
         "embedding/table_cosine", "mean cosine of two different rows of the token embedding table", "Ethayarajh 2019"
     ),

@@ -79,6 +79,7 @@ def test_the_table_of_embeddings_is_measured_over_the_vocabulary(tokens: np.ndar
     model = built()
     table = model.token.weight.detach().double().numpy()
     found = measured(model, tokens)
+    assert found["embedding/table_norm"] == pytest.approx(float(np.linalg.norm(table, axis=1).mean()), rel=1e-6)
     assert found["embedding/table_cosine"] == pytest.approx(pairwise(table), rel=1e-6)
     assert found["embedding/table_effective_rank"] == pytest.approx(rank_by_svd(table), rel=1e-6)
 

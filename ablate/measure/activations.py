@@ -100,7 +100,10 @@ def _embeddings(before: Tensor, after: Tensor) -> dict[str, float]:
 def _table(table: Tensor) -> dict[str, float]:
     cosine = mean_cosine(table)
     said = {} if cosine is None else {"embedding/table_cosine": cosine}
-    return said | {"embedding/table_effective_rank": effective_rank(table)}
+    return said | {
+        "embedding/table_norm": float(norms(table).mean()),
+        "embedding/table_effective_rank": effective_rank(table),
+    }
 
 
 def _residual(stream: Tensor, index: int) -> dict[str, float]:
