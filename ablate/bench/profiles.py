@@ -1,51 +1,143 @@
-"""What a step waits for, operator by operator: the wall that stands before the next factor."""
+"""What a step and an evaluation wait for, operator by operator: the wall that stands before the next factor.
+
+Every operator is timed where torch dispatches it, in a process with the environment of a worker. torch's own profiler
+is not used: with it this step takes twice as long, because what it keeps alive makes every operator write to fresh
+memory, and the operators are not slowed alike (`reports/LOG.md`).
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-STEPS = 5
-WARM = 3
+STEPS = 8
+WARM = 5
 SHOWN = 12
-PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+PRODUCTS = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")
+OWN = ("attention", "attention_slope", "gelu", "gelu_slope")
 
 
 def measure_profile(path: Path, dtype: str) -> dict[str, Any]:
-    """Self CPU milliseconds a step of every operator of the study's baseline, one thread."""
+    """CPU milliseconds of a step and of an evaluation of the study's baseline on one thread, by operator."""
+    from ablate.run.local import ALONE
+
+    told = subprocess.run(
+        [sys.executable, "-m", "ablate.bench.profiles", str(path), dtype],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **ALONE},
+    )
+    found: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
+    return found
+
+
+def measure_here(path: Path, dtype: str) -> dict[str, Any]:
+    """The same in this process."""
     import numpy as np
     import torch
-    from torch.profiler import ProfilerActivity, profile
 
     from ablate.gpt.batches import Split
     from ablate.gpt.kernels import cache_folder
     from ablate.gpt.paths import choose_paths
     from ablate.gpt.train import Trainer
+    from ablate.measure.loss import WINDOWS_AT_ONCE, measure_loss
     from prereg.load import load_study
 
     study = load_study(path).study
     told = study.training(study.baseline)
     config = told.model_copy(update={"numerics": told.numerics.model_copy(update={"dtype": dtype})})
     torch.set_num_threads(1)
+    context = config.model.context
     ids = np.random.default_rng(0).integers(0, 65, 200_000)
+    split = Split.of(ids, 0.1, context)
     paths = choose_paths(config, cache_folder())
-    trainer = Trainer(config, Split.of(ids, 0.1, config.model.context), 65, paths)
+    trainer = Trainer(config, split, 65, paths)
     trainer.begin(1)
-    for _ in range(WARM):
-        trainer.step()
-    with profile(activities=[ProfilerActivity.CPU]) as seen:
-        for _ in range(STEPS):
-            trainer.step()
-    each = {event.key: event.self_cpu_time_total / 1e3 / STEPS for event in seen.key_averages()}
-    whole = sum(each.values())
-    shown = sorted(each.items(), key=lambda pair: -pair[1])[:SHOWN]
-    flops = 6 * trainer.parameters * config.budget.batch * config.model.context
-    products = sum(ms for name, ms in each.items() if name in PRODUCTS)
+    held = ids[: 2 * WINDOWS_AT_ONCE * context + 1]
+
+    def evaluate() -> None:
+        with (
+            torch.no_grad(),
+            trainer.arithmetic(),
+        ):  # in inference mode products are not told apart from what is around them
+            measure_loss(trainer.model, held, None)
+
+    tokens = config.budget.batch * context
     return {
         "dtype": dtype,
         "paths": str(paths),
-        "steps": STEPS,
-        "whole_ms": round(whole, 1),
+        "times": STEPS,
+        "step": _told(_timed(trainer.step), 6 * trainer.parameters * tokens),
+        "evaluation_of_tokens": len(held) - 1,
+        "evaluation": _told(_timed(evaluate), 2 * trainer.parameters * (len(held) - 1)),
+    }
+
+
+def _timed(act: Callable[[], object]) -> tuple[float, float, Counter[str]]:
+    """Median CPU ms untouched, mean CPU ms with every operator timed, and the ms of each operator."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from ablate.gpt.kernels import Kernels
+
+    for _ in range(WARM):
+        act()
+    untouched = []
+    for _ in range(STEPS):
+        started = time.process_time()
+        act()
+        untouched.append(time.process_time() - started)
+    spent: Counter[str] = Counter()
+
+    class Timer(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            started = time.process_time()
+            given = func(*args, **(kwargs or {}))
+            spent[str(func.overloadpacket)] += time.process_time() - started  # type: ignore[assignment]
+            return given
+
+    def clocked(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            started = time.process_time()
+            with torch.utils._python_dispatch._disable_current_modes():  # its buffers are part of its time
+                given = kernel(*args)
+            spent[f"our {name}"] += time.process_time() - started  # type: ignore[assignment]
+            return given
+
+        return run
+
+    kernels = {name: getattr(Kernels, name) for name in OWN}
+    try:
+        for name, kernel in kernels.items():
+            setattr(Kernels, name, clocked(name, kernel))
+        with Timer():  # type: ignore[no-untyped-call]
+            started = time.process_time()
+            for _ in range(STEPS):
+                act()
+            whole = time.process_time() - started
+    finally:
+        for name, kernel in kernels.items():
+            setattr(Kernels, name, kernel)
+    each = Counter({name: seconds * 1e3 / STEPS for name, seconds in spent.items()})
+    return statistics.median(untouched) * 1e3, whole * 1e3 / STEPS, each
+
+
+def _told(timed: tuple[float, float, Counter[str]], flops: int) -> dict[str, Any]:
+    untouched, whole, each = timed
+    products = sum(ms for name, ms in each.items() if name in PRODUCTS)
+    shown = [*each.most_common(SHOWN), ("between operators", whole - sum(each.values()))]
+    return {
+        "ms": round(untouched, 1),
+        "ms_timed": round(whole, 1),
         "products_ms": round(products, 1),
         "gflops_in_products": round(flops / products / 1e6, 1),
         "operators": [{"name": name, "ms": round(ms, 2), "share": round(ms / whole, 4)} for name, ms in shown],
@@ -53,17 +145,26 @@ def measure_profile(path: Path, dtype: str) -> dict[str, Any]:
 
 
 def as_markdown(found: list[dict[str, Any]]) -> str:
-    """One table a kind of arithmetic."""
+    """One table a kind of arithmetic and part of a run."""
     lines: list[str] = []
     for one in found:
-        lines += [
-            f"{one['dtype']}: {one['whole_ms']} ms a step by the profiler (which itself costs), {one['steps']} steps,"
-            f" one thread; {one['paths']}. Matrix products outside attention: {one['products_ms']} ms,"
-            f" {one['gflops_in_products']} GFLOP/s by 6 x parameters x tokens.",
-            "",
-            "| operator | ms | share |",
-            "|---|---|---|",
-            *(f"| `{row['name']}` | {row['ms']} | {100 * row['share']:.1f}% |" for row in one["operators"]),
-            "",
-        ]
+        for part, what, formula in (
+            ("step", "a step", "6 x parameters x tokens"),
+            ("evaluation", f"an evaluation of {one['evaluation_of_tokens']:,} tokens", "2 x parameters x tokens"),
+        ):
+            told = one[part]
+            lines += [
+                f"{one['dtype']}, {what}: {told['ms']} ms of CPU time (median of {one['times']}), {told['ms_timed']}"
+                f" with every operator timed (mean of {one['times']}), one thread; {one['paths']}. Matrix products"
+                f" outside attention: {told['products_ms']} ms, {told['gflops_in_products']} GFLOP/s by {formula}.",
+                "",
+                "| operator | ms | share |",
+                "|---|---|---|",
+                *(f"| `{row['name']}` | {row['ms']} | {100 * row['share']:.1f}% |" for row in told["operators"]),
+                "",
+            ]
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure_here(Path(sys.argv[1]), sys.argv[2])))
