@@ -20,7 +20,8 @@ import numpy as np
 from ablate.judge.checks import Cell
 from ablate.judge.item_scores import item_means
 from ablate.records.evidence import Evidence
-from prereg.spec import AtStep, OverLast, Study
+from prereg.hypothesis import AtStep, OverLast
+from prereg.spec import Study
 
 
 def reading_of(study: Study, hypothesis: str) -> str:
