@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from ablate.gpt.device import CPU
-from ablate.records.gather import sealed_in_ledger
+from ablate.records.gather import Seal, sealed_in_ledger
 from ablate.records.provenance import code_hash
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
@@ -80,22 +80,8 @@ def run_study(
         spread=spread or Spread(),
         checkpoint_every_s=checkpoint_every_s,
     )
-    waiting: list[Spec] = []
     known = sealed_in_ledger(ledger, registration.sha256)
-    _require_started_here(
-        ledger, registration, [spec for spec in specs if _unknown(scheduler.folder(spec), spec, known)]
-    )
-    for spec in specs:
-        if _stands(scheduler.folder(spec)):
-            record = scheduler.folder(spec).read_record()
-            assert record is not None
-            if (spec.variant, spec.seed, record.metrics_sha256) in known:
-                tally.sealed += 1
-            else:
-                scheduler.seal_in_ledger(spec, recovered=True)
-            tally.steps_done += spec.steps or record.steps
-        else:
-            waiting.append(spec)
+    waiting = _waiting(scheduler, specs, known)
     tally.steps_before = tally.steps_done
     scheduler.pending.extend(_jobs(root, registration, machine, waiting))
     interrupted = False
@@ -122,6 +108,26 @@ def run_study(
     return Summary(len(specs), tally.sealed, tuple(scheduler.failed), interrupted, ledger.head())
 
 
+def _waiting(scheduler: Scheduler, specs: Sequence[Spec], known: Collection[Seal]) -> list[Spec]:
+    """The runs left to do. Those that stand are counted, and sealed in the ledger where a crash prevented it."""
+    unknown = [spec for spec in specs if _unknown(scheduler.folder(spec), spec, known)]
+    _require_started_here(scheduler.ledger, scheduler.registration, unknown)
+    waiting: list[Spec] = []
+    for spec in specs:
+        folder = scheduler.folder(spec)
+        if not _stands(folder):
+            waiting.append(spec)
+            continue
+        record = folder.read_record()
+        assert record is not None
+        if (spec.variant, spec.seed, record.metrics_sha256) in known:
+            scheduler.tally.sealed += 1
+        else:
+            scheduler.seal_in_ledger(spec, recovered=True)
+        scheduler.tally.steps_done += spec.steps or record.steps
+    return waiting
+
+
 def _jobs(root: Root, registration: Registration, machine: Machine, waiting: list[Spec]) -> Iterator[Job]:
     """The runs that wait, those of a cohort together, in the order of the plan."""
     study = registration.study
@@ -136,7 +142,7 @@ def _jobs(root: Root, registration: Registration, machine: Machine, waiting: lis
         yield Job(tuple(specs), seeds if len(seeds) > 1 else ())
 
 
-def _unknown(folder: RunFolder, spec: Spec, known: Collection[tuple[str, int, str]]) -> bool:
+def _unknown(folder: RunFolder, spec: Spec, known: Collection[Seal]) -> bool:
     """Whether a run is sealed on disk and no entry says so."""
     record = folder.read_record() if _stands(folder) else None
     return record is not None and (spec.variant, spec.seed, record.metrics_sha256) not in known
