@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from prereg.errors import UnsupportedError, Where
-from prereg.spec import Ceiling, Study
+from prereg.instability import Ceiling
+from prereg.spec import Study
 
 Missing = tuple[tuple[str | int, ...], bool, str, str]
 

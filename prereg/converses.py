@@ -19,7 +19,7 @@ from prereg.condition import Outcome
 from prereg.metrics import Better
 
 if TYPE_CHECKING:
-    from prereg.spec import Hypothesis
+    from prereg.hypothesis import Hypothesis
 
 Ending = tuple[str, Outcome]
 """A hypothesis and how it ends."""

@@ -41,6 +41,26 @@ def move(source: Path, target: Path) -> None:
     sync_folder(target.parent)
 
 
+def write_from(path: Path, position: int, data: bytes) -> None:
+    """Cut a file back to a position and write on from there, durably. What fails halfway is cut back again."""
+    new = not path.exists()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        os.ftruncate(descriptor, position)
+        os.lseek(descriptor, position, os.SEEK_SET)
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, position)
+        raise
+    finally:
+        os.close(descriptor)
+    if new:
+        sync_folder(path.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the folder's own entries durable: a new name is not on disk before this."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

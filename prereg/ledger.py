@@ -11,23 +11,20 @@ told by its file name, which no house uses: in a house, a link that stands for a
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from pydantic import JsonValue, ValidationError
 
 from prereg.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of
-from prereg.disk import sync_folder
+from prereg.disk import write_from
 from prereg.errors import LedgerError, Where
+from prereg.ledger_lock import LedgerLock
 from prereg.part import Part
 
 Event = Literal[
@@ -122,28 +119,12 @@ class Sound:
     """Hash of the last sound entry; 64 zeros when there is none."""
 
 
-@dataclass
-class _Claim:
-    """This process's hold on one lock file."""
-
-    thread: threading.RLock
-    held: bool = False
-
-
-@cache
-def _claim(_lock_path: Path) -> _Claim:
-    return _Claim(threading.RLock())
-
-
 class Ledger:
     """The ledger at a path. Reading needs no rights but to read; appending takes a lock beside the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock_path = path.with_name(".ledger.lock")
-        # A kernel lock belongs to an open file, not to a process: a second object of this process that
-        # opened the file again would wait for the first for ever. So one claim a path is shared by all.
-        self._claim = _claim(self._lock_path.absolute())
+        self._lock = LedgerLock(path)
         self._known = _NOTHING
         self._sliced = path.name == SLICE_NAME
 
@@ -256,32 +237,13 @@ class Ledger:
                 self._write(len(reading.complete) + len(reading.tail), b"\n" + line)
             return entry
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
+    def hold(self) -> AbstractContextManager[None]:
         """Keep every other process from appending for as long as the block lasts. May be nested."""
-        with self._claim.thread:
-            if self._claim.held:
-                yield
-                return
-            try:
-                stream = self._lock_path.open("ab")
-            except OSError as error:
-                raise LedgerError(
-                    f"the ledger cannot be locked: {error.strerror}",
-                    required=f"a folder that can be written to: {self.path.parent}",
-                    where=Where(file=self.path),
-                ) from None
-            with stream:  # closing it gives the lock back, and so does the death of the process
-                fcntl.flock(stream, fcntl.LOCK_EX)
-                self._claim.held = True
-                try:
-                    yield
-                finally:
-                    self._claim.held = False
+        return self._lock.alone()
 
     def _read(self) -> _Reading:
         """The file as it is now. Bytes that were sound before and have not changed are not checked again."""
-        with self._claim.thread, self._shared():
+        with self._lock.shared():
             try:
                 data = self.path.read_bytes()
             except FileNotFoundError:
@@ -293,24 +255,6 @@ class Ledger:
                 known = _NOTHING
             self._known = _read_on(known, data, sliced=self._sliced)
             return self._known
-
-    @contextmanager
-    def _shared(self) -> Iterator[None]:
-        """Wait for an append in progress, so that half a line is seen only when its writer is dead."""
-        if self._claim.held or not self._lock_path.exists():
-            yield
-            return
-        try:
-            stream = self._lock_path.open("rb")
-        except OSError as error:
-            raise LedgerError(
-                f"the ledger cannot be locked: {error.strerror}",
-                required=f"a lock file that can be read: {self._lock_path}",
-                where=Where(file=self.path),
-            ) from None
-        with stream:
-            fcntl.flock(stream, fcntl.LOCK_SH)
-            yield
 
     def _refuse_slice(self) -> None:
         if self._sliced:
@@ -345,23 +289,8 @@ class Ledger:
         return ended.entries[-1]
 
     def _write(self, position: int, data: bytes) -> None:
-        new = not self.path.exists()
         try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
-            try:
-                os.ftruncate(descriptor, position)
-                os.lseek(descriptor, position, os.SEEK_SET)
-                left = memoryview(data)
-                while left:
-                    left = left[os.write(descriptor, left) :]
-                os.fsync(descriptor)
-            except OSError:
-                os.ftruncate(descriptor, position)
-                raise
-            finally:
-                os.close(descriptor)
-            if new:
-                sync_folder(self.path.parent)
+            write_from(self.path, position, data)
         except OSError as error:
             raise LedgerError(
                 f"the entry cannot be written: {error.strerror}",

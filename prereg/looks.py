@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from prereg.analysis import Looks
 from prereg.ledger import Entry
 from prereg.part import Part
-from prereg.spec import Looks, Study
+from prereg.spec import Study
 
 FIRST_OF_E_PROCESS = 3
 """Seeds before the first look of an e-process: with two, no data whatever could decide at a usual level."""

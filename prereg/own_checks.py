@@ -15,8 +15,9 @@ from pathlib import Path
 
 from prereg.canon import sha256_bytes
 from prereg.errors import FieldPath, SpecError, Where
+from prereg.own import OwnCheck, OwnMetric
 from prereg.part import Part
-from prereg.spec import OwnCheck, OwnMetric, Study
+from prereg.spec import Study
 
 Brought = OwnCheck | OwnMetric
 """What a study brings of its own. Names of metrics have a stroke, and those of checks none: no two are alike."""

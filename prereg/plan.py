@@ -12,10 +12,12 @@ import re
 from pydantic import JsonValue
 
 from prereg.command import ScriptPin
+from prereg.hypothesis import AtStep
+from prereg.measure import Measure
 from prereg.own_checks import CheckPin
 from prereg.part import Part
 from prereg.registration import CorpusPin, Registration
-from prereg.spec import AtStep, Measure, Study
+from prereg.spec import Study
 from prereg.task_pin import TaskPin
 from prereg.training import Training
 

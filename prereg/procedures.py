@@ -6,7 +6,9 @@ here decides anything: what a procedure does is `ablate.judge`'s.
 
 from __future__ import annotations
 
-from prereg.spec import Ceiling, EProcess, Looks, Study, Test
+from prereg.analysis import EProcess, Looks, Test
+from prereg.instability import Ceiling
+from prereg.spec import Study
 from prereg.words import compact, listed
 
 TESTS: dict[Test, str] = {

@@ -21,7 +21,8 @@ from prereg.measure_promises import check_measure, check_reading, check_recorded
 from prereg.metrics import METRICS
 
 if TYPE_CHECKING:
-    from prereg.spec import Hypothesis, Study
+    from prereg.hypothesis import Hypothesis
+    from prereg.spec import Study
 
 T = TypeVar("T")
 

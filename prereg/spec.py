@@ -26,228 +26,25 @@ from pydantic import (
     model_validator,
 )
 
+from prereg.analysis import Analysis, EProcess, Looks
 from prereg.arms import Arm, resolve_arms
 from prereg.claim import Claim, parse_claim
 from prereg.converses import contradictions
 from prereg.faults import spec_error
 from prereg.harness_metrics import harness_metric
+from prereg.hypothesis import Hypothesis, Role
+from prereg.instability import Ceiling, Stable
 from prereg.match import WIDTH, Match, resolved
-from prereg.metrics import METRICS, Better, Metric, Suite
+from prereg.measure import Measure, Seed
+from prereg.metrics import METRICS, Better, Metric
+from prereg.own import Name, OwnCheck
 from prereg.part import Part
 from prereg.promises import check_promises
 from prereg.rule import DecisionLine, Rule
 from prereg.size import Count
 from prereg.training import Training
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*$", max_length=80)]
 Overrides = dict[str, JsonValue]
-Role = Literal["primary", "secondary", "guardrail", "exploratory"]
-Test = Literal["paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "items", "percentile", "bca"]
-Scale = Literal["raw", "log", "log10"]
-Alpha = Annotated[float, Field(gt=0.0, le=0.5)]
-Seed = Annotated[int, Field(ge=0, lt=2**31)]
-
-
-class Harness(Part):
-    """Zero- and few-shot tasks by the language-model evaluation harness (Gao et al. 2023), at the end of each run."""
-
-    tasks: Annotated[str, Field(min_length=1, max_length=400)]
-    """A task pack (`blimp`, `zorro`, `blimp-prompts`), a folder of tasks, from the root (with a slash in it), or tasks
-    of the harness itself, which want a network: `lm_eval:NAME` or `lm_eval:NAME,NAME`."""
-    items_per_task: Annotated[int, Field(ge=1)] = 100
-    """The first so many items of each task."""
-    shots: Annotated[tuple[Annotated[int, Field(ge=0, le=64)], ...], Field(min_length=1)] = (0,)
-    """Numbers of examples in the prompt. Examples are never among the scored items, and the same for every run."""
-    examples_seed: Seed = 1234
-    """Which examples are drawn."""
-    clusters: Literal["none", "tasks"] = "none"
-    """What comes together when items are a sample: each item comes by itself (none), or the items of a task belong
-    together and it is tasks that are sampled (tasks), as for the paradigms of a pack of minimal pairs."""
-
-
-class Calibration(Part):
-    """How the calibration suite looks at probabilities."""
-
-    bins: Annotated[int, Field(ge=1, le=1000)] = 15
-    """Bins of the calibration errors and of the reliability curve (Guo et al. 2017 take 15)."""
-
-
-class Inference(Part):
-    """What the cost suite runs a trained model on."""
-
-    batch: Annotated[int, Field(ge=1)] = 16
-    """Sequences at once."""
-    length: Annotated[int, Field(ge=1)] | None = None
-    """Tokens of each; the model's context if left out."""
-    repeats: Annotated[int, Field(ge=1)] = 5
-    """Passes, of whose times the median counts; one more before them is not counted."""
-
-
-EntryPoint = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", max_length=200)]
-
-
-class OwnMetric(Part):
-    """A metric that the study brings: a plain function of a model at rest and the validation text, one number back."""
-
-    name: Annotated[str, Field(pattern=r"^own/[a-z][a-z0-9_]*$", max_length=80)]
-    """Its name, beginning with own/. Claims may read it."""
-    entry_point: EntryPoint
-    """module:function, called with one argument, a `View` (`ablate/measure/own.py` says what it holds). A file beside
-    the study (studies/MODULE.py), or an installed module. Its source is hashed into the registration, and code that has
-    changed since is not executed: the run fails."""
-    better: Better
-    """Which way it improves."""
-    unit: Annotated[str, Field(max_length=30)] = ""
-    """Its unit, if it has one."""
-    definition: Annotated[str, Field(min_length=1, max_length=500)]
-    """What it is, in a sentence for readers of the registration."""
-    at_end: bool = True
-    """Whether it is measured at the last step alone, or at every evaluation."""
-
-
-class Measure(Part):
-    """What is observed while a run trains."""
-
-    every: Annotated[int, Field(ge=1)] = 50
-    """Steps between evaluations; step 0 and the last step are always evaluated."""
-    suites: tuple[Suite, ...] = ("loss", "activations", "gradients", "speed")
-    """Families of metrics to record, at every evaluation."""
-    at_end: tuple[Suite, ...] = ()
-    """Families of metrics to record at the last step alone: dear ones, whose course is not asked for. `cost` can be
-    measured nowhere else. Not written where there are none."""
-    calibration: Calibration = Calibration()
-    """How calibration is measured; written where its suite is named."""
-    inference: Inference = Inference()
-    """What the cost of inference is measured on; written where the suite cost is named."""
-    loss_level: Annotated[float, Field(gt=0.0)] | None = None
-    """A validation loss in nats a token: val/steps_to_level tells how many steps it takes to get there. Not written
-    where there is none."""
-    own: tuple[OwnMetric, ...] = ()
-    """The study's own metrics, beside the tool's; not written where there are none."""
-    harness: Harness | None = None
-    """Zero-shot tasks at the end of each run."""
-
-    @property
-    def recorded(self) -> tuple[Suite, ...]:
-        """Every suite that some step of a run records."""
-        return (*self.suites, *self.at_end)
-
-    def due(self, *, last: bool) -> tuple[Suite, ...]:
-        """The suites of one evaluation."""
-        return self.recorded if last else self.suites
-
-    @model_serializer(mode="wrap")
-    def _as_before_without_what_came_later(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # As of a study: a promise that says nothing of what came later keeps the bytes that were hashed before.
-        written: dict[str, Any] = handler(self)
-        asked = {
-            "at_end": bool(self.at_end),
-            "calibration": "calibration" in self.recorded,
-            "inference": "cost" in self.recorded,
-            "loss_level": self.loss_level is not None,
-            "own": bool(self.own),
-        }
-        return {field: value for field, value in written.items() if asked.get(field, True)}
-
-
-class LossSpike(Part):
-    """When one step's training loss counts as a spike."""
-
-    above: Annotated[float, Field(gt=0.0)] = 6.0
-    """Robust z-score (distance from the median in units of 1.4826 x MAD) above which a step is a spike."""
-    window: Annotated[int, Field(ge=5)] = 20
-    """Steps in the trailing window that median and MAD are taken over."""
-
-
-class Diverged(Part):
-    """When a run has diverged: it ends there, and its curve is kept."""
-
-    loss_above: Annotated[float, Field(gt=1.0)] = 2.0
-    """A training loss above this many times the first step's, or one that is not finite."""
-
-
-class Stable(Part):
-    """What counts as an unstable run; a variant is stable when none of its runs is unstable."""
-
-    loss_spike: LossSpike = LossSpike()
-    """A run with any spike is unstable."""
-    diverged: Diverged = Diverged()
-    """A run that diverged is unstable."""
-
-
-class AtStep(Part):
-    """A metric is read at one step of the run."""
-
-    step: Annotated[int, Field(ge=0)]
-    """The step; one at which the metric is evaluated."""
-
-
-class OverLast(Part):
-    """A metric is read as its mean over the last evaluations of a run."""
-
-    last: Annotated[int, Field(ge=2)]
-    """How many evaluations, the one at the last step among them; that at step 0 is never one of them."""
-
-
-class Hypothesis(Part):
-    """One claim that will end as supported, refuted or inconclusive."""
-
-    claim: str
-    """ARM VERB METRIC [than ARM]; the verb is lowers, raises, changes, does_not_worsen or does_not_change."""
-    smallest: Annotated[float, Field(ge=0.0)]
-    """The smallest difference that matters, in the metric's own unit on the claim's scale."""
-    role: Role = "primary"
-    """The family it is corrected in. Exploratory hypotheses are reported and can decide nothing."""
-    scale: Scale = "raw"
-    """Scale on which differences are taken: raw, natural logarithm, or log10."""
-    read: Literal["final", "best", "area"] | AtStep | OverLast = "final"
-    """Where on its curve the metric is read: at the last step, at its best evaluation, as its mean over training (the
-    area under the curve, over the steps), at {step: N}, or as its mean over the {last: N} evaluations."""
-    better: Better | None = None
-    """Which way the metric improves; needed for `does_not_worsen` on a metric this tool does not define."""
-
-
-class Analysis(Part):
-    """How evidence is judged."""
-
-    test: Test = "paired_t"
-    """The test that decides, over per-seed paired differences (items: over seeds and items, which asks for claims about
-    metrics that are means over items, and for `estimand`). percentile and bca decide from twenty seeds on, and below
-    only describe."""
-    alpha: Alpha = 0.05
-    """Chance of any false finding of one kind within the hypotheses of one role."""
-    correct: Literal["holm", "max_t", "none"] = "holm"
-    """Correction over the hypotheses of one role."""
-    also: tuple[Test, ...] = ()
-    """Tests reported beside the deciding one; they never decide. Here items always speaks of new items too."""
-    estimand: Literal["new_seeds", "new_seeds_and_items"] = "new_seeds"
-    """What the verdict speaks of: new seeds on these validation items, or new seeds and new items. Only `test: items`
-    can speak of new items, and it has no default there: the study says which."""
-
-
-class Ceiling(Part):
-    """A diverged run is scored at a fixed value."""
-
-    ceiling: float
-    """The value of the metric that a diverged run is given, on the metric's own scale."""
-
-
-class Looks(Part):
-    """A group-sequential design."""
-
-    looks: tuple[Annotated[int, Field(ge=2)], ...]
-    """Numbers of seeds at which the data are looked at, ascending; the last equals the number of seeds."""
-    spending: Literal["obrien_fleming", "pocock"] = "obrien_fleming"
-    """Lan-DeMets spending function."""
-
-
-class EProcess(Part):
-    """Seeds are added until the e-process decides."""
-
-    evidence: Literal["e_process"]
-    """Anytime-valid evidence over paired differences."""
-    max_seeds: Annotated[int, Field(ge=2)]
-    """No more seeds than this."""
 
 
 class Assumption(Part):
@@ -268,18 +65,6 @@ class Assume(Part):
     """Time of one run, for the cost of a design."""
     divergence: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     """Share of runs that diverge, whatever the arm, in the design's scenarios with divergence; 0 leaves them out."""
-
-
-class OwnCheck(Part):
-    """A check of admissibility that the study brings: a plain function over the sealed records, no outcomes."""
-
-    name: Name
-    """Its name; told as `own check: NAME`."""
-    entry_point: EntryPoint
-    """module:function. A file beside the study (studies/MODULE.py), or an installed module. Its source is hashed into
-    the registration; it is executed when the study is decided, and never before."""
-    consequence: Literal["inadmissible", "deviation", "note"] = "inadmissible"
-    """What a failure means: no verdict, listed beside the verdict, or a remark."""
 
 
 class MetricsFile(Part):

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from prereg.harness_metrics import harness_metric
+from prereg.hypothesis import Scale
 from prereg.metrics import METRICS
-from prereg.spec import Scale
 
 MINUS = "−"
 

@@ -23,8 +23,8 @@ from ablate.gpt.train import Trainer
 from ablate.harness.asking import ask, prepare
 from ablate.harness.pins import pin_tasks
 from ablate.records.store import outcome_hash, rows_of
+from prereg.measure import Harness
 from prereg.root import Root
-from prereg.spec import Harness
 from prereg.training import Training
 
 

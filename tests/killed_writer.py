@@ -22,7 +22,8 @@ import torch
 
 from ablate.records.store import RunFolder
 from ablate.run.messages import Message
-from ablate.run.worker import Run, Worker
+from ablate.run.single import SingleRun
+from ablate.run.worker import Worker
 from prereg.plan import RunSpec
 
 STRUCK = 3
@@ -44,10 +45,10 @@ def main() -> None:
 def run(corpora: Path, spec: RunSpec, folder: Path, mode: str, number: int) -> None:
     torch.set_num_threads(1)
     folder.mkdir(parents=True)
-    checkpoint, fsync, replace = Run._checkpoint, os.fsync, Path.replace
+    checkpoint, fsync, replace = SingleRun._checkpoint, os.fsync, Path.replace
     at = {"checkpoint": 0, "operation": 0}
 
-    def counted(self: Run, rows: Any) -> None:
+    def counted(self: SingleRun, rows: Any) -> None:
         at["checkpoint"] += 1
         at["operation"] = 0
         if mode == "full" and at["checkpoint"] == STRUCK:
@@ -70,7 +71,7 @@ def run(corpora: Path, spec: RunSpec, folder: Path, mode: str, number: int) -> N
         struck()
         return replace(self, target)
 
-    Run._checkpoint = counted  # type: ignore[method-assign]
+    SingleRun._checkpoint = counted  # type: ignore[method-assign]
     os.fsync = synced  # type: ignore[assignment]
     Path.replace = replaced  # type: ignore[assignment,method-assign]
     said: list[Message] = []

@@ -13,7 +13,7 @@ import pytest
 from conftest import House, tiny_document
 
 from ablate import cli
-from ablate.run.local import study_lock
+from ablate.run.lock import study_lock
 from prereg.root import Root
 
 Spoil = Callable[[House], Path]

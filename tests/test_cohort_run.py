@@ -24,7 +24,7 @@ from ablate.records.layout import WHOLE_ONLY, layout_of, seats_in
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.run import cohort as cohorts
-from ablate.run import worker as workers
+from ablate.run import one_run
 from ablate.run.cohort import carry_out_together
 from ablate.run.messages import Message
 from ablate.run.seating import Machine, choose_machine, seating
@@ -148,7 +148,7 @@ def test_a_run_made_again_keeps_its_company_and_so_its_bits(
 
 
 def test_a_killed_cohort_is_taken_up_again_to_the_same_bits(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "SAY_EVERY_S", 0.0)
+    monkeypatch.setattr(one_run, "SAY_EVERY_S", 0.0)
     assigned = planned(house)
 
     def dies(message: Message) -> None:
@@ -172,7 +172,7 @@ def test_a_killed_cohort_is_taken_up_again_to_the_same_bits(house: House, monkey
 def test_a_cohorts_damaged_newest_checkpoint_is_passed_over_aloud_and_costs_no_bit(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "SAY_EVERY_S", 0.0)
+    monkeypatch.setattr(one_run, "SAY_EVERY_S", 0.0)
     assigned = planned(house)
 
     def dies(message: Message) -> None:
@@ -233,7 +233,7 @@ def test_a_diverged_run_is_sealed_the_others_go_on_to_the_same_bits_and_so_does_
     assert {seed: found[seed].outcome_sha256 for seed in (1, 3)} == {seed: calm[seed] for seed in (1, 3)}
 
     # Killed after it: the second run is sealed, the rest are taken up without it.
-    monkeypatch.setattr(workers, "SAY_EVERY_S", 0.0)
+    monkeypatch.setattr(one_run, "SAY_EVERY_S", 0.0)
     for _, folder in assigned:
         shutil.rmtree(folder.path)
 
@@ -272,7 +272,7 @@ def test_one_run_that_fails_leaves_its_seat_and_the_others_end_with_the_bits_the
 
 
 def test_runs_that_cannot_all_be_taken_up_start_over_together(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "SAY_EVERY_S", 0.0)
+    monkeypatch.setattr(one_run, "SAY_EVERY_S", 0.0)
     assigned = planned(house)
 
     def dies(message: Message) -> None:

@@ -33,7 +33,8 @@ from ablate.measure.suites import evaluate
 from ablate.records.provenance import collect, differing
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.run import local
+from ablate.run import local, processes
+from ablate.run.scheduler import Scheduler
 from ablate.run.seating import Machine, choose_machine
 from prereg.errors import RunError, StudyError
 from prereg.spec import study_from_document
@@ -210,11 +211,11 @@ def test_workers_of_a_gpu_start_with_what_deterministic_products_need_and_one_at
         started.append(env)
         raise StartedError
 
-    monkeypatch.setattr(local.subprocess, "Popen", popen)
+    monkeypatch.setattr(processes.subprocess, "Popen", popen)
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     for name in ("cpu", "cuda:0"):
         registration = chain.require_registered(case)
-        scheduler = local.Scheduler(
+        scheduler = Scheduler(
             case.root,
             registration,
             None,

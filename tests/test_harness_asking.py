@@ -25,8 +25,8 @@ from ablate.harness.tasks import Questions
 from prereg.errors import CorpusError
 from prereg.harness_metrics import harness_metric
 from prereg.item_metrics import ITEM_METRICS
+from prereg.measure import Harness
 from prereg.root import Root
-from prereg.spec import Harness
 
 CONTEXT = 32
 HARNESS = Harness(tasks=TASKS, items_per_task=6, shots=(0, 2))

@@ -16,8 +16,8 @@ from ablate.harness.pins import draw, pin_tasks, pool
 from ablate.harness.prompts import filled, read_prompts
 from prereg.canon import sha256_bytes, sha256_of
 from prereg.errors import CorpusError
+from prereg.measure import Harness
 from prereg.root import Root
-from prereg.spec import Harness
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -22,7 +22,8 @@ from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.run.messages import Message
-from ablate.run.worker import Run, Worker
+from ablate.run.single import SingleRun
+from ablate.run.worker import Worker
 from prereg.canon import sha256_file
 from prereg.errors import CorpusError, RegistrationError, SpecError, StudyError, UnsupportedError
 from prereg.plan import RunSpec, plan
@@ -165,13 +166,13 @@ def test_a_run_stopped_or_killed_while_asked_is_asked_again_and_not_trained(
     assert said[-1].status == "done"
 
     folder = RunFolder(house.path / "run")
-    original = Run._ask
+    original = SingleRun._ask
 
-    def interrupted(self: Run) -> Any:
+    def interrupted(self: SingleRun) -> Any:
         self.worker.stop.set()
         return original(self)
 
-    monkeypatch.setattr(Run, "_ask", interrupted)
+    monkeypatch.setattr(SingleRun, "_ask", interrupted)
     worker.carry_out(spec, folder)
     assert said[-1].event == "stopped"
     worker.stop.clear()
@@ -183,7 +184,7 @@ def test_a_run_stopped_or_killed_while_asked_is_asked_again_and_not_trained(
     def killed(*_: Any, **__: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr(Run, "_ask", original)
+    monkeypatch.setattr(SingleRun, "_ask", original)
     monkeypatch.setattr(RunFolder, "seal", killed)
     with pytest.raises(Killed):
         worker.carry_out(spec, folder)

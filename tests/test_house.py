@@ -94,7 +94,7 @@ ROOMS: dict[str, set[str]] = {
 }
 
 # Only one module joins the trainer, the measures and the records.
-JOINS_EVERYTHING = "ablate.run.worker"
+JOINS_EVERYTHING = "ablate.run.one_run"
 
 
 def modules() -> list[str]:
@@ -168,7 +168,7 @@ def test_the_judge_and_the_report_never_reach_the_trainer() -> None:
             assert not reached, (name, reached)
 
 
-def test_only_the_worker_joins_gpt_measure_and_records() -> None:
+def test_only_what_every_run_is_joins_gpt_measure_and_records() -> None:
     joined = [
         name
         for name in modules()

@@ -14,9 +14,10 @@ from ablate.run.watch import PlainWatcher
 from ablate.support import require_supported
 from prereg.errors import ClaimError, SpecError
 from prereg.export.measures import recorded
+from prereg.measure import Calibration, Inference, Measure
 from prereg.metrics import METRICS
 from prereg.metrics_of_quality import TOKEN_CLASSES
-from prereg.spec import Calibration, Inference, Measure, Study, study_from_document
+from prereg.spec import Study, study_from_document
 
 
 def study(claim: str = "layernorm lowers val/loss", *, read: Any = "final", **changes: Any) -> Study:

@@ -27,12 +27,13 @@ from ablate.support import require_supported
 from prereg.amendments import touched
 from prereg.errors import EvidenceError, RegistrationError, SpecError
 from prereg.export.measures import measured, recorded
+from prereg.own import OwnMetric
 from prereg.own_checks import pin_checks
 from prereg.plan import RunSpec, plan
 from prereg.register import amend, register
 from prereg.registration import verify_registration
 from prereg.root import Root
-from prereg.spec import OwnMetric, Study, study_from_document
+from prereg.spec import Study, study_from_document
 from prereg.training import Model
 
 TOKENS = np.random.default_rng(1).integers(0, 5, 60)

@@ -11,8 +11,13 @@ from rich.console import Console
 
 from ablate.judge.design import Design
 from ablate.judge.design import design as design_study
-from ablate.report import console as printer
+from ablate.report.corpora_lines import print_corpora
+from ablate.report.decision_lines import print_decision
+from ablate.report.design_lines import print_design
 from ablate.report.planned import text_chart
+from ablate.report.progress_lines import print_status
+from ablate.report.proof_lines import print_verification
+from ablate.report.study_lines import print_check
 from ablate.status import RunHealth, StudyHealth
 from ablate.verify import Item, Verification
 from prereg.spec import study_from_document
@@ -39,7 +44,7 @@ def read(stream: io.TextIOWrapper) -> str:
 def printed(ending: Ending, *, terminal: bool = False, encoding: str = "utf-8") -> str:
     console, stream = written(terminal=terminal, encoding=encoding)
     whole = told(ending, spiky=ending == "inadmissible")
-    printer.print_decision(console, whole.decision, report_path=PATH, ledger_head=whole.ledger_head)
+    print_decision(console, whole.decision, report_path=PATH, ledger_head=whole.ledger_head)
     return read(stream)
 
 
@@ -102,20 +107,20 @@ def test_inadmissible_findings_are_marked_and_missing_runs_show_none() -> None:
 
 def test_no_report_is_said_so() -> None:
     console, stream = written()
-    printer.print_decision(console, told("incomplete").decision, report_path=None, ledger_head="f" * 64)
+    print_decision(console, told("incomplete").decision, report_path=None, ledger_head="f" * 64)
     assert "No report was written." in read(stream)
 
 
 def test_square_brackets_of_a_title_are_not_markup() -> None:
     console, stream = written()
     decision = told().decision.model_copy(update={"title": "[bold]x[/bold] [/]"})
-    printer.print_decision(console, decision, report_path=PATH, ledger_head="f" * 64)
+    print_decision(console, decision, report_path=PATH, ledger_head="f" * 64)
     assert "[bold]x[/bold] [/]" in read(stream)
 
 
 def test_a_check_shows_arms_claims_and_the_rule() -> None:
     console, stream = written()
-    printer.print_check(console, told().study)
+    print_check(console, told().study)
     text = read(stream)
     for needed in (
         "3 arms x 5 seeds (1 to 5) = 15 runs",
@@ -144,7 +149,7 @@ def test_a_command_is_shown_before_anything_runs() -> None:
         }
     )
     console, stream = written()
-    printer.print_check(console, study)
+    print_check(console, study)
     assert "without a shell: python train.py --seed={seed}" in read(stream)
 
 
@@ -155,7 +160,7 @@ def design() -> Design:
 def test_a_design_shows_power_and_the_chance_of_every_verdict() -> None:
     console, stream = written()
     found = design()
-    printer.print_design(console, found)
+    print_design(console, found)
     text = read(stream)
     assert "5 seeds, 15 runs" in text and "supported or refuted or inconclusive" in " ".join(text.split())
     for scenario in found.scenarios:
@@ -169,7 +174,7 @@ def test_a_design_shows_power_and_the_chance_of_every_verdict() -> None:
 def test_a_hopeless_design_names_the_verdict_and_the_remedy() -> None:
     console, stream = written()
     hopeless = design().model_copy(update={"unreachable": ("adopt layernorm",), "remedy": "seven seeds"})
-    printer.print_design(console, hopeless)
+    print_design(console, hopeless)
     text = read(stream)
     assert "No data can lead to the verdict 'adopt layernorm'." in text and "Remedy: seven seeds" in text
 
@@ -181,7 +186,7 @@ def test_status_tells_health_and_names_failed_runs() -> None:
         RunHealth(variant="none", seed=2, state="running", step=120, steps=300, falling=False, attempts=1),
         RunHealth(variant="layernorm", seed=1, state="failed", step=10, steps=300, attempts=2, error="out of disk"),
     )
-    printer.print_status(
+    print_status(
         console,
         StudyHealth(
             study="embnorm", title="T", registered="a" * 64, unchanged=False, active=True, decided=None, runs=runs
@@ -204,7 +209,7 @@ def test_verification_names_what_has_changed() -> None:
         Item(study="a", what="lock", faults=(), note="1 file"),
         Item(study="a", what="records", faults=("seal broken",)),
     )
-    printer.print_verification(console, Verification(items=items, head="f" * 64))
+    print_verification(console, Verification(items=items, head="f" * 64))
     text = read(stream)
     assert "stands   a: lock (1 file)" in text and "CHANGED  a: records" in text and "- seal broken" in text
     assert "1 fault found" in text and "f" * 64 in text
@@ -212,12 +217,12 @@ def test_verification_names_what_has_changed() -> None:
 
 def test_verification_of_sound_files_says_so() -> None:
     console, stream = written()
-    printer.print_verification(console, Verification(items=(Item(study="a", what="lock", faults=()),), head="f" * 64))
+    print_verification(console, Verification(items=(Item(study="a", what="lock", faults=()),), head="f" * 64))
     assert "Everything stands" in read(stream)
 
 
 def test_corpora_are_listed_with_size_and_place() -> None:
     console, stream = written()
-    printer.print_corpora(console, [("toy", 1_115_394, "b" * 64, "generated", "CC0")])
+    print_corpora(console, [("toy", 1_115_394, "b" * 64, "generated", "CC0")])
     text = read(stream)
     assert "1,115,394" in text and "b" * 12 in text and "generated" in text

@@ -10,7 +10,8 @@ from test_items_verdict import case, drawn, items_study
 
 from ablate.judge.decide import decide
 from ablate.judge.design import design
-from ablate.report.console import print_decision, print_design
+from ablate.report.decision_lines import print_decision
+from ablate.report.design_lines import print_design
 from ablate.report.html import render as render_html
 from ablate.report.markdown import render
 from ablate.report.told import Told

@@ -16,7 +16,7 @@ from conftest import House
 
 from ablate import chain
 from ablate.records.gather import gather
-from ablate.run.local import study_lock
+from ablate.run.lock import study_lock
 from ablate.run.watch import PlainWatcher
 from prereg.errors import EvidenceError, RunError
 from prereg.ledger import Ledger

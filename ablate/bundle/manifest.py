@@ -19,8 +19,8 @@ from pydantic import Field, ValidationError
 from ablate.bundle.archive import UnsoundError
 from prereg.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of
 from prereg.errors import UnsupportedError
+from prereg.own import Name
 from prereg.part import Part
-from prereg.spec import Name
 
 FORMAT = "ablate-bundle/1"
 LARGEST_BYTES = 1 << 24

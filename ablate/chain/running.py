@@ -53,7 +53,8 @@ def run(
     """
     import sys
 
-    from ablate.run.local import run_study, slots_of, study_lock
+    from ablate.run.local import run_study, slots_of
+    from ablate.run.lock import study_lock
     from ablate.run.seating import choose_machine, records_of
     from ablate.run.spread import Spread
     from ablate.run.watch import PlainWatcher

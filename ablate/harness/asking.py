@@ -28,8 +28,8 @@ from ablate.records.store import ItemScore
 from prereg.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.harness_metrics import harness_metric
 from prereg.harness_promises import OWN_TASKS
+from prereg.measure import Harness
 from prereg.root import Root
-from prereg.spec import Harness
 from prereg.task_pin import TaskPin
 
 Item = tuple[str, int]

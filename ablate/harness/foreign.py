@@ -21,7 +21,7 @@ from ablate.harness.writing import Tokenizer, can_write
 from prereg.canon import sha256_bytes, sha256_of
 from prereg.errors import CorpusError, StudyError, UnsupportedError, Where
 from prereg.harness_promises import OWN_TASKS
-from prereg.spec import Harness
+from prereg.measure import Harness
 from prereg.task_pin import TaskPin
 
 _FIELD = Where(field=("measure", "harness", "tasks"))

@@ -13,8 +13,8 @@ from ablate.harness.writing import Tokenizer, can_write
 from prereg.canon import canonical_bytes
 from prereg.errors import CorpusError, Where
 from prereg.harness_promises import OWN_TASKS
+from prereg.measure import Harness
 from prereg.root import Root
-from prereg.spec import Harness
 from prereg.task_pin import TaskPin
 
 

@@ -16,7 +16,7 @@ from ablate.harness.pins import draw
 from ablate.harness.prompts import BETWEEN, filled
 from ablate.harness.writing import Tokenizer
 from prereg.canon import sha256_of
-from prereg.spec import Harness
+from prereg.measure import Harness
 
 
 @dataclass(frozen=True)

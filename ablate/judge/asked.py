@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ablate.judge.matching import listed
+from ablate.judge.checks import named_run, none_against
 from ablate.judge.verdict import Check
 from ablate.records.run_record import RunRecord
 from prereg.registration import Registration
@@ -33,16 +33,14 @@ def check_asked(registration: Registration, ended: list[RunRecord]) -> tuple[Che
     asked = [run for run in done if run.harness is not None]
     ways = Counter(_way(run) for run in asked)
     usual = ways.most_common(1)[0][0] if ways else ()
-    other = [
-        f"{run.variant} seed {run.seed}: {', '.join(_differing(run, usual))}" for run in asked if _way(run) != usual
-    ]
+    other = [f"{named_run(run)}: {', '.join(_differing(run, usual))}" for run in asked if _way(run) != usual]
     wrong = [
-        f"{run.variant} seed {run.seed}: " + ("no tasks" if run.harness is None else run.harness.tasks_sha256[:12])
+        f"{named_run(run)}: " + ("no tasks" if run.harness is None else run.harness.tasks_sha256[:12])
         for run in done
         if run.harness is None or run.harness.tasks_sha256 != pin.sha256
     ]
     short = [
-        f"{run.variant} seed {run.seed}: {run.harness.n_items} of {pin.n_items} items scored"
+        f"{named_run(run)}: {run.harness.n_items} of {pin.n_items} items scored"
         for run in asked
         if run.harness is not None
         and (run.harness.n_items, run.harness.unencodable, run.harness.n_tasks)
@@ -51,19 +49,18 @@ def check_asked(registration: Registration, ended: list[RunRecord]) -> tuple[Che
     said = f"{len(ways)} ways of asking over {len(asked)} runs" if len(ways) != 1 else f"one way over {len(asked)} runs"
     name = f"'{pin.name}', sha256 {pin.sha256[:12]}"
     return (
-        Check(
-            name="every run was asked by the same harness",
-            passed=not other,
-            severity="deviation",
-            found=said + listed(other),
-            required="one version of the harness, and the same tasks, prompts and requests for every run",
+        none_against(
+            "every run was asked by the same harness",
+            other,
+            "one version of the harness, and the same tasks, prompts and requests for every run",
+            "deviation",
+            found=said,
         ),
-        Check(
-            name="every run answered the registered tasks",
-            passed=not wrong and not short,
-            severity="inadmissible",
-            found=f"{len(done) - len(wrong)} of {len(done)} runs answered {name}" + listed([*wrong, *short]),
-            required=f"{name}, every item of it that the tokenizer can write",
+        none_against(
+            "every run answered the registered tasks",
+            [*wrong, *short],
+            f"{name}, every item of it that the tokenizer can write",
+            found=f"{len(done) - len(wrong)} of {len(done)} runs answered {name}",
         ),
     )
 

@@ -17,9 +17,10 @@ from ablate.judge.headroom import ROOM_SD, pinned
 from ablate.judge.procedure import Floats
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, SpecError, Where
+from prereg.hypothesis import Scale
 from prereg.part import Part
 from prereg.registration import Registration
-from prereg.spec import Scale, Study
+from prereg.spec import Study
 
 Group = tuple[str, Scale]
 

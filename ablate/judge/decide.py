@@ -36,10 +36,11 @@ from ablate.judge.verdict import Check, Decision, Finding, Stability
 from ablate.judge.view import View, check_looks, view
 from ablate.records.evidence import Evidence
 from prereg.amendments import amendments_of, touched
+from prereg.instability import Ceiling
 from prereg.looks import Look
 from prereg.registration import Registration
 from prereg.rule import Ruling
-from prereg.spec import Ceiling, Study
+from prereg.spec import Study
 
 INCONCLUSIVE = "inconclusive"
 """The verdict whose words mean that the study did not decide."""

@@ -30,9 +30,10 @@ from ablate.judge.simulate import (
     simulate,
 )
 from ablate.judge.truths import Truth, drawable, truths
+from prereg.analysis import Test
 from prereg.divergence import said_unasked
 from prereg.part import Part
-from prereg.spec import Study, Test
+from prereg.spec import Study
 
 _CURVE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 25, 30)
 """Numbers of seeds on the curve of power, and the study's own."""

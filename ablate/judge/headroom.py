@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from ablate.judge.matching import listed
+from ablate.judge.checks import none_against
 from ablate.judge.procedure import EQUAL, Floats
 from ablate.judge.readings import read_values, reading_of
 from ablate.judge.verdict import Check
@@ -68,11 +68,10 @@ def check_headroom(study: Study, evidence: Evidence) -> tuple[Check, ...]:
     if not faults:
         return ()
     return (
-        Check(
-            name=HEADROOM,
-            passed=False,
-            severity="deviation",
-            found=f"{len(faults)}{listed(faults)}",
-            required=f"values that vary over seeds, {ROOM_SD:g} SDs or more from a bound of the metric",
+        none_against(
+            HEADROOM,
+            faults,
+            f"values that vary over seeds, {ROOM_SD:g} SDs or more from a bound of the metric",
+            "deviation",
         ),
     )

@@ -28,8 +28,9 @@ from ablate.judge.readings import reading_of
 from ablate.judge.sequential import EProcessT, RepeatedT, prepare_at, require_own_rule
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, Pair
 from ablate.judge.wording import sentence
+from prereg.hypothesis import Scale
 from prereg.looks import Look
-from prereg.spec import Scale, Study
+from prereg.spec import Study
 from prereg.words import unit_of
 
 Values = Mapping[str, Mapping[tuple[str, int], float]]

@@ -12,13 +12,12 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
-from ablate.judge.matching import listed
-from ablate.judge.verdict import Check
+from ablate.judge.checks import Cell, named, none_against
+from ablate.judge.verdict import Check, Severity
 from ablate.records.evidence import Evidence
 from prereg.item_metrics import ITEM_METRICS
 from prereg.spec import Study
 
-Cell = tuple[str, int]
 _ROUNDING = 1e-9
 """How far a recorded mean may lie from that of its items: two ways of adding up the same scores differ by less."""
 
@@ -43,6 +42,7 @@ def check_items(study: Study, evidence: Evidence) -> tuple[Check, ...]:
     if evidence.items is None:
         return ()
     claimed = any(claim.metric in ITEM_METRICS for claim in study.claims.values())
+    severity: Severity = "inadmissible" if claimed else "deviation"
     done = [(run.variant, run.seed) for run in evidence.runs if run.status == "done"]
     sealed = {(run.variant, run.seed) for run in evidence.runs if run.items_sha256 is not None}
     keys = ["metric", "task", "item", "item_sha256"]
@@ -59,29 +59,29 @@ def check_items(study: Study, evidence: Evidence) -> tuple[Check, ...]:
         met[cell] = np.sort(run["identity"].to_numpy(np.int64)).tobytes()
         repeated = len(run) - run["known_as"].nunique()
         if repeated:
-            twice.append(f"{_said(cell)}: {repeated} twice")
+            twice.append(f"{named(cell)}: {repeated} twice")
         if cell not in sealed:
-            unsealed.append(_said(cell))
+            unsealed.append(named(cell))
     # The items of most runs are taken for the right ones: which run is named changes with that, not whether one is.
     usual = Counter(met[cell] for cell in done if cell in met).most_common(1)
     other = [
-        f"{_said(cell)}: {'other items' if cell in met else 'no items'}"
+        f"{named(cell)}: {'other items' if cell in met else 'no items'}"
         for cell in done
         if usual and met.get(cell) != usual[0][0]
     ]
     return (
-        _check(
+        none_against(
             "every finished run scored the same items",
             [*twice, *other],
             "the same tasks, items and texts under every arm and seed, each once",
-            severe=claimed,
+            severity,
         ),
-        _check("every item is sealed with its run", unsealed, "an items hash in the run's record", severe=claimed),
-        _check(
+        none_against("every item is sealed with its run", unsealed, "an items hash in the run's record", severity),
+        none_against(
             "every recorded mean is that of its items",
             _disagreeing(evidence),
             f"metrics that agree with the scores they average, to {_ROUNDING:g}",
-            severe=claimed,
+            severity,
         ),
     )
 
@@ -93,22 +93,8 @@ def _disagreeing(evidence: Evidence) -> list[str]:
     for metric in (name for name in recorded_metrics if name in ITEM_METRICS):
         recorded, means = evidence.final(metric), item_means(evidence.items, metric)
         wrong += [
-            f"{metric} of {_said(cell)} is {value:.6g}, its items' mean {means[cell]:.6g}"
+            f"{metric} of {named(cell)} is {value:.6g}, its items' mean {means[cell]:.6g}"
             for cell, value in recorded.items()
             if cell in means and not abs(value - means[cell]) <= _ROUNDING * max(1.0, abs(value))
         ]
     return wrong
-
-
-def _said(cell: Cell) -> str:
-    return f"{cell[0]} seed {cell[1]}"
-
-
-def _check(name: str, faults: list[str], required: str, *, severe: bool) -> Check:
-    return Check(
-        name=name,
-        passed=not faults,
-        severity="inadmissible" if severe else "deviation",
-        found=f"{len(faults)}{listed(faults)}" if faults else "none against it",
-        required=required,
-    )

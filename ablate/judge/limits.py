@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ablate.judge.matching import listed
+from ablate.judge.checks import named_run, none_against
 from ablate.judge.verdict import Check
 from ablate.records.run_record import RunRecord
 from prereg.limits import breaches, promises_any, unmeasured
@@ -28,7 +28,7 @@ def check_limits(study: Study, ended: Iterable[RunRecord]) -> tuple[Check, ...]:
         return ()
     wrong = []
     for run, budget in held:
-        name = f"{run.variant} seed {run.seed}"
+        name = named_run(run)
         peak = run.peak_memory_bytes
         for breach in breaches(budget, wall_s=run.wall_s, peak_memory_bytes=peak):
             upper = " (an upper bound: this system tells it of the whole process only)"
@@ -37,11 +37,11 @@ def check_limits(study: Study, ended: Iterable[RunRecord]) -> tuple[Check, ...]:
         if unmeasured(budget, peak_memory_bytes=peak):
             wrong.append(f"{name}: its memory was not measured")
     return (
-        Check(
-            name=LIMITS,
-            passed=not wrong,
-            severity="deviation",
-            found=f"{len(held)} runs with limits, {len(wrong)} breaches" + listed(wrong),
-            required="memory and time within the limits of the budget",
+        none_against(
+            LIMITS,
+            wrong,
+            "memory and time within the limits of the budget",
+            "deviation",
+            found=f"{len(held)} runs with limits, {len(wrong)} breaches",
         ),
     )

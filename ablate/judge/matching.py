@@ -14,6 +14,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from ablate.judge.checks import listed, named_run, none_against
 from ablate.judge.verdict import Check
 from ablate.records.run_record import Pairing, RunRecord
 from prereg.canon import canonical_bytes
@@ -59,15 +60,14 @@ def check_matching(registration: Registration, runs: Iterable[RunRecord]) -> tup
     study = registration.study
     ended = [run for run in runs if run.status in ("done", "diverged") and run.variant in study.arms]
     paired = [run for run in ended if run.pairing is not None]
-    bare = [f"{run.variant} seed {run.seed}" for run in ended if run.pairing is None]
+    bare = [named_run(run) for run in ended if run.pairing is None]
     done = [run for run in paired if run.status == "done"]
     return (
-        Check(
-            name="every run states what its pair shares",
-            passed=not bare,
-            severity="inadmissible",
-            found=f"{len(paired)} of {len(ended)} ended runs state it" + listed(bare),
-            required="hashes of initial weights, batches, dropout, corpus and tokenizer in every run.json",
+        none_against(
+            "every run states what its pair shares",
+            bare,
+            "hashes of initial weights, batches, dropout, corpus and tokenizer in every run.json",
+            found=f"{len(paired)} of {len(ended)} ended runs state it",
         ),
         *_initial(study, paired),
         *_same(study, done, READING, "pairs read the same batches", lambda run: _pairing(run).batches),
@@ -106,12 +106,11 @@ def _initial(study: Study, runs: list[RunRecord]) -> tuple[Check, ...]:
                     wrong.append(f"{parameter} of {run.variant} and {first[parameter][1]}, seed {seed}")
     name = "pairs start from the same weights"
     return (
-        Check(
-            name=name,
-            passed=not wrong,
-            severity="inadmissible",
-            found=f"{compared} shared parameters compared, {len(wrong)} differ" + listed(wrong),
-            required="equal initial bytes of every parameter that two variants share",
+        none_against(
+            name,
+            wrong,
+            "equal initial bytes of every parameter that two variants share",
+            found=f"{compared} shared parameters compared, {len(wrong)} differ",
         ),
         *_apart(study, runs, SHAPES, name),
     )
@@ -133,12 +132,11 @@ def _same(
             if ask(run) != ask(group[0]):
                 wrong.append(f"{run.variant} and {group[0].variant}, seed {run.seed if over_seeds else seed}")
     return (
-        Check(
-            name=name,
-            passed=not wrong,
-            severity="inadmissible",
-            found=f"{compared} pairs of runs compared, {len(wrong)} differ" + listed(wrong),
-            required="equal hashes within a seed",
+        none_against(
+            name,
+            wrong,
+            "equal hashes within a seed",
+            found=f"{compared} pairs of runs compared, {len(wrong)} differ",
         ),
         *_apart(study, runs, fields, name),
     )
@@ -181,14 +179,13 @@ def _groups(
 
 def _corpus(registration: Registration, runs: list[RunRecord]) -> Check:
     wanted = {arm: _reading_of(registration, arm) for arm in registration.study.arms}
-    wrong = [f"{run.variant} seed {run.seed}" for run in runs if _pairing(run).corpus != wanted[run.variant]]
+    wrong = [named_run(run) for run in runs if _pairing(run).corpus != wanted[run.variant]]
     name = _named(registration)
-    return Check(
-        name="every run read the registered corpus",
-        passed=not wrong,
-        severity="inadmissible",
-        found=f"{len(runs) - len(wrong)} of {len(runs)} runs read {name}" + listed(wrong),
-        required=f"{name}, as registered",
+    return none_against(
+        "every run read the registered corpus",
+        wrong,
+        f"{name}, as registered",
+        found=f"{len(runs) - len(wrong)} of {len(runs)} runs read {name}",
     )
 
 
@@ -210,18 +207,13 @@ def _tokenizer(registration: Registration, runs: list[RunRecord]) -> tuple[Check
     """Only where tokenizers were registered: one of single characters follows from the corpus."""
     if registration.data is None:
         return ()
-    wrong = [
-        f"{run.variant} seed {run.seed}"
-        for run in runs
-        if _pairing(run).tokenizer != registration.tokenizer_of(run.variant)
-    ]
+    wrong = [named_run(run) for run in runs if _pairing(run).tokenizer != registration.tokenizer_of(run.variant)]
     return (
-        Check(
-            name=TOKENIZER,
-            passed=not wrong,
-            severity="inadmissible",
-            found=f"{len(runs) - len(wrong)} of {len(runs)} runs used the tokenizer of their arm" + listed(wrong),
-            required="the tokenizer whose hash was registered for the arm",
+        none_against(
+            TOKENIZER,
+            wrong,
+            "the tokenizer whose hash was registered for the arm",
+            found=f"{len(runs) - len(wrong)} of {len(runs)} runs used the tokenizer of their arm",
         ),
     )
 
@@ -282,11 +274,3 @@ def _field(config: Training, path: str) -> JsonValue:
         assert isinstance(value, dict), (path, value)
         value = value[part]
     return value
-
-
-def listed(items: list[str], most: int = 5) -> str:
-    """The first few of a list, and how many more there are."""
-    if not items:
-        return ""
-    more = f" and {len(items) - most} more" if len(items) > most else ""
-    return ": " + "; ".join(items[:most]) + more

@@ -38,7 +38,7 @@ from ablate.judge.multiplicity import holm
 from ablate.judge.procedure import EQUAL, Floats, Procedure, Side, Studentized
 from ablate.judge.resample import FLIPPED_PAIRS, RESAMPLES, studentized_draws
 from ablate.judge.verdict import Interval
-from prereg.spec import Analysis
+from prereg.analysis import Analysis
 
 MOST_TWO_SIDED_MARGINS: Final = 6
 """More hypotheses of one role with a null on either side are refused: 2^6 choices of sides are tried."""

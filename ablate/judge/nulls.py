@@ -41,8 +41,10 @@ from ablate.judge.procedure import Procedure
 from ablate.judge.verdict import Outcome
 from prereg.claim import Verb
 from prereg.errors import UnsupportedError
+from prereg.hypothesis import Role
+from prereg.instability import Ceiling
 from prereg.metrics import Better
-from prereg.spec import Ceiling, Role, Study
+from prereg.spec import Study
 
 
 @dataclass(frozen=True)

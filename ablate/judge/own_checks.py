@@ -29,10 +29,10 @@ from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
 from prereg.canon import sha256_bytes
 from prereg.errors import StudyError
+from prereg.own import OwnCheck
 from prereg.own_checks import read_source
 from prereg.own_code import loaded
 from prereg.registration import Registration
-from prereg.spec import OwnCheck
 
 OWN: Final = "own check: "
 _LONGEST: Final = 300

@@ -16,7 +16,7 @@ import numpy as np
 
 from ablate.judge.procedure import Floats
 from ablate.judge.resample import SignedRank
-from prereg.spec import Test
+from prereg.analysis import Test
 
 RANKABLE: tuple[Test, ...] = ("wilcoxon", "sign_flip")
 """The tests that a diverged run can enter by its rank."""

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ablate.judge.checks import Cell
 from ablate.judge.item_scores import item_means
 from ablate.records.evidence import Evidence
-from prereg.spec import AtStep, OverLast, Study
-
-Cell = tuple[str, int]
+from prereg.hypothesis import AtStep, OverLast
+from prereg.spec import Study
 
 
 def reading_of(study: Study, hypothesis: str) -> str:

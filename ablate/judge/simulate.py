@@ -31,11 +31,12 @@ from ablate.judge.resample import ENUMERATED_PAIRS
 from ablate.judge.stopping import run_to_the_stop
 from ablate.judge.truths import EDGE, Drawn, Law, Truth, direction, draw
 from ablate.judge.verdict import Outcome, Outcomes
+from prereg.analysis import Test
 from prereg.condition import All, AnyOf, Condition, Not, Question, parse_condition
 from prereg.divergence import unasked_arms
 from prereg.looks import looks_of
 from prereg.part import Part
-from prereg.spec import Study, Test
+from prereg.spec import Study
 
 
 class Chance(Part):

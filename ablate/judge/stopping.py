@@ -15,8 +15,9 @@ from ablate.judge.batch import OUTCOME, Codes, Kept, Rows, RowsOfT, judge_rows
 from ablate.judge.procedure import TINY, Floats, Side
 from ablate.judge.sequential import e_from, repeated_ps
 from ablate.judge.verdict import Outcome
+from prereg.analysis import Looks
 from prereg.looks import Look, looks_of
-from prereg.spec import Looks, Study
+from prereg.spec import Study
 
 UNDECIDED = "inconclusive"
 """The verdict whose words mean that the study did not decide, and the outcome of a hypothesis that is neither."""

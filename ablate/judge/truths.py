@@ -18,8 +18,9 @@ from ablate.judge.batch import Kept
 from ablate.judge.beliefs import Beliefs, Group, groups_of
 from ablate.judge.procedure import Floats
 from prereg.claim import Verb
+from prereg.instability import Ceiling
 from prereg.metrics import Better
-from prereg.spec import Ceiling, Study
+from prereg.spec import Study
 
 Law = Literal["normal", "exponential", "lognormal"]
 EDGE = 1e-9

@@ -10,10 +10,10 @@ from typing import Literal
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
+from prereg.hypothesis import Role, Scale
 from prereg.looks import Look
 from prereg.metrics import Better
 from prereg.part import Part
-from prereg.spec import Role, Scale
 
 Outcome = Literal["supported", "refuted", "inconclusive"]
 Severity = Literal["inadmissible", "deviation", "note"]

@@ -11,8 +11,9 @@ from math import floor, log10
 from ablate.judge.estimate import words
 from ablate.judge.readings import reading_of
 from ablate.judge.verdict import Estimate, Interval, ItemLayout, Outcome
+from prereg.analysis import Analysis, EProcess, Looks
 from prereg.claim import Claim, Verb
-from prereg.spec import Analysis, EProcess, Looks, Study
+from prereg.spec import Study
 from prereg.words import side, unit_of
 
 _PLAIN: dict[Verb, str] = {

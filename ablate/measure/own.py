@@ -33,9 +33,9 @@ from ablate.gpt.tokens import Pooled, Tokens, whole
 from ablate.measure.loss import windows
 from prereg.canon import sha256_bytes
 from prereg.errors import EvidenceError, StudyError
+from prereg.own import OwnMetric
 from prereg.own_checks import CheckPin, read_source
 from prereg.own_code import loaded
-from prereg.spec import OwnMetric
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from ablate.measure.activations import measure_activations
 from ablate.measure.calibration import measure_calibration
 from ablate.measure.length import measure_length
 from ablate.measure.loss import measure_loss
+from prereg.measure import Calibration
 from prereg.metrics import METRICS, Suite
-from prereg.spec import Calibration
 
 
 def evaluate(

@@ -7,6 +7,7 @@ once sealed, and the scores of single items, where there are any, in `items.parq
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
@@ -17,6 +18,11 @@ from prereg.part import Part
 Status = Literal["running", "done", "diverged", "failed"]
 SINGLE = "single"
 """The layout of a run that was trained by itself."""
+
+
+def utc_now() -> str:
+    """Now, as records write it: in UTC, with its offset, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class Pairing(Part):

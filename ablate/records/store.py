@@ -107,6 +107,13 @@ class RunFolder:
                 fix=f"rm -r {self.path}   (the run is then made again)",
             ) from error
 
+    def readable_record(self) -> RunRecord | None:
+        """The same, and none when it cannot be read: for those who only want to add to what it says."""
+        try:
+            return self.read_record()
+        except EvidenceError:
+            return None
+
     def write_record(self, record: RunRecord) -> None:
         """Replace `run.json`."""
         write_whole(self.record_path, record.model_dump_json(indent=2).encode() + b"\n")

@@ -6,9 +6,10 @@ from ablate.report import words
 from ablate.report.blocks import Facts, Paragraph, Section
 from ablate.report.promise import units_of
 from ablate.report.told import Told
+from prereg.analysis import EProcess, Looks
 from prereg.looks import Look
 from prereg.procedures import ABOUT_CORRECTIONS, ABOUT_E_PROCESS, ABOUT_TESTS, SPENDING, TESTS
-from prereg.spec import EProcess, Looks, Study
+from prereg.spec import Study
 
 ABOUT_ESTIMANDS = {
     "new_seeds": " The verdict speaks of new seeds on these very items, so that the test is the paired t (Student "

@@ -15,8 +15,9 @@ from pydantic import ValidationError
 from ablate.gpt.device import CPU, choose_device
 from ablate.records.provenance import NOT_STATED
 from ablate.records.store import RunFolder
-from ablate.run.local import Spec, WorkerProcess, start_worker, study_folder
 from ablate.run.messages import Message
+from ablate.run.processes import Spec, WorkerProcess, start_worker
+from ablate.run.scheduler import study_folder
 from ablate.run.spread import Spread
 from prereg.errors import RunError
 from prereg.plan import CommandSpec

@@ -27,8 +27,9 @@ from ablate.records.provenance import differing
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.run.memory import Peak
 from ablate.run.messages import Message
+from ablate.run.one_run import Run, provenance_of
 from ablate.run.saving import save, take_up
-from ablate.run.worker import Run, Worker, provenance_of
+from ablate.run.worker import Worker
 from prereg.errors import EvidenceError, RunError
 from prereg.plan import RunSpec
 from prereg.words import listed

@@ -24,16 +24,15 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
 
 from ablate.records.provenance import of_command
-from ablate.records.run_record import RunRecord, Status
+from ablate.records.run_record import RunRecord, Status, utc_now
 from ablate.records.store import Row, RunFolder
 from ablate.records.tidy import CURVE, diverged_at, lacking, read_rows, until
 from ablate.run.child import Child, end_leftover
 from ablate.run.messages import Message
+from ablate.run.pipes import Pipes
 from prereg.canon import sha256_file
 from prereg.command import code_sha256, filled, script_of
 from prereg.disk import write_whole
@@ -66,9 +65,10 @@ class Server:
                 traceback.print_exc()
             line = error.found if isinstance(error, StudyError) else f"{type(error).__name__}: {error}"
             line = line.replace(f"{root}/", "")
-            record = _readable(folder)
+            record = folder.readable_record()
             if record is not None:
-                folder.write_record(record.model_copy(update={"status": "failed", "error": line, "ended_at": _now()}))
+                ended = {"status": "failed", "error": line, "ended_at": utc_now()}
+                folder.write_record(record.model_copy(update=ended))
             self.say(Message(event="ended", run_id=spec.run_id, status="failed", error=line))
 
     def abandon(self) -> None:
@@ -135,7 +135,7 @@ class CommandRun:
             parameters=0,
             pairing=None,
             provenance=of_command(code_sha256(self.spec.scripts)),
-            started_at=earlier.started_at if earlier is not None else _now(),
+            started_at=earlier.started_at if earlier is not None else utc_now(),
             wall_s=earlier.wall_s if earlier is not None else 0.0,
         )
         self.folder.write_record(record)
@@ -251,7 +251,7 @@ class CommandRun:
         kept, last = until(rows, diverged)
         status: Status = "done" if diverged is None else "diverged"
         self.folder.append(kept)
-        ended = {"status": status, "steps": last, "wall_s": self._wall(), "ended_at": _now()}
+        ended = {"status": status, "steps": last, "wall_s": self._wall(), "ended_at": utc_now()}
         self.folder.seal(self.record.model_copy(update=ended), None)
         assert status in ("done", "diverged")
         self.server.say(Message(event="ended", run_id=self.spec.run_id, status=status, step=last))
@@ -314,49 +314,12 @@ class Glance:
 
 
 def main() -> None:
-    """Serve a scheduler over standard input and output, as `ablate.run.worker` does."""
-    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    arrived = threading.Condition()
-    waiting: list[dict[str, object]] = []
-
-    def say(message: Message) -> None:
-        channel.write(message.model_dump_json() + "\n")
-        channel.flush()
-
-    server = Server(say)
-
-    def listen(commands: TextIO) -> None:
-        for line in commands:
-            command = json.loads(line)
-            with arrived:
-                if command["do"] == "stop":
-                    server.stop.set()
-                waiting.append(command)
-                arrived.notify()
-        server.abandon()
-
-    threading.Thread(target=listen, args=(sys.stdin,), daemon=True).start()
-    say(Message(event="ready"))
-    while True:
-        with arrived:
-            arrived.wait_for(lambda: bool(waiting))
-            command = waiting.pop(0)
-        if command["do"] == "stop":
-            return
-        spec = CommandSpec.model_validate_json(json.dumps(command["spec"]))
-        server.carry_out(spec, RunFolder(Path(str(command["folder"]))), Path(str(command["root"])))
-
-
-def _readable(folder: RunFolder) -> RunRecord | None:
-    try:
-        return folder.read_record()
-    except StudyError:
-        return None
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    """Serve a scheduler over standard input and output, as `ablate.run.serving` does."""
+    pipes = Pipes()
+    server = Server(pipes.say, pipes.stop)
+    for order in pipes.orders(server.abandon):
+        spec = CommandSpec.model_validate_json(json.dumps(order["spec"]))
+        server.carry_out(spec, RunFolder(Path(str(order["folder"]))), Path(str(order["root"])))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ import torch
 from ablate.gpt.distributed import join
 from ablate.gpt.paths import Paths
 from ablate.gpt.train import Trainer
-from ablate.run.worker import THREADS, Worker
+from ablate.run.equipment import THREADS
+from ablate.run.worker import Worker
 from prereg.errors import EvidenceError
 from prereg.plan import RunSpec
 

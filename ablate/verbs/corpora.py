@@ -26,7 +26,7 @@ def corpus_list(root: RootFolder = None) -> None:
 
     Example:  ablate corpus list
     """
-    from ablate.report import console as told
+    from ablate.report.corpora_lines import print_corpora
 
     library = _library(root)
     rows = []
@@ -37,7 +37,7 @@ def corpus_list(root: RootFolder = None) -> None:
         except StudyError as error:
             found = "not here" if "is not here" in error.found else error.found
         rows.append((name, manifest.size_bytes, manifest.sha256, found, manifest.licence))
-    told.print_corpora(console(), rows)
+    print_corpora(console(), rows)
 
 
 def corpus_add(

@@ -105,14 +105,14 @@ def status(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
 
     Example:  ablate status studies/embnorm.yaml
     """
-    from ablate.report import console as told
+    from ablate.report.progress_lines import print_status
     from ablate.status import read_status
 
     found = read_status(chain.open_case(study, root))
     if as_json:
         print(found.model_dump_json(indent=2))
     else:
-        told.print_status(console(), found)
+        print_status(console(), found)
 
 
 def peek(
@@ -128,7 +128,7 @@ def peek(
 
     Example:  ablate peek studies/embnorm.yaml --reason "the loss of one arm looks broken"
     """
-    from ablate.report import console as told
+    from ablate.report.progress_lines import print_glimpse
 
     seen = chain.peek(study, reason=reason, root=root)
     if as_json:
@@ -136,7 +136,7 @@ def peek(
             json.dumps({**seen.glimpse.model_dump(mode="json"), "entry": seen.entry.index, "head": seen.entry.sha256})
         )
         return
-    told.print_glimpse(console(), seen.glimpse)
+    print_glimpse(console(), seen.glimpse)
     print(f"this look is entry {seen.entry.index} of the ledger")
     print(f"ledger head {seen.entry.sha256}")
 
@@ -149,13 +149,13 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
 
     Example:  ablate decide studies/embnorm.yaml
     """
-    from ablate.report import console as told
+    from ablate.report.decision_lines import print_decision
 
     decided = chain.decide(study, root=root)
     if as_json:
         print(decided.decision.model_dump_json(indent=2))
     else:
-        told.print_decision(console(), decided.decision, report_path=decided.html_path, ledger_head=decided.head)
+        print_decision(console(), decided.decision, report_path=decided.html_path, ledger_head=decided.head)
         if decided.decision.status == "continue":
             print(f"next:  ablate run {study} --next-look")
     raise typer.Exit(

@@ -32,19 +32,20 @@ def check(
 
     Example:  ablate check studies/embnorm.yaml
     """
-    from ablate.report import console as told
+    from ablate.report.declaration_lines import print_admissibility, print_touches
     from ablate.report.sizes import print_sizes, sizes_differ
+    from ablate.report.study_lines import print_check
     from prereg.errors import StudyFileError
 
     if admissibility:
-        return told.print_admissibility(console())
+        return print_admissibility(console())
     if amendments:
-        return told.print_touches(console())
+        return print_touches(console())
     if study is None:
         raise StudyFileError("no study is named", required="a study file", fix="ablate check studies/quickstart.yaml")
     case = chain.check(study, root)
     scripts = chain.pin_code(case) if case.study.trainer == "command" else ()
-    told.print_check(console(), case.study, scripts)
+    print_check(console(), case.study, scripts)
     if case.study.trainer == "gpt" and sizes_differ(case.study):
         print_sizes(console(), case.study, chain.find_vocabulary(case))
     return None
@@ -69,13 +70,13 @@ def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_js
 
     Example:  ablate design studies/embnorm.yaml
     """
-    from ablate.report import console as told
+    from ablate.report.design_lines import print_design
 
     found = chain.design(study, root=root, pilot=pilot)
     if as_json:
         print(found.model_dump_json(indent=2))
     else:
-        told.print_design(console(), found)
+        print_design(console(), found)
 
 
 def register(
@@ -125,9 +126,9 @@ def amend(
 
     Example:  ablate amend studies/embnorm.yaml --reason "two more seeds, before any run"
     """
-    from ablate.report import console as told
+    from ablate.report.amendment_lines import print_amendment
 
     registration, entry = chain.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
-    told.print_amendment(console(), registration.study, chain.registrations(study, root), entry)
+    print_amendment(console(), registration.study, chain.registrations(study, root), entry)
     print(f"told in words: {chain.open_case(study, root).root.page(registration.study.study)}")
     print(f"ledger head {entry.sha256}")

@@ -33,7 +33,7 @@ def verify(
 
     Example:  ablate verify studies/embnorm.yaml
     """
-    from ablate.report import console as told
+    from ablate.report.proof_lines import print_bundle_check, print_verification
     from ablate.verify import verify_house, verify_study
 
     if study is not None and _is_bundle(study):
@@ -41,7 +41,7 @@ def verify(
         if as_json:
             print(checked.model_dump_json(indent=2))
         else:
-            told.print_bundle_check(console(), checked)
+            print_bundle_check(console(), checked)
         if not checked.stands:
             raise typer.Exit(Exit.INADMISSIBLE)
         return
@@ -52,7 +52,7 @@ def verify(
     if as_json:
         print(found.model_dump_json(indent=2))
     else:
-        told.print_verification(console(), found)
+        print_verification(console(), found)
     if not found.stands:
         raise typer.Exit(Exit.INADMISSIBLE)
 
@@ -75,10 +75,10 @@ def bundle(
 
     Example:  ablate bundle studies/embnorm.yaml
     """
-    from ablate.report import console as told
+    from ablate.report.proof_lines import print_bundled
 
     made = chain.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights)
-    told.print_bundled(console(), made.path, made.check, written=made.written)
+    print_bundled(console(), made.path, made.check, written=made.written)
     print(f"next:  ablate verify {made.path}")
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from math import isclose
 
 from prereg.harness_metrics import harness_metric
-from prereg.spec import AtStep, OverLast, Study
+from prereg.hypothesis import AtStep, OverLast
+from prereg.spec import Study
 from prereg.words import compact, listed, side
 
 PLAIN = {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from prereg.analysis import EProcess, Looks
 from prereg.condition import parse_condition, questions
 from prereg.export.claims import arms, plain
+from prereg.instability import Ceiling
 from prereg.looks import FIRST_OF_E_PROCESS
 from prereg.procedures import SPENDING, instability
-from prereg.spec import Ceiling, EProcess, Looks, Study
+from prereg.spec import Study
 from prereg.words import compact, counted, listed, ranged
 
 

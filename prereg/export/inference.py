@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from prereg.analysis import EProcess
 from prereg.condition import All, AnyOf, Condition, Not, Question, parse_condition
 from prereg.export.claims import DIRECTED, Null, plain, quoted, refutation, support
 from prereg.procedures import ABOUT_CORRECTIONS, ABOUT_E_PROCESS, ABOUT_TESTS, CORRECTIONS, TESTS, test
-from prereg.spec import EProcess, Study
+from prereg.spec import Study
 from prereg.words import compact, listed
 
 OTHERWISE = "in every other case"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from prereg.export.claims import PLAIN, per, plain, reading
 from prereg.harness_metrics import harness_metric
-from prereg.spec import OverLast, Study
+from prereg.hypothesis import OverLast
+from prereg.spec import Study
 from prereg.task_pin import TaskPin
 from prereg.words import compact, counted, listed
 

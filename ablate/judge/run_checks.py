@@ -1,0 +1,205 @@
+"""Is every run what the plan says it should be: there, of the registered configuration, whole, and made in one go?"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+
+from pydantic import ValidationError
+
+from ablate.judge.checks import Cell, cell_of, listed, named, named_run, none_against
+from ablate.judge.limits import check_limits
+from ablate.judge.matching import check_matching
+from ablate.judge.readings import read_values, reading_of
+from ablate.judge.stability import CURVE
+from ablate.judge.verdict import Check
+from ablate.records.evidence import Evidence
+from ablate.records.run_record import RunRecord
+from prereg.canon import sha256_of
+from prereg.command import code_sha256
+from prereg.divergence import unasked_arms
+from prereg.registration import Registration
+from prereg.spec import Study
+from prereg.training import Training
+
+
+def check_present(evidence: Evidence) -> Check:
+    """Whether every planned run ended; a diverged one has."""
+    lacking = [named(cell) for cell in evidence.missing]
+    total = len(evidence.planned)
+    return none_against(
+        "every planned run is present",
+        lacking,
+        "every planned run done, or diverged",
+        found=f"{total - len(lacking)} of {total} planned runs ended",
+    )
+
+
+def check_failed(evidence: Evidence) -> Check:
+    """Runs that ended in an error."""
+    failed = [run for run in evidence.runs if run.status == "failed"]
+    return none_against(
+        "no run failed",
+        [named_run(run) + (f" ({run.error})" if run.error else "") for run in failed],
+        "every planned run done, or diverged",
+    )
+
+
+def check_planned(evidence: Evidence) -> Check:
+    """Nothing beside what the plan names."""
+    planned = set(evidence.planned)
+    return none_against(
+        "no run outside the plan",
+        [*evidence.extra, *(named_run(run) for run in evidence.runs if (run.variant, run.seed) not in planned)],
+        "no seed added, no run that no plan names",
+    )
+
+
+def check_configuration(study: Study, evidence: Evidence) -> Check:
+    """What every run was made of, against what its arm means."""
+    return none_against(
+        "every configuration is the registered one",
+        [
+            named_run(run)
+            for run in evidence.runs
+            if run.variant in study.arms and _resolved_sha256(study, run) != _config_sha256(study, run.variant)
+        ],
+        "the configuration that the registration resolves for the variant",
+    )
+
+
+def check_built_in(registration: Registration, ended: list[RunRecord]) -> tuple[Check, ...]:
+    """What only the built-in trainer states: tokens, limits, and what the runs of a seed share."""
+    study = registration.study
+    wrong = []
+    for run in (run for run in ended if run.status == "done" and run.variant in study.arms):
+        config = study.training(run.variant)
+        if (run.tokens, run.steps) != (config.tokens, config.budget.steps):
+            wrong.append(
+                f"{named_run(run)}: {run.tokens} tokens in {run.steps} steps, "
+                f"planned {config.tokens} in {config.budget.steps}"
+            )
+    return (
+        none_against("every run consumed its tokens", wrong, "the planned tokens and steps in every finished run"),
+        *check_limits(study, ended),
+        *check_matching(registration, ended),
+    )
+
+
+def check_command(registration: Registration, ended: list[RunRecord]) -> tuple[Check, ...]:
+    """What can be known of a user's own trainer, and what is its promise alone."""
+    scripts = registration.scripts or ()
+    wanted = code_sha256(scripts)
+    return (
+        Check(
+            name="the trainer's code is registered",
+            passed=bool(scripts),
+            severity="deviation",
+            found=f"{len(scripts)} files" + listed([f"{pin.path} ({pin.sha256[:12]})" for pin in scripts])
+            if scripts
+            else "no word of the command names a file under the root, and there is no code:",
+            required="the files of the code, so that every run is known to have used the same",
+        ),
+        none_against(
+            "every run used the registered code",
+            [named_run(run) for run in ended if run.provenance.code != wanted],
+            f"the registered files, together {wanted[:12]}",
+        ),
+        Check(
+            name="pairs are matched",
+            passed=False,
+            severity="note",
+            found="a user's own trainer states no hashes of weights, batches or dropout",
+            required="that one seed fixes the same randomness for every variant is the trainer's promise",
+        ),
+        Check(
+            name="device and library versions are known",
+            passed=False,
+            severity="note",
+            found="a user's own trainer does not state them; what its files import is pinned only if code: names it",
+            required="one device and one set of libraries for all runs is the trainer's promise",
+        ),
+    )
+
+
+def check_starts(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
+    """Runs that took more than one attempt. Resumption is exact where numerics are, and a deviation where not."""
+    study = registration.study
+    failures: dict[Cell, int] = defaultdict(int)
+    for entry in evidence.ledger:
+        if entry.event == "failed" and entry.registration == registration.sha256:
+            failures[cell_of(entry)] += 1
+    found = []
+    exact = study.trainer == "gpt"
+    for run in evidence.runs:
+        failed = failures.get((run.variant, run.seed), 0)
+        if run.attempts > 1 or run.resumed_from or failed:
+            resumed = f", resumed from step {', '.join(map(str, run.resumed_from))}" if run.resumed_from else ""
+            mishaps = f" ({'; '.join(run.mishaps)})" if run.mishaps else ""
+            attempts = f"{run.attempts} attempts{resumed}" + (f", {failed} failed" if failed else "")
+            found.append(f"{named_run(run)}: {attempts}{mishaps}")
+            exact = exact and run.variant in study.arms and _deterministic(study, run.variant)
+    return (none_against("every run was made in one go", found, "one attempt a run", "note" if exact else "deviation"),)
+
+
+def check_measured(study: Study, evidence: Evidence) -> tuple[Check, ...]:
+    """Finished runs without a claimed metric would leave their pairs out in silence."""
+    done = [run for run in evidence.runs if run.status == "done"]
+    lacking = []
+    for reading, name in {reading_of(study, name): name for name in study.hypotheses}.items():
+        found = read_values(study, name, evidence)
+        lacking += [f"{reading} of {named_run(run)}" for run in done if (run.variant, run.seed) not in found]
+    checks = [none_against("every finished run has every claimed metric", lacking, "a value where the claim reads it")]
+    if any("stable(" in (line.when or "").replace(" ", "") for line in study.decision):
+        rows = evidence.curve(CURVE)
+        steps = {cell: set(group) for cell, group in rows.groupby(["variant", "seed"])["step"]}
+        holed = [
+            named_run(run)
+            for run in done
+            if steps.get((run.variant, run.seed), set()) - {0} != set(range(1, run.steps + 1))
+        ]
+        name = f"every finished run has its {CURVE} at every step"
+        checks.append(none_against(name, holed, "the curve that the stability rule reads, without a hole"))
+    return tuple(checks)
+
+
+def check_divergence(study: Study, ended: list[RunRecord]) -> tuple[Check, ...]:
+    """Pairs that divergence took away. They are the worst seeds of their arm, so the rest alone may not decide.
+
+    Leaving them out is honest only where the stability rule takes over: where the decision asks `stable` of the arm.
+    """
+    diverged = [run for run in ended if run.status == "diverged"]
+    if study.on_divergence != "exclude_pair" or not diverged:
+        return ()
+    arms = unasked_arms(study)
+    unasked = [named_run(run) for run in diverged if run.variant in arms]
+    return (
+        none_against(
+            "no pair was left out for divergence", [named_run(run) for run in diverged], "every seed in", "deviation"
+        ),
+        none_against(
+            "the decision asks whether a diverged arm is stable",
+            unasked,
+            "stable(ARM) in the decision, or on_divergence: rank, for every arm that may diverge",
+        ),
+    )
+
+
+def _config_sha256(study: Study, variant: str) -> str:
+    config = study.arms[variant].config
+    return sha256_of(config.model_dump(mode="json") if isinstance(config, Training) else config)
+
+
+def _resolved_sha256(study: Study, run: RunRecord) -> str:
+    """Of a run's configuration with every field that this version knows; an earlier one wrote fewer."""
+    if study.trainer != "gpt":
+        return sha256_of(run.config)
+    try:
+        return sha256_of(Training.model_validate_json(json.dumps(run.config)).model_dump(mode="json"))
+    except ValidationError:
+        return sha256_of(run.config)
+
+
+def _deterministic(study: Study, variant: str) -> bool:
+    config = study.arms[variant].config
+    return isinstance(config, Training) and config.numerics.deterministic

@@ -1,0 +1,296 @@
+"""The scheduler of one `ablate run`: jobs to workers, what they say into the ledger, the dead replaced.
+
+It is the only writer of the ledger; workers write only their run's folder. A killed worker's run is taken up from its
+checkpoint by another; an error inside a run is final for this call, because trying the same thing again would give the
+same error.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO
+
+from pydantic import JsonValue, ValidationError
+
+from ablate.records.layout import layout_of
+from ablate.records.run_record import RunRecord
+from ablate.records.store import RunFolder
+from ablate.run.child import end_leftover
+from ablate.run.messages import Message
+from ablate.run.processes import Job, Spec, WorkerProcess, start_worker
+from ablate.run.seating import Machine
+from ablate.run.spread import Spread
+from ablate.run.watch import Tally, Watcher
+from prereg.canon import sha256_bytes, sha256_file
+from prereg.ledger import Event, Ledger
+from prereg.limits import breaches
+from prereg.plan import RunSpec
+from prereg.registration import Registration, newest_promise
+from prereg.root import Root
+
+WORKER_DEATHS_ALLOWED = 2
+STOP_PATIENCE_S = 60.0
+
+
+def study_folder(root: Root, study: str) -> Path:
+    """Where a registered study's file lies, and with it the code of its own metrics."""
+    entry = newest_promise(Ledger(root.ledger), study)
+    assert entry is not None, study
+    return (root.path / str(entry.body["file"])).parent
+
+
+@dataclass
+class Scheduler:
+    """Everything one call of `run_study` keeps in mind."""
+
+    root: Root
+    registration: Registration
+    ledger: Ledger
+    now: Callable[[], str]
+    watcher: Watcher
+    tally: Tally
+    pending: deque[Job]
+    machine: Machine = field(default_factory=Machine)
+    workers: dict[int, WorkerProcess] = field(default_factory=dict)
+    events: queue.Queue[tuple[int, Message | None]] = field(default_factory=queue.Queue)
+    spread: Spread = field(default_factory=Spread)
+    deaths: dict[str, int] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    checkpoint_every_s: float | None = None
+    spawned: int = 0
+    interrupts: int = 0
+    stopped: bool = False
+
+    def folder(self, spec: Spec) -> RunFolder:
+        return RunFolder(self.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+
+    def log(self, event: Event, body: Mapping[str, JsonValue]) -> None:
+        """One ledger entry about this study."""
+        self.ledger.append(
+            event,
+            study=self.registration.study.study,
+            registration=self.registration.sha256,
+            body=body,
+            at=self.now(),
+        )
+
+    def seal_in_ledger(self, spec: Spec, *, recovered: bool = False) -> None:
+        """Bind a sealed run to the ledger."""
+        folder = self.folder(spec)
+        record = folder.read_record()
+        assert record is not None and record.metrics_sha256 is not None, spec.run_id
+        self.tell_breaches(spec, record)
+        self.log(
+            "sealed",
+            {
+                "variant": spec.variant,
+                "seed": spec.seed,
+                "status": record.status,
+                "attempts": record.attempts,
+                "metrics_sha256": record.metrics_sha256,
+                "outcome_sha256": record.outcome_sha256,
+                **({} if record.items_sha256 is None else {"items_sha256": record.items_sha256}),
+                "run_sha256": sha256_file(folder.record_path),
+                **({"recovered": True} if recovered else {}),
+            },
+        )
+        self.tally.sealed += 1
+
+    def tell_breaches(self, spec: Spec, record: RunRecord) -> None:
+        """Limits that a run broke go on record before its seal: a crash in between repeats them, and loses none."""
+        if not isinstance(spec, RunSpec):
+            return
+        broken = breaches(spec.config.budget, wall_s=record.wall_s, peak_memory_bytes=record.peak_memory_bytes)
+        for breach in broken:
+            body = {"variant": spec.variant, "seed": spec.seed, **breach.model_dump(mode="json")}
+            body |= {"metrics_sha256": record.metrics_sha256}
+            mine = (e.body for e in self.ledger.entries() if e.event == "breached")
+            if body not in mine:
+                self.log("breached", body)
+                self.watcher.note(f"{spec.run_id}: {breach.words}")
+
+    def spawn(self) -> None:
+        """One more worker."""
+        number = self.spawned
+        self.spawned += 1
+        logs = self.root.runs(self.registration.study.study, self.registration.sha256)
+        with (logs / f"worker-{number}.log").open("a", encoding="utf-8") as log:
+            own = self.registration.study.trainer == "command"
+            process = start_worker(own=own, log=log, device=self.machine.device)
+        self.workers[number] = WorkerProcess(process, number)
+        assert process.stdout is not None
+        threading.Thread(target=self._read, args=(number, process.stdout), daemon=True).start()
+
+    def _read(self, number: int, lines: IO[str]) -> None:
+        with lines:
+            for line in lines:
+                try:
+                    self.events.put((number, Message.model_validate_json(line)))
+                except ValidationError:
+                    break
+        self.events.put((number, None))
+
+    def assign(self, worker: WorkerProcess) -> None:
+        """The next job, or rest."""
+        worker.job, worker.open = None, {}
+        if not self.pending or worker.stopping:
+            worker.send({"do": "stop"})
+            worker.stopping = True
+            return
+        job = worker.job = self.pending.popleft()
+        worker.open = {spec.run_id: spec for spec in job.specs}
+        for spec in job.specs:
+            self.tally.running[spec.run_id] = Message(event="progress", run_id=spec.run_id, steps=spec.steps)
+        worker.send(
+            {
+                **self._command(job),
+                "corpora": str(self.root.corpora),
+                "root": str(self.root.path),
+                "device": self.machine.device,
+                "checkpoint_every_s": self.checkpoint_every_s,
+                "spread": asdict(self.spread),
+                "beside": str(study_folder(self.root, self.registration.study.study)),
+            }
+        )
+
+    def _command(self, job: Job) -> dict[str, object]:
+        first = job.specs[0]
+        if not job.seats:
+            return {"do": "run", "spec": first.model_dump(mode="json"), "folder": str(self.folder(first).path)}
+        return {
+            "do": "cohort",
+            "specs": [spec.model_dump(mode="json") for spec in job.specs],
+            "folders": [str(self.folder(spec).path) for spec in job.specs],
+            "seats": list(job.seats),
+            "checkpoint": str(self.cohort_checkpoint(first.variant, job.seats)),
+        }
+
+    def cohort_checkpoint(self, variant: str, seats: tuple[int, ...]) -> Path:
+        """Where the runs of a cohort are taken up again: one file for all, in two generations, beside their folders."""
+        name = f"cohort-{variant}-{sha256_bytes(layout_of(seats).encode())[:8]}-checkpoint.safetensors"
+        return self.root.runs(self.registration.study.study, self.registration.sha256) / name
+
+    def handle(self, number: int, message: Message | None) -> None:
+        """One thing a worker said, or its end."""
+        worker = self.workers[number]
+        if message is None:
+            self._bury(worker)
+        elif message.event == "ready":
+            self.assign(worker)
+        elif message.event == "progress" and message.run_id:
+            self.tally.running[message.run_id] = message
+        elif message.event == "stopped":
+            self.tally.running.pop(str(message.run_id), None)
+            worker.open.pop(str(message.run_id), None)
+        elif message.event == "ended" and message.run_id in worker.open:
+            self._end(worker.open.pop(message.run_id), message)
+            if not worker.open:
+                self.assign(worker)
+
+    def _end(self, spec: Spec, message: Message) -> None:
+        self.tally.running.pop(spec.run_id, None)
+        self.tally.steps_done += spec.steps or message.step
+        if message.status == "failed":
+            self.failed.append(f"{spec.run_id}: {message.error}")
+            self.tally.failed += 1
+            self.log("failed", {"variant": spec.variant, "seed": spec.seed, "error": message.error or "unknown"})
+        else:
+            self.seal_in_ledger(spec)
+        self.watcher.ended(spec.run_id, message)
+
+    def _bury(self, worker: WorkerProcess) -> None:
+        """A worker has gone. If it was at work, its runs go to another, a bounded number of times."""
+        del self.workers[worker.number]
+        worker.end()
+        if worker.job is None or not worker.open:
+            return
+        for spec in worker.open.values():
+            self.tally.running.pop(spec.run_id, None)
+            end_leftover(self.folder(spec).path)
+        if worker.stopping:
+            return
+        unfinished = []
+        for spec in worker.open.values():
+            if self.folder(spec).is_sealed():
+                # It sealed the run and died before it could say so.
+                self.seal_in_ledger(spec)
+            else:
+                unfinished.append(spec)
+        if unfinished:
+            self._again(Job(tuple(unfinished), worker.job.seats), worker.process.returncode)
+        if self.pending:
+            self.spawn()
+
+    def _again(self, job: Job, exit_status: int) -> None:
+        """Runs whose worker died: taken up again, or given up. A cohort's die together."""
+        names = ", ".join(spec.run_id for spec in job.specs)
+        if all(self.deaths.get(spec.run_id, 0) < WORKER_DEATHS_ALLOWED for spec in job.specs):
+            for spec in job.specs:
+                self.deaths[spec.run_id] = self.deaths.get(spec.run_id, 0) + 1
+            self.pending.appendleft(job)
+            runs = "run" if len(job.specs) == 1 else "runs"
+            self.watcher.note(f"the worker of {names} died (exit {exit_status}); taking the {runs} up again")
+            return
+        error = f"its worker died {WORKER_DEATHS_ALLOWED + 1} times, last with exit {exit_status}"
+        for spec in job.specs:
+            self._end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
+
+    def serve(self, slots: int) -> bool:
+        """Until nothing is left to do. True when the user interrupted."""
+        for _ in range(min(slots, len(self.pending))):
+            self.spawn()
+        try:
+            with self._interrupts_counted():
+                while self.workers and self.interrupts < 2:
+                    self._next_event()
+                    if self.interrupts and not self.stopped:
+                        self._stop_all()
+        finally:
+            self._dismiss()
+        return self.stopped
+
+    def _stop_all(self) -> None:
+        self.stopped = True
+        self.watcher.note("stopping: each run saves where it stands (again to stop at once)")
+        self.pending.clear()
+        for worker in self.workers.values():
+            worker.stopping = True
+            worker.send({"do": "stop"})
+
+    @contextmanager
+    def _interrupts_counted(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM become a count, so that no ledger append is ever cut in two by an exception."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def count(_signal: int, _frame: object) -> None:
+            self.interrupts += 1
+
+        earlier = {number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in earlier.items():
+                signal.signal(number, handler)
+
+    def _next_event(self) -> None:
+        try:
+            number, message = self.events.get(timeout=0.25)
+        except queue.Empty:
+            self.watcher.tick(self.tally)
+            return
+        if number in self.workers:
+            self.handle(number, message)
+        self.watcher.tick(self.tally)
+
+    def _dismiss(self) -> None:
+        for worker in self.workers.values():
+            worker.end(STOP_PATIENCE_S)

@@ -1,0 +1,48 @@
+"""How evidence is judged, and when its seeds are enough."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from prereg.part import Part
+
+Test = Literal["paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "items", "percentile", "bca"]
+Alpha = Annotated[float, Field(gt=0.0, le=0.5)]
+
+
+class Analysis(Part):
+    """How evidence is judged."""
+
+    test: Test = "paired_t"
+    """The test that decides, over per-seed paired differences (items: over seeds and items, which asks for claims about
+    metrics that are means over items, and for `estimand`). percentile and bca decide from twenty seeds on, and below
+    only describe."""
+    alpha: Alpha = 0.05
+    """Chance of any false finding of one kind within the hypotheses of one role."""
+    correct: Literal["holm", "max_t", "none"] = "holm"
+    """Correction over the hypotheses of one role."""
+    also: tuple[Test, ...] = ()
+    """Tests reported beside the deciding one; they never decide. Here items always speaks of new items too."""
+    estimand: Literal["new_seeds", "new_seeds_and_items"] = "new_seeds"
+    """What the verdict speaks of: new seeds on these validation items, or new seeds and new items. Only `test: items`
+    can speak of new items, and it has no default there: the study says which."""
+
+
+class Looks(Part):
+    """A group-sequential design."""
+
+    looks: tuple[Annotated[int, Field(ge=2)], ...]
+    """Numbers of seeds at which the data are looked at, ascending; the last equals the number of seeds."""
+    spending: Literal["obrien_fleming", "pocock"] = "obrien_fleming"
+    """Lan-DeMets spending function."""
+
+
+class EProcess(Part):
+    """Seeds are added until the e-process decides."""
+
+    evidence: Literal["e_process"]
+    """Anytime-valid evidence over paired differences."""
+    max_seeds: Annotated[int, Field(ge=2)]
+    """No more seeds than this."""

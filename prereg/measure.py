@@ -1,0 +1,93 @@
+"""What is observed of a run: suites of metrics, the study's own, and the tasks it is asked at its end."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+
+from prereg.metrics import Suite
+from prereg.own import OwnMetric
+from prereg.part import Part
+
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class Harness(Part):
+    """Zero- and few-shot tasks by the language-model evaluation harness (Gao et al. 2023), at the end of each run."""
+
+    tasks: Annotated[str, Field(min_length=1, max_length=400)]
+    """A task pack (`blimp`, `zorro`, `blimp-prompts`), a folder of tasks, from the root (with a slash in it), or tasks
+    of the harness itself, which want a network: `lm_eval:NAME` or `lm_eval:NAME,NAME`."""
+    items_per_task: Annotated[int, Field(ge=1)] = 100
+    """The first so many items of each task."""
+    shots: Annotated[tuple[Annotated[int, Field(ge=0, le=64)], ...], Field(min_length=1)] = (0,)
+    """Numbers of examples in the prompt. Examples are never among the scored items, and the same for every run."""
+    examples_seed: Seed = 1234
+    """Which examples are drawn."""
+    clusters: Literal["none", "tasks"] = "none"
+    """What comes together when items are a sample: each item comes by itself (none), or the items of a task belong
+    together and it is tasks that are sampled (tasks), as for the paradigms of a pack of minimal pairs."""
+
+
+class Calibration(Part):
+    """How the calibration suite looks at probabilities."""
+
+    bins: Annotated[int, Field(ge=1, le=1000)] = 15
+    """Bins of the calibration errors and of the reliability curve (Guo et al. 2017 take 15)."""
+
+
+class Inference(Part):
+    """What the cost suite runs a trained model on."""
+
+    batch: Annotated[int, Field(ge=1)] = 16
+    """Sequences at once."""
+    length: Annotated[int, Field(ge=1)] | None = None
+    """Tokens of each; the model's context if left out."""
+    repeats: Annotated[int, Field(ge=1)] = 5
+    """Passes, of whose times the median counts; one more before them is not counted."""
+
+
+class Measure(Part):
+    """What is observed while a run trains."""
+
+    every: Annotated[int, Field(ge=1)] = 50
+    """Steps between evaluations; step 0 and the last step are always evaluated."""
+    suites: tuple[Suite, ...] = ("loss", "activations", "gradients", "speed")
+    """Families of metrics to record, at every evaluation."""
+    at_end: tuple[Suite, ...] = ()
+    """Families of metrics to record at the last step alone: dear ones, whose course is not asked for. `cost` can be
+    measured nowhere else. Not written where there are none."""
+    calibration: Calibration = Calibration()
+    """How calibration is measured; written where its suite is named."""
+    inference: Inference = Inference()
+    """What the cost of inference is measured on; written where the suite cost is named."""
+    loss_level: Annotated[float, Field(gt=0.0)] | None = None
+    """A validation loss in nats a token: val/steps_to_level tells how many steps it takes to get there. Not written
+    where there is none."""
+    own: tuple[OwnMetric, ...] = ()
+    """The study's own metrics, beside the tool's; not written where there are none."""
+    harness: Harness | None = None
+    """Zero-shot tasks at the end of each run."""
+
+    @property
+    def recorded(self) -> tuple[Suite, ...]:
+        """Every suite that some step of a run records."""
+        return (*self.suites, *self.at_end)
+
+    def due(self, *, last: bool) -> tuple[Suite, ...]:
+        """The suites of one evaluation."""
+        return self.recorded if last else self.suites
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_what_came_later(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # As of a study: a promise that says nothing of what came later keeps the bytes that were hashed before.
+        written: dict[str, Any] = handler(self)
+        asked = {
+            "at_end": bool(self.at_end),
+            "calibration": "calibration" in self.recorded,
+            "inference": "cost" in self.recorded,
+            "loss_level": self.loss_level is not None,
+            "own": bool(self.own),
+        }
+        return {field: value for field, value in written.items() if asked.get(field, True)}
