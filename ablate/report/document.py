@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ablate.judge.verdict import Check, Decision
 from ablate.report.audit import in_order, tell_checks, tell_pairs, tell_runs
+from ablate.report.beside import tell_beside
 from ablate.report.blocks import Section
 from ablate.report.by_block import tell_by_block
 from ablate.report.course import tell_curves, tell_final_values
@@ -57,6 +58,7 @@ def compose(told: Told) -> Document:
         tell_curves(told),
         tell_by_block(told),
         tell_final_values(told),
+        tell_beside(told),
         tell_pairs(told),
         tell_deviations(told),
         tell_checks(told),
