@@ -15,6 +15,7 @@ from ablate.report.hindsight import tell_hindsight
 from ablate.report.methods import tell_glossary, tell_methods
 from ablate.report.outcome import tell_findings
 from ablate.report.promise import tell_promise
+from ablate.report.reliability import tell_reliability
 from ablate.report.told import Told
 
 STATUS_WORDS = {
@@ -57,6 +58,7 @@ def compose(told: Told) -> Document:
         tell_hindsight(told),
         tell_curves(told),
         tell_by_block(told),
+        tell_reliability(told),
         tell_final_values(told),
         tell_beside(told),
         tell_pairs(told),
