@@ -9,8 +9,9 @@ from ablate.report.audit import in_order, tell_checks, tell_pairs, tell_runs
 from ablate.report.beside import tell_beside
 from ablate.report.blocks import Section
 from ablate.report.by_block import tell_by_block
-from ablate.report.course import tell_curves, tell_final_values
+from ablate.report.course import tell_curves
 from ablate.report.deviations import tell_deviations
+from ablate.report.final_values import tell_final_values
 from ablate.report.hindsight import tell_hindsight
 from ablate.report.methods import tell_glossary, tell_methods
 from ablate.report.outcome import tell_findings
