@@ -316,6 +316,19 @@ def check_verdict(root: Root, name: str, entries: list[Entry]) -> Item:
     )
 
 
+def _published(root: Root, name: str, told: object) -> tuple[str, str]:
+    """A fault and a note about the published figures that the reports tell; they promise nothing, and may be gone."""
+    path = root.published(name)
+    here, place = path.is_file(), path.relative_to(root.path)
+    if told is None:
+        return "", f"{place} is not told in them (ablate report takes it in)" if here else ""
+    if not here:
+        return "", f"{place}, which they tell, is not on this disk"
+    if sha256_file(path) != told:
+        return f"{place} is not the file that the reports tell (ablate report tells it anew)", ""
+    return "", f"{place} is the file that they tell"
+
+
 def check_reports(root: Root, name: str, entries: list[Entry]) -> Item:
     """The pages that people read, against the hashes that the ledger took when they were last written."""
     written = [entry for entry in entries if entry.event == "reported"]
@@ -340,4 +353,7 @@ def check_reports(root: Root, name: str, entries: list[Entry]) -> Item:
     if decided and decided[-1].sha256 != last.body.get("decision"):
         faults.append("the reports tell an earlier decision than the ledger's last (ablate report writes them again)")
     note = "" if faults else f"{len(pages)} of 2 pages are as they were written"
+    fault, more = _published(root, name, last.body.get("published"))
+    faults += [fault] if fault else []
+    note = "; ".join(part for part in (note, more) if part)
     return Item(study=name, what="reports", faults=tuple(faults), note=note)

@@ -8,7 +8,7 @@ before the branches that were not. Lines are added by `prereg.load`, which alone
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -44,16 +44,18 @@ _BOUNDS = {
 }
 
 
-def spec_error(error: ValidationError, document: Any, model: type[BaseModel]) -> SpecError:
-    """The most useful fault of a validation error of `model` over `document`."""
-    faults: list[Fault] = [{**fault} for fault in error.errors(include_url=False)]
+def spec_error(
+    error: ValidationError, document: Any, model: type[BaseModel], *, form: str = "the study format"
+) -> SpecError:
+    """The most useful fault of a validation error of `model` over `document`, which should have the `form`."""
+    faults: list[Fault] = [{**fault} for fault in error.errors(include_url=False) if not _echo(fault)]
     chosen = min(_meant(faults, document), key=_usefulness)
     path = _path(chosen, document)
     if chosen["type"] == "extra_forbidden":
         known = fields_at(model, path[:-1])
         return SpecError(
             f"'{path[-1]}' is not a field here",
-            required="a field of the study format",
+            required=f"a field of {form}",
             fix=nearest(str(path[-1]), known),
             where=Where(field=path),
         )
@@ -73,6 +75,11 @@ def spec_error(error: ValidationError, document: Any, model: type[BaseModel]) ->
 def fields_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, ...]:
     """Names of the fields that the format knows at a path of a document."""
     return tuple(dict.fromkeys(name for found in _models_at(model, path) for name in found.model_fields))
+
+
+def _echo(fault: Mapping[str, Any]) -> bool:
+    """Whether a list is called too short only because an item of it is faulty, which is told on its own."""
+    return fault["type"] == "too_short" and len(fault["input"]) >= fault["ctx"]["min_length"]
 
 
 def _usefulness(fault: Fault) -> int:

@@ -19,6 +19,7 @@ import yaml
 from pydantic import JsonValue
 
 from prereg.errors import FieldPath, StudyError, StudyFileError, Where, nearest
+from prereg.root import PUBLISHED_SUFFIX
 from prereg.spec import Study, study_from_document
 
 _LARGEST_BYTES = 1 << 20
@@ -55,27 +56,31 @@ class Loaded:
 
     def line(self, path: FieldPath) -> int | None:
         """The line of a field, or of its nearest ancestor that the file holds."""
-        return _line_of(path, self.lines)
+        return line_of(path, self.lines)
 
 
 def load_study(path: Path) -> Loaded:
     """Read a study file. Raises a child of `StudyError` placed at file, line and field."""
-    source = _read(path)
+    source = read_text_file(path)
     lines: Lines = {}
     try:
         document = parse_yaml(source, lines)
+        _refuse_published(document, path)
         study = study_from_document(document)
         _check_name(study.study, path)
     except StudyError as error:
-        raise error.at(file=path, line=error.where.line or _line_of(error.where.field, lines)) from None
+        raise error.at(file=path, line=error.where.line or line_of(error.where.field, lines)) from None
     return Loaded(study=study, source_bytes=source, path=path, lines=lines)
 
 
-def parse_yaml(source: bytes, lines: Lines) -> dict[str, JsonValue]:
-    """Plain data of one YAML mapping; `lines` is filled with the line of every path, from 1."""
+def parse_yaml(source: bytes, lines: Lines, *, first: str = "study: NAME") -> dict[str, JsonValue]:
+    """Plain data of one YAML mapping; `lines` is filled with the line of every path, from 1.
+
+    `first` is what such a file begins with, for whoever left it empty.
+    """
     text = _decode(source)
     try:
-        return _Builder(yaml.parse(text, Loader=yaml.SafeLoader), lines).document()
+        return _Builder(yaml.parse(text, Loader=yaml.SafeLoader), lines, first).document()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else None
         raise StudyFileError(
@@ -86,7 +91,8 @@ def parse_yaml(source: bytes, lines: Lines) -> dict[str, JsonValue]:
         raise StudyFileError(f"not YAML: {str(error).splitlines()[0]}", required="one YAML mapping") from None
 
 
-def _read(path: Path) -> bytes:
+def read_text_file(path: Path) -> bytes:
+    """The bytes of a YAML file, if it is one by its name and no larger than a study may be."""
     if path.suffix != ".yaml":
         beside = Path(f"{path}.yaml")
         fix = f"{beside}" if beside.is_file() else f"a study's file is named NAME.yaml; {_nearest_study(path)}"
@@ -167,6 +173,15 @@ def _check_text(text: str, line: int, blank: str = "\t\n") -> None:
         )
 
 
+def _refuse_published(document: dict[str, JsonValue], path: Path) -> None:
+    if path.name.endswith(PUBLISHED_SUFFIX) and "study" not in document:
+        raise StudyFileError(
+            "published figures beside a study, and no study",
+            required="the path of a study file",
+            fix=f"{path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX))}.yaml, which is read together with them",
+        )
+
+
 def _check_name(name: str, path: Path) -> None:
     if name != path.stem:
         raise StudyFileError(
@@ -177,7 +192,7 @@ def _check_name(name: str, path: Path) -> None:
         )
 
 
-def _line_of(field: FieldPath, lines: Lines) -> int | None:
+def line_of(field: FieldPath, lines: Lines) -> int | None:
     """The line of a field, or of its nearest ancestor in the file."""
     for length in range(len(field), 0, -1):
         if field[:length] in lines:
@@ -188,21 +203,22 @@ def _line_of(field: FieldPath, lines: Lines) -> int | None:
 class _Builder:
     """Plain data from YAML events, without recursion into a text that is too deep."""
 
-    def __init__(self, events: Iterator[yaml.Event], lines: Lines) -> None:
+    def __init__(self, events: Iterator[yaml.Event], lines: Lines, first: str) -> None:
         self.events = events
         self.lines = lines
+        self.first = first
         self.n_values = 0
 
     def document(self) -> dict[str, JsonValue]:
         next(self.events)  # the stream
         start = next(self.events)
         if not isinstance(start, yaml.DocumentStartEvent):
-            raise StudyFileError("the file is empty", required="one YAML mapping", fix="study: NAME")
+            raise StudyFileError("the file is empty", required="one YAML mapping", fix=self.first)
         if start.version or start.tags:
             raise self.refusal(start, "a YAML directive", "no lines that begin with %")
         first = next(self.events)
         if not isinstance(first, yaml.MappingStartEvent):
-            raise self.refusal(first, "the file does not hold a mapping", "fields such as study: NAME")
+            raise self.refusal(first, "the file does not hold a mapping", f"fields such as {self.first}")
         document = self.mapping(first, ())
         next(self.events)  # the end of the document
         after = next(self.events)
@@ -232,7 +248,7 @@ class _Builder:
 
     def mapping(self, start: yaml.MappingStartEvent, path: FieldPath) -> dict[str, JsonValue]:
         if not path and (start.anchor is not None or start.tag is not None):
-            raise self.refusal(start, "an anchor or a tag on the document", "fields such as study: NAME")
+            raise self.refusal(start, "an anchor or a tag on the document", f"fields such as {self.first}")
         found: dict[str, JsonValue] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = self.key(event, path)

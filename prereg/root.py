@@ -11,6 +11,8 @@ from pathlib import Path
 
 from prereg.errors import StudyFileError, Where
 
+PUBLISHED_SUFFIX = ".published.yaml"
+
 
 @dataclass(frozen=True)
 class Root:
@@ -78,6 +80,10 @@ class Root:
     def page(self, name: str) -> Path:
         """The registration in words."""
         return self.studies / f"{name}.registration.md"
+
+    def published(self, name: str) -> Path:
+        """Published figures that the report sets the study's own beside; no part of the registration."""
+        return self.studies / f"{name}{PUBLISHED_SUFFIX}"
 
     def seal(self, name: str, lock_sha256: str, suffix: str, number: int = 1) -> Path:
         """A seal of one lock, told by its bytes: an amendment keeps the seals of the lock it replaces."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from prereg.published import Published
 from prereg.spec import Study
 
 
@@ -22,3 +23,8 @@ def json_schema() -> dict[str, Any]:
         "if": {"properties": {"trainer": {"const": "command"}}, "required": ["trainer"]},
         "else": {"properties": {"base": {"$ref": "#/$defs/Training"}}},
     }
+
+
+def published_schema() -> dict[str, Any]:
+    """The schema of the published figures beside a study."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Published.model_json_schema(mode="validation")}

@@ -13,10 +13,13 @@ import typer
 import yaml
 
 from ablate import chain, cli
+from prereg.published import Published, PublishedFigure, PublishedLook, check_published, published_from_document
+from prereg.root import PUBLISHED_SUFFIX
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
+STUDIES = sorted(path for path in (ROOT / "studies").glob("*.yaml") if not path.name.endswith(PUBLISHED_SUFFIX))
+PUBLISHED = sorted((ROOT / "studies").glob(f"*{PUBLISHED_SUFFIX}"))
 
 
 def verbs() -> dict[str, Any]:
@@ -55,6 +58,22 @@ def test_every_exit_code_stands_in_the_readme() -> None:
 def test_every_study_loads_and_this_version_can_carry_it_out(path: Path) -> None:
     case = chain.check(path)
     assert case.study.study == path.stem
+
+
+def test_every_file_of_published_figures_has_its_study_and_can_be_read() -> None:
+    for path in PUBLISHED:
+        case = chain.open_case(path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX) + ".yaml"))
+        assert chain.published_beside(case) is not None, path
+
+
+def test_the_published_figures_in_the_docs_are_ones_that_the_embnorm_study_can_stand_beside() -> None:
+    text = (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
+    block = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert block is not None
+    published = published_from_document(yaml.safe_load(block[1]))
+    check_published(published, chain.load(ROOT / "studies" / "embnorm.yaml"))
+    fields = {*Published.model_fields, *PublishedFigure.model_fields, *PublishedLook.model_fields}
+    assert {field for field in fields if f"`{field}`" not in text} == set()
 
 
 def test_the_study_in_the_readme_is_the_quickstart_less_its_beliefs() -> None:

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from beside_samples import full
 from report_samples import Ending, told
 
 from ablate.report import html
@@ -93,3 +94,16 @@ def test_the_browser_itself_sees_no_script_and_reports_a_bad_page(tmp_path: Path
     bad = html.render(told("incomplete")).replace("</main>", "<script>console.error('seen')</script></main>")
     _, log = opened(bad, 390, tmp_path)
     assert "CONSOLE" in log and "seen" in log  # otherwise the tests above could not fail
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_published_figures_reliability_and_folded_values_fit_a_page_and_a_phone(width: int, tmp_path: Path) -> None:
+    account = full()
+    opened_up = html.render(account).replace("<details>", "<details open>")
+    measured, log = opened(opened_up, width, tmp_path)
+    drawings = measured["drawings"]
+    assert isinstance(drawings, list) and len(drawings) == visible_drawings("decided") + 3  # a reliability curve an arm
+    for wide, high, marks in drawings:
+        assert 200 < wide <= width and high > 90 and marks > 10
+    assert measured["width"] == measured["view"]
+    assert "CONSOLE" not in log, [line for line in log.splitlines() if "CONSOLE" in line]

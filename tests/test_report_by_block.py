@@ -12,7 +12,7 @@ from ablate.records.evidence import METRIC_COLUMNS
 from ablate.report.blocks import Figure, Table
 from ablate.report.by_block import families, profile, tell_by_block
 from ablate.report.charts import draw
-from ablate.report.course import tell_final_values
+from ablate.report.final_values import tell_final_values
 from ablate.report.told import Told
 
 

@@ -75,6 +75,7 @@ def gathered(
     _beside(found, study, {str(entry.body.get("lock_sha256"))[:8] for entry in promised})
     _code(found, registration, root.path / str(promised[-1].body.get("file")))
     _runs(found, registration, mine, weights=weights)
+    _published(found, study, mine)
     for name in (*REPORTS, *DOCUMENTS):
         path = root.report(study) / name
         if path.is_file():
@@ -127,6 +128,24 @@ def _beside(found: Gathered, study: str, locks: set[str]) -> None:
         telling = path.name in {f"{study}.{name}" for name in DOCUMENTS}
         if path.is_file() and (sealing or telling):
             found.take(path, path.read_bytes())
+
+
+def _published(found: Gathered, study: str, mine: list[Entry]) -> None:
+    """The published figures that the reports tell: without them the reports could not be told again."""
+    path = found.root.published(study)
+    reported = [entry for entry in mine if entry.event == "reported"]
+    told = bool(reported) and "published" in reported[-1].body
+    if told and not path.is_file():
+        raise EvidenceError(
+            "missing",
+            required="the published figures that the reports tell",
+            fix="restore it from version control, or tell the reports without it: ablate report " + study,
+            where=Where(file=path),
+        )
+    if told:
+        found.take(path, path.read_bytes())
+    elif path.is_file():
+        found.skip(f"{path.name}", "the reports do not tell it (ablate report takes it in)")
 
 
 def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, weights: bool) -> None:

@@ -25,8 +25,8 @@ from prereg.ledger import Entry
 from prereg.registration import Registration, load_registration
 from prereg.root import Root
 
-Tell = Callable[[Registration, Entry, Decision, Evidence], Mapping[str, bytes]]
-"""Writes the reports of a decision: file name -> bytes."""
+Tell = Callable[[Root, Registration, Entry, Decision, Evidence], Mapping[str, bytes]]
+"""Writes the reports of a decision: file name -> bytes. The root holds what a report tells beside the records."""
 
 JUDGED, TOLD = "verdict, judged again", "reports, told again"
 MOST_ROWS = 20_000_000
@@ -78,7 +78,7 @@ def _judged_again(root: Root, study: str, entry: Entry, maker: Tool, tell: Tell)
         names = ", ".join(check.name for check in own)
         items.append(_item(study, "own checks", note=f"not run again; taken as verdict.json tells them: {names}"))
     if not items[0].faults:
-        items.append(_reports_item(root.report(study), study, tell(registration, entry, decision, seen), maker))
+        items.append(_reports_item(root.report(study), study, tell(root, registration, entry, decision, seen), maker))
     return items
 
 

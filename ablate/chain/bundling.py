@@ -10,6 +10,11 @@ from ablate.chain.case import open_case, require_registered
 if TYPE_CHECKING:
     from ablate.bundle.check import BundleCheck
     from ablate.bundle.write import Bundled
+    from ablate.judge.verdict import Decision
+    from ablate.records.evidence import Evidence
+    from prereg.ledger import Entry
+    from prereg.registration import Registration
+    from prereg.root import Root
 
 
 def bundle(
@@ -32,6 +37,15 @@ def bundle(
 def check_bundle(path: Path, *, signers: Path | None = None, roots: Path | None = None) -> BundleCheck:
     """Check a bundle with nothing but the file itself, and whom the reader believes."""
     from ablate.bundle.check import check_bundle as check
-    from ablate.chain.deciding import pages
 
-    return check(path, tell=pages, signers=signers, roots=roots)
+    return check(path, tell=_told_again, signers=signers, roots=roots)
+
+
+def _told_again(
+    root: Root, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence
+) -> dict[str, bytes]:
+    """The reports of what lies under an unpacked root, published figures and all."""
+    from ablate.chain.deciding import pages
+    from prereg.published import load_published
+
+    return pages(registration, entry, decision, evidence, load_published(root, registration.study))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ablate.gpt.reading import Reading, Tokenizer
     from prereg.command import ScriptPin
     from prereg.load import Loaded
+    from prereg.published import LoadedPublished
     from prereg.registration import CorpusPin, DataPins, Registration
     from prereg.root import Root
     from prereg.spec import Study
@@ -80,6 +81,13 @@ def require_own_checks(case: Case) -> None:
     from prereg.own_checks import pin_checks
 
     pin_checks(case.study, case.path.parent)
+
+
+def published_beside(case: Case) -> LoadedPublished | None:
+    """The published figures beside the study, read and held against it; none where there are none."""
+    from prereg.published import load_published
+
+    return load_published(case.root, case.study)
 
 
 def require_registered(case: Case) -> Registration:

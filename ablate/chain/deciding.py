@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.chain.case import Case, Clock, open_case, require_registered, utc_now
+from ablate.chain.case import Case, Clock, open_case, published_beside, require_registered, utc_now
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ablate.records.evidence import Evidence
     from prereg.ledger import Entry
     from prereg.looks import Look
+    from prereg.published import LoadedPublished
     from prereg.registration import Registration
 
 
@@ -45,6 +46,7 @@ def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
 
     case = open_case(Path(path), root)
     registration = require_registered(case)
+    published = published_beside(case)  # a mistake in it is found before anything is logged
     evidence = gather(case.root, registration)
     decision = judge(registration, evidence, partial(run_own_checks, registration, folder=case.path.parent))
     evidence, look = view(registration, evidence).evidence, decision.look
@@ -73,7 +75,7 @@ def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
             "decided", study=case.study.study, registration=registration.sha256, body=body, at=now()
         )
     write_whole(folder / "verdict.json", verdict)
-    return _tell(case, registration, entry, decision, evidence, at=now())
+    return _tell(case, registration, entry, decision, evidence, published=published, at=now())
 
 
 def _log_look(case: Case, registration: Registration, evidence: Evidence, look: Look, *, final: bool, at: str) -> str:
@@ -112,6 +114,7 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
 
     case = open_case(Path(path), root)
     registration = require_registered(case)
+    published = published_beside(case)
     entries = [
         entry
         for entry in Ledger(case.root.ledger).entries()
@@ -131,10 +134,13 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
             required=f"the evidence of the decision taken {entries[-1].at}",
             fix=f"ablate verify {case.path}, then ablate decide {case.path}",
         )
-    return _tell(case, registration, entries[-1], decision, view(registration, evidence).evidence, at=now())
+    seen = view(registration, evidence).evidence
+    return _tell(case, registration, entries[-1], decision, seen, published=published, at=now())
 
 
-def pages(registration: Registration, entry: Entry, decision: Decision, evidence: Evidence) -> dict[str, bytes]:
+def pages(
+    registration: Registration, entry: Entry, decision: Decision, evidence: Evidence, published: LoadedPublished | None
+) -> dict[str, bytes]:
     """The reports of the decision of a ledger entry, by file name. Writes nothing."""
     from ablate.gpt import toy
     from ablate.report import html, markdown
@@ -148,6 +154,7 @@ def pages(registration: Registration, entry: Entry, decision: Decision, evidence
         ledger_head=entry.sha256,
         floors=floors,
         generated_at=entry.at,
+        published=published,
     )
     return {"report.md": markdown.render(told).encode(), "report.html": html.render(told).encode()}
 
@@ -158,22 +165,32 @@ def _reads_toy_by_characters(registration: Registration) -> bool:
 
 
 def _tell(
-    case: Case, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence, *, at: str
+    case: Case,
+    registration: Registration,
+    entry: Entry,
+    decision: Decision,
+    evidence: Evidence,
+    *,
+    published: LoadedPublished | None,
+    at: str,
 ) -> Decided:
     """Write report.md and report.html for the decision of a ledger entry, and put their hashes in the ledger.
 
-    A report holds the hash of the decision's entry, so its own hash can only stand in a later one.
+    A report holds the hash of the decision's entry, so its own hash can only stand in a later one. With it goes that of
+    the published figures that the report tells, so that `verify` can say when the two have parted.
     """
     from prereg.canon import sha256_bytes
     from prereg.disk import write_whole
     from prereg.ledger import Ledger
 
     folder = _report_folder(case)
-    written = pages(registration, entry, decision, evidence)
+    written = pages(registration, entry, decision, evidence, published)
     for page, data in written.items():
         write_whole(folder / page, data)
     ledger, name = Ledger(case.root.ledger), case.study.study
     body: dict[str, JsonValue] = {"decision": entry.sha256, **{p: sha256_bytes(data) for p, data in written.items()}}
+    if published is not None:
+        body["published"] = published.sha256
     earlier = [one for one in ledger.entries() if one.event == "reported" and one.study == name]
     # The entry may hold more than its body was given: what a crash had left before it.
     if not earlier or not body.items() <= earlier[-1].body.items():

@@ -47,6 +47,8 @@ class Table:
     """Rows that a reader must not miss."""
     folded: bool = False
     """Whether the page may show it folded: detail behind a statement made elsewhere."""
+    grouped: bool = False
+    """Whether rows that begin alike belong together, and the page may set them apart from the next ones."""
 
     def __post_init__(self) -> None:
         for row in self.rows:

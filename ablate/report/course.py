@@ -1,4 +1,4 @@
-"""The part of the report that tells how the runs went: metrics by step, final values by arm.
+"""The part of the report that tells how the runs went: metrics by step.
 
 Description, not inference. Like the findings it is withheld while runs are missing, and marked
 where the evidence is inadmissible.
@@ -7,9 +7,8 @@ where the evidence is inadmissible.
 from __future__ import annotations
 
 from ablate.report import charts, words
-from ablate.report.blocks import Block, Column, Figure, Panel, Paragraph, Section, Table
-from ablate.report.by_block import families
-from ablate.report.description import Curves, recorded_metrics, summarise, trace, trace_differences
+from ablate.report.blocks import Block, Figure, Panel, Paragraph, Section
+from ablate.report.description import Curves, trace, trace_differences
 from ablate.report.outcome import NOT_TO_BE_USED
 from ablate.report.told import Told
 
@@ -30,45 +29,6 @@ def tell_curves(told: Told) -> Section | None:
         if gaps is not None:
             blocks.append(_difference_curves(told, gaps))
     return Section("curves", "Curves", tuple(blocks)) if len(blocks) > before else None
-
-
-def tell_final_values(told: Told) -> Section | None:
-    """Mean, SD and n of every recorded metric by arm."""
-    if told.withheld:
-        return None
-    rows: list[tuple[str, ...]] = []
-    profiled = {metric for members in families(told.evidence).values() for metric in members}
-    for metric in recorded_metrics(told.evidence):
-        if metric in profiled:  # told from block to block
-            continue
-        found = summarise(told.evidence, metric, list(told.study.arms))
-        spreads = [summary.sd for summary in found if summary.sd]
-        decimals = words.decimals_for(min(spreads)) if spreads else 3
-        for summary in found:
-            spread = words.NONE if summary.sd is None else words.number(summary.sd, decimals)
-            rows.append(
-                (
-                    metric,
-                    summary.arm,
-                    words.number(summary.mean, decimals),
-                    spread,
-                    str(summary.n),
-                    words.unit_of(metric, own=told.study.own_units) or words.NONE,
-                )
-            )
-    if not rows:
-        return None
-    table = Table(
-        "Final values by arm: mean and standard deviation over seeds of the value at the last step.",
-        (Column("Metric"), Column("Arm"), Column("Mean", True), Column("SD", True), Column("n", True), Column("Unit")),
-        tuple(rows),
-        note="Description of finished runs, each arm by itself. Arms share seeds, so the standard deviations here do "
-        "not say how certain a difference is; the findings do.",
-    )
-    blocks: tuple[Block, ...] = (table,)
-    return Section(
-        "final-values", "Final values", (Paragraph(NOT_TO_BE_USED, "warning"), *blocks) if told.unusable else blocks
-    )
 
 
 def _curves(told: Told, traced: Curves) -> Figure:

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 
 from ablate.judge.verdict import Check, Decision
 from ablate.report.audit import in_order, tell_checks, tell_pairs, tell_runs
+from ablate.report.beside import tell_beside
 from ablate.report.blocks import Section
 from ablate.report.by_block import tell_by_block
-from ablate.report.course import tell_curves, tell_final_values
+from ablate.report.course import tell_curves
 from ablate.report.deviations import tell_deviations
+from ablate.report.final_values import tell_final_values
 from ablate.report.hindsight import tell_hindsight
 from ablate.report.methods import tell_glossary, tell_methods
 from ablate.report.outcome import tell_findings
 from ablate.report.promise import tell_promise
+from ablate.report.reliability import tell_reliability
 from ablate.report.told import Told
 
 STATUS_WORDS = {
@@ -56,7 +59,9 @@ def compose(told: Told) -> Document:
         tell_hindsight(told),
         tell_curves(told),
         tell_by_block(told),
+        tell_reliability(told),
         tell_final_values(told),
+        tell_beside(told),
         tell_pairs(told),
         tell_deviations(told),
         tell_checks(told),

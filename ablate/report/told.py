@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ablate.judge.verdict import Decision
 from ablate.records.evidence import Evidence
+from prereg.published import LoadedPublished
 from prereg.registration import Registration
 from prereg.spec import Study
 
@@ -22,6 +23,8 @@ class Told:
     generated_at: str
     floors: Mapping[str, float] = field(default_factory=dict)
     """Metric -> value no model can pass, for instance the entropy rate of a generated corpus."""
+    published: LoadedPublished | None = None
+    """Figures of somebody else that stand beside the study's own; no part of the registration."""
 
     @property
     def study(self) -> Study:

@@ -29,6 +29,7 @@ def check(
     """Show what a study promises, its rule as a table.
 
     Reads the file, checks every field, claim and rule, and writes nothing. Nothing that a study brings is executed.
+    Published figures beside the study (docs/published.md) are checked with it.
 
     Example:  ablate check studies/embnorm.yaml
     """
@@ -44,23 +45,31 @@ def check(
     if study is None:
         raise StudyFileError("no study is named", required="a study file", fix="ablate check studies/quickstart.yaml")
     case = chain.check(study, root)
+    beside = chain.published_beside(case)
     scripts = chain.pin_code(case) if case.study.trainer == "command" else ()
     print_check(console(), case.study, scripts)
     if case.study.trainer == "gpt" and sizes_differ(case.study):
         print_sizes(console(), case.study, chain.find_vocabulary(case))
+    if beside is not None:
+        print(beside.words)
     return None
 
 
-def schema() -> None:
+def schema(
+    *,
+    published: Annotated[
+        bool, typer.Option("--published", help="Instead: of the published figures beside a study (docs/published.md).")
+    ] = False,
+) -> None:
     """Print the JSON schema of a study file.
 
     Give it to an editor for completion and hover text.
 
     Example:  ablate schema > study.schema.json
     """
-    from prereg.schema import json_schema
+    from prereg.schema import json_schema, published_schema
 
-    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    print(json.dumps(published_schema() if published else json_schema(), indent=2, ensure_ascii=False))
 
 
 def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_json: AsJson = False) -> None:

@@ -1,0 +1,262 @@
+"""Published figures beside the study's own: the numbers are those of the records, and what is lacking is named."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from statistics import fmean, stdev
+
+import pytest
+from beside_samples import published_document, with_published, without
+from report_samples import LOSS, told
+
+from ablate.report import html, markdown
+from ablate.report.at_step import read_at
+from ablate.report.beside import NOT_REGISTERED, comparable, in_order, tell_beside
+from ablate.report.blocks import Facts, Paragraph, Table
+from ablate.report.told import Told
+from prereg.spec import study_from_document
+
+
+def tables(account: Told) -> list[Table]:
+    section = tell_beside(account)
+    assert section is not None
+    return [block for block in section.blocks if isinstance(block, Table)]
+
+
+def row(table: Table, at: str, arm: str) -> dict[str, str]:
+    """The cells of one arm at one look, by the name of their column."""
+    names = [column.name for column in table.columns]
+    found = [dict(zip(names, cells, strict=True)) for cells in table.rows if cells[:2] == (at, arm)]
+    assert len(found) == 1, (at, arm, table.rows)
+    return found[0]
+
+
+def said(account: Told, term: str) -> str:
+    section = tell_beside(account)
+    assert section is not None
+    facts = [item for block in section.blocks if isinstance(block, Facts) for item in block.items]
+    return next(text for name, text in facts if name == term)
+
+
+def figure(**changes: object) -> dict[str, object]:
+    return published_document()["figures"][0] | changes
+
+
+def perplexity(**changes: object) -> dict[str, object]:
+    return {
+        "label": "perplexity",
+        "metric": "val/perplexity",
+        "published": {"none": 8.1, "layernorm": 7.8, "rmsnorm": 8.0},
+        "note": "Another text.",
+    } | changes
+
+
+def test_the_last_step_gives_the_mean_sd_n_and_difference_of_the_final_values() -> None:
+    table = tables(with_published(told()))[0]
+    values = LOSS["layernorm"]
+    cells = row(table, "step 300, 5 seeds", "layernorm")
+    assert cells["Published"] == "2.05" and cells["n (seeds)"] == "5"
+    assert float(cells["Ours, mean"]) == pytest.approx(fmean(values), abs=5e-5)
+    assert float(cells["SD"]) == pytest.approx(stdev(values), abs=5e-5)
+    assert cells["Difference"].startswith("−")
+    assert float(cells["Difference"].replace("−", "-")) == pytest.approx(fmean(values) - 2.05, abs=5e-4)
+
+
+def test_an_earlier_step_reads_the_first_seeds_of_the_plan_and_no_others() -> None:
+    account = with_published(told())
+    frame = account.evidence.metrics
+    here = frame[(frame["metric"] == "val/loss") & (frame["step"] == 150) & (frame["variant"] == "rmsnorm")]
+    wanted = [float(here[here["seed"] == seed]["value"].iloc[0]) for seed in (1, 2, 3)]
+    cells = row(tables(account)[0], "step 150, 3 seeds", "rmsnorm")
+    assert cells["n (seeds)"] == "3"
+    assert float(cells["Ours, mean"]) == pytest.approx(fmean(wanted), abs=5e-5)
+    assert float(cells["SD"]) == pytest.approx(stdev(wanted), abs=5e-5)
+
+
+def test_published_spreads_stand_where_they_are_given_and_the_column_only_then() -> None:
+    first, second = tables(with_published(told()))
+    assert row(first, "step 300, 5 seeds", "none")["Published SD"] == "0.01"
+    assert row(first, "step 300, 5 seeds", "rmsnorm")["Published SD"] == "–"
+    assert "Published SD" not in [column.name for column in second.columns]
+    assert [cells[1] for cells in second.rows] == ["none", "layernorm"] * 2  # only arms that were published
+
+
+def test_a_published_value_keeps_the_zero_that_its_neighbours_digits_give_it() -> None:
+    cells = row(tables(with_published(told()))[0], "step 300, 5 seeds", "none")
+    assert cells["Published"] == "2.10"
+
+
+def test_the_caption_names_metric_unit_and_direction_and_the_note_its_definition() -> None:
+    first, second = tables(with_published(told()))
+    assert first.caption == "loss: val/loss (nats/token, lower is better)"
+    assert second.caption == "proxy accuracy: val/accuracy (share, higher is better)"
+    assert "share of validation tokens that are the most probable next token" in second.note
+
+
+def test_a_value_that_was_not_recorded_is_missing_by_name_and_the_n_says_so() -> None:
+    account = without(with_published(told()), "val/loss", arm="rmsnorm", seed=2, step=150)
+    table = tables(account)[0]
+    cells = row(table, "step 150, 3 seeds", "rmsnorm")
+    assert cells["n (seeds)"] == "2 of 3"
+    assert [table.rows[at][:2] for at in table.marked] == [("step 150, 3 seeds", "rmsnorm")]
+    assert "Missing at step 150, 3 seeds: rmsnorm seed 2 (not recorded at step 150)." in table.note
+    assert "from fewer values than asked for" in said(account, "loss, order of the arms")
+
+
+def test_where_nothing_was_recorded_no_number_stands_and_no_order_is_told() -> None:
+    account = without(with_published(told()), "val/loss", arm="rmsnorm", step=150)
+    cells = row(tables(account)[0], "step 150, 3 seeds", "rmsnorm")
+    assert (cells["Ours, mean"], cells["SD"], cells["Difference"]) == ("–", "–", "–")
+    assert cells["n (seeds)"] == "0 of 3" and cells["Published"] == "2.08"
+    assert "Ours at step 150, 3 seeds: no order can be told, for rmsnorm has no value." in said(
+        account, "loss, order of the arms"
+    )
+
+
+def test_a_metric_that_the_study_never_recorded_is_missing_everywhere() -> None:
+    account = with_published(told(), figures=[figure(metric="embedding/norm", spread={})])
+    table = tables(account)[0]
+    assert {cells[3] for cells in table.rows} == {"–"} and len(table.marked) == len(table.rows) == 6
+    assert "none seeds 1 to 3 (not recorded at step 150)" in table.note
+
+
+def test_a_run_that_diverged_before_the_step_is_lacking_and_one_that_diverged_after_it_is_counted_and_named() -> None:
+    account = with_published(told())
+    runs = tuple(
+        run.model_copy(update={"status": "diverged", "steps": {2: 120, 3: 250}[run.seed]})
+        if run.variant == "layernorm" and run.seed in (2, 3)
+        else run
+        for run in account.evidence.runs
+    )
+    frame = account.evidence.metrics
+    ended = (frame["variant"] == "layernorm") & (
+        ((frame["seed"] == 2) & (frame["step"] > 120)) | ((frame["seed"] == 3) & (frame["step"] > 250))
+    )
+    account = replace(account, evidence=replace(account.evidence, runs=runs, metrics=frame[~ended]))
+    table = tables(account)[0]
+    assert row(table, "step 150, 3 seeds", "layernorm")["n (seeds)"] == "2 of 3"
+    assert row(table, "step 300, 5 seeds", "layernorm")["n (seeds)"] == "3 of 5"
+    assert "Missing at step 150, 3 seeds: layernorm seed 2 (diverged at step 120)." in table.note
+    assert "layernorm seed 2 (diverged at step 120); layernorm seed 3 (diverged at step 250)" in table.note
+    assert "Diverged after step 150, and counted in it: layernorm seed 3 at step 250." in table.note
+
+
+def test_a_seed_without_a_run_is_lacking() -> None:
+    account = told()
+    runs = tuple(run for run in account.evidence.runs if run.seed != 5)
+    frame = account.evidence.metrics
+    evidence = replace(account.evidence, runs=runs, metrics=frame[frame["seed"] != 5])
+    found = read_at(evidence, "val/loss", "none", (1, 5), 300)
+    assert found.n == 1 and found.sd is None and found.lacking == {5: "no run"}
+
+
+def test_perplexity_is_taken_run_by_run_from_the_loss_only_where_it_was_not_recorded_and_that_is_said() -> None:
+    recorded = with_published(told(), figures=[perplexity()])
+    assert "exp of the val/loss" not in tables(recorded)[0].note
+    bare = without(recorded, "val/perplexity")
+    assert "every value is exp of the val/loss of the same run and step" in tables(bare)[0].note
+    shown = row(tables(bare)[0], "step 300, 5 seeds", "none")
+    assert shown == row(tables(recorded)[0], "step 300, 5 seeds", "none")
+    # The mean of the exponentials, which is not the exponential of the mean.
+    exact = fmean(math.exp(loss) for loss in LOSS["none"])
+    found = read_at(bare.evidence, "val/perplexity", "none", (1, 2, 3, 4, 5), 300)
+    assert found.mean == pytest.approx(exact, rel=1e-12)
+    assert abs(exact - math.exp(fmean(LOSS["none"]))) > 1e-4
+    part = without(recorded, "val/perplexity", seed=1)
+    assert "6 of the 24 values are exp of the val/loss" in tables(part)[0].note
+
+
+def test_nothing_else_is_derived() -> None:
+    account = without(with_published(told()), "val/accuracy")
+    assert {cells[3] for cells in tables(account)[1].rows} == {"–"}
+
+
+def test_the_published_order_holds_or_the_pairs_that_are_turned_are_named() -> None:
+    text = said(with_published(told()), "loss, order of the arms")
+    assert text.startswith("Published: layernorm < rmsnorm < none.")
+    assert "Ours at step 300, 5 seeds: layernorm < rmsnorm < none: the published order holds." in text
+    other = {"none": 2.0, "layernorm": 2.1, "rmsnorm": 2.2}
+    turned = with_published(told(), figures=[figure(published=other, spread={})])
+    text = said(turned, "loss, order of the arms")
+    assert "layernorm < rmsnorm < none: another order; 1 of 3 pairs of arms stand as published" in text
+    assert "and not none and layernorm and none and rmsnorm" in text
+    assert text.endswith("An order of means; nothing is tested.")
+
+
+def test_equal_published_values_ask_for_no_order() -> None:
+    alike = with_published(told(), figures=[figure(published={"none": 2.0, "layernorm": 2.0}, spread={})])
+    assert said(alike, "loss, order of the arms").startswith("The published values are equal")
+    assert in_order({"a": 2.0, "b": 1.0, "c": 2.0}) == "b < a = c"
+
+
+def test_one_arm_alone_has_no_order() -> None:
+    account = with_published(told(), figures=[figure(published={"none": 2.0}, spread={})])
+    with pytest.raises(StopIteration):
+        said(account, "loss, order of the arms")
+    assert "tokenizer" in said(account, "loss, on the difference")
+
+
+def test_the_section_says_first_that_it_is_no_part_of_the_registration_and_names_source_and_file() -> None:
+    account = with_published(told())
+    section = tell_beside(account)
+    assert section is not None and section.title == "Beside published figures"
+    first = section.blocks[0]
+    assert isinstance(first, Paragraph) and first.text == NOT_REGISTERED
+    assert first.text.startswith("Not part of the registration; nothing is tested against these figures.")
+    assert account.published is not None
+    assert account.published.sha256 in said(account, "File")
+    assert said(account, "Source") == "A made-up table, Table 1 (each published value is over 3 runs)"
+    assert "not stated" in said(with_published(told(), runs=None), "Source")
+
+
+def test_a_look_says_whether_a_shorter_run_would_be_at_its_values() -> None:
+    text = said(with_published(told()), "Step 150, 3 seeds")
+    assert text.startswith("Seeds 1 to 3. ") and "constant and does not depend on how long a run is" in text
+    assert said(with_published(told()), "Step 300, 5 seeds") == "Seeds 1 to 5. This is the last step of these runs."
+
+
+@pytest.mark.parametrize(
+    ("optim", "needed"),
+    [
+        ({"schedule": "constant", "warmup": 20}, "constant after 20 steps of warmup and does not depend"),
+        ({"schedule": "linear"}, "a run of 150 steps would have ended with another rate"),
+        ({"schedule": "cosine", "warmup": 20}, "falls along a cosine over the whole run"),
+        ({"schedule": "wsd"}, "these values are not those of such a run"),
+    ],
+)
+def test_only_a_schedule_that_does_not_know_the_budget_lets_a_step_stand_for_a_run(
+    optim: dict[str, object], needed: str
+) -> None:
+    study = told(base={"model": {"layers": 8}, "budget": {"steps": 300, "batch": 16}, "optim": optim}).study
+    assert needed in comparable(study, list(study.arms), 150)
+
+
+def test_arms_of_other_schedules_are_told_apart() -> None:
+    variants = {"none": {}, "layernorm": {"optim.schedule": "linear"}, "rmsnorm": {"budget.steps": 100}}
+    document = told().study.model_dump(mode="json") | {"variants": variants}
+    study = study_from_document(document)
+    text = comparable(study, ["none", "layernorm", "rmsnorm"], 150)
+    assert "none: A step before the end" in text and "layernorm: A step before the end" in text
+    assert "rmsnorm: These runs end before it, at step 100." in text
+
+
+def test_nothing_stands_there_while_runs_are_missing_or_where_nothing_is_published() -> None:
+    assert tell_beside(with_published(told("incomplete"))) is None
+    assert tell_beside(told()) is None
+
+
+def test_an_inadmissible_study_warns_here_too() -> None:
+    section = tell_beside(with_published(told("inadmissible")))
+    assert section is not None and isinstance(section.blocks[0], Paragraph)
+    assert section.blocks[0].text.startswith("Not to be used")
+
+
+def test_both_pages_tell_it_and_what_the_file_says_stays_inert() -> None:
+    account = with_published(told())
+    page, text = html.render(account), markdown.render(account)
+    assert "## Beside published figures" in text and 'id="published"' in page
+    assert "<b>another</b>" not in page and "&lt;b&gt;another&lt;/b&gt;" in page
+    assert "&lt;b>another&lt;/b>" in text
+    for needed in ("Another text, and", "A made-up table, Table 1", "step 150, 3 seeds"):
+        assert needed in page and needed in text

@@ -1,0 +1,121 @@
+"""Final values can be scanned: what the verdict could rest on first, the rest by suite, and no number lost."""
+
+from __future__ import annotations
+
+from beside_samples import full, with_rows
+from report_samples import LOSS, told
+from test_report_by_block import with_blocks
+
+from ablate.report import html, markdown
+from ablate.report.blocks import Paragraph, Table
+from ablate.report.by_block import families
+from ablate.report.description import recorded_metrics, summarise
+from ablate.report.final_values import tell_final_values
+from ablate.report.reliability import tell_reliability
+from ablate.report.told import Told
+
+
+def blocks_of(account: Told) -> list[Table]:
+    section = tell_final_values(account)
+    assert section is not None
+    return [block for block in section.blocks if isinstance(block, Table)]
+
+
+def everything() -> Told:
+    return with_blocks(full(), {"none": 3, "layernorm": 3, "rmsnorm": 2})
+
+
+def test_metrics_of_the_hypotheses_come_first_in_their_order_then_those_of_the_tie_breakers() -> None:
+    first = blocks_of(told())[0]
+    assert list(dict.fromkeys(row[0] for row in first.rows)) == ["val/loss", "val/accuracy", "speed/tokens_per_s"]
+    assert not first.folded and first.grouped
+    mean = sum(LOSS["none"]) / 5
+    assert first.rows[0][:3] == ("val/loss", "none", f"{mean:.4f}") and first.rows[0][4:] == ("5", "nats/token")
+
+
+def test_the_rest_is_folded_by_suite_and_each_metric_stands_in_one_table() -> None:
+    tables = blocks_of(everything())
+    assert [table.folded for table in tables] == [False] + [True] * (len(tables) - 1)
+    captions = [table.caption for table in tables[1:]]
+    assert captions[0] == "Final values, suite loss, how well the model predicts: 1 metric."
+    assert any(caption.startswith("Final values, suite calibration") for caption in captions)
+    named = [name for table in tables[:-1] for name in dict.fromkeys(row[0] for row in table.rows)]
+    assert len(named) == len(set(named))
+
+
+def test_no_recorded_final_value_is_lost() -> None:
+    account = everything()
+    tables = blocks_of(account)
+    by_metric = {(row[0], row[1]) for table in tables for row in table.rows}
+    in_families = {name for members in families(account.evidence).values() for name in members}
+    reliability = tell_reliability(account)
+    assert reliability is not None
+    bins = {row[1].split(":")[0] for block in reliability.blocks if isinstance(block, Table) for row in block.rows}
+    checked = 0
+    for metric in recorded_metrics(account.evidence):
+        for summary in summarise(account.evidence, metric, list(account.study.arms)):
+            checked += 1
+            if metric in in_families:
+                table = next(t for t in tables if "grad/layer" in t.caption)
+                block = next(row for row in table.rows if row[0] == metric.rpartition("_")[2])
+                assert block[1 + list(account.study.arms).index(summary.arm)] != "–"
+            elif metric.startswith("calibration/bin_"):
+                assert metric.rpartition("_")[2] in bins or summary.mean == 0.0  # the share of an empty bin
+            else:
+                assert (metric, summary.arm) in by_metric, metric
+    assert checked > 100
+
+
+def test_a_family_has_a_row_a_block_and_a_column_an_arm_with_its_n() -> None:
+    table = next(table for table in blocks_of(everything()) if "grad/layer" in table.caption)
+    assert table.caption == "Final values block by block, grad/layer: 3 blocks."
+    assert [column.name for column in table.columns] == ["Block", "none, n = 5", "layernorm, n = 5", "rmsnorm, n = 5"]
+    assert table.rows[0] == ("0", "2.06 (0.032)", "2.06 (0.032)", "2.06 (0.032)")
+    assert table.rows[2][3] == "–"  # two blocks only
+
+
+def test_a_single_block_that_a_hypothesis_reads_stands_among_the_first() -> None:
+    hypotheses = {"first": {"claim": "layernorm lowers grad/layer_0", "smallest": 0.0}}
+    decision = [{"verdict": "yes", "when": "supported(first)"}, {"verdict": "inconclusive"}]
+    account = with_blocks(told("incomplete", hypotheses=hypotheses, decision=decision, assume={}), {"none": 2})
+    shown = told()
+    account = Told(
+        decision=shown.decision,
+        registration=account.registration,
+        evidence=with_blocks(shown, {"none": 2, "layernorm": 2}).evidence,
+        ledger_head=shown.ledger_head,
+        generated_at=shown.generated_at,
+    )
+    first = blocks_of(account)[0]
+    assert first.rows[0][:2] == ("grad/layer_0", "none")
+
+
+def test_own_metrics_tasks_and_unknown_ones_have_groups_of_their_own() -> None:
+    own = {"name": "own/depth", "entry_point": "depth:depth", "better": "higher", "definition": "how deep"}
+    account = told(measure={"every": 25, "own": [own]})
+    cells = [("own/depth", 3.0), ("harness/ece", 0.1), ("theirs/odd", 7.0)]
+    rows = [(run.variant, run.seed, 300, name, value) for run in account.evidence.runs for name, value in cells]
+    captions = [table.caption for table in blocks_of(with_rows(account, rows))]
+    assert captions[-3:] == [
+        "Final values, the study's own metrics: 1 metric.",
+        "Final values, zero- and few-shot tasks: 1 metric.",
+        "Final values, metrics that only the study's trainer knows: 1 metric.",
+    ]
+
+
+def test_bins_are_pointed_to_and_a_warning_stands_where_the_evidence_is_inadmissible() -> None:
+    section = tell_final_values(full())
+    assert section is not None and isinstance(section.blocks[-1], Paragraph)
+    assert section.blocks[-1].text == "What was recorded bin by bin stands under Reliability."
+    unusable = tell_final_values(full("inadmissible"))
+    assert unusable is not None and isinstance(unusable.blocks[0], Paragraph)
+    assert unusable.blocks[0].text.startswith("Not to be used")
+    assert tell_final_values(full("incomplete")) is None
+
+
+def test_the_page_folds_what_markdown_shows_whole() -> None:
+    account = everything()
+    page, text = html.render(account), markdown.render(account)
+    assert "<summary>Final values, suite loss, how well the model predicts: 1 metric.</summary>" in page
+    assert "*Final values, suite loss, how well the model predicts: 1 metric.*" in text
+    assert '<tr class="begins">' in page and '<tr class="follows">' in page
