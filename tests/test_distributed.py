@@ -279,11 +279,16 @@ def test_a_killed_rank_ends_its_worker_and_the_run_is_taken_up_again_to_the_same
 
 @pytest.mark.slow
 @pytest.mark.parametrize("whom", ["scheduler", "worker"])
-def test_whoever_is_killed_leaves_no_rank_behind(house: House, whom: str) -> None:
+def test_whoever_is_killed_leaves_no_rank_behind_and_no_folder(
+    house: House, whom: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     with at_work(house, study_of(house, steps=100_000), "--shard", "fsdp") as process:
         worker, follower = family(process)
+        [meeting] = tmp_path.glob("ablate-*")
         os.kill(process.pid if whom == "scheduler" else worker, signal.SIGKILL)
         assert until_gone([worker, follower]) == []
+        assert not meeting.exists()
 
 
 @pytest.mark.slow

@@ -45,6 +45,7 @@ from prereg.looks import Look
 from prereg.plan import CommandSpec, RunSpec, plan
 from prereg.registration import Registration, newest_promise
 from prereg.root import Root
+from prereg.scratch import sweep
 from prereg.spec import Study
 
 Spec = RunSpec | CommandSpec
@@ -339,6 +340,7 @@ class Scheduler:
                         self._stop_all()
         finally:
             self._dismiss()
+            sweep()  # what workers left that were killed
         return self.stopped
 
     def _stop_all(self) -> None:

@@ -54,6 +54,7 @@ from ablate.run.memory import Peak
 from ablate.run.messages import Message
 from ablate.run.saving import save, take_up
 from ablate.run.spread import Spread
+from prereg import scratch
 from prereg.errors import EvidenceError, StudyError
 from prereg.plan import RunSpec
 from prereg.registration import reading_sha256
@@ -127,6 +128,7 @@ class Worker:
         except Exception as error:
             if self.company is not None and self.company.killed():
                 traceback.print_exception(error)
+                scratch.remove_all()
                 os._exit(LOST_A_RANK)  # no error of the run: it is taken up again
             self.end()
             self.fail(spec, folder, error)
@@ -591,6 +593,7 @@ def main() -> None:
                     stop.set()
                 waiting.append(command)
                 arrived.notify()
+        scratch.remove_all()
         os._exit(3)  # the scheduler is gone: nothing more may be written on its behalf
 
     def say(message: Message) -> None:
