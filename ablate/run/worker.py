@@ -35,6 +35,8 @@ from ablate.gpt.mixture import Mixture
 from ablate.gpt.model import GPT
 from ablate.gpt.paths import Paths, choose_paths
 from ablate.gpt.reading import Tokenizer, read
+from ablate.gpt.repetition import Repetition as Counted
+from ablate.gpt.repetition import repetition_in
 from ablate.gpt.tokenizer import CharTokenizer, StoredVocabulary
 from ablate.gpt.train import Step, Trained, Trainer
 from ablate.harness.adapter import Stopped
@@ -47,7 +49,7 @@ from ablate.measure.movement import copy_of, second_moments, update_ratios
 from ablate.measure.own import measure_own, registered_sources
 from ablate.measure.suites import evaluate
 from ablate.records.provenance import collect, differing
-from ablate.records.run_record import Pairing, Provenance, RunRecord, Status
+from ablate.records.run_record import Pairing, Provenance, Repetition, RunRecord, Status
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.run.company import LOST_A_RANK, Company
 from ablate.run.memory import Peak
@@ -168,6 +170,14 @@ class Worker:
         text.split.require(spec.config.model.context)
         return text
 
+    def repetition(self, spec: RunSpec) -> dict[str, Repetition]:
+        """How much of each corpus of a run repeats itself, counted once a machine."""
+        found = {}
+        for name in spec.config.data.sources:
+            counted = repetition_in(self.library, name, spec.config.data.validation)
+            found[name] = Repetition(not_measured=counted) if isinstance(counted, str) else _recorded(counted)
+        return found
+
     def questions(self, spec: RunSpec, text: Text) -> Questions | None:
         """The zero- and few-shot tasks of a run, read once a process; what is wrong is found before training."""
         harness = spec.measure.harness
@@ -230,6 +240,9 @@ class Run:
         self.own = registered_sources(spec.measure.own, spec.own, worker.beside)
         self.text = worker.text(spec)
         self.questions = worker.questions(spec, self.text)
+        counting = time.perf_counter()
+        self.repetition = worker.repetition(spec)
+        self.taken += time.perf_counter() - counting  # the time of the corpus, and of no run
 
     def _start(self, initial: dict[str, str]) -> None:
         self.initial = initial
@@ -345,6 +358,7 @@ class Run:
             wall_s=earlier.wall_s if earlier is not None else 0.0,
             peak_memory_bytes=earlier.peak_memory_bytes if earlier is not None else None,
             memory_since=earlier.memory_since if earlier is not None else None,
+            repetition=self.repetition,
         )
         self.folder.write_record(record)
         self._begun(taken_up)
@@ -650,6 +664,11 @@ def _said(error: Exception, folder: RunFolder) -> str:
             "the run goes on from its last checkpoint"
         )
     return f"{type(error).__name__}: {error}"
+
+
+def _recorded(counted: Counted) -> Repetition:
+    """The counts of a corpus as a record holds them."""
+    return Repetition.model_validate(asdict(counted))
 
 
 def _spread(command: dict[str, Any]) -> Spread:
