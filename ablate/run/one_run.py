@@ -46,6 +46,9 @@ class Run(ABC):
         self.own = registered_sources(spec.measure.own, spec.own, worker.beside)
         self.text = worker.text(spec)
         self.questions = worker.questions(spec, self.text)
+        counting = time.perf_counter()
+        self.repetition = worker.repetition(spec)
+        self.taken += time.perf_counter() - counting  # the time of the corpus, and of no run
 
     def _start(self, initial: dict[str, str]) -> None:
         self.initial = initial
@@ -123,6 +126,7 @@ class Run(ABC):
             wall_s=earlier.wall_s if earlier is not None else 0.0,
             peak_memory_bytes=earlier.peak_memory_bytes if earlier is not None else None,
             memory_since=earlier.memory_since if earlier is not None else None,
+            repetition=self.repetition,
         )
         self.folder.write_record(record)
         self._begun(taken_up)

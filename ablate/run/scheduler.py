@@ -34,6 +34,7 @@ from prereg.limits import breaches
 from prereg.plan import RunSpec
 from prereg.registration import Registration, newest_promise
 from prereg.root import Root
+from prereg.scratch import sweep
 
 WORKER_DEATHS_ALLOWED = 2
 STOP_PATIENCE_S = 60.0
@@ -254,6 +255,7 @@ class Scheduler:
                         self._stop_all()
         finally:
             self._dismiss()
+            sweep()  # what workers left that were killed
         return self.stopped
 
     def _stop_all(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from ablate.run.equipment import CHECKPOINT_EVERY_S, THREADS
 from ablate.run.pipes import Pipes
 from ablate.run.spread import Spread
 from ablate.run.worker import Worker
+from prereg import scratch
 from prereg.plan import RunSpec
 
 
@@ -30,7 +31,7 @@ def main() -> None:
     np.seterr(all="raise", under="ignore")
     pipes = Pipes()
     worker: Worker | None = None
-    for order in pipes.orders(lambda: os._exit(3)):  # nothing more may be written on a dead scheduler's behalf
+    for order in pipes.orders(_leave):
         if worker is None:
             worker = _worker(pipes, order)
         every_s = order.get("checkpoint_every_s")
@@ -38,6 +39,12 @@ def main() -> None:
         _obey(worker, order)
     if worker is not None:
         worker.end()
+
+
+def _leave() -> NoReturn:
+    """The scheduler is gone: nothing more may be written on its behalf."""
+    scratch.remove_all()
+    os._exit(3)
 
 
 def _worker(pipes: Pipes, order: dict[str, Any]) -> Worker:
