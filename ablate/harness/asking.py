@@ -83,12 +83,15 @@ def ask(
     context: int,
     tokenizer: Tokenizer,
     *,
-    rows: int = ROWS,
+    batch: int = ROWS,
     stop: Callable[[], bool] = lambda: False,
 ) -> Answers:
-    """All questions, one group after another. The model is at rest, in float32, and left as it was."""
+    """All questions, one group after another. The model is at rest, in float32, and left as it was.
+
+    No bit of an answer depends on `batch`, the sequences taken at once.
+    """
     began = time.perf_counter()
-    scorer = Scorer(model, context, tokenizer, rows=rows, stop=stop)
+    scorer = Scorer(model, context, tokenizer, batch=batch, stop=stop)
     asked: dict[Item, list[Asking]] = defaultdict(list)
     for group in questions.groups:
         for item, asking in _answers(group, questions, scorer):
