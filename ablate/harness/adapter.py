@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ablate.harness.progress import Course, Kind
 from ablate.harness.writing import Tokenizer, prefix_of
 from prereg.errors import UnsupportedError
 
@@ -31,10 +32,6 @@ ROWS = 16
 """Rows of a forward pass, always: with another number, the last bits may differ."""
 MOST_LOGITS = 2**25
 """Logits held at once; a large vocabulary is scored with fewer rows."""
-
-
-Kind = tuple[tuple[int, ...], int]
-"""What makes two windows the same to the model: the tokens, and how many of the last are scored."""
 
 
 class Stopped(Exception):  # noqa: N818 (no error: the scheduler's wish)
@@ -60,7 +57,7 @@ class Scorer:
     """Log-likelihoods of texts under a model at rest. Changes nothing in it.
 
     `batch` sequences are taken at once, and whether to stop is asked before each batch; no bit of an answer depends on
-    it.
+    it. `course` is told how far it has come.
     """
 
     def __init__(
@@ -71,10 +68,11 @@ class Scorer:
         *,
         batch: int = ROWS,
         stop: Callable[[], bool] = lambda: False,
+        course: Course | None = None,
     ) -> None:
         assert batch >= 1, batch
         self.model, self.context, self.tokenizer, self.stop = model, context, tokenizer, stop
-        self.batch = batch
+        self.batch, self.course = batch, course
         self.prefix = self._tokens(prefix_of(tokenizer))
         self.rows = max(1, min(ROWS, MOST_LOGITS // (tokenizer.size * context)))
         self.truncated = 0
@@ -133,6 +131,8 @@ class Scorer:
             if window.scored and window.kind not in kinds:
                 kinds[window.kind] = (0.0, True)
                 lengths.setdefault(len(window.tokens), []).append(window.kind)
+        if self.course is not None:
+            self.course.expect(n_requests, [(window.request, window.kind) for window in windows if window.scored])
         was_training = self.model.training
         self.model.eval()
         try:
@@ -143,6 +143,8 @@ class Scorer:
                             raise Stopped
                         batch = lengths[length][start : start + self.batch]
                         kinds.update(zip(batch, self._answers(batch), strict=True))
+                        if self.course is not None:
+                            self.course.scored(batch)
         finally:
             self.model.train(was_training)
         sums, greedy = [0.0] * n_requests, [True] * n_requests

@@ -267,10 +267,11 @@ class Scheduler:
         worker = self.workers[number]
         if message is None:
             self._bury(worker)
-        elif message.event == "ready":
+            return
+        if message.event == "ready":
             self.assign(worker)
         elif message.event == "progress" and message.run_id:
-            self.tally.running[message.run_id] = message
+            self.tally.hear(message.run_id, message)
         elif message.event == "stopped":
             self.tally.running.pop(str(message.run_id), None)
             worker.open.pop(str(message.run_id), None)
@@ -408,7 +409,11 @@ def run_study(
         specs = tuple(spec for spec in specs if spec.seed in registration.study.seeds[: look.n_seeds])
     folder = root.runs(registration.study.study, registration.sha256)
     folder.mkdir(parents=True, exist_ok=True)
-    tally = Tally(planned=len(specs), steps_planned=sum(spec.steps for spec in specs))
+    tally = Tally(
+        planned=len(specs),
+        steps_planned=sum(spec.steps for spec in specs),
+        asks=registration.study.measure.harness is not None,
+    )
     scheduler = Scheduler(
         root,
         registration,

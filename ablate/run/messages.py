@@ -13,6 +13,23 @@ from typing import Literal
 from prereg.part import Part
 
 
+class Asking(Part):
+    """How far a run has been asked its tasks: counts and seconds, never an answer."""
+
+    tasks: str
+    """What it is asked, as the study names it."""
+    shots: int = 0
+    """Examples in the prompts that are being asked."""
+    requests: int = 0
+    """Requests answered."""
+    of: int = 0
+    """Requests in all; 0 before they are known."""
+    seconds: float = 0.0
+    """Since it began to be asked."""
+    seconds_left: float | None = None
+    """About how long the rest takes; none before there is a speed to go by."""
+
+
 class Message(Part):
     """One line from a worker. It tells of health and progress only, never of a metric that could favour an arm."""
 
@@ -28,6 +45,8 @@ class Message(Part):
     """Speed since the last line."""
     falling: bool | None = None
     """Whether the training loss is below where it began; none before it is known."""
+    asking: Asking | None = None
+    """While a trained run is asked its tasks."""
     status: Literal["done", "diverged", "failed"] | None = None
     """How it ended."""
     error: str | None = None

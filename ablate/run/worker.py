@@ -39,6 +39,7 @@ from ablate.gpt.tokenizer import CharTokenizer, StoredVocabulary
 from ablate.gpt.train import Step, Trained, Trainer
 from ablate.harness.adapter import Stopped
 from ablate.harness.asking import Answers, ask, prepare
+from ablate.harness.progress import Standing
 from ablate.harness.tasks import Questions
 from ablate.measure.classes import classes_of
 from ablate.measure.cost import Meter, measure_cost
@@ -51,7 +52,7 @@ from ablate.records.run_record import Pairing, Provenance, RunRecord, Status
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.run.company import LOST_A_RANK, Company
 from ablate.run.memory import Peak
-from ablate.run.messages import Message
+from ablate.run.messages import Asking, Message
 from ablate.run.saving import save, take_up
 from ablate.run.spread import Spread
 from prereg.errors import EvidenceError, StudyError
@@ -234,6 +235,7 @@ class Run:
         self.record = self._begin()
         self._said = self._saved = time.perf_counter()
         self._said_step = self.trainer.progress.step
+        self._told = Message(event="progress", run_id=self.spec.run_id, steps=self.spec.config.budget.steps)
         self._watched: Watched | None = None
         asked = "cost" in self.spec.measure.recorded
         # Energy of a part of a run is not that of the run: one taken up from a checkpoint has no meter.
@@ -471,6 +473,7 @@ class Run:
             return None
         self._checkpoint([])
         started = time.perf_counter()
+        self._tell_asked(None)
         with self.trainer.evaluated() as model:
             answers = ask(
                 self.questions,
@@ -478,6 +481,7 @@ class Run:
                 self.spec.config.model.context,
                 self.text.written_with,
                 stop=self.worker.stop.is_set,
+                tell=self._tell_asked,
             )
         self.trainer.progress.eval_s += time.perf_counter() - started
         return answers
@@ -546,17 +550,27 @@ class Run:
         first = self.trainer.progress.first_loss
         assert first is not None
         speed = (step.step - self._said_step) / (now - self._said)
-        self.worker.say(
-            Message(
-                event="progress",
-                run_id=self.spec.run_id,
-                step=step.step,
-                steps=self.spec.config.budget.steps,
-                steps_per_s=speed,
-                falling=step.loss < first,
-            )
+        self._told = self._told.model_copy(
+            update={"step": step.step, "steps_per_s": speed, "falling": step.loss < first}
         )
+        self.worker.say(self._told)
         self._said, self._said_step = now, step.step
+
+    def _tell_asked(self, standing: Standing | None) -> None:
+        """How far the run has been asked its tasks; none when that begins."""
+        now = time.perf_counter()
+        ended = standing is not None and standing.requests == standing.of
+        if standing is not None and not ended and now - self._said < SAY_EVERY_S:
+            return
+        assert self.questions is not None
+        asking = Asking(tasks=self.questions.name, **({} if standing is None else asdict(standing)))
+        self.worker.say(self._at_rest(asking=asking))
+        self._said = now
+
+    def _at_rest(self, *, asking: Asking | None = None) -> Message:
+        """What a run is at beside its steps, with its speed and the like as last told."""
+        step = self.trainer.progress.step
+        return self._told.model_copy(update={"step": step, "asking": asking})
 
     def _cost(self) -> dict[str, object]:
         """Time and memory so far, earlier attempts included."""
