@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from ablate.run import watch
-from ablate.run.messages import Asking, Message
+from ablate.run.messages import Asking, Measuring, Message
 from ablate.run.watch import JsonWatcher, LiveWatcher, PlainWatcher, Tally, doing
 
 
@@ -65,6 +65,7 @@ def test_json_lines_hold_health_and_nothing_else() -> None:
         "steps_per_s",
         "seconds_left",
         "asking",
+        "measuring",
     }
 
 
@@ -85,6 +86,9 @@ def test_asking_is_told_in_requests_shots_and_time_left() -> None:
     assert said == ["a/1: asking blimp: 12,000 of 26,800 requests, 3 shots, 2 min 00 s left"]
     begun = Message(event="progress", run_id=ASKED, asking=Asking(tasks="blimp"))
     assert doing(begun) == "asking blimp"
+    assert doing(Message(event="progress", run_id=ASKED, measuring=Measuring(metric="own/x", limit_s=9.0))) == (
+        "measuring own/x"
+    )
     assert tally(100).doing() == []
 
 

@@ -232,7 +232,8 @@ def print_check(console: Console, study: Study, scripts: Sequence[ScriptPin] = (
         _say(console, f"Own check {check.name}: {check.entry_point}, executed by decide; if it fails, {means}.")
     for metric in study.measure.own:
         when = "at the last step" if metric.at_end else "at every evaluation"
-        _say(console, f"Own metric {metric.name}: {metric.entry_point}, executed by run {when}.")
+        limit = f"within {words.compact(metric.limit_s)} s, or the run fails"
+        _say(console, f"Own metric {metric.name}: {metric.entry_point}, executed by run {when}, {limit}.")
     rule = _table(console, ("Line", "right"), ("When", "left"), ("Verdict", "left"), ("Settles", "right"))
     for row in study.rule.table():
         _row(console, rule, str(row.line), row.when, row.verdict, f"{row.settles:,} of {row.of:,}")

@@ -52,7 +52,7 @@ from ablate.records.run_record import Pairing, Provenance, RunRecord, Status
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.run.company import LOST_A_RANK, Company
 from ablate.run.memory import Peak
-from ablate.run.messages import Asking, Message
+from ablate.run.messages import Asking, Measuring, Message
 from ablate.run.saving import save, take_up
 from ablate.run.spread import Spread
 from prereg.errors import EvidenceError, StudyError
@@ -89,7 +89,7 @@ class Text:
 
 
 class Worker:
-    """Carries out runs one after another."""
+    """Carries out runs one after another. `deadly` ends its process where code of the study's own cannot be stopped."""
 
     def __init__(
         self,
@@ -102,8 +102,10 @@ class Worker:
         spread: Spread | None = None,
         device: str = CPU,
         root: Path | None = None,
+        deadly: bool = False,
     ) -> None:
         self.beside = beside
+        self.deadly = deadly
         self.corpora = corpora
         self.library = Library.of(corpora)
         self.root = Root(root if root is not None else corpora.parent.parent)
@@ -444,8 +446,15 @@ class Run:
         if not due:
             return {}
         started = time.perf_counter()
-        text = self.text
-        found = measure_own(due, model, text.split.validation, text.tokenizer.pieces(), self.trainer.progress.step)
+        text, step = self.text, self.trainer.progress.step
+        found: dict[str, float] = {}
+        for source in due:
+            # Said first: of code that never ends, nothing can be said afterwards.
+            measuring = Measuring(metric=source.metric.name, limit_s=source.metric.limit_s)
+            self.worker.say(self._at_rest(measuring=measuring))
+            pieces = text.tokenizer.pieces()
+            found |= measure_own((source,), model, text.split.validation, pieces, step, deadly=self.worker.deadly)
+        self.worker.say(self._at_rest())
         return found | {"speed/measure_own_s": time.perf_counter() - started}
 
     def _measured_cost(self, model: GPT) -> dict[str, float]:
@@ -567,10 +576,10 @@ class Run:
         self.worker.say(self._at_rest(asking=asking))
         self._said = now
 
-    def _at_rest(self, *, asking: Asking | None = None) -> Message:
+    def _at_rest(self, *, asking: Asking | None = None, measuring: Measuring | None = None) -> Message:
         """What a run is at beside its steps, with its speed and the like as last told."""
         step = self.trainer.progress.step
-        return self._told.model_copy(update={"step": step, "asking": asking})
+        return self._told.model_copy(update={"step": step, "asking": asking, "measuring": measuring})
 
     def _cost(self) -> dict[str, object]:
         """Time and memory so far, earlier attempts included."""
@@ -625,7 +634,7 @@ def main() -> None:
         if worker is None:
             corpora, beside, root = (Path(str(command[place])) for place in ("corpora", "beside", "root"))
             spread, device = _spread(command), str(command.get("device") or CPU)
-            worker = Worker(corpora, say, stop, beside, spread=spread, device=device, root=root)
+            worker = Worker(corpora, say, stop, beside, spread=spread, device=device, root=root, deadly=True)
         every_s = command.get("checkpoint_every_s")
         worker.checkpoint_every_s = float(every_s) if isinstance(every_s, int | float) else CHECKPOINT_EVERY_S
         _obey(worker, command)
