@@ -38,7 +38,10 @@ CHECKPOINT_EVERY_S = 20.0
 
 
 class Equipment:
-    """Everything that a run is given by its process, and everything by which it is told to stop."""
+    """Everything that a run is given by its process, and everything by which it is told to stop.
+
+    `deadly` ends the process where code of the study's own cannot be stopped.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,9 @@ class Equipment:
         spread: Spread | None = None,
         device: str = CPU,
         root: Path | None = None,
+        deadly: bool = False,
     ) -> None:
+        self.deadly = deadly
         self.beside = beside
         self.corpora = corpora
         self.library = Library.of(corpora)

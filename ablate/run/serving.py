@@ -51,7 +51,7 @@ def _worker(pipes: Pipes, order: dict[str, Any]) -> Worker:
     corpora, beside, root = (Path(str(order[place])) for place in ("corpora", "beside", "root"))
     given, device = order.get("spread"), str(order.get("device") or CPU)
     spread = Spread(**given) if isinstance(given, dict) else Spread()
-    return Worker(corpora, pipes.say, pipes.stop, beside, spread=spread, device=device, root=root)
+    return Worker(corpora, pipes.say, pipes.stop, beside, spread=spread, device=device, root=root, deadly=True)
 
 
 def _obey(worker: Worker, order: dict[str, Any]) -> None:
