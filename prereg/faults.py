@@ -79,7 +79,7 @@ def fields_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, .
 
 def _echo(fault: Mapping[str, Any]) -> bool:
     """Whether a list is called too short only because an item of it is faulty, which is told on its own."""
-    return fault["type"] == "too_short" and len(fault["input"]) >= fault["ctx"]["min_length"]
+    return bool(fault["type"] == "too_short" and len(fault["input"]) >= fault["ctx"]["min_length"])
 
 
 def _usefulness(fault: Fault) -> int:

@@ -29,7 +29,7 @@ FALLING = {
     "cosine": "falls along a cosine over the whole run",
     "wsd": "falls over the last part of the run",
 }
-MOST_SEEDS_NAMED = 6
+MOST_NAMED = 6
 
 
 def tell_beside(told: Told) -> Section | None:
@@ -199,8 +199,9 @@ def _gaps(arms: Sequence[ArmAtStep]) -> str:
             reasons.setdefault(why, []).append(seed)
         for why, seeds in reasons.items():
             word = "seed" if len(seeds) == 1 else "seeds"
-            more = len(seeds) - MOST_SEEDS_NAMED
-            named = f"{words.ranged(seeds[:MOST_SEEDS_NAMED])} and {more} more" if more > 0 else words.ranged(seeds)
+            named, more = words.ranged(seeds), len(seeds) - MOST_NAMED
+            if more > 0 and " to " not in named:
+                named = f"{words.ranged(seeds[:MOST_NAMED])} and {more} more"
             parts.append(f"{one.arm} {word} {named} ({why})")
     return "; ".join(parts)
 
@@ -234,8 +235,9 @@ def _order(theirs: Mapping[str, float], arms: Sequence[ArmAtStep]) -> str:
     if not turned:
         return f"{in_order(ours)}: the published order holds{fewer}"
     kept = f"{len(pairs) - len(turned)} of {words.counted(len(pairs), 'pair')} of arms"
-    other = words.listed(f"{left} and {right}" for left, right in turned[:MOST_SEEDS_NAMED])
-    return f"{in_order(ours)}: another order; {kept} stand as published, and not {other}{fewer}"
+    named = "; ".join(f"{left} with {right}" for left, right in turned[:MOST_NAMED])
+    more = f"; and {len(turned) - MOST_NAMED} more" if len(turned) > MOST_NAMED else ""
+    return f"{in_order(ours)}: another order; {kept} stand as published, and these do not: {named}{more}{fewer}"
 
 
 def in_order(values: Mapping[str, float]) -> str:
