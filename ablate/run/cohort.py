@@ -150,7 +150,7 @@ class CohortRun:
         self.trainer = CohortTrainer(first.config, text.split, text.tokenizer.size, seats, worker.device, step=step)
         self._seeds = [spec.seed for spec, _ in assigned]
         initial = self.trainer.begin(self._seeds)
-        if made := self.trainer.prepare():
+        if made := self._prepared(first.variant):
             worker.say(Message(event="note", text=compiled_words(first.variant, made)))
         path, faults = self._restored(assigned) if was_left else (None, [])
         if path is None:
@@ -196,6 +196,20 @@ class CohortRun:
             with self._apart(run.spec, run.folder):
                 if run.took(step, share):
                     self._leave(seed)
+
+    def _prepared(self, variant: str) -> tuple[Made, ...]:
+        """What was compiled. Nothing takes its place in silence where that fails: other steps are other bits."""
+        try:
+            return self.trainer.prepare()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            said = str(error).strip().splitlines() or [""]
+            raise RunError(
+                f"the steps of {variant} cannot be compiled: {type(error).__name__}: {said[0]}",
+                required="a compiler that this torch can use; the worker's log has all that it said",
+                fix="ablate run with --step eager",
+            ) from error
 
     def _stop(self) -> None:
         self._save()
