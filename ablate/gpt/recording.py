@@ -41,7 +41,7 @@ class CudaRecorder:
     def __init__(self, device: torch.device) -> None:
         assert device.type == "cuda", device
         self.device = device
-        self.stream = torch.cuda.Stream(device)
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def warm(self, work: Callable[[], object]) -> None:
         """On a stream of its own, as it will be recorded."""
