@@ -57,7 +57,7 @@ class Joint:
         weights: Mapping[str, Tensor],
         inputs: Tensor,
         targets: Tensor,
-        masks: Mapping[str, Tensor],
+        masks: dict[str, Tensor],
         constants: Mapping[str, Tensor] | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Each seat's share of its mean loss over the whole batch, and the gradient of that share."""
@@ -73,7 +73,7 @@ class Joint:
         weights: Mapping[str, Tensor],
         inputs: Tensor,
         targets: Tensor,
-        masks: Mapping[str, Tensor],
+        masks: dict[str, Tensor],
         constants: Mapping[str, Tensor],
     ) -> Tensor:
         """Mean cross-entropy of every seat."""
