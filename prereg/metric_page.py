@@ -45,7 +45,8 @@ The rest are numbers of a run, judged over seeds:
 ## Your own
 
 `measure.own` names a function of yours; its name, unit and direction are what the study says, its source is registered
-by hash, and code that has changed since is not executed. See `OwnMetric` in `ablate schema`.
+by hash, and code that has changed since is not executed. One that takes longer than its `limit_s`, an hour unless the
+study says otherwise, is ended, and the run fails. See `OwnMetric` in `ablate schema`.
 """
 
 

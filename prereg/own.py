@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from prereg.metrics import Better
 from prereg.part import Part
@@ -30,6 +30,17 @@ class OwnMetric(Part):
     """What it is, in a sentence for readers of the registration."""
     at_end: bool = True
     """Whether it is measured at the last step alone, or at every evaluation."""
+    limit_s: Annotated[float, Field(gt=0.0, le=604_800.0)] = 3600.0
+    """Seconds that one measurement may take. One that takes longer is ended, and the run fails. Not written where it
+    is the default."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_a_limit(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # As of a study: a promise that says nothing of what came later keeps the bytes that were hashed before.
+        written: dict[str, Any] = handler(self)
+        if self.limit_s == type(self).model_fields["limit_s"].default:
+            del written["limit_s"]
+        return written
 
 
 class OwnCheck(Part):

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from importlib.abc import InspectLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 
 @contextlib.contextmanager
@@ -43,6 +43,10 @@ class _Bytes(InspectLoader):
 
     def get_source(self, fullname: str) -> str:
         return importlib.util.decode_source(self.source)
+
+    def get_code(self, fullname: str) -> CodeType:
+        # With the name of its file, so that a traceback says where in it.
+        return self.source_to_code(self.source, str(self.path))
 
     def is_package(self, fullname: str) -> bool:
         return self.path.name == "__init__.py"

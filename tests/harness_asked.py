@@ -54,12 +54,12 @@ def main(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     root = Root(Path("nowhere"))
     questions = prepare(harness, pin_tasks(harness, root, tokenizer), root, tokenizer)
     found: dict[str, Any] = {"reachable": reachable(), "parameters": trainer.parameters, "answers": []}
-    for rows in wanted.get("rows", [16]):
+    for batch in wanted.get("batches", [16]):
         began = time.process_time()
-        answers = ask(questions, trainer.model, config.model.context, tokenizer, rows=rows)
+        answers = ask(questions, trainer.model, config.model.context, tokenizer, batch=batch)
         found["answers"].append(
             {
-                "rows": rows,
+                "batch": batch,
                 "cpu_s": time.process_time() - began,
                 "outcome": outcome_hash(rows_of(0, answers.metrics), answers.items),
                 "scores": len(answers.items),

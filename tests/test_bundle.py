@@ -8,7 +8,6 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -369,7 +368,7 @@ def test_records_that_make_the_judge_stumble_are_a_fault_and_no_bug_of_ours(
 def test_nothing_is_unpacked_before_every_byte_is_accounted_for(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "TemporaryDirectory", None)
+    monkeypatch.setattr("ablate.bundle.check.scratch", None)
     data = bytearray(bundle.read_bytes())
     data[-1] ^= 1
     broken = tmp_path / "b.zip"

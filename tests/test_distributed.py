@@ -69,11 +69,18 @@ def trainer_of(house: House, spec: RunSpec, ranks: Ranks = ALONE) -> Trainer:
 @contextmanager
 def spread(house: House, spec: RunSpec, devices: int, shard: str) -> Iterator[Trainer]:
     """A trainer whose run is spread over this process and others."""
+    with spread_with_company(house, spec, devices, shard) as (run, _):
+        yield run
+
+
+@contextmanager
+def spread_with_company(house: House, spec: RunSpec, devices: int, shard: str) -> Iterator[tuple[Trainer, Company]]:
+    """The same, and the others."""
     lost: list[str] = []
     company = Company(Spread.of(devices, shard), house.path / "data" / "corpora", lost=lost.append)
     try:
         company.tell("run", (spec.model_dump_json(), json.dumps(asdict(PATHS))))
-        yield trainer_of(house, spec, company.ranks)
+        yield trainer_of(house, spec, company.ranks), company
     finally:
         company.end()
     assert not lost
@@ -279,11 +286,16 @@ def test_a_killed_rank_ends_its_worker_and_the_run_is_taken_up_again_to_the_same
 
 @pytest.mark.slow
 @pytest.mark.parametrize("whom", ["scheduler", "worker"])
-def test_whoever_is_killed_leaves_no_rank_behind(house: House, whom: str) -> None:
+def test_whoever_is_killed_leaves_no_rank_behind_and_no_folder(
+    house: House, whom: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     with at_work(house, study_of(house, steps=100_000), "--shard", "fsdp") as process:
         worker, follower = family(process)
+        [meeting] = tmp_path.glob("ablate-*")
         os.kill(process.pid if whom == "scheduler" else worker, signal.SIGKILL)
         assert until_gone([worker, follower]) == []
+        assert not meeting.exists()
 
 
 @pytest.mark.slow
@@ -365,6 +377,39 @@ def test_a_damaged_checkpoint_is_met_by_all_ranks_and_they_begin_anew_together(h
                 run.restore(path)
             run.begin(1)
             assert train(run, 2) == first
+
+
+def test_no_rank_goes_on_before_all_have_read_the_checkpoint(house: House, tmp_path: Path) -> None:
+    spec = spec_of(house)
+    path = tmp_path / "c.safetensors"
+    with spread_with_company(house, spec, 2, "fsdp") as (run, company):
+        run.begin(1)
+        train(run, 2)
+        path.write_bytes(run.checkpoint())
+        rest = train(run, 2)
+        run.begin(1)
+        [follower] = [other.pid for other in company.others]
+        os.kill(follower, signal.SIGSTOP)  # a busy machine: the other rank comes late
+        later = threading.Timer(1.0, os.kill, (follower, signal.SIGCONT))
+        later.start()
+        run.restore(path)
+        path.rename(tmp_path / "moved")  # as a checkpoint that takes the place of a damaged one is
+        later.join()
+        assert train(run, 2) == rest
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="a file that one process alone sees")
+def test_a_checkpoint_that_one_rank_alone_can_read_is_taken_up_by_none(house: House, tmp_path: Path) -> None:
+    spec = spec_of(house)
+    path = tmp_path / "c.safetensors"
+    with spread(house, spec, 2, "ddp") as run:
+        run.begin(1)
+        first = train(run, 2)
+        path.write_bytes(run.checkpoint())
+        with path.open("rb") as stream, pytest.raises(EvidenceError, match="another rank found something else"):
+            run.restore(Path(f"/proc/self/fd/{stream.fileno()}"))
+        run.begin(1)
+        assert train(run, 2) == first
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,14 @@ def test_the_bits_do_not_depend_on_how_many_are_asked_at_once_or_in_which_order(
     assert apart == [together[request] for request in shuffled]
 
 
+@pytest.mark.parametrize("batch", [1, 3, 16, 17, 100])
+def test_the_bits_do_not_depend_on_the_batch(batch: int) -> None:
+    # More of one length than two passes hold, so that batches of every size meet other neighbours in other places.
+    rng = random.Random(7)  # noqa: S311 (no secret)
+    requests = [("", "".join(rng.choices(LETTERS, k=k))) for k in (3, 9, 30) for _ in range(40)] + REQUESTS
+    assert scorer(batch=batch).loglikelihoods(requests) == scorer().loglikelihoods(requests)
+
+
 def test_every_forward_pass_has_the_same_number_of_rows_and_none_of_them_padding() -> None:
     model = tiny_model(CONTEXT)
     shapes = []
@@ -106,6 +114,12 @@ def test_every_forward_pass_has_the_same_number_of_rows_and_none_of_them_padding
     scorer(model=model).loglikelihoods(REQUESTS)
     assert {rows for rows, _ in shapes} == {adapter.ROWS}
     assert len({length for _, length in shapes}) == len(shapes) > 3
+    shapes.clear()
+    scorer(model=model, batch=3 * adapter.ROWS).loglikelihoods(
+        [("", one + other) for one in LETTERS for other in LETTERS]
+    )
+    assert len(shapes) == len(LETTERS) ** 2 // adapter.ROWS + 1
+    assert {rows for rows, _ in shapes} == {adapter.ROWS}
 
 
 def test_another_model_gives_other_numbers() -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import threading
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from ablate.judge.admissible import audit
 from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.run.messages import Message
+from ablate.run import single, watch
+from ablate.run.messages import Asking, Message
 from ablate.run.single import SingleRun
+from ablate.run.watch import PlainWatcher
 from ablate.run.worker import Worker
 from prereg.canon import sha256_file
 from prereg.errors import CorpusError, RegistrationError, SpecError, StudyError, UnsupportedError
@@ -37,11 +40,13 @@ N = N_TASKS * 6
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The study over items, run by real workers, with no network to ask."""
-    house = House(tmp_path_factory.mktemp("ended") / "house")
+    house, stream = House(tmp_path_factory.mktemp("ended") / "house"), StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("ABLATE_CORPORA", raising=False)
-        ran = chain.run(items_house(house), slots=1)
+        patch.setattr(watch, "PLAIN_EVERY_S", -1.0)
+        ran = chain.run(items_house(house), slots=1, watcher=PlainWatcher(stream))
     assert ran.summary.complete, ran.summary
+    (house.path / "said.txt").write_text(stream.getvalue())
     return house.path
 
 
@@ -99,6 +104,28 @@ def test_every_run_says_how_it_was_asked(ended: Path) -> None:
         assert (run.harness.version, run.harness.tasks_sha256) == (extra.WANTED, pins.sha256)
         assert (run.harness.n_items, run.harness.n_requests) == (N, N * 2 * 2)
         assert 0.0 < run.harness.wall_s < run.wall_s and run.eval_s >= run.harness.wall_s * 0.9
+
+
+def test_a_study_says_how_far_its_runs_are_asked(ended: Path) -> None:
+    said = (ended / "said.txt").read_text()
+    for run in ("none/1", "layernorm/2"):
+        assert f"  {run}: asking {TASKS}\n" in said
+        assert f"  {run}: asking {TASKS}: {N * 4} of {N * 4} requests, 2 shots, 0 s left\n" in said
+    assert "accuracy" not in said and "loglikelihood" not in said
+
+
+def test_a_worker_counts_every_request_and_every_number_of_shots(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Message] = []
+    spec, worker = spec_and_worker(house, said)
+    monkeypatch.setattr(single, "SAY_EVERY_S", -1.0)
+    worker.carry_out(spec, RunFolder(house.path / "run"))
+    assert said[-1].status == "done"
+    (begun, *counted) = [one.asking for one in said if one.asking is not None]
+    assert begun == Asking(tasks=TASKS)
+    assert {one.of for one in counted} == {N * 4} and {one.tasks for one in counted} == {TASKS}
+    done = [(one.shots, one.requests) for one in counted]
+    assert done[0] == (0, 0) and done[-1] == (2, N * 4) and done == sorted(done) and (2, N * 2) in done
+    assert all(one.seconds_left is None or one.seconds_left >= 0 for one in counted)
 
 
 def test_tasks_are_part_of_the_promise(copy: Path) -> None:

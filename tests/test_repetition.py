@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
-from conftest import House
+from conftest import House, tiny_text
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate import cli
-from ablate.gpt.repetition import Share, lines, paragraphs, repeated, repeated_from
+from ablate.gpt import repetition as counting
+from ablate.gpt.corpus import Library
+from ablate.gpt.repetition import (
+    Repetition,
+    Share,
+    lines,
+    paragraphs,
+    repeated,
+    repeated_from,
+    repetition,
+    repetition_in,
+)
 
 TEXT = "one\ntwo\n\none \n\n \ntwo\none\n\none\ntwo\n"
 
@@ -48,3 +61,56 @@ def test_a_corpus_is_shown_with_what_repeats_in_it(
     told = capsys.readouterr().out
     assert "repeated lines: 378 of 380 (99.47%) stood earlier" in told
     assert "held-out lines: 38 of 38 (100.00%) of its last tenth stand in the rest" in told
+
+
+@given(st.text(alphabet="a b\n\t\r", max_size=40))
+def test_lines_and_paragraphs_are_those_of_a_plain_split(text: str) -> None:
+    assert list(lines(text)) == [line.strip() for line in text.split("\n") if line.strip()]
+    parts = counting._EMPTY_LINES.split(text)  # no public name: the border between two paragraphs
+    assert list(paragraphs(text)) == [part.strip() for part in parts if part.strip()]
+
+
+def test_the_held_out_part_is_the_end_of_the_text_or_a_text_of_its_own() -> None:
+    text = "a\nb\n\nc\na\n"
+    found = repetition(text, 0.4)
+    assert found == Repetition(Share(1, 4), Share(0, 2), Share(1, 2), Share(0, 1), 1)
+    own = repetition(text, "b\nd\n")
+    assert (own.lines, own.held_out_lines) == (Share(2, 6), Share(1, 2))
+
+
+def test_of_a_long_text_a_share_of_the_units_is_followed_and_tells_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = np.random.default_rng(0).integers(40_000, size=60_000)
+    text = "".join(f"line {number}\n" for number in drawn)
+    whole = repetition(text, 0.1)
+    monkeypatch.setattr(counting, "EVERY_UNIT_UPTO", len(text) // 7)
+    part = repetition(text, 0.1)
+    assert (whole.one_in, part.one_in) == (1, 8)
+    assert part.lines.units == pytest.approx(whole.lines.units / 8, rel=0.1)
+    # Some 3,900 different units were followed: the standard error of a share is below 0.01.
+    assert part.lines.share == pytest.approx(whole.lines.share, abs=0.03)
+    assert part.held_out_lines.share == pytest.approx(whole.held_out_lines.share, abs=0.05)
+
+
+def test_a_corpus_is_counted_once_and_again_where_what_was_kept_cannot_be_read(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = Library.of(house.path / "data" / "corpora")
+    found = repetition_in(library, "tiny", 0.1)
+    assert found == repetition(tiny_text(), 0.1)
+    read: list[str] = []
+    find = Library.find
+    monkeypatch.setattr(Library, "find", lambda self, name: read.append(name) or find(self, name))
+    assert repetition_in(library, "tiny", 0.1) == found
+    assert read == []
+    assert repetition_in(library, "tiny", 0.2) != found
+    assert read == ["tiny"]
+    for note in (library.cache / "repetition").iterdir():
+        note.write_text("{")
+    assert repetition_in(library, "tiny", 0.1) == found
+    assert read == ["tiny"] * 2
+
+
+def test_a_cache_that_cannot_be_written_costs_no_more_than_time(house: House, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    library = Library.of(house.path / "data" / "corpora")
+    assert repetition_in(library, "tiny", 0.1) == repetition(tiny_text(), 0.1)

@@ -236,6 +236,9 @@ def test_a_study_of_shards_runs_and_decides_and_verify_reads_every_byte(
     study = study_of(house, "val/loss")
     ran = chain.run(study, watcher=QUIET)
     assert ran.summary.complete, ran.summary.failed
+    for path in house.path.glob("data/runs/*/*/*/*/run.json"):
+        said = json.loads(path.read_text())["repetition"]["ids"]
+        assert said["not_measured"] == "not measured, since ids show no lines" and said["lines"] is None
     pin = ran.registration.corpus
     assert pin is not None
     assert (pin.tokens, pin.characters) == (2000, 0)

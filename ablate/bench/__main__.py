@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from ablate.bench.profiles import measure_profile
 from ablate.bench.studies import compare_study
 from ablate.bench.told import page
 from ablate.bench.verbs import measure_verbs
+from ablate.bench.zeroshot import Different, measure_zeroshot
+from prereg.errors import StudyError
 
-ALL = ("P1", "P2", "P4", "P5", "P6", "P7", "profile", "growth")
+ALL = ("P1", "P2", "P4", "P5", "P6", "P7", "profile", "growth", "zeroshot")
 
 
 def cuda() -> bool:
@@ -26,6 +29,20 @@ def cuda() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+def add_zeroshot(results: dict[str, Any], given: argparse.Namespace) -> str:
+    """The asking of a trained model, among the results; what went wrong instead, if anything did."""
+    results.pop("zeroshot", None)
+    try:
+        results["zeroshot"] = measure_zeroshot(given.study, given.steps, given.house)
+    except Different as error:
+        return f"zeroshot: {error}"
+    except StudyError as error:
+        # Like the peer: who lacks the tasks or the harness measures the rest, unless it was these that were wanted.
+        print(f"zeroshot is not measured: {error.found}", file=sys.stderr)
+        return "" if given.only == list(ALL) else f"zeroshot: {error.found}"
+    return ""
 
 
 def main() -> None:
@@ -36,6 +53,7 @@ def main() -> None:
     options.add_argument("--steps", type=int, help="steps a run, on both sides (default: as registered)")
     options.add_argument("--only", nargs="*", default=list(ALL), choices=ALL, help="which measurements")
     options.add_argument("--out", type=Path, default=HERE / "reports" / "bench")
+    options.add_argument("--house", type=Path, help="folder for zeroshot, kept and gone on from (default: a new one)")
     given = options.parse_args()
     results: dict[str, Any] = {"machine": machine(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
     earlier = given.out / "bench.json"
@@ -60,10 +78,13 @@ def main() -> None:
         results["profile"] = [measure_profile(given.study, dtype) for dtype in ("bfloat16", "float32")]
     if "growth" in given.only:
         results["growth"] = measure_growth()
+    failed = add_zeroshot(results, given) if "zeroshot" in given.only else ""
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "bench.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     (given.out / "bench.md").write_text(page(results), encoding="utf-8")
     print(page(results))
+    if failed:
+        sys.exit(failed)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ OWN = ("attention", "attention_slope", "gelu", "gelu_slope")
 
 def measure_profile(path: Path, dtype: str) -> dict[str, Any]:
     """CPU milliseconds of a step and of an evaluation of the study's baseline on one thread, by operator."""
-    from ablate.run.local import ALONE
+    from ablate.run.processes import ALONE
 
     told = subprocess.run(
         [sys.executable, "-m", "ablate.bench.profiles", str(path), dtype],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ablate.bench import cohorts, growth, profiles
+from ablate.bench import cohorts, growth, profiles, zeroshot
 
 
 def table(results: dict[str, Any]) -> str:
@@ -66,6 +66,8 @@ def page(results: dict[str, Any]) -> str:
         parts.append("## What a step waits for\n\n" + profiles.as_markdown(results["profile"]))
     if "growth" in results:
         parts.append("## How the cost of a step grows\n\n" + growth.as_markdown(results["growth"]))
+    if "zeroshot" in results:
+        parts.append("## Zero- and few-shot tasks\n\n" + zeroshot.as_markdown(results["zeroshot"]))
     if "P4" in results:
         parts.append("## Cohorts on a GPU\n\n" + cohorts.as_markdown(results["P4"]))
         return "\n".join(parts)

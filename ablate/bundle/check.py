@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tempfile
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
@@ -24,6 +23,7 @@ from ablate.verify import Item, Verification, verify_root
 from prereg.errors import StudyError, StudyFileError, Where
 from prereg.ledger import Entry, Ledger
 from prereg.root import Root
+from prereg.scratch import scratch
 
 HERE = "bundle"
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -121,8 +121,9 @@ def _unpacked(
     stream: BinaryIO, slots: tuple[Slot, ...], manifest: Manifest, tell: Tell, believed: dict[str, Path | None]
 ) -> tuple[list[Item], str]:
     """Everything that can be asked of the contents, and the ledger's head."""
-    with tempfile.TemporaryDirectory(prefix="ablate-bundle-") as folder:
-        root = Root(Path(folder).resolve(), ledger_name=Path(manifest.ledger.file).name)
+    with scratch("bundle") as folder:
+        root = Root(folder.resolve() / "root", ledger_name=Path(manifest.ledger.file).name)
+        root.path.mkdir()
         _unpack(stream, slots, root.path)
         if manifest.ledger.file != root.ledger.relative_to(root.path).as_posix():
             raise UnsoundError(f"the ledger stands at {manifest.ledger.file!a}")

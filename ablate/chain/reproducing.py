@@ -36,7 +36,7 @@ def reproduce(
     `steps` makes only so many, of the same schedule. `within` is the largest relative difference to accept where equal
     bits are not promised: another processor, other libraries, other code. `keep` keeps the records of the new run.
     """
-    from tempfile import TemporaryDirectory
+    from prereg.scratch import scratch
 
     case = open_case(Path(path), root)
     registration = require_registered(case)
@@ -46,9 +46,8 @@ def reproduce(
     if keep is not None:
         _require_elsewhere(case, keep)
         return _held_against(case, spec, sealed, keep.resolve(), steps=steps, within=within, onlooker=onlooker)
-    with TemporaryDirectory(prefix="ablate-reproduce-") as scratch:
-        place = Path(scratch) / "run"
-        return _held_against(case, spec, sealed, place, steps=steps, within=within, onlooker=onlooker)
+    with scratch("reproduce") as folder:
+        return _held_against(case, spec, sealed, folder / "run", steps=steps, within=within, onlooker=onlooker)
 
 
 def _held_against(

@@ -76,6 +76,10 @@ class Ranks:
         """The mean of one number over all ranks."""
         return value
 
+    def agree(self, number: int) -> bool:
+        """Whether all ranks came to the same number. None goes on before all have come to theirs."""
+        return True
+
 
 ALONE = Ranks()
 
@@ -114,6 +118,12 @@ class Replicated(Ranks):
         total = value.clone()
         dist.all_reduce(total)
         return total / self.size
+
+    def agree(self, number: int) -> bool:
+        ends = torch.tensor([number, -number])
+        dist.all_reduce(ends, op=dist.ReduceOp.MIN)
+        least, most = ends[0], -ends[1]
+        return bool(least == most)
 
 
 class Sharded(Replicated):

@@ -266,28 +266,38 @@ class Trainer(Trained):
 
     @together
     def restore(self, path: Path) -> None:
-        """Take up a run where `checkpoint` left it. Call `begin` with its seed first."""
+        """Take up a run where `checkpoint` left it, on all ranks or on none. Call `begin` with its seed first.
+
+        When it returns, every rank has read the file, and whoever called may move it.
+        """
+        fault: Exception | None = None
         try:
-            with safe_open(path, framework="pt") as stored:
-                progress = json.loads(stored.metadata()["progress"])
-                names = set(stored.keys())
-                for name, parameter in self.model.named_parameters():
-                    with torch.no_grad():
-                        self.ranks.put(parameter, stored.get_tensor(f"weight/{name}"))
-                    kept = {full.split("/", 1)[0]: full for full in sorted(names) if full.split("/", 1)[1] == name}
-                    moments = {kind: full for kind, full in kept.items() if kind not in ("weight", "average")}
-                    if moments:
-                        state = {
-                            kind: self.ranks.like(parameter, stored.get_tensor(full)) for kind, full in moments.items()
-                        }
-                        self._optimizer_of(parameter).state[parameter] = state
-                    if name in self.average:
-                        self.ranks.put(self.average[name], stored.get_tensor(f"average/{name}"))
+            self._take_in(path)
         except (OSError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
+            fault = error
+        agreed = self.ranks.agree(self.progress.step if fault is None else -1)
+        if fault is not None or not agreed:
             raise EvidenceError(
-                f"checkpoint {path} cannot be read: {error}",
+                f"checkpoint {path} cannot be read: {fault or 'another rank found something else in its place'}",
                 fix=f"remove {path}; the run then starts again from its first step",
-            ) from error
+            ) from fault
+
+    def _take_in(self, path: Path) -> None:
+        with safe_open(path, framework="pt") as stored:
+            progress = json.loads(stored.metadata()["progress"])
+            names = set(stored.keys())
+            for name, parameter in self.model.named_parameters():
+                with torch.no_grad():
+                    self.ranks.put(parameter, stored.get_tensor(f"weight/{name}"))
+                kept = {full.split("/", 1)[0]: full for full in sorted(names) if full.split("/", 1)[1] == name}
+                moments = {kind: full for kind, full in kept.items() if kind not in ("weight", "average")}
+                if moments:
+                    state = {
+                        kind: self.ranks.like(parameter, stored.get_tensor(full)) for kind, full in moments.items()
+                    }
+                    self._optimizer_of(parameter).state[parameter] = state
+                if name in self.average:
+                    self.ranks.put(self.average[name], stored.get_tensor(f"average/{name}"))
         self.progress = Progress(**progress)
         self.dropout.chain = self.progress.dropout
 

@@ -1,8 +1,9 @@
 """Our model as the harness sees one: text in, log-likelihoods out. Always in float32, never sampled.
 
-**Bits.** A sequence's log-likelihood must not depend on what it is scored beside. So sequences of equal length go
-together (nothing is padded), and every forward pass has the same number of rows, filled up with a repeated one: matrix
-kernels are chosen by shape, and with another number of rows the last bits of short sequences differ.
+**Bits.** A sequence's log-likelihood must not depend on what it is scored beside, nor on how many are taken at once. So
+sequences of equal length go together (nothing is padded), and a batch of whatever size goes through the model in passes
+of the same number of rows, filled up with a repeated one: matrix kernels are chosen by shape, and with another number
+of rows the last bits of short sequences differ.
 
 **Contexts.** The continuation's tokens are those that follow the context's when both are written together, with blanks
 at the context's end counted to the continuation, as the harness' own adapters do; where one token would span both, each
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ablate.harness.progress import Course, Kind
 from ablate.harness.writing import Tokenizer, prefix_of
 from prereg.errors import UnsupportedError
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from lm_eval.api.model import LM
 
 ROWS = 16
-"""Sequences in one forward pass, always: a run that is scored with another number may differ in its last bits."""
+"""Rows of a forward pass, always: with another number, the last bits may differ."""
 MOST_LOGITS = 2**25
 """Logits held at once; a large vocabulary is scored with fewer rows."""
 
@@ -45,9 +47,18 @@ class Window:
     """Inputs and, as the last of them, the last target."""
     scored: int
 
+    @property
+    def kind(self) -> Kind:
+        """Windows of one kind have one answer."""
+        return self.tokens, self.scored
+
 
 class Scorer:
-    """Log-likelihoods of texts under a model at rest. Changes nothing in it."""
+    """Log-likelihoods of texts under a model at rest. Changes nothing in it.
+
+    `batch` sequences are taken at once, and whether to stop is asked before each batch; no bit of an answer depends on
+    it. `course` is told how far it has come.
+    """
 
     def __init__(
         self,
@@ -55,12 +66,15 @@ class Scorer:
         context: int,
         tokenizer: Tokenizer,
         *,
-        rows: int = ROWS,
+        batch: int = ROWS,
         stop: Callable[[], bool] = lambda: False,
+        course: Course | None = None,
     ) -> None:
+        assert batch >= 1, batch
         self.model, self.context, self.tokenizer, self.stop = model, context, tokenizer, stop
+        self.batch, self.course = batch, course
         self.prefix = self._tokens(prefix_of(tokenizer))
-        self.rows = max(1, min(rows, MOST_LOGITS // (tokenizer.size * context)))
+        self.rows = max(1, min(ROWS, MOST_LOGITS // (tokenizer.size * context)))
         self.truncated = 0
         """Requests so far whose beginning the model did not see."""
 
@@ -111,34 +125,42 @@ class Scorer:
 
     def _scored(self, windows: list[Window], n_requests: int) -> list[tuple[float, bool]]:
         """Sums over each request's windows. The same tokens are scored once, whoever asks for them."""
-        kinds: dict[tuple[tuple[int, ...], int], tuple[float, bool]] = {}
-        lengths: dict[int, list[tuple[tuple[int, ...], int]]] = {}
+        kinds: dict[Kind, tuple[float, bool]] = {}
+        lengths: dict[int, list[Kind]] = {}
         for window in windows:
-            kind = (window.tokens, window.scored)
-            if window.scored and kind not in kinds:
-                kinds[kind] = (0.0, True)
-                lengths.setdefault(len(window.tokens), []).append(kind)
+            if window.scored and window.kind not in kinds:
+                kinds[window.kind] = (0.0, True)
+                lengths.setdefault(len(window.tokens), []).append(window.kind)
+        if self.course is not None:
+            self.course.expect(n_requests, [(window.request, window.kind) for window in windows if window.scored])
         was_training = self.model.training
         self.model.eval()
         try:
             with torch.inference_mode():
                 for length in sorted(lengths):
-                    for start in range(0, len(lengths[length]), self.rows):
+                    for start in range(0, len(lengths[length]), self.batch):
                         if self.stop():
                             raise Stopped
-                        batch = lengths[length][start : start + self.rows]
-                        kinds.update(zip(batch, self._forward(batch), strict=True))
+                        batch = lengths[length][start : start + self.batch]
+                        kinds.update(zip(batch, self._answers(batch), strict=True))
+                        if self.course is not None:
+                            self.course.scored(batch)
         finally:
             self.model.train(was_training)
         sums, greedy = [0.0] * n_requests, [True] * n_requests
         for window in windows:
-            score, best = kinds.get((window.tokens, window.scored), (0.0, True))
+            score, best = kinds.get(window.kind, (0.0, True))
             sums[window.request] += score
             greedy[window.request] = greedy[window.request] and best
         return list(zip(sums, greedy, strict=True))
 
-    def _forward(self, batch: list[tuple[tuple[int, ...], int]]) -> list[tuple[float, bool]]:
-        filled = [tokens for tokens, _ in batch] + [batch[-1][0]] * (self.rows - len(batch))
+    def _answers(self, batch: list[Kind]) -> list[tuple[float, bool]]:
+        """Of sequences of one length, in passes of the same shape however many they are."""
+        passes = (batch[start : start + self.rows] for start in range(0, len(batch), self.rows))
+        return [answer for some in passes for answer in self._pass(some)]
+
+    def _pass(self, some: list[Kind]) -> list[tuple[float, bool]]:
+        filled = [tokens for tokens, _ in some] + [some[-1][0]] * (self.rows - len(some))
         device = next(self.model.parameters()).device
         tokens = torch.tensor(filled, dtype=torch.int64, device=device)
         with torch.autocast(device.type, enabled=False):
@@ -149,7 +171,7 @@ class Scorer:
         right = logits.argmax(dim=-1) == targets
         return [
             (float(chosen[row, -scored:].sum()), bool(right[row, -scored:].all()))
-            for row, (_, scored) in enumerate(batch)
+            for row, (_, scored) in enumerate(some)
         ]
 
 

@@ -21,6 +21,7 @@ from ablate.harness.calibration import brier, calibration_error, probabilities
 from ablate.harness.extra import load_harness, require_extra
 from ablate.harness.packs import find_pack
 from ablate.harness.pins import require_pin
+from ablate.harness.progress import Course, Standing
 from ablate.harness.tasks import Group, Questions, questions_of_pack
 from ablate.harness.writing import Tokenizer, prefix_of
 from ablate.records.harness_record import HarnessRecord
@@ -83,14 +84,20 @@ def ask(
     context: int,
     tokenizer: Tokenizer,
     *,
-    rows: int = ROWS,
+    batch: int = ROWS,
     stop: Callable[[], bool] = lambda: False,
+    tell: Callable[[Standing], None] = lambda _: None,
 ) -> Answers:
-    """All questions, one group after another. The model is at rest, in float32, and left as it was."""
+    """All questions, one group after another. The model is at rest, in float32, and left as it was.
+
+    No bit of an answer depends on `batch`, the sequences taken at once. `tell` hears how far it has come.
+    """
     began = time.perf_counter()
-    scorer = Scorer(model, context, tokenizer, rows=rows, stop=stop)
+    course = Course([group.shots for group in questions.groups], context, tell, time.perf_counter)
+    scorer = Scorer(model, context, tokenizer, batch=batch, stop=stop, course=course)
     asked: dict[Item, list[Asking]] = defaultdict(list)
     for group in questions.groups:
+        course.next_group()
         for item, asking in _answers(group, questions, scorer):
             asked[item].append(asking)
     expected = {(task, number) for task, numbers in questions.numbers.items() for number in numbers}

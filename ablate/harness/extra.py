@@ -10,11 +10,11 @@ import atexit
 import logging
 import os
 import sys
-import tempfile
 import warnings
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
+from prereg import scratch
 from prereg.errors import UnsupportedError, Where
 
 WANTED = "0.4.13"
@@ -74,6 +74,6 @@ def _plain(things: object, **_: object) -> object:
 
 @cache
 def _scratch() -> str:
-    folder = tempfile.TemporaryDirectory(prefix="ablate-harness-")
-    atexit.register(folder.cleanup)
-    return folder.name
+    folder = scratch.make("harness")
+    atexit.register(scratch.remove_all)
+    return str(folder)

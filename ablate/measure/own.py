@@ -7,10 +7,11 @@ every evaluation, so that nothing is carried from one to the next, and a run tha
     returns a finite number            recorded
     returns NaN or an infinity         not recorded, as of any metric
     raises, or returns anything else   the run fails, and says so
+    takes longer than its `limit_s`    is interrupted, and the run fails (`ablate.measure.limit`)
     its source is not the registered   not executed, and the run fails
 
-It must give the same number for the same view: it is part of what a rerun is compared by. There is no time limit; its
-seconds are recorded. What it prints goes to stderr.
+It must give the same number for the same view: it is part of what a rerun is compared by. Its seconds are recorded.
+What it prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from torch.nn import functional as F  # noqa: N812 (its customary name)
 
 from ablate.gpt.model import GPT
 from ablate.gpt.tokens import Pooled, Tokens, whole
+from ablate.measure.limit import Overdue, at_most
 from ablate.measure.loss import windows
 from prereg.canon import sha256_bytes
 from prereg.errors import EvidenceError, StudyError
@@ -94,16 +96,22 @@ def registered_sources(
 
 
 def measure_own(
-    sources: tuple[Source, ...], model: GPT, tokens: Tokens | Pooled, pieces: list[bytes] | None, step: int
+    sources: tuple[Source, ...],
+    model: GPT,
+    tokens: Tokens | Pooled,
+    pieces: list[bytes] | None,
+    step: int,
+    *,
+    deadly: bool = False,
 ) -> dict[str, float]:
-    """The value of every own metric."""
+    """The value of every own metric. `deadly` ends this process where one outlasts its limit and cannot be stopped."""
     found = {}
     for source in sources:
         text = whole(tokens)
         text.flags.writeable = False
         view = View(copy.deepcopy(model).eval(), text, tuple(pieces or ()), step, _copied(tokens))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            found[source.metric.name] = _asked(source, view)
+            found[source.metric.name] = _asked(source, view, deadly=deadly)
     return found
 
 
@@ -115,11 +123,22 @@ def _copied(tokens: Tokens | Pooled) -> Tokens | Pooled:
     return tokens.copy() if isinstance(tokens, np.ndarray) else tokens  # what lies in files cannot be written to
 
 
-def _asked(source: Source, view: View) -> float:
+def _asked(source: Source, view: View, *, deadly: bool) -> float:
     module, function = source.metric.entry_point.split(":")
+    limit_s = source.metric.limit_s
     try:
-        with contextlib.redirect_stdout(sys.stderr), loaded(module, source.path, source.content) as code:
+        with (
+            contextlib.redirect_stdout(sys.stderr),
+            at_most(limit_s, deadly=deadly),  # to load it may take as long as to call it
+            loaded(module, source.path, source.content) as code,
+        ):
             value = getattr(code, function)(view)
+    except Overdue:
+        raise EvidenceError(
+            f"the metric {source.metric.name} took longer than its limit of {limit_s:g} s, and was ended",
+            required=f"a number from {source.metric.entry_point} within its limit_s",
+            fix=f"make it faster, or register a larger limit_s of {source.metric.name}",
+        ) from None
     except (Exception, SystemExit) as error:
         # Not swallowed: whatever a user's code raises is told as the reason why the run failed.
         raise EvidenceError(

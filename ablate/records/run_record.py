@@ -84,6 +84,37 @@ class Provenance(Part):
         return written
 
 
+class Repeated(Part):
+    """So many units of so many."""
+
+    repeated: int
+    """Those that stood earlier, exactly alike."""
+    units: int
+    """All that were followed."""
+
+    @property
+    def share(self) -> float:
+        """Their share; 0 of nothing."""
+        return self.repeated / self.units if self.units else 0.0
+
+
+class Repetition(Part):
+    """How much of a corpus repeats itself, exactly alike; or why that was not measured."""
+
+    lines: Repeated | None = None
+    """Lines that stood earlier in it."""
+    paragraphs: Repeated | None = None
+    """Paragraphs that stood earlier in it."""
+    held_out_lines: Repeated | None = None
+    """Lines of its validation part that stand in the rest."""
+    held_out_paragraphs: Repeated | None = None
+    """Paragraphs of its validation part that stand in the rest."""
+    one_in: int = 1
+    """One in so many of the different units was followed, chosen by its hash; 1: every one."""
+    not_measured: str | None = None
+    """Why nothing was counted."""
+
+
 class RunRecord(Part):
     """One run: of one study, one registration, one variant, one seed."""
 
@@ -148,6 +179,9 @@ class RunRecord(Part):
 
     mixture: dict[str, int] | None = None
     """Windows of each source of a mixture that the run was trained on; not written where there is one source."""
+    repetition: dict[str, Repetition] | None = None
+    """How much of each corpus that it read repeats itself, by name; not written in records made before it was kept, nor
+    by a user's own trainer."""
 
     @model_serializer(mode="wrap")
     def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
@@ -158,6 +192,7 @@ class RunRecord(Part):
             "weights_sha256",
             "harness",
             "mixture",
+            "repetition",
             "peak_memory_bytes",
             "memory_since",
             "mishaps",

@@ -1,4 +1,7 @@
-"""The part of the report that tells what was promised before any data. It reads the registration only."""
+"""The part of the report that tells what was promised before any data.
+
+It reads the registration; only what a corpus is like is told as the runs counted it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from ablate.judge.design import Design
 from ablate.judge.reach import HypothesisDesign
 from ablate.report import words
 from ablate.report.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.report.corpora import counts_of
 from ablate.report.planned import facts_of, power_figure
 from ablate.report.told import Told
 from prereg.command import command_line
@@ -72,7 +76,8 @@ def _terms(told: Told) -> Facts:
             2,
             (
                 "Corpus",
-                f"{corpus.name}: {extent(corpus)}, {words.counted(corpus.size_bytes, 'byte')}, sha256 {corpus.sha256}",
+                f"{corpus.name}: {extent(corpus)}, {words.counted(corpus.size_bytes, 'byte')}, sha256 {corpus.sha256}"
+                + counts_of(told, corpus.name),
             ),
         )
     if told.registration.tasks is not None:

@@ -60,7 +60,8 @@ def print_check(console: Console, study: Study, scripts: Sequence[ScriptPin] = (
         say(console, f"Own check {check.name}: {check.entry_point}, executed by decide; if it fails, {means}.")
     for metric in study.measure.own:
         when = "at the last step" if metric.at_end else "at every evaluation"
-        say(console, f"Own metric {metric.name}: {metric.entry_point}, executed by run {when}.")
+        limit = f"within {words.compact(metric.limit_s)} s, or the run fails"
+        say(console, f"Own metric {metric.name}: {metric.entry_point}, executed by run {when}, {limit}.")
     rule = new_table(console, ("Line", "right"), ("When", "left"), ("Verdict", "left"), ("Settles", "right"))
     for row in study.rule.table():
         put_row(console, rule, str(row.line), row.when, row.verdict, f"{row.settles:,} of {row.of:,}")

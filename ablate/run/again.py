@@ -5,6 +5,7 @@ The worker is the same program, started with the same environment as by `ablate 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -46,12 +47,15 @@ def make_again(
         worker = WorkerProcess(start_worker(own=isinstance(spec, CommandSpec), log=log, device=device), 0)
         try:
             worker.send({**_order(spec, made, root, device, until), "spread": asdict(spread or Spread())})
-            last = _follow(worker, onlooker)
+            last, silent_s = _follow(worker, onlooker)
         finally:
             worker.end(PATIENCE_S)  # the end of its input ends a worker, whatever it is at, with its child
             assert worker.process.stdout is not None
             worker.process.stdout.close()
-        if last is None:
+        if last is None or last.event == "progress":
+            overdue = None if last is None else last.overdue(silent_s, worker.process.returncode)
+            if overdue is not None:
+                raise RunError(f"the run failed: {overdue}", required="a run that ends")
             log.seek(0)
             said = " / ".join(log.read().strip().splitlines()[-3:])
             raise RunError(
@@ -77,16 +81,20 @@ def _order(spec: Spec, folder: RunFolder, root: Root, device: str, until: int | 
     }
 
 
-def _follow(worker: WorkerProcess, onlooker: Callable[[Message], None] | None) -> Message | None:
-    """Listen until the run has ended; none where the worker went away."""
+def _follow(worker: WorkerProcess, onlooker: Callable[[Message], None] | None) -> tuple[Message | None, float]:
+    """Listen until the run has ended. The last words, of a worker that went away too, and the silence after them."""
     assert worker.process.stdout is not None
+    last, heard = None, time.monotonic()
     for line in worker.process.stdout:
         try:
             message = Message.model_validate_json(line)
         except ValidationError:
-            return None
+            return None, 0.0
+        if message.event == "ready":
+            continue
+        last, heard = message, time.monotonic()
         if message.event in ("ended", "stopped"):
-            return message
-        if onlooker is not None and message.event == "progress":
+            break
+        if onlooker is not None:
             onlooker(message)
-    return None
+    return last, time.monotonic() - heard

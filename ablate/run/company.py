@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from ablate.gpt.distributed import Ranks, join, part
 from ablate.run.spread import Spread
+from prereg import scratch
 
 PATIENCE_S = 10.0
 LOST_A_RANK = 4
@@ -35,8 +35,8 @@ class Company:
         """Start them and meet them. `lost` is called, from a thread, with what became of one that was not to end."""
         self._lost = lost if lost is not None else _end_this_process
         self._ending = False
-        self._place = TemporaryDirectory(prefix="ablate-ranks-")  # nobody else may write there
-        place = Path(self._place.name) / "ranks"
+        self._meeting = scratch.make("ranks")  # nobody else may write there
+        place = self._meeting / "ranks"
         self.others = [self._start() for _ in range(1, spread.devices)]
         for rank, other in enumerate(self.others, start=1):
             threading.Thread(target=self._watch, args=(rank, other), daemon=True).start()
@@ -80,7 +80,7 @@ class Company:
                 other.kill()
                 other.wait()
         part()
-        self._place.cleanup()
+        scratch.remove(self._meeting)
 
     def _start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -104,4 +104,5 @@ class Company:
 def _end_this_process(why: str) -> None:
     """No record is touched: the run stays as its last checkpoint left it."""
     print(why, file=sys.stderr, flush=True)
+    scratch.remove_all()
     os._exit(LOST_A_RANK)

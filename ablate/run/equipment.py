@@ -18,9 +18,11 @@ from ablate.gpt.distributed import ALONE, Ranks
 from ablate.gpt.kernels import cache_folder
 from ablate.gpt.paths import Paths, choose_paths
 from ablate.gpt.reading import read
+from ablate.gpt.repetition import repetition_in
 from ablate.gpt.train import Trainer
 from ablate.harness.asking import prepare
 from ablate.harness.tasks import Questions
+from ablate.records.run_record import Repetition
 from ablate.run.company import Company
 from ablate.run.messages import Message
 from ablate.run.spread import Spread
@@ -36,7 +38,10 @@ CHECKPOINT_EVERY_S = 20.0
 
 
 class Equipment:
-    """Everything that a run is given by its process, and everything by which it is told to stop."""
+    """Everything that a run is given by its process, and everything by which it is told to stop.
+
+    `deadly` ends the process where code of the study's own cannot be stopped.
+    """
 
     def __init__(
         self,
@@ -49,7 +54,9 @@ class Equipment:
         spread: Spread | None = None,
         device: str = CPU,
         root: Path | None = None,
+        deadly: bool = False,
     ) -> None:
+        self.deadly = deadly
         self.beside = beside
         self.corpora = corpora
         self.library = Library.of(corpora)
@@ -87,6 +94,18 @@ class Equipment:
         text = self._texts[wanted]
         text.split.require(spec.config.model.context)
         return text
+
+    def repetition(self, spec: RunSpec) -> dict[str, Repetition]:
+        """How much of each corpus of a run repeats itself, counted once a machine."""
+        found = {}
+        for name in spec.config.data.sources:
+            counted = repetition_in(self.library, name, spec.config.data.validation)
+            found[name] = (
+                Repetition(not_measured=counted)
+                if isinstance(counted, str)
+                else Repetition.model_validate(asdict(counted))
+            )
+        return found
 
     def questions(self, spec: RunSpec, text: Text) -> Questions | None:
         """The zero- and few-shot tasks of a run, read once a process; what is wrong is found before training."""

@@ -25,6 +25,7 @@ from ablate.gpt.paths import Paths
 from ablate.gpt.train import Trainer
 from ablate.run.equipment import THREADS
 from ablate.run.worker import Worker
+from prereg import scratch
 from prereg.errors import EvidenceError
 from prereg.plan import RunSpec
 
@@ -41,7 +42,8 @@ def main() -> None:
     def listen(lines: TextIO) -> None:
         for line in lines:
             orders.put(json.loads(line))
-        os._exit(0)  # the worker is gone or done, and another rank may be waited for in vain
+        scratch.sweep()  # a worker that was killed cannot clear up after itself
+        os._exit(0)  # it is gone or done, and another rank may be waited for in vain
 
     threading.Thread(target=listen, args=(sys.stdin,), daemon=True).start()
     first = orders.get()

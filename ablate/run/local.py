@@ -67,7 +67,11 @@ def run_study(
         specs = tuple(spec for spec in specs if spec.seed in registration.study.seeds[: look.n_seeds])
     folder = root.runs(registration.study.study, registration.sha256)
     folder.mkdir(parents=True, exist_ok=True)
-    tally = Tally(planned=len(specs), steps_planned=sum(spec.steps for spec in specs))
+    tally = Tally(
+        planned=len(specs),
+        steps_planned=sum(spec.steps for spec in specs),
+        asks=registration.study.measure.harness is not None,
+    )
     scheduler = Scheduler(
         root,
         registration,

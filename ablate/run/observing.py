@@ -16,6 +16,7 @@ from ablate.measure.movement import copy_of, second_moments, update_ratios
 from ablate.measure.own import Source, measure_own
 from ablate.measure.suites import evaluate
 from ablate.run.memory import Peak
+from ablate.run.messages import Measuring
 from ablate.run.text import Text
 from prereg.plan import RunSpec
 
@@ -31,7 +32,11 @@ class Watched:
 
 
 class Observer:
-    """Evaluates the model of one run. Weights and moments stay as they are."""
+    """Evaluates the model of one run. Weights and moments stay as they are.
+
+    `deadly` ends the process where code of the study's own cannot be stopped; `tell` is told of such code before it is
+    called, and of none when it has ended.
+    """
 
     def __init__(
         self,
@@ -42,10 +47,13 @@ class Observer:
         peak: Peak,
         *,
         whole: Trainer | None,
+        deadly: bool,
+        tell: Callable[[Measuring | None], None],
     ) -> None:
         self.spec, self.text, self.own, self.trainer, self.peak = spec, text, own, trainer, peak
         self.whole = whole
         """The trainer, where weights and moments lie whole and alone in this process; elsewhere neither is measured."""
+        self._deadly, self._tell = deadly, tell
         self._watched: Watched | None = None
         asked = "cost" in spec.measure.recorded
         # Energy of a part of a run is not that of the run: one taken up from a checkpoint has no meter.
@@ -113,8 +121,14 @@ class Observer:
         if not due:
             return {}
         started = time.perf_counter()
-        text = self.text
-        found = measure_own(due, model, text.split.validation, text.tokenizer.pieces(), self.trainer.progress.step)
+        text, step = self.text, self.trainer.progress.step
+        pieces = text.tokenizer.pieces()
+        found: dict[str, float] = {}
+        for source in due:
+            # Said first: of code that never ends, nothing can be said afterwards.
+            self._tell(Measuring(metric=source.metric.name, limit_s=source.metric.limit_s))
+            found |= measure_own((source,), model, text.split.validation, pieces, step, deadly=self._deadly)
+        self._tell(None)
         return found | {"speed/measure_own_s": time.perf_counter() - started}
 
     def _measured_cost(self, model: GPT) -> dict[str, float]:

@@ -20,7 +20,7 @@ from ablate.records.run_record import Pairing, Provenance, RunRecord, Status, ut
 from ablate.records.store import RunFolder, rows_of
 from ablate.run.equipment import THREADS, Equipment
 from ablate.run.memory import Peak
-from ablate.run.messages import Message
+from ablate.run.messages import Asking, Measuring, Message
 from ablate.run.observing import Observer
 from prereg.errors import EvidenceError
 from prereg.plan import RunSpec
@@ -46,13 +46,26 @@ class Run(ABC):
         self.own = registered_sources(spec.measure.own, spec.own, worker.beside)
         self.text = worker.text(spec)
         self.questions = worker.questions(spec, self.text)
+        counting = time.perf_counter()
+        self.repetition = worker.repetition(spec)
+        self.taken += time.perf_counter() - counting  # the time of the corpus, and of no run
 
     def _start(self, initial: dict[str, str]) -> None:
         self.initial = initial
         self.record = self._begin()
         self._said = time.perf_counter()
         self._said_step = self.trainer.progress.step
-        self.observer = Observer(self.spec, self.text, self.own, self.trainer, self.peak, whole=self._whole())
+        self._told = Message(event="progress", run_id=self.spec.run_id, steps=self.spec.config.budget.steps)
+        self.observer = Observer(
+            self.spec,
+            self.text,
+            self.own,
+            self.trainer,
+            self.peak,
+            whole=self._whole(),
+            deadly=self.worker.deadly,
+            tell=lambda measuring: self.worker.say(self._at_rest(measuring=measuring)),
+        )
 
     def _whole(self) -> Trainer | None:
         """The trainer, where weights and moments lie whole in this process: not cut over devices, in no cohort.
@@ -123,6 +136,7 @@ class Run(ABC):
             wall_s=earlier.wall_s if earlier is not None else 0.0,
             peak_memory_bytes=earlier.peak_memory_bytes if earlier is not None else None,
             memory_since=earlier.memory_since if earlier is not None else None,
+            repetition=self.repetition,
         )
         self.folder.write_record(record)
         self._begun(taken_up)
@@ -202,17 +216,16 @@ class Run(ABC):
         first = self.trainer.progress.first_loss
         assert first is not None
         speed = (step.step - self._said_step) / (now - self._said)
-        self.worker.say(
-            Message(
-                event="progress",
-                run_id=self.spec.run_id,
-                step=step.step,
-                steps=self.spec.config.budget.steps,
-                steps_per_s=speed,
-                falling=step.loss < first,
-            )
+        self._told = self._told.model_copy(
+            update={"step": step.step, "steps_per_s": speed, "falling": step.loss < first}
         )
+        self.worker.say(self._told)
         self._said, self._said_step = now, step.step
+
+    def _at_rest(self, *, asking: Asking | None = None, measuring: Measuring | None = None) -> Message:
+        """What a run is at beside its steps, with its speed and the like as last told."""
+        step = self.trainer.progress.step
+        return self._told.model_copy(update={"step": step, "asking": asking, "measuring": measuring})
 
     def _cost(self) -> dict[str, object]:
         """Time and memory so far, earlier attempts included."""

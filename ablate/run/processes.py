@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -49,6 +50,8 @@ class WorkerProcess:
     job: Job | None = None
     open: dict[str, Spec] = field(default_factory=dict)
     stopping: bool = False
+    heard: float = field(default_factory=time.monotonic)
+    """When it last said something."""
 
     def send(self, command: dict[str, object]) -> None:
         """One command. A worker that has just died is noticed by its reader, not here."""

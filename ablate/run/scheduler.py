@@ -10,6 +10,7 @@ from __future__ import annotations
 import queue
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from prereg.limits import breaches
 from prereg.plan import RunSpec
 from prereg.registration import Registration, newest_promise
 from prereg.root import Root
+from prereg.scratch import sweep
 
 WORKER_DEATHS_ALLOWED = 2
 STOP_PATIENCE_S = 60.0
@@ -185,13 +187,15 @@ class Scheduler:
         worker = self.workers[number]
         if message is None:
             self._bury(worker)
-        elif message.event == "ready":
+            return
+        worker.heard = time.monotonic()
+        if message.event == "ready":
             self.assign(worker)
         elif message.event == "note" and message.text not in self.told:
             self.told.add(message.text)
             self.watcher.note(message.text)
         elif message.event == "progress" and message.run_id:
-            self.tally.running[message.run_id] = message
+            self.tally.hear(message.run_id, message)
         elif message.event == "stopped":
             self.tally.running.pop(str(message.run_id), None)
             worker.open.pop(str(message.run_id), None)
@@ -217,6 +221,7 @@ class Scheduler:
         worker.end()
         if worker.job is None or not worker.open:
             return
+        self._end_overdue(worker)
         for spec in worker.open.values():
             self.tally.running.pop(spec.run_id, None)
             end_leftover(self.folder(spec).path)
@@ -233,6 +238,21 @@ class Scheduler:
             self._again(replace(worker.job, specs=tuple(unfinished)), worker.process.returncode)
         if self.pending:
             self.spawn()
+
+    def _end_overdue(self, worker: WorkerProcess) -> None:
+        """A run whose own metric outlasted its limit has ended its worker. It would do so again: it has failed."""
+        for run_id, spec in list(worker.open.items()):
+            said = self.tally.running.get(run_id)
+            overdue = None if said is None else said.overdue(time.monotonic() - worker.heard, worker.process.returncode)
+            if overdue is None:
+                continue
+            del worker.open[run_id]
+            folder = self.folder(spec)
+            record = folder.read_record()
+            if record is not None:
+                ended = {"status": "failed", "error": overdue, "ended_at": self.now()}
+                folder.write_record(record.model_copy(update=ended))
+            self._end(spec, Message(event="ended", run_id=run_id, status="failed", error=overdue))
 
     def _again(self, job: Job, exit_status: int) -> None:
         """Runs whose worker died: taken up again, or given up. A cohort's die together."""
@@ -260,6 +280,7 @@ class Scheduler:
                         self._stop_all()
         finally:
             self._dismiss()
+            sweep()  # what workers left that were killed
         return self.stopped
 
     def _stop_all(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from ablate.run.equipment import CHECKPOINT_EVERY_S, THREADS
 from ablate.run.pipes import Pipes
 from ablate.run.spread import Spread
 from ablate.run.worker import Worker
+from prereg import scratch
 from prereg.plan import RunSpec
 
 
@@ -30,7 +31,7 @@ def main() -> None:
     np.seterr(all="raise", under="ignore")
     pipes = Pipes()
     worker: Worker | None = None
-    for order in pipes.orders(lambda: os._exit(3)):  # nothing more may be written on a dead scheduler's behalf
+    for order in pipes.orders(_leave):
         if worker is None:
             worker = _worker(pipes, order)
         every_s = order.get("checkpoint_every_s")
@@ -40,11 +41,17 @@ def main() -> None:
         worker.end()
 
 
+def _leave() -> NoReturn:
+    """The scheduler is gone: nothing more may be written on its behalf."""
+    scratch.remove_all()
+    os._exit(3)
+
+
 def _worker(pipes: Pipes, order: dict[str, Any]) -> Worker:
     corpora, beside, root = (Path(str(order[place])) for place in ("corpora", "beside", "root"))
     given, device = order.get("spread"), str(order.get("device") or CPU)
     spread = Spread(**given) if isinstance(given, dict) else Spread()
-    return Worker(corpora, pipes.say, pipes.stop, beside, spread=spread, device=device, root=root)
+    return Worker(corpora, pipes.say, pipes.stop, beside, spread=spread, device=device, root=root, deadly=True)
 
 
 def _obey(worker: Worker, order: dict[str, Any]) -> None:

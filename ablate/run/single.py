@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 from ablate.gpt.train import Trainer
 from ablate.harness.adapter import Stopped
 from ablate.harness.asking import Answers, ask
+from ablate.harness.progress import Standing
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.run.equipment import Equipment
 from ablate.run.memory import Peak
-from ablate.run.messages import Message
-from ablate.run.one_run import Run
+from ablate.run.messages import Asking, Message
+from ablate.run.one_run import SAY_EVERY_S, Run
 from ablate.run.saving import save, take_up
 from prereg.plan import RunSpec
 
@@ -101,6 +103,7 @@ class SingleRun(Run):
             return None
         self._checkpoint([])
         started = time.perf_counter()
+        self._tell_asked(None)
         with self.trainer.evaluated() as model:
             answers = ask(
                 self.questions,
@@ -108,9 +111,21 @@ class SingleRun(Run):
                 self.spec.config.model.context,
                 self.text.written_with,
                 stop=self.worker.stop.is_set,
+                tell=self._tell_asked,
             )
         self.trainer.progress.eval_s += time.perf_counter() - started
         return answers
+
+    def _tell_asked(self, standing: Standing | None) -> None:
+        """How far the run has been asked its tasks; none when that begins."""
+        now = time.perf_counter()
+        ended = standing is not None and standing.requests == standing.of
+        if standing is not None and not ended and now - self._said < SAY_EVERY_S:
+            return
+        assert self.questions is not None
+        asking = Asking(tasks=self.questions.name, **({} if standing is None else asdict(standing)))
+        self.worker.say(self._at_rest(asking=asking))
+        self._said = now
 
     def _checkpoint(self, rows: list[Row]) -> None:
         """Metrics first, then the checkpoint that makes them count. None where one of this very step is there."""

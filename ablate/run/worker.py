@@ -13,6 +13,7 @@ from ablate.run.company import LOST_A_RANK
 from ablate.run.equipment import Equipment
 from ablate.run.messages import Message
 from ablate.run.single import SingleRun
+from prereg import scratch
 from prereg.errors import StudyError
 from prereg.plan import RunSpec
 
@@ -32,6 +33,7 @@ class Worker(Equipment):
         except Exception as error:
             if self.company is not None and self.company.killed():
                 traceback.print_exception(error)
+                scratch.remove_all()
                 os._exit(LOST_A_RANK)  # no error of the run: it is taken up again
             self.end()
             self.fail(spec, folder, error)

@@ -58,6 +58,8 @@ def reproduce(
 
 def _teller(run: str) -> Callable[[Message], None]:
     """Progress on standard error: a line that is written over on a terminal, now and then a line elsewhere."""
+    from ablate.run.watch import doing
+
     told = [0.0]
 
     def tell(message: Message) -> None:
@@ -67,7 +69,7 @@ def _teller(run: str) -> Callable[[Message], None]:
             return
         told[0] = now
         of = f" of {message.steps:,}" if message.steps else ""
-        line = f"{run}: step {message.step:,}{of}, {message.steps_per_s:.1f} steps/s"
-        print(f"\r{line}  " if live else line, end="" if live else "\n", file=sys.stderr, flush=True)
+        line = f"{run}: " + (doing(message) or f"step {message.step:,}{of}, {message.steps_per_s:.1f} steps/s")
+        print(f"\r{line}\x1b[K" if live else line, end="" if live else "\n", file=sys.stderr, flush=True)
 
     return tell

@@ -162,26 +162,31 @@ def _add_shards(
 
 
 def _text_facts(library: Library, name: str) -> list[str]:
-    from ablate.gpt import repetition
+    from ablate.gpt.repetition import repetition
 
     corpus = library.find(name, download=False)
-    train, held, part = corpus.text, corpus.held_out, "its own validation text"
-    if held is None:
-        border = int(len(train) * (1.0 - HELD_OUT))
-        train, held, part = train[:border], train[border:], "its last tenth"
+    held, part = (
+        (HELD_OUT, "its last tenth") if corpus.held_out is None else (corpus.held_out, "its own validation text")
+    )
+    found = repetition(corpus.text, held)
+    texts = (corpus.text, corpus.held_out or "")
     files = [f"file: {file.name}, {file.size_bytes:,} bytes, sha256 {file.sha256}" for file in corpus.manifest.files]
-    whole = f"characters: {len(train) + len(held):,}, {len(set(train) | set(held)):,} different ones"
+    whole = f"characters: {sum(map(len, texts)):,}, {len(set().union(*texts)):,} different ones"
     told = [*files, whole]
-    for unit, cut in (("lines", repetition.lines), ("paragraphs", repetition.paragraphs)):
-        inside = repetition.repeated([*cut(corpus.text), *cut(corpus.held_out or "")])
+    for unit, inside, held_out in (
+        ("lines", found.lines, found.held_out_lines),
+        ("paragraphs", found.paragraphs, found.held_out_paragraphs),
+    ):
         told.append(f"repeated {unit}: {_share(inside)} stood earlier in the text, exactly alike")
-        told.append(
-            f"held-out {unit}: {_share(repetition.repeated_from(cut(train), cut(held)))} of {part} stand in the rest"
-        )
+        told.append(f"held-out {unit}: {_share(held_out)} of {part} stand in the rest")
+    if found.one_in > 1:
+        told.append(f"of repetition one in {found.one_in} different units was followed, chosen by its hash")
     return told
 
 
 def _stored_facts(manifest: Manifest) -> list[str]:
+    from ablate.gpt.repetition import IDS_SHOW_NO_LINES
+
     shards = manifest.shards
     assert shards is not None, manifest.name
     lengths = "given: val/bits_per_byte is recorded" if shards.byte_lengths else "not given: no val/bits_per_byte"
@@ -189,7 +194,7 @@ def _stored_facts(manifest: Manifest) -> list[str]:
         f"tokens: {shards.tokens:,} in {len(shards.files)} shards of {shards.stored}, vocabulary {shards.vocabulary:,}",
         f"bytes of each entry: {lengths}",
         *(f"shard: {file.name} ({file.role}), {file.tokens:,} tokens, sha256 {file.sha256}" for file in shards.files),
-        "repetition: not measured, since ids show no lines",
+        f"repetition: {IDS_SHOW_NO_LINES}",
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from prereg.export.claims import PLAIN, per, plain, reading
 from prereg.harness_metrics import harness_metric
 from prereg.hypothesis import OverLast
+from prereg.own import OwnMetric
 from prereg.spec import Study
 from prereg.task_pin import TaskPin
 from prereg.words import compact, counted, listed
@@ -72,6 +73,8 @@ def recorded(study: Study) -> str:
         )
     for one in measure.own:
         when = "at the last step" if one.at_end else "at every evaluation"
+        if one.limit_s != OwnMetric.model_fields["limit_s"].default:
+            when += f", within {compact(one.limit_s)} s"
         text += f" The study's own metric {one.name} ({one.entry_point}, {when}): {one.definition.rstrip('.')}."
     if measure.loss_level is not None:
         text += f" The level of the validation loss is {compact(measure.loss_level)} nats per token."
