@@ -77,7 +77,7 @@ def test_kinds_are_of_runs_trained_together_and_of_one_device(house: House, monk
     with pytest.raises(RunError, match=r"--step compiled with --devices-per-run 2"):
         choose_machine(tiny, [], device="cpu", cohort="auto", step="compiled", spread=Spread(2, "ddp"))
     found = choose_machine(tiny, [], device="cpu", cohort="on", step="compiled")
-    assert found == Machine("cpu", "on", "compiled")
+    assert found == Machine("cpu", "on", step="compiled")
     for step in (AUTO, EAGER):  # which runs by themselves take anyway
         assert choose_machine(tiny, [], device="cpu", cohort="off", step=step).step == step
 
@@ -121,7 +121,7 @@ def test_auto_keeps_the_kind_of_what_stands_and_is_eager_where_nothing_does(
     standing = {("none", seed): record(house, seed, layout_of(seats, "compiled")) for seed in seats}
     assert step_of(seats, auto, {}) == step_of(seats, Machine("cuda:0"), {}) == EAGER
     assert step_of(seats, auto, standing) == "compiled"
-    assert step_of(seats, Machine("cpu", "on", EAGER), standing) == EAGER
+    assert step_of(seats, Machine("cpu", "on", step=EAGER), standing) == EAGER
     assert step_of((1, 2), auto, standing) == EAGER, "of another company"
     on_gpu = {("none", seed): record(house, seed, layout_of(seats, "graph")) for seed in seats}
     assert step_of(seats, auto, on_gpu) == EAGER, "the CPU cannot"

@@ -43,10 +43,10 @@ class Machine:
     """cpu, or cuda:N."""
     cohort: str = "auto"
     """auto, on, off, or how many seeds at most are trained together."""
-    step: str = AUTO
-    """auto, or the name of the kind of step that is asked for (`ablate.gpt.stepping`)."""
     why_apart: str = ""
     """Why runs are trained one by one where `auto` would have trained them together; nothing where it would not."""
+    step: str = AUTO
+    """auto, or the name of the kind of step that is asked for (`ablate.gpt.stepping`)."""
 
     @property
     def seats(self) -> int:
