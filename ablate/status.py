@@ -37,6 +37,8 @@ class RunHealth(Part):
     """Of a failed run."""
     breaches: tuple[str, ...] = ()
     """Limits of its budget that it has broken, as far as its record knows: of a run at work, up to a checkpoint."""
+    lacking: str = ""
+    """What the machine that made it could not offer, and why."""
 
 
 class StudyHealth(Part):
@@ -134,6 +136,7 @@ def _health(folder: RunFolder, variant: str, seed: int, steps: int, *, active: b
             steps=steps,
             attempts=record.attempts,
             error=record.error,
+            lacking=record.provenance.lacking,
         )
     losses = [row for row in folder.rows() if row.metric == "train/loss"]
     falling = losses[-1].value < losses[0].value if len(losses) > 1 else None
@@ -145,6 +148,7 @@ def _health(folder: RunFolder, variant: str, seed: int, steps: int, *, active: b
         step=losses[-1].step if losses else record.steps,
         steps=steps,
         falling=falling,
+        lacking=record.provenance.lacking,
     )
 
 

@@ -271,6 +271,19 @@ def test_one_run_that_fails_leaves_its_seat_and_the_others_end_with_the_bits_the
     }
 
 
+def test_steps_that_cannot_be_compiled_fail_aloud_and_say_how_to_go_on(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(_self: object) -> tuple[()]:
+        raise ValueError("no such operator\nand much more")
+
+    monkeypatch.setattr(cohorts.CohortTrainer, "prepare", refuses)
+    ended = [message for message in carry_out(house, planned(house)) if message.event == "ended"]
+    assert [message.status for message in ended] == ["failed"] * 3
+    wanted = "the steps of none cannot be compiled: ValueError: no such operator; try: ablate run with --step eager"
+    assert {message.error for message in ended} == {wanted}
+
+
 def test_runs_that_cannot_all_be_taken_up_start_over_together(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_run, "SAY_EVERY_S", 0.0)
     assigned = planned(house)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.bench import __doc__ as purpose
+from ablate.bench.cohorts import measure_cohorts
 from ablate.bench.growth import measure_growth
 from ablate.bench.judging import measure_design, measure_items
 from ablate.bench.machine import HERE, machine
@@ -66,10 +67,7 @@ def main() -> None:
             results[name] = compare_study(given.study, dtype, given.seeds, given.steps)
             print(json.dumps({name: results[name]}, indent=2), flush=True)
     if "P4" in given.only and cuda():
-        results["P4"] = {
-            cohort: compare_study(given.study, "bfloat16", given.seeds, given.steps, device="cuda", cohort=cohort)
-            for cohort in ("on", "off")
-        }
+        results["P4"] = measure_cohorts(given.study, given.seeds, given.steps)
     if "P5" in given.only:
         results["P5"] = measure_design(given.study)
     if "P6" in given.only:

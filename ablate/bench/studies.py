@@ -18,7 +18,15 @@ from ablate.bench.machine import HERE
 
 
 def compare_study(
-    study: Path, dtype: str, seeds: int, steps: int | None, *, device: str = "cpu", cohort: str = "auto"
+    study: Path,
+    dtype: str,
+    seeds: int,
+    steps: int | None,
+    *,
+    device: str = "cpu",
+    cohort: str = "auto",
+    step: str = "auto",
+    with_peer: bool = True,
 ) -> dict[str, Any]:
     """Wall seconds of the whole study, ours against the peer's runs one after another; on a GPU the peer compiles."""
     import yaml
@@ -34,9 +42,9 @@ def compare_study(
         (house / "studies").mkdir(parents=True)
         path = house / "studies" / study.name
         path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-        peer = Peer.of(Path(folder) / "peer", document, dtype, device)
+        peer = Peer.of(Path(folder) / "peer", document, dtype, device) if with_peer else None
         before = peer.seconds() if peer else None
-        ours, records = run_ours(path, house, device, cohort)
+        ours, records = run_ours(path, house, device, cohort, step)
         verdict = decided(path, house)
         after = peer.seconds() if peer else None
     slots = min(len(os.sched_getaffinity(0)), runs) if device == "cpu" else 1
@@ -45,6 +53,7 @@ def compare_study(
         "dtype": dtype,
         "device": device,
         "cohort": cohort,
+        "step": step,
         "runs": runs,
         "steps": document["base"]["budget"]["steps"],
         "ours_wall_s": round(ours, 1),
@@ -73,11 +82,11 @@ def makespan(seconds: list[float], slots: int) -> float:
     return max(free)
 
 
-def run_ours(path: Path, house: Path, device: str, cohort: str) -> tuple[float, list[dict[str, Any]]]:
+def run_ours(path: Path, house: Path, device: str, cohort: str, step: str) -> tuple[float, list[dict[str, Any]]]:
     """The whole command, from outside."""
     started = time.perf_counter()
     words = [sys.executable, "-m", "ablate", "run", str(path), "--device", device, "--cohort", cohort]
-    subprocess.run(words, check=True, stdout=sys.stderr, cwd=house)
+    subprocess.run([*words, "--step", step], check=True, stdout=sys.stderr, cwd=house)
     wall = time.perf_counter() - started
     return wall, [json.loads(p.read_text(encoding="utf-8")) for p in sorted(house.glob("data/runs/*/*/*/*/run.json"))]
 

@@ -43,13 +43,15 @@ def run(
     shard: str | None = None,
     device: str = "auto",
     cohort: str = "auto",
+    step: str = "auto",
 ) -> Ran:
     """Register if need be, then train what is left of the plan; of a sequential study, what its next look needs.
 
     `next_look` says so in words, and is refused for a fixed number of seeds. `checkpoint_every_s` moves no bit.
     `devices_per_run` spreads each run over so many devices, `shard` says how (`ddp`, or `fsdp`). `device` is auto, cpu,
     cuda or cuda:N, and `cohort` auto, on, off, or how many seeds at most are trained together: a run is spread over
-    devices, or trained together with others, not both.
+    devices, or trained together with others, not both. `step` is how steps of runs trained together are computed: auto,
+    eager, compiled, graph or compiled-graph.
     """
     import sys
 
@@ -88,7 +90,7 @@ def run(
     else:
         planned = preflight(case, accept_underpowered=accept_underpowered, pilot=pilot)
     records = records_of(case.root, standing) if standing is not None else {}
-    machine = choose_machine(case.study, records.values(), device=device, cohort=cohort, spread=spread)
+    machine = choose_machine(case.study, records.values(), device=device, cohort=cohort, spread=spread, step=step)
     onlooker: Watcher = watcher if watcher is not None else PlainWatcher(sys.stderr)
     if machine.why_apart:
         onlooker.note(machine.why_apart)

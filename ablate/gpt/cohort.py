@@ -1,10 +1,9 @@
 """The runs of one configuration trained together: every tensor has a leading axis of seats, one seat a seed.
 
 A model of a few million parameters keeps a GPU waiting for kernels to be launched, so one step of many runs costs
-little more than one step of one. The forward is `GPT.loss` itself under `torch.func.vmap`, so a new part of the model
-needs no second version here. What belongs to one run stays its own: initial weights, batches, dropout masks, gradient
-norm and clipping, moments, averages, divergence. Nothing is summed over seats but the losses, whose gradient with
-respect to a seat's weights is that of its own loss, so nothing that is not finite crosses from seat to seat.
+little more than one step of one. What the seats compute stands in `ablate.gpt.joint`, and in which of equal ways it is
+computed in `ablate.gpt.stepping`. What belongs to one run stays its own: initial weights, batches, dropout masks,
+gradient norm and clipping, moments, averages, divergence.
 
 The number of seats never changes. A seed that has ended leaves its seat vacant: zeros, with no gradient. What the
 others compute then has the same shapes, and the same bits, as if it had stayed.
@@ -13,51 +12,45 @@ others compute then has the same shapes, and the same bits, as if it had stayed.
 from __future__ import annotations
 
 import json
-import math
-import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch import Tensor
 from torch.nn import Parameter
 
 from ablate.gpt.batches import Batches, Split
-from ablate.gpt.masks import Masks, SeatMasks
+from ablate.gpt.compiler import compiler_name
+from ablate.gpt.compiling import CompiledJoint, Made, compiled_folder
+from ablate.gpt.joint import Joint
+from ablate.gpt.masks import SeatMasks
 from ablate.gpt.model import GPT, count_parameters, initialise
 from ablate.gpt.paths import default_paths
+from ablate.gpt.recording import CudaRecorder, Recorded, Recorder
 from ablate.gpt.schedule import learning_rate, optimizers_of
-from ablate.gpt.train import Progress, Step, Trained, arithmetic
+from ablate.gpt.stepping import EAGER, KINDS
+from ablate.gpt.train import Progress, Step, Trained
 from prereg.errors import EvidenceError
 from prereg.training import Training
-
-CLIP_EPS = 1e-6
-"""Added to the norm before dividing, as `torch.nn.utils.clip_grad_norm_` does."""
-# On the CPU vmap takes the fused attention seat by seat, which is as exact, and says so in every call.
-_SEAT_BY_SEAT = "There is a performance drop because we have not yet implemented the batching rule"
-
-
-class Loss(nn.Module):
-    """The loss of a model as a module's call, which is what `functional_call` can replace parameters in."""
-
-    def __init__(self, model: GPT) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, inputs: Tensor, targets: Tensor, masks: Masks | None) -> Tensor:
-        return self.model.loss(inputs, targets, masks)
 
 
 class CohortTrainer:
     """Runs of one configuration in step with one another, one for each seed."""
 
     def __init__(
-        self, config: Training, split: Split, vocabulary: int, seeds: tuple[int, ...], device: str = "cpu"
+        self,
+        config: Training,
+        split: Split,
+        vocabulary: int,
+        seeds: tuple[int, ...],
+        device: str = "cpu",
+        *,
+        step: str = EAGER,
+        recorder: Recorder | None = None,
     ) -> None:
         torch.use_deterministic_algorithms(config.numerics.deterministic)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -71,7 +64,16 @@ class CohortTrainer:
         # Our own kernels are for one run on a CPU; `vmap` knows only torch's operations.
         self.paths = default_paths(config)
         self.model = GPT(config.model, vocabulary, self.paths).to(self.device)
-        self.loss = Loss(self.model)
+        self.kind = KINDS[step]
+        self.recorder = recorder
+        if self.kind.recorded and recorder is None:
+            self.recorder = CudaRecorder(self.device)
+        joint = Joint(self.model, config, self.device)
+        self.joint: Joint | CompiledJoint = joint
+        if self.kind.compiled:
+            self.joint = CompiledJoint(joint, compiled_folder(self.device.type))
+            self.paths = replace(self.paths, compiled=compiler_name(self.device.type))
+        self.at_once = joint.at_once
         self.parameters = count_parameters(self.model)
 
     def begin(self, live: Collection[int]) -> dict[int, dict[str, str]]:
@@ -88,7 +90,10 @@ class CohortTrainer:
         self.stacked = {name: Parameter(value) for name, value in stacked.items()}
         averaged = self.config.optim.ema > 0.0
         self.average = {name: value.detach().clone() for name, value in self.stacked.items()} if averaged else {}
+        vacant = [seed not in self.live for seed in self.seeds]
+        self.vacant = torch.tensor(vacant, device=self.device)
         self._build_optimizers()
+        self._work_anew()
         model, budget = self.config.model, self.config.budget
         self.batches = {seed: Batches(self.split.train, model.context, budget.batch, seed) for seed in self.live}
         self.masks = SeatMasks(self.model, self.config, self.seeds, self.device)
@@ -98,6 +103,16 @@ class CohortTrainer:
         }
         self.model.train()
         return hashes
+
+    def prepare(self) -> tuple[Made, ...]:
+        """Compile what is to be compiled, before any step is timed. Moves nothing."""
+        if not isinstance(self.joint, CompiledJoint):
+            return ()
+        inputs, targets, _ = self.batches[self.live[0]].at(1)
+        rows = [one[: self.at_once].to(self.device) for one in (inputs, targets)]
+        seated = [one.expand(len(self.seeds), *one.shape).contiguous() for one in rows]
+        self.joint.prepare(self.stacked, seated[0], seated[1], self.masks.blank(rows[0]))
+        return tuple(self.joint.made.values())
 
     @property
     def taken(self) -> int:
@@ -114,14 +129,8 @@ class CohortTrainer:
         targets = torch.stack([read[seed][1] if seed in read else blank for seed in self.seeds]).to(self.device)
         self.masks.at(number, self.live)
         rate = learning_rate(self.config.optim, number, self.config.budget.steps)
-        for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
-            group["lr"] = rate
         losses = self._gradient(inputs, targets)
-        by_parameter = self._norms()
-        norm = torch.linalg.vector_norm(torch.stack(list(by_parameter.values())), dim=0)
-        layers = self._layer_norms(by_parameter)
-        self._clip(norm)
-        self._update()
+        norm, *layers = self._moved(rate)
         # One transfer a step: each would wait for the device.
         table = torch.stack([losses, norm, *layers]).T.tolist()
         steps = {}
@@ -136,6 +145,7 @@ class CohortTrainer:
         """A run has ended: its seat stays, empty."""
         seat = self.seeds.index(seed)
         self.live.remove(seed)
+        self.vacant[seat] = True
         del self.progress[seed]
         with torch.no_grad():
             for value in (*self.stacked.values(), *self.average.values()):
@@ -153,62 +163,73 @@ class CohortTrainer:
         """One run of the cohort, for whoever records it."""
         return Seat(self, seed)
 
+    def _work_anew(self) -> None:
+        """The two pieces of a step. What was recorded is forgotten: other tensors are in the places of the old ones."""
+        self.gradient: dict[str, Tensor] = {}
+        self._add: Callable[..., tuple[Tensor, ...]] = self._add_gradient
+        self._move: Callable[..., tuple[Tensor, ...]] = self._move_weights
+        if self.kind.recorded:
+            assert self.recorder is not None, self.kind
+            self.gradient = {name: torch.zeros_like(value) for name, value in self.stacked.items()}
+            self._add = Recorded(self._add_gradient, self.recorder, self.gradient.values)
+            self._move = Recorded(self._move_weights, self.recorder, self._moving)
+
     def _gradient(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Each seat's mean loss of its whole batch; leaves gradients, summed over equal micro-batches as of one run."""
-        batch = inputs.shape[1]
-        at_once = self.config.budget.micro_batch or batch
-        parts = batch // at_once
-        assert parts * at_once == batch, (batch, at_once)
         found = []
-        for first in range(0, batch, at_once):
-            rows = slice(first, first + at_once)
+        for first in range(0, inputs.shape[1], self.at_once):
+            rows = slice(first, first + self.at_once)
             masks = self.masks.drawn(inputs[0, rows], first)
-            losses = self._losses(inputs[:, rows], targets[:, rows], masks) / parts
-            losses.sum().backward()  # type: ignore[no-untyped-call]
-            found.append(losses.detach())
+            (losses,) = self._add(inputs[:, rows], targets[:, rows], *masks.values())
+            found.append(losses)
         return torch.stack(found).sum(dim=0)
 
-    def _losses(self, inputs: Tensor, targets: Tensor, masks: dict[str, Tensor]) -> Tensor:
-        """Mean cross-entropy of every seat."""
+    def _add_gradient(self, inputs: Tensor, targets: Tensor, *masks: Tensor) -> tuple[Tensor, ...]:
+        """Add the gradient of some sequences of every seat; gives their share of the loss."""
+        drawn = dict(zip(self.masks.places, masks, strict=True))
+        losses, found = self.joint.gradient(self.stacked, inputs, targets, drawn)
+        if self.kind.recorded:
+            for name, value in found.items():
+                self.gradient[name].add_(value)
+        else:
+            self.gradient = {n: self.gradient[n] + value if n in self.gradient else value for n, value in found.items()}
+        return (losses,)
 
-        def of_one(weights: Mapping[str, Tensor], x: Tensor, y: Tensor, drawn: dict[str, Tensor]) -> Tensor:
-            replaced = {f"model.{name}": value for name, value in weights.items()}
-            given = Masks(drawn) if drawn else None
-            loss: Tensor = functional_call(self.loss, replaced, (x, y, given))
-            return loss
+    def _moved(self, rate: float) -> tuple[Tensor, ...]:
+        """Clip and update; the gradient's norm of every seat before clipping, then that of each block."""
+        if self.kind.recorded:
+            return self._move(torch.tensor(rate, device=self.device), self.vacant)
+        all_taken = len(self.live) == len(self.seeds) and not self.kind.compiled
+        return self._move(rate, None if all_taken else self.vacant)
 
-        with warnings.catch_warnings(), arithmetic(self.config, self.device):
-            warnings.filterwarnings("ignore", message=_SEAT_BY_SEAT)
-            losses: Tensor = vmap(of_one)(self.stacked, inputs, targets, masks)
-        return losses
-
-    def _norms(self) -> dict[str, Tensor]:
-        """L2 norm of each parameter's gradient, seat by seat, before clipping."""
-        norms = {}
-        for name, parameter in self.stacked.items():
-            assert parameter.grad is not None, name
-            norms[name] = torch.linalg.vector_norm(parameter.grad.reshape(len(self.seeds), -1), dim=1)
+    def _move_weights(self, rate: float | Tensor, vacant: Tensor | None) -> tuple[Tensor, ...]:
+        clipped, norms = self.joint.clip(self.gradient, vacant)
+        if self.kind.recorded:
+            for value in self.gradient.values():
+                value.zero_()
+        else:
+            self.gradient = {}
+        for name, parameter in self._held.items():
+            if "@" not in name:
+                parameter.grad = clipped[name]
+        for name, apart in self._seats_apart.items():
+            for one, its in zip(apart, clipped[name], strict=True):
+                one.grad = its
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        if self.average:
+            with torch.no_grad():
+                for name, parameter in self.stacked.items():
+                    self.average[name].lerp_(parameter, 1.0 - self.config.optim.ema)
         return norms
 
-    def _layer_norms(self, by_parameter: dict[str, Tensor]) -> list[Tensor]:
-        """L2 norm of each block's gradient, seat by seat."""
-        found = []
-        for layer in range(self.config.model.layers):
-            inside = [norm for name, norm in by_parameter.items() if name.startswith(f"blocks.{layer}.")]
-            found.append(torch.linalg.vector_norm(torch.stack(inside), dim=0))
-        return found
-
-    def _clip(self, norm: Tensor) -> None:
-        """Each seat by its own norm; a vacant one stands still."""
-        limit = self.config.optim.clip if self.config.optim.clip > 0.0 else math.inf
-        factor = torch.clamp(limit / (norm + CLIP_EPS), max=1.0)
-        vacant = torch.tensor([seed not in self.live for seed in self.seeds], device=self.device)
-        for parameter in self.stacked.values():
-            assert parameter.grad is not None
-            shape = (-1, *[1] * (parameter.dim() - 1))
-            parameter.grad.mul_(factor.view(shape))
-            if len(self.live) < len(self.seeds):
-                parameter.grad.masked_fill_(vacant.view(shape), 0.0)
+    def _moving(self) -> list[Tensor]:
+        """Everything that a step changes, as far as it is there."""
+        moments = [value for parameter in self._held.values() for value in self._state(parameter).values()]
+        return [*self.stacked.values(), *self.average.values(), *self.gradient.values(), *moments]
 
     def _build_optimizers(self) -> None:
         """Which parameters decay, and which Muon takes, goes by the dimensions of one run's, not of the stack."""
@@ -230,23 +251,8 @@ class CohortTrainer:
             [self.stacked[name] for name in outer],
             [self.stacked[name] for name in vectors],
             self.config.optim,
+            recorded=self.kind.recorded,
         )
-
-    def _update(self) -> None:
-        for name, apart in self._seats_apart.items():
-            gradient = self.stacked[name].grad
-            assert gradient is not None, name
-            for one, its in zip(apart, gradient, strict=True):
-                one.grad = its
-        for optimizer in self.optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        for parameter in self.stacked.values():
-            parameter.grad = None
-        if self.average:
-            with torch.no_grad():
-                for name, parameter in self.stacked.items():
-                    self.average[name].lerp_(parameter, 1.0 - self.config.optim.ema)
 
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
         """What the optimiser keeps of a parameter; SGD without momentum keeps an empty place."""
@@ -295,6 +301,7 @@ class CohortTrainer:
                     self.vacate(seed)
         except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
             raise unreadable(path, error) from error
+        self._work_anew()
         assert self.live == waiting, (self.live, waiting)
 
     def _optimizer_of(self, parameter: Tensor) -> torch.optim.Optimizer:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -25,11 +24,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
+from ablate.gpt.compiler import find_compiler, none_found
 from prereg.canon import sha256_bytes, sha256_of
 from prereg.disk import write_whole
 
 SOURCE = Path(__file__).with_suffix(".cpp")
-COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
 COMPILE_TIMEOUT_S = 120
 TOLERANCE = 1e-4
@@ -103,9 +102,9 @@ def kernels() -> Kernels | Absent:
 
 def load(folder: Path) -> Kernels | Absent:
     """The library in a folder, or one built into it; a reason where neither can be had."""
-    compiler = next((found for name in COMPILERS if (found := shutil.which(name))), None)
+    compiler = find_compiler()
     if compiler is None:
-        return Absent(f"no C++ compiler ({', '.join(COMPILERS)})")
+        return Absent(none_found())
     version = _said(compiler, "--version")
     meant = sha256_of(
         {
@@ -113,7 +112,7 @@ def load(folder: Path) -> Kernels | Absent:
             "command": [Path(compiler).name, *FLAGS],
             "compiler": version,
             "target": _said(compiler, "-march=native", "-Q", "--help=target"),
-            "processor": _processor_flags(),
+            "processor": processor_flags(),
         }
     )
     path = folder / f"{meant[:16]}.so"
@@ -182,7 +181,7 @@ def _said(compiler: str, *words: str) -> str:
     return done.stdout
 
 
-def _processor_flags() -> str:
+def processor_flags() -> str:
     """Instruction sets: a cache on a shared disk must not hand one machine's library to another."""
     info = Path("/proc/cpuinfo")
     if not info.is_file():

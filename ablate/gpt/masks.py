@@ -59,6 +59,22 @@ class SeatMasks:
         for seed in live:
             self.streams[seed].at(step)
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Of the masks that were drawn last, in their order."""
+        return tuple(place for place, _, _ in self._asked or ())
+
+    def blank(self, inputs: Tensor) -> dict[str, Tensor]:
+        """Tensors like the masks that `drawn` gives for such inputs. Nothing is drawn, and no key counted."""
+        if self.config.model.dropout == 0.0:
+            return {}
+        if self._asked is None:
+            self._asked = self._listed(inputs)
+        return {
+            place: torch.zeros((len(self.seeds), *like.shape), dtype=like.dtype, device=like.device)
+            for place, like, _ in self._asked
+        }
+
     def drawn(self, inputs: Tensor, first: int) -> dict[str, Tensor]:
         """Place -> masks of all seats for the sequences of a batch from one on; nothing where nothing is dropped.
 

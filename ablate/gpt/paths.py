@@ -49,10 +49,15 @@ class Paths:
     """torch's own, or our kernel; GELU by the tanh formula only."""
     kernels: str = ""
     """Hash of our kernels, where one of them is taken."""
+    compiled: str = ""
+    """What compiled the whole step, where it is compiled (`ablate.gpt.compiling`)."""
+    lacking: str = ""
+    """Why kernels of our own were no candidates where they could have been felt; it moves no bit of what was taken."""
 
     def __str__(self) -> str:
         told = f"attention {self.attention}, gelu {self.gelu}"
-        return f"{told}, kernels {self.kernels[:12]}" if self.kernels else told
+        told += f", kernels {self.kernels[:12]}" if self.kernels else ""
+        return f"{told}, compiled by {self.compiled}" if self.compiled else told
 
 
 def default_paths(config: Training) -> Paths:
@@ -88,7 +93,8 @@ def choose_paths(config: Training, folder: Path, *, device: str = "cpu") -> Path
     attention, gelu = found["attention"]["taken"], found["gelu"]["taken"]
     assert attention in get_args(AttentionPath) and gelu in get_args(GeluPath), found
     own = "own" in (attention, gelu) and isinstance(built, Kernels)
-    return Paths(attention, gelu, built.sha256 if own and isinstance(built, Kernels) else "")
+    lacking = f"no kernels of our own: {built.reason}" if isinstance(built, Absent) else ""
+    return Paths(attention, gelu, built.sha256 if own and isinstance(built, Kernels) else "", lacking=lacking)
 
 
 def _measure(config: Training, built: Kernels | Absent) -> dict[str, Any]:

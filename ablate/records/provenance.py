@@ -43,7 +43,9 @@ def code_hash() -> str:
     return sha256_of(files)
 
 
-def collect(*, threads: int, device: str = "cpu", paths: str = "", layout: str = SINGLE) -> Provenance:
+def collect(
+    *, threads: int, device: str = "cpu", paths: str = "", layout: str = SINGLE, lacking: str = ""
+) -> Provenance:
     """The provenance of a run made by this process."""
     commit = _git("rev-parse", "HEAD")
     status = _git("status", "--porcelain", "--", *_MOVES_NUMBERS) if commit else None
@@ -60,6 +62,7 @@ def collect(*, threads: int, device: str = "cpu", paths: str = "", layout: str =
         threads=threads,
         paths=paths,
         layout=layout,
+        lacking=lacking,
     )
 
 

@@ -67,15 +67,20 @@ class Provenance(Part):
     """Which of equal computations were taken for attention and GELU; not written in records made before it was kept."""
     layout: str = SINGLE
     """Whether the run was trained by itself on one device, spread over how many and in which way, or in which cohort:
-    sums are taken in another order then, and numbers agree to rounding, not to the bit. Not written of a run by
-    itself."""
+    sums are taken in another order then, and numbers agree to rounding, not to the bit. So is how the steps of a cohort
+    were computed, where not operator by operator. Not written of a run by itself."""
+    lacking: str = ""
+    """What this machine could not offer, and why: kernels of our own. What was computed instead stands in `paths`; of
+    two runs that took the same, one may have had the choice. Not written where nothing was lacking."""
 
     @model_serializer(mode="wrap")
-    def _as_before_without_layout(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+    def _as_before_without_later_parts(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         # A run by itself is recorded as it always was, and a version that knows no layouts can read it.
         written: dict[str, JsonValue] = handler(self)
         if self.layout == SINGLE:
             written.pop("layout", None)
+        if not self.lacking:
+            written.pop("lacking", None)
         return written
 
 

@@ -255,6 +255,7 @@ PROVENANCE: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
     ("Processor", lambda run: run.provenance.processor),
     ("Device", lambda run: run.provenance.device),
     ("Computed by", lambda run: run.provenance.paths),
+    ("Lacking", lambda run: run.provenance.lacking),
     ("Threads of a run", lambda run: str(run.provenance.threads or "not stated")),
 )
 LAYOUT: tuple[str, Callable[[RunRecord], str]] = ("Layout", lambda run: run.provenance.layout)
@@ -269,7 +270,9 @@ def _provenance(told: Told) -> Facts:
         text = (
             next(iter(seen))
             if len(seen) == 1
-            else "; ".join(f"{value} ({words.counted(count, 'run')})" for value, count in seen.most_common())
+            else "; ".join(
+                f"{value or 'nothing stated'} ({words.counted(count, 'run')})" for value, count in seen.most_common()
+            )
         )
         if text:  # records made before a fact was kept say nothing of it
             items.append((name, text))

@@ -54,6 +54,8 @@ def print_status(console: Console, health: StudyHealth) -> None:
             )
     if table.row_count:
         show_table(console, table)
+    for lacking, count in Counter(run.lacking for run in health.runs if run.lacking).items():
+        say(console, f"{words.counted(count, 'run')}: {lacking}", wrap=False)
     for run in health.runs:
         if run.error:
             say(console, f"{run.variant}, seed {run.seed}: {run.error}", wrap=False)

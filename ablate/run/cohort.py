@@ -20,6 +20,8 @@ from pathlib import Path
 import torch
 
 from ablate.gpt.cohort import CohortTrainer, Seat, read_cohort
+from ablate.gpt.compiling import Made
+from ablate.gpt.stepping import EAGER
 from ablate.gpt.train import Step
 from ablate.records.checkpoints import Checkpoints
 from ablate.records.layout import layout_of
@@ -37,10 +39,12 @@ from prereg.words import listed
 Assigned = Sequence[tuple[RunSpec, RunFolder]]
 
 
-def carry_out_together(worker: Worker, assigned: Assigned, seats: tuple[int, ...], checkpoint: Path) -> None:
+def carry_out_together(
+    worker: Worker, assigned: Assigned, seats: tuple[int, ...], checkpoint: Path, step: str = EAGER
+) -> None:
     """Runs of one variant from where they stand to their seals. What goes wrong becomes `failed` records."""
     try:
-        cohort = CohortRun(worker, assigned, seats, checkpoint)
+        cohort = CohortRun(worker, assigned, seats, checkpoint, step)
     except Exception as error:
         for spec, folder in assigned:
             worker.fail(spec, folder, _plain(error, seats))
@@ -86,7 +90,7 @@ class SeatRun(Run):
     @property
     def layout(self) -> str:
         """The words for its provenance."""
-        return layout_of(self.seat.cohort.seeds)
+        return layout_of(self.seat.cohort.seeds, self.seat.cohort.kind.name)
 
     def begin(self) -> None:
         """What is measured before the first step."""
@@ -137,15 +141,17 @@ class SeatRun(Run):
 class CohortRun:
     """Runs in step: begin or resume, train, let each be recorded, checkpoint all at once."""
 
-    def __init__(self, worker: Worker, assigned: Assigned, seats: tuple[int, ...], checkpoint: Path) -> None:
+    def __init__(self, worker: Worker, assigned: Assigned, seats: tuple[int, ...], checkpoint: Path, step: str) -> None:
         self.worker, self.checkpoints = worker, Checkpoints.at(checkpoint)
         peak, was_left = Peak.reset(), self.checkpoints.exist()
         first, _ = assigned[0]
         assert all((spec.variant, spec.config) == (first.variant, first.config) for spec, _ in assigned), first.run_id
         text = worker.text(first)
-        self.trainer = CohortTrainer(first.config, text.split, text.tokenizer.size, seats, worker.device)
+        self.trainer = CohortTrainer(first.config, text.split, text.tokenizer.size, seats, worker.device, step=step)
         self._seeds = [spec.seed for spec, _ in assigned]
         initial = self.trainer.begin(self._seeds)
+        if made := self._prepared(first.variant):
+            worker.say(Message(event="note", text=compiled_words(first.variant, made)))
         path, faults = self._restored(assigned) if was_left else (None, [])
         if path is None:
             self.checkpoints.clear()
@@ -191,6 +197,20 @@ class CohortRun:
                 if run.took(step, share):
                     self._leave(seed)
 
+    def _prepared(self, variant: str) -> tuple[Made, ...]:
+        """What was compiled. Nothing takes its place in silence where that fails: other steps are other bits."""
+        try:
+            return self.trainer.prepare()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            said = str(error).strip().splitlines() or [""]
+            raise RunError(
+                f"the steps of {variant} cannot be compiled: {type(error).__name__}: {said[0]}",
+                required="a compiler that this torch can use; the worker's log has all that it said",
+                fix="ablate run with --step eager",
+            ) from error
+
     def _stop(self) -> None:
         self._save()
         for run in self.open.values():
@@ -212,7 +232,8 @@ class CohortRun:
 
     def _restored(self, assigned: Assigned) -> tuple[Path | None, list[str]]:
         """The checkpoint that holds every run that is to end, if each was left by what would take it up."""
-        mine = provenance_of(self.worker, self.trainer.paths, layout_of(self.trainer.seeds))
+        layout = layout_of(self.trainer.seeds, self.trainer.kind.name)
+        mine = provenance_of(self.worker, self.trainer.paths, layout)
         faults = []
         for spec, folder in assigned:
             record = folder.read_record()
@@ -245,6 +266,13 @@ class CohortRun:
     def _leave(self, seed: int) -> None:
         self.open.pop(seed, None)
         self.trainer.vacate(seed)
+
+
+def compiled_words(variant: str, made: tuple[Made, ...]) -> str:
+    """How a variant's steps came to be compiled, in a line."""
+    seconds = sum(one.seconds for one in made)
+    kept = "taken from the cache" if all(one.found for one in made) else "compiled, and kept for the next time"
+    return f"{variant}: steps {kept} in {seconds:.1f} s"
 
 
 def _plain(error: Exception, seats: tuple[int, ...]) -> Exception:

@@ -123,6 +123,8 @@ class Equipment:
         wanted = spec.config.model_dump_json() + json.dumps([text.corpus_sha256, text.tokenizer.sha256])
         if self._trainer is None or self._trainer[0] != wanted:
             paths = choose_paths(spec.config, cache_folder(), device=self.device)
+            if paths.lacking:
+                self.say(Message(event="note", text=f"{paths.lacking}; torch's operators are used"))
             ranks = self._ranks(spec, paths)
             trainer = Trainer(spec.config, text.split, text.tokenizer.size, paths, ranks, device=self.device)
             self._trainer = (wanted, trainer)

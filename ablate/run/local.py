@@ -19,7 +19,7 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.run.processes import Job, Spec
 from ablate.run.scheduler import Scheduler
-from ablate.run.seating import Machine, records_of, seating
+from ablate.run.seating import Machine, records_of, seating, step_of
 from ablate.run.spread import Spread
 from ablate.run.watch import Tally, Watcher
 from prereg.command import code_sha256
@@ -138,12 +138,16 @@ def _jobs(root: Root, registration: Registration, machine: Machine, waiting: lis
     if study.trainer == "command":
         yield from (Job((spec,)) for spec in waiting)
         return
-    seats = seating(study, machine, records_of(root, registration))
+    records = records_of(root, registration)
+    seats = seating(study, machine, records)
     together: dict[tuple[str, tuple[int, ...]], list[Spec]] = {}
     for spec in waiting:
         together.setdefault((spec.variant, seats[spec.seed]), []).append(spec)
     for (_, seeds), specs in together.items():
-        yield Job(tuple(specs), seeds if len(seeds) > 1 else ())
+        if len(seeds) > 1:
+            yield Job(tuple(specs), seeds, step_of(seeds, machine, records))
+        else:
+            yield Job(tuple(specs))
 
 
 def _unknown(folder: RunFolder, spec: Spec, known: Collection[Seal]) -> bool:

@@ -2,7 +2,8 @@
 
 scheduler ─▶ worker   {"do": "run", "spec": ..., "folder": ..., "corpora": ..., "root": ..., "device": ...,
                        "checkpoint_every_s": ..., "spread": ..., "until": ...}, {"do": "stop"},
-                      {"do": "cohort", "specs": [...], "folders": [...], "seats": [...], "checkpoint": ..., ...}
+                      {"do": "cohort", "specs": [...], "folders": [...], "seats": [...], "step": ...,
+                       "checkpoint": ..., ...}
 worker ─▶ scheduler   Message, below
 """
 
@@ -43,8 +44,8 @@ class Measuring(Part):
 class Message(Part):
     """One line from a worker. It tells of health and progress only, never of a metric that could favour an arm."""
 
-    event: Literal["ready", "progress", "ended", "stopped"]
-    """ready for a run; still going; ended (see status); stopped on request and saved."""
+    event: Literal["ready", "progress", "ended", "stopped", "note"]
+    """ready for a run; still going; ended (see status); stopped on request and saved; something a user should know."""
     run_id: str | None = None
     """Which run."""
     step: int = 0
@@ -63,6 +64,8 @@ class Message(Part):
     """How it ended."""
     error: str | None = None
     """Last line of the error of a failed run."""
+    text: str = ""
+    """Of a note: one line. The same line of several workers is told once."""
 
     def overdue(self, silent_s: float, exit_status: int | None) -> str | None:
         """Of a worker whose last words these are, and that is gone: whether an own metric has ended it, in words."""

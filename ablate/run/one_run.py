@@ -31,7 +31,7 @@ SAY_EVERY_S = 0.5
 
 def provenance_of(worker: Equipment, paths: Paths, layout: str) -> Provenance:
     """With what this process makes a run."""
-    return collect(threads=THREADS, device=worker.device_name, paths=str(paths), layout=layout)
+    return collect(threads=THREADS, device=worker.device_name, paths=str(paths), layout=layout, lacking=paths.lacking)
 
 
 class Run(ABC):

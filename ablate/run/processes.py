@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from ablate.gpt.device import CPU, ENVIRONMENT
+from ablate.gpt.stepping import EAGER
 from prereg.plan import CommandSpec, RunSpec
 
 Spec = RunSpec | CommandSpec
@@ -36,6 +37,8 @@ class Job:
     specs: tuple[Spec, ...]
     seats: tuple[int, ...] = ()
     """The seeds of a cohort, with those that have ended; none for a run by itself."""
+    step: str = EAGER
+    """How a cohort's steps are computed."""
 
 
 @dataclass

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -65,6 +65,8 @@ class Scheduler:
     spread: Spread = field(default_factory=Spread)
     deaths: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
+    told: set[str] = field(default_factory=set)
+    """Notes of workers, each said once."""
     checkpoint_every_s: float | None = None
     spawned: int = 0
     interrupts: int = 0
@@ -171,6 +173,7 @@ class Scheduler:
             "specs": [spec.model_dump(mode="json") for spec in job.specs],
             "folders": [str(self.folder(spec).path) for spec in job.specs],
             "seats": list(job.seats),
+            "step": job.step,
             "checkpoint": str(self.cohort_checkpoint(first.variant, job.seats)),
         }
 
@@ -188,6 +191,9 @@ class Scheduler:
         worker.heard = time.monotonic()
         if message.event == "ready":
             self.assign(worker)
+        elif message.event == "note" and message.text not in self.told:
+            self.told.add(message.text)
+            self.watcher.note(message.text)
         elif message.event == "progress" and message.run_id:
             self.tally.hear(message.run_id, message)
         elif message.event == "stopped":
@@ -229,7 +235,7 @@ class Scheduler:
             else:
                 unfinished.append(spec)
         if unfinished:
-            self._again(Job(tuple(unfinished), worker.job.seats), worker.process.returncode)
+            self._again(replace(worker.job, specs=tuple(unfinished)), worker.process.returncode)
         if self.pending:
             self.spawn()
 

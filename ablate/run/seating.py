@@ -1,19 +1,22 @@
-"""Which device a study's runs are made on, and which seeds are trained together. Decided before anything is written.
+"""Which device a study's runs are made on, which seeds are trained together, and how their steps are computed.
 
-Both follow what is there. Runs made on one kind of device are not completed on another, for no pair of them would be
-admissible; and where a seed already has runs of a layout, its other variants get the same one, so that pairs differ in
-their variant alone. Seats are a function of plan and layout, not of what happens to be unfinished: a run that is made
-again gets the seats that it had.
+Decided before anything is written.
+
+All of it follows what is there. Runs made on one kind of device are not completed on another, for no pair of them would
+be admissible; and where a seed already has runs of a layout, its other variants get the same one, so that pairs differ
+in their variant alone. Seats are a function of plan and layout, not of what happens to be unfinished: a run that is
+made again gets the seats that it had.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ablate.gpt.device import CPU, choose_device, device_name
-from ablate.records.layout import WHOLE_ONLY, seats_in
+from ablate.gpt.stepping import AUTO, EAGER, KINDS, cannot_take, choose_step
+from ablate.records.layout import WHOLE_ONLY, seats_in, step_in
 from ablate.records.provenance import NOT_STATED
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
@@ -42,6 +45,8 @@ class Machine:
     """auto, on, off, or how many seeds at most are trained together."""
     why_apart: str = ""
     """Why runs are trained one by one where `auto` would have trained them together; nothing where it would not."""
+    step: str = AUTO
+    """auto, or the name of the kind of step that is asked for (`ablate.gpt.stepping`)."""
 
     @property
     def seats(self) -> int:
@@ -53,13 +58,22 @@ class Machine:
 
 
 def choose_machine(
-    study: Study, records: Iterable[RunRecord], *, device: str, cohort: str, spread: Spread = WHOLE
+    study: Study,
+    records: Iterable[RunRecord],
+    *,
+    device: str,
+    cohort: str,
+    spread: Spread = WHOLE,
+    step: str = AUTO,
 ) -> Machine:
-    """The device and the company that were asked for, or a refusal. A run that is spread over devices has none."""
+    """The device, the company and the kind of step that were asked for, or a refusal.
+
+    A run that is spread over devices has no company, and kinds of steps are those of cohorts.
+    """
     if cohort not in ("auto", "on", "off") and not (cohort.isascii() and cohort.isdigit() and int(cohort) > 0):
         raise RunError(f"--cohort {cohort}", required="auto, on, off, or a number of runs", fix="--cohort auto")
     if study.trainer == "command":
-        for option, word in (("--device", device), ("--cohort", cohort)):
+        for option, word in (("--device", device), ("--cohort", cohort), ("--step", step)):
             if word != "auto":
                 raise RunError(
                     f"{option} {word}, and '{study.study}' brings its own trainer",
@@ -68,7 +82,7 @@ def choose_machine(
                 )
         return Machine()
     if spread.devices > 1:
-        _require_apart(cohort, spread)
+        _require_apart(cohort, spread, step)
     machine = Machine(_device(study, records, device), cohort)
     if spread.devices > 1:
         if machine.device != CPU:
@@ -78,10 +92,29 @@ def choose_machine(
                 fix=f"--device {CPU}, or leave --devices-per-run out",
             )
         return Machine(machine.device, "off")
-    return _company(study, machine)
+    return _stepped(study, _company(study, machine), step)
 
 
-def _require_apart(cohort: str, spread: Spread) -> None:
+def _stepped(study: Study, machine: Machine, wanted: str) -> Machine:
+    """With the kind of step that was asked for, which only cohorts take."""
+    arms = {name: arm.config for name, arm in study.arms.items() if isinstance(arm.config, Training)}
+    step = choose_step(wanted, machine.device, arms)
+    if step not in (AUTO, EAGER) and machine.seats == 1:
+        raise RunError(
+            f"--step {step}, and {machine.why_apart or 'runs are trained one by one'}",
+            required="runs that are trained together: only their steps are computed in several ways",
+            fix=f"--step {EAGER}" if machine.why_apart else f"--cohort on --step {step}",
+        )
+    return replace(machine, step=step)
+
+
+def _require_apart(cohort: str, spread: Spread, step: str) -> None:
+    if step not in (AUTO, EAGER):
+        raise RunError(
+            f"--step {step} with --devices-per-run {spread.devices}",
+            required="runs trained together on one device, whose steps are computed in several ways",
+            fix="leave one of the two out",
+        )
     if cohort not in ("auto", "off", "1"):
         raise RunError(
             f"--cohort {cohort} with --devices-per-run {spread.devices}",
@@ -157,6 +190,19 @@ def seating(study: Study, machine: Machine, records: Mapping[tuple[str, int], Ru
     if machine.cohort == "auto":
         seats |= _standing(study, records)
     return seats
+
+
+def step_of(seats: tuple[int, ...], machine: Machine, records: Mapping[tuple[str, int], RunRecord]) -> str:
+    """How a cohort's steps are computed: as asked for, else as of its runs that stand, else operator by operator."""
+    if machine.step != AUTO:
+        return machine.step
+    found = Counter(
+        step_in(record.provenance.layout)
+        for record in records.values()
+        if record.status != "failed" and seats_in(record.provenance.layout) == seats
+    )
+    taken = [step for step, _ in found.most_common() if step in KINDS and not cannot_take(KINDS[step], machine.device)]
+    return taken[0] if taken else EAGER
 
 
 def _standing(study: Study, records: Mapping[tuple[str, int], RunRecord]) -> dict[int, tuple[int, ...]]:

@@ -64,7 +64,7 @@ def _obey(worker: Worker, order: dict[str, Any]) -> None:
     specs = [RunSpec.model_validate_json(json.dumps(spec)) for spec in order["specs"]]
     folders = [RunFolder(Path(folder)) for folder in order["folders"]]
     assigned = list(zip(specs, folders, strict=True))
-    carry_out_together(worker, assigned, tuple(order["seats"]), Path(order["checkpoint"]))
+    carry_out_together(worker, assigned, tuple(order["seats"]), Path(order["checkpoint"]), str(order["step"]))
 
 
 if __name__ == "__main__":

@@ -45,6 +45,10 @@ def run(
     cohort: Annotated[
         str, typer.Option(metavar="WHEN", help="Train seeds together: auto (on a GPU), on, off, or N at most.")
     ] = "auto",
+    step: Annotated[
+        str,
+        typer.Option(metavar="KIND", help="Steps of such: auto (eager), eager, compiled, graph, or compiled-graph."),
+    ] = "auto",
 ) -> None:
     """Train every run that is not sealed yet.
 
@@ -66,6 +70,7 @@ def run(
         shard=shard,
         device=device,
         cohort=cohort,
+        step=step,
     )
     summary, name = done.summary, done.registration.study.study
     if as_json:

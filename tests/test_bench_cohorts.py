@@ -1,0 +1,44 @@
+"""P4 measures every kind of step beside runs one by one, and a way that fails takes no other with it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ablate.bench.cohorts import APART, WAYS, as_markdown, measure_cohorts
+from ablate.bench.told import page
+from ablate.gpt.stepping import KINDS
+
+
+def compare(_study: Path, dtype: str, seeds: int, steps: int | None, **how: Any) -> dict[str, Any]:
+    if how["step"] == "graph":
+        raise subprocess.CalledProcessError(5, "ablate run")
+    wall = {"auto": 100.0, "eager": 40.0, "compiled": 20.0, "compiled-graph": 8.0}[how["step"]]
+    found = {"ours_wall_s": wall, "ours_train_s_per_run": wall / 20, "runs": 3 * seeds, "steps": steps, "dtype": dtype}
+    return found | ({"peer_wall_s": 400.0} if how["with_peer"] else {}) | {"device": how["device"]}
+
+
+def test_every_kind_is_measured_against_runs_one_by_one_and_against_the_peer() -> None:
+    found = measure_cohorts(Path("x.yaml"), 5, 200, compare=compare)
+    assert list(found) == list(WAYS) and len(WAYS) == 1 + len(KINDS)
+    assert {one["device"] for one in found.values() if "device" in one} == {"cuda"}
+    text = as_markdown(found)
+    assert "| one by one | 100.0 | 5.0 | 1.00x | 4.00x |" in text
+    assert "| together, steps compiled | 20.0 | 1.0 | 5.00x | 20.00x |" in text
+    assert "| together, steps compiled-graph | 8.0 | 0.4 | 12.50x | 50.00x |" in text
+    assert "| together, steps graph | failed, exit 5 | | | |" in text
+    assert "n: 15 runs of 200 steps, each way once." in text
+
+
+def test_without_runs_one_by_one_or_a_peer_no_ratio_is_invented() -> None:
+    found = {"together, steps eager": compare(Path(), "bfloat16", 1, 2, step="eager", with_peer=False, device="cuda")}
+    assert "| 40.0 | 2.0 | not measured | not measured |" in as_markdown({APART: {"failed": "exit 1"}} | found)
+
+
+def test_the_page_says_where_nothing_was_measured() -> None:
+    made = {"processor": "p", "cores": 2, "torch": "t", "python": "3"}
+    bare = {"machine": made, "date": "2026-01-01"}
+    assert "never been run on a device" in page(bare)
+    whole = page(bare | {"P4": measure_cohorts(Path(), 1, 2, compare=compare)})
+    assert "## Cohorts on a GPU" in whole and "never been run" not in whole

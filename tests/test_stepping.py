@@ -1,0 +1,135 @@
+"""Which kind of step is taken: what was asked for, else what stands, else operator by operator; refused by name."""
+
+from __future__ import annotations
+
+from importlib import util
+from pathlib import Path
+
+import pytest
+from conftest import House
+from test_run import QUIET
+from typer.testing import CliRunner
+
+from ablate import chain
+from ablate.cli import app
+from ablate.gpt import compiler
+from ablate.gpt.stepping import AUTO, EAGER, KINDS, cannot_take, choose_step
+from ablate.records.layout import layout_of, seats_in, step_in
+from ablate.records.run_record import RunRecord
+from ablate.records.store import RunFolder
+from ablate.run.seating import Machine, choose_machine, step_of
+from ablate.run.spread import Spread
+from prereg.errors import RunError
+from prereg.training import Training
+
+
+def arms(optimizer: str = "adamw") -> dict[str, Training]:
+    return {"none": Training.model_validate({"optim": {"name": optimizer}, "budget": {"steps": 3, "batch": 2}})}
+
+
+def test_layouts_with_a_kind_of_step_are_read_as_they_are_written() -> None:
+    for kind in KINDS:
+        layout = layout_of((1, 2, 5), kind)
+        assert (seats_in(layout), step_in(layout)) == ((1, 2, 5), kind)
+    assert layout_of((1, 2), EAGER) == "cohort of 2: seeds 1,2"  # as before there were kinds
+    assert layout_of((1, 2), "compiled") == "cohort of 2: seeds 1,2; steps compiled"
+    assert step_in("single") == step_in("2 devices, ddp") == step_in("cohort of 2: seeds 1,2") == EAGER
+    assert seats_in("cohort of 2: seeds 1,2; steps many words") == ()
+
+
+@pytest.mark.parametrize("kind", ["graph", "compiled-graph"])
+def test_a_recorded_step_is_refused_on_the_cpu_and_nothing_changes(house: House, kind: str) -> None:
+    study = house.write()
+    before = house.snapshot()
+    done = CliRunner().invoke(app, ["run", str(study), "--cohort", "on", "--step", kind])
+    assert isinstance(done.exception, RunError)
+    text = done.exception.text()
+    assert f"--step {kind} on cpu: the CPU has no CUDA graphs" in text and "--device cuda" in text
+    assert house.snapshot() == before
+
+
+def test_the_command_ends_with_2_and_one_message(house: House, capsys: pytest.CaptureFixture[str]) -> None:
+    import sys
+
+    from ablate.cli import main
+
+    study = house.write()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["ablate", "run", str(study), "--cohort", "on", "--step", "graph"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and told.count("error:") == 1 and "required: " in told and "try: " in told
+
+
+@pytest.mark.parametrize("word", ["many", "", "Compiled", "graphs"])
+def test_a_word_that_names_no_kind_is_refused(word: str) -> None:
+    with pytest.raises(RunError, match=f"--step {word}") as refused:
+        choose_step(word, "cpu", arms())
+    assert "auto, eager, compiled, graph, compiled-graph" in refused.value.text()
+
+
+def test_kinds_are_of_runs_trained_together_and_of_one_device(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ablate.gpt.stepping.cannot_compile", lambda _device: "")
+    tiny = chain.open_case(house.write()).study
+    with pytest.raises(RunError, match=r"--step compiled, and runs are trained one by one"):
+        choose_machine(tiny, [], device="cpu", cohort="auto", step="compiled")
+    with pytest.raises(RunError, match=r"--step compiled with --devices-per-run 2"):
+        choose_machine(tiny, [], device="cpu", cohort="auto", step="compiled", spread=Spread(2, "ddp"))
+    found = choose_machine(tiny, [], device="cpu", cohort="on", step="compiled")
+    assert found == Machine("cpu", "on", step="compiled")
+    for step in (AUTO, EAGER):  # which runs by themselves take anyway
+        assert choose_machine(tiny, [], device="cpu", cohort="off", step=step).step == step
+
+
+def test_a_recorded_step_of_muon_is_refused_by_the_name_of_the_arm() -> None:
+    with pytest.raises(RunError, match=r"arm none has optim.name muon"):
+        choose_step("graph", "cuda:0", arms("muon"))
+    assert choose_step("graph", "cuda:0", arms()) == "graph"
+    assert choose_step(AUTO, "cuda:0", arms("muon")) == AUTO
+
+
+def test_a_machine_that_cannot_compile_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "no C++ compiler (g++, clang++)" in cannot_take(KINDS["compiled"], "cpu")
+    with pytest.raises(RunError, match=r"no C\+\+ compiler"):
+        choose_step("compiled", "cpu", arms())
+    assert cannot_take(KINDS[EAGER], "cpu") == cannot_take(KINDS["graph"], "cuda:0") == ""
+    (tmp_path / "g++").write_text("#!/bin/sh\n")
+    (tmp_path / "g++").chmod(0o755)
+    monkeypatch.setattr(compiler.sysconfig, "get_path", lambda _name: str(tmp_path))
+    assert "Python.h" in cannot_take(KINDS["compiled"], "cpu")
+    (tmp_path / "Python.h").touch()
+    assert cannot_take(KINDS["compiled"], "cpu") == ""
+    if util.find_spec("triton") is None:
+        assert "triton" in cannot_take(KINDS["compiled-graph"], "cuda:0")
+
+
+def record(house: House, seed: int, layout: str) -> RunRecord:
+    (path,) = house.path.glob(f"data/runs/*/*/none/{seed}/run.json")
+    found = RunFolder(path.parent).read_record()
+    assert found is not None
+    return found.model_copy(update={"provenance": found.provenance.model_copy(update={"layout": layout})})
+
+
+def test_auto_keeps_the_kind_of_what_stands_and_is_eager_where_nothing_does(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ablate.gpt.stepping.cannot_compile", lambda _device: "")
+    chain.run(house.write(base=short()), watcher=QUIET)
+    seats, auto = (1, 2, 3), Machine("cpu", "on")
+    standing = {("none", seed): record(house, seed, layout_of(seats, "compiled")) for seed in seats}
+    assert step_of(seats, auto, {}) == step_of(seats, Machine("cuda:0"), {}) == EAGER
+    assert step_of(seats, auto, standing) == "compiled"
+    assert step_of(seats, Machine("cpu", "on", step=EAGER), standing) == EAGER
+    assert step_of((1, 2), auto, standing) == EAGER, "of another company"
+    on_gpu = {("none", seed): record(house, seed, layout_of(seats, "graph")) for seed in seats}
+    assert step_of(seats, auto, on_gpu) == EAGER, "the CPU cannot"
+    assert step_of(seats, Machine("cuda:0"), on_gpu) == "graph"
+
+
+def short() -> dict[str, object]:
+    from conftest import tiny_document
+
+    base: dict[str, object] = tiny_document()["base"]
+    return base | {"budget": {"steps": 3, "batch": 4}}
