@@ -62,7 +62,7 @@ def measure_in(path: Path, n_tasks: int, batches: Sequence[int]) -> dict[str, An
     load = [round(os.getloadavg()[0], 2)]
     words = [sys.executable, "-m", "ablate", "register", str(path)]
     subprocess.run(words, check=True, stdout=sys.stderr, cwd=path.parents[1])
-    run = path.parents[1] / "run"
+    run = path.parents[1] / f"run-{path.stem}"
     told = run.with_suffix(".json")
     if not told.is_file():
         trained = child(alone, {"do": "train", "study": str(path), "folder": str(run)})
