@@ -67,7 +67,8 @@ def ask_again(study: Path, folder: Path, batch: int) -> dict[str, Any]:
 
     from ablate.harness.asking import ask
     from ablate.records.store import RunFolder
-    from ablate.run.worker import THREADS, Worker
+    from ablate.run.equipment import THREADS
+    from ablate.run.worker import Worker
 
     torch.set_num_threads(THREADS)
     root, spec = first_run(study)
