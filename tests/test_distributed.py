@@ -308,8 +308,11 @@ def test_ctrl_c_saves_a_spread_run_which_resumes_under_its_spread_and_starts_ove
     assert len(list(house.path.glob("data/runs/*/*/*/*/checkpoint.safetensors"))) == 1
     other = House(house.path.parent / "other")
     shutil.copytree(house.path, other.path, dirs_exist_ok=True)
-    chain.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp")
-    chain.run(other.path / "studies" / "tiny.yaml", watcher=QUIET, slots=1)
+    # A run that failed has no outcome, and would look like one with another.
+    done = chain.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp").summary
+    assert done.complete, done.failed
+    done = chain.run(other.path / "studies" / "tiny.yaml", watcher=QUIET, slots=1).summary
+    assert done.complete, done.failed
     taken_up, begun_again = (
         next(record for record in records(one) if record["attempts"] == 2) for one in (house, other)
     )
@@ -317,7 +320,8 @@ def test_ctrl_c_saves_a_spread_run_which_resumes_under_its_spread_and_starts_ove
     assert begun_again["resumed_from"] == []
     assert "layout" not in begun_again["provenance"]
     whole = House(house.path.parent / "whole")
-    chain.run(study_of(whole, steps=120), watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp")
+    done = chain.run(study_of(whole, steps=120), watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp").summary
+    assert done.complete, done.failed
     assert outcomes(house) == outcomes(whole)
 
 
