@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -308,6 +309,34 @@ def test_whoever_is_killed_leaves_no_rank_behind_and_no_folder(
         os.kill(process.pid if whom == "scheduler" else worker, signal.SIGKILL)
         assert until_gone([worker, follower]) == []
         assert not meeting.exists()
+
+
+STANDS_FOR_A_WORKER = """
+import json, subprocess, sys
+from prereg import scratch
+meeting = scratch.make("ranks")
+words = [sys.executable, "-m", "ablate.run.follower"]
+follower = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+order = {"do": "join", "rank": 1, "size": 2, "shard": "ddp", "place": str(meeting / "ranks"), "corpora": "."}
+follower.stdin.write(json.dumps(order) + "\\n")
+follower.stdin.flush()
+print(follower.pid, meeting, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_rank_whose_worker_was_killed_clears_up_after_it_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    words = [sys.executable, "-c", STANDS_FOR_A_WORKER]
+    worker = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert worker.stdout is not None
+    follower, meeting = worker.stdout.readline().split()
+    worker.kill()
+    worker.communicate()
+    assert until_gone([int(follower)], within_s=240) == []  # it imports torch first, on a machine that may be busy
+    assert not Path(meeting).exists()
 
 
 @pytest.mark.slow
