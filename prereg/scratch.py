@@ -8,6 +8,7 @@ one container to the next.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import shutil
@@ -20,8 +21,8 @@ from pathlib import Path
 MARK = ".ablate-scratch"
 """The file that is locked. A folder without it is none of ours, whatever its name."""
 
-_held: dict[Path, int | None] = {}
-"""This process' folders, and the descriptor that holds the lock of each."""
+_held: dict[Path, tuple[int, int | None]] = {}
+"""This process' folders: its number, which a forked child does not share, and the descriptor that holds the lock."""
 
 
 def make(kind: str) -> Path:
@@ -37,26 +38,28 @@ def make(kind: str) -> Path:
             # A file system without locks: unmarked, it is left alone by whoever sweeps.
             os.close(descriptor)
             mark.unlink()
-            _held[path] = None
+            _held[path] = os.getpid(), None
             return path
         if mark.exists():
-            _held[path] = descriptor
+            _held[path] = os.getpid(), descriptor
             return path
         os.close(descriptor)  # before it was locked, a sweep took it for one that was left
 
 
 def remove(path: Path) -> None:
     """Remove a folder of this process, and all that is in it."""
-    descriptor = _held.pop(path, None)
+    _, descriptor = _held.pop(path, (0, None))
     shutil.rmtree(path, ignore_errors=True)
     if descriptor is not None:
         os.close(descriptor)
 
 
+@atexit.register
 def remove_all() -> None:
-    """Remove every folder of this process: before an end that runs no handlers, or as one of them."""
-    for path in list(_held):
-        remove(path)
+    """Remove every folder that this process made: at its end, and before an end that runs no handlers."""
+    for path, (process, _) in list(_held.items()):
+        if process == os.getpid():
+            remove(path)
 
 
 @contextmanager

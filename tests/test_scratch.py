@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,8 +24,19 @@ path = scratch.make("ranks")
 (path / "deep" / "file").write_text("x")
 print(path, flush=True)
 sys.stdin.read()
-if {leave}:
+"""
+
+
+FORKS = """
+import os
+from prereg import scratch
+path = scratch.make("ranks")
+child = os.fork()
+if not child:
     scratch.remove_all()
+    os._exit(0)
+os.waitpid(child, 0)
+print("still there" if path.is_dir() else "gone", flush=True)
 """
 
 
@@ -39,11 +52,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     tempfile.tempdir = None
 
 
-def holder(*, leave: bool = False) -> tuple[subprocess.Popen[str], Path]:
+def holder() -> tuple[subprocess.Popen[str], Path]:
     """Another process with a folder."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDS.format(leave=leave)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     path = Path(process.stdout.readline().strip())
     assert path.is_dir()
@@ -69,13 +80,19 @@ def test_what_a_killed_process_left_is_removed_by_whoever_makes_one_next(place: 
 
 
 def test_the_folder_of_a_living_process_stays(place: Path) -> None:
-    process, theirs = holder(leave=True)
+    process, theirs = holder()
     mine = scratch.make("ranks")
     scratch.sweep()
     assert sorted(place.iterdir()) == sorted([theirs, mine])
     process.communicate()
     assert process.returncode == 0
     assert list(place.iterdir()) == [mine]
+
+
+def test_a_forked_child_that_ends_takes_nothing_of_its_parents(place: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
+    assert done.stdout == "still there\n"
+    assert list(place.iterdir()) == []
 
 
 def test_what_only_looks_like_one_is_left_alone(place: Path, tmp_path: Path) -> None:
@@ -105,15 +122,16 @@ def test_the_folder_of_another_user_is_left_alone(place: Path) -> None:
 def test_a_sweep_between_making_and_locking_costs_another_folder_and_no_more(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock, swept = scratch.fcntl.flock, []
+    lock = fcntl.flock
+    swept: list[Path] = []
 
     def late(descriptor: int, how: int) -> None:
         if not swept:
             swept.append(next(place.iterdir()))
-            scratch.shutil.rmtree(swept[0])
+            shutil.rmtree(swept[0])
         lock(descriptor, how)
 
-    monkeypatch.setattr(scratch.fcntl, "flock", late)
+    monkeypatch.setattr(fcntl, "flock", late)
     mine = scratch.make("ranks")
     assert mine != swept[0]
     assert list(place.iterdir()) == [mine]
@@ -125,7 +143,7 @@ def test_where_nothing_can_be_locked_a_folder_is_made_and_never_taken_for_a_left
     def refuse(*_: object) -> None:
         raise OSError
 
-    monkeypatch.setattr(scratch.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     mine = scratch.make("ranks")
     monkeypatch.undo()
     monkeypatch.setenv("TMPDIR", str(place))

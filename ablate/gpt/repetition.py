@@ -85,6 +85,7 @@ def repetition_in(library: Library, name: str, validation: float | Literal["own"
 
 def repetition(text: str, held_out: str | float) -> Repetition:
     """Of a text whose held-out part is another text, or a share of this one, taken from its end."""
+    whole: tuple[str, ...]
     if isinstance(held_out, str):
         train, held, whole = text, held_out, (text, held_out)
     else:

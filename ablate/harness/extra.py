@@ -6,7 +6,6 @@ for it where it is missing is refused before anything is registered.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import sys
@@ -74,6 +73,4 @@ def _plain(things: object, **_: object) -> object:
 
 @cache
 def _scratch() -> str:
-    folder = scratch.make("harness")
-    atexit.register(scratch.remove_all)
-    return str(folder)
+    return str(scratch.make("harness"))

@@ -70,6 +70,7 @@ class Company:
         """End them all and leave them."""
         self._ending = True
         for other in self.others:
+            self._say(other, {"do": "end"})
             with suppress(OSError):
                 assert other.stdin is not None
                 other.stdin.close()

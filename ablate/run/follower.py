@@ -1,7 +1,8 @@
 """A rank of a run other than the first: it does what the worker says, when it says so, and writes nothing.
 
     worker ─▶ follower   {"do": "join", ...}, then for each configuration {"do": "run", "words": [SPEC, PATHS]}, then
-                         the names of the methods of `Trainer` that all ranks carry out together, with their words
+                         the names of the methods of `Trainer` that all ranks carry out together, with their words,
+                         and {"do": "end"} at last
 
 Everything it needs it makes itself: the corpus, the weights of the seed, the batch of a step, the masks. What it says
 goes to its standard error, the worker's log.
@@ -14,6 +15,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -31,6 +33,7 @@ from prereg.plan import RunSpec
 
 STEPS_TOGETHER = ("begin", "restore", "step", "checkpoint", "whole_weights")
 """The methods of `Trainer` that a worker may ask for."""
+LOCK_PATIENCE_S = 5.0
 
 
 def main() -> None:
@@ -40,10 +43,17 @@ def main() -> None:
     orders: queue.Queue[dict[str, Any]] = queue.Queue()
 
     def listen(lines: TextIO) -> None:
+        # The worker is done or gone, and another rank may be waited for in vain: no order is finished first.
+        meeting: Path | None = None
         for line in lines:
-            orders.put(json.loads(line))
-        scratch.sweep()  # a worker that was killed cannot clear up after itself
-        os._exit(0)  # it is gone or done, and another rank may be waited for in vain
+            order = json.loads(line)
+            if order["do"] == "end":
+                os._exit(0)
+            if order["do"] == "join":
+                meeting = Path(order["place"]).parent
+            orders.put(order)
+        _clear_up(meeting)
+        os._exit(0)
 
     threading.Thread(target=listen, args=(sys.stdin,), daemon=True).start()
     first = orders.get()
@@ -67,6 +77,14 @@ def main() -> None:
         half_restored = order["do"] == "restore" and not _restored(trainer, Path(order["words"][0]))
         if order["do"] != "restore":
             getattr(trainer, order["do"])(*order["words"])
+
+
+def _clear_up(meeting: Path | None) -> None:
+    """A worker that was killed cannot. Its lock outlasts its words by a moment."""
+    deadline = time.monotonic() + LOCK_PATIENCE_S
+    while meeting is not None and meeting.exists() and time.monotonic() < deadline:
+        scratch.sweep()
+        time.sleep(0.02)
 
 
 def _restored(trainer: Trainer, path: Path) -> bool:

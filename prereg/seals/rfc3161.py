@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rfc3161_client import TimeStampResponse
 
 _SHA256 = "2.16.840.1.101.3.4.2.1"
+_TIMEOUT_S = 30.0
 # What OpenSSL says when the signature may be sound and the signer is a stranger to the roots that were given.
 _STRANGER = "certificate verify error"
 _REASON = re.compile(r"Verify error: ([A-Za-z ,-]+)")
@@ -58,7 +59,7 @@ def stamp(message: bytes, address: str) -> Timestamp:
     from rfc3161_client import HashAlgorithm, TimestampRequestBuilder
 
     request = TimestampRequestBuilder(message, HashAlgorithm.SHA256).build()
-    reply = exchange(address, request.as_bytes(), sends="application/timestamp-query")
+    reply = exchange(address, request.as_bytes(), sends="application/timestamp-query", timeout_s=_TIMEOUT_S)
     try:
         response = _read(reply)
         faults = _faults(response, request.message_imprint.message)
