@@ -121,7 +121,8 @@ def _table(told: Told, figure: PublishedFigure, found: Mapping[PublishedLook, tu
     published = _decimals_written(figure.published.values())
     spreads = [one.sd for arms in found.values() for one in arms if one.sd]
     ours = words.decimals_for(min(spreads)) if spreads else max(3, published)
-    rows, marked = [], set()
+    rows: list[tuple[str, ...]] = []
+    marked: set[int] = set()
     for look, arms in found.items():
         for one in arms:
             theirs, spread, mean = figure.published[one.arm], figure.spread.get(one.arm), one.mean

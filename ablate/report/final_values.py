@@ -25,7 +25,7 @@ EACH_BY_ITSELF = (
     "how certain a difference is; the findings do."
 )
 OWN, TASKS, OTHERS = "own", "tasks", "others"
-_ABOUT = {
+_ABOUT: Mapping[str, str] = {
     **{suite: declared.about for suite, declared in SUITES.items()},
     OWN: "the study's own metrics",
     TASKS: "zero- and few-shot tasks",

@@ -91,8 +91,11 @@ def curves(evidence: Evidence, arms: Sequence[str]) -> dict[str, list[Bin]]:
             )
             whole = share.keys() & confidence.keys() & accuracy.keys()
             if whole:
-                kept = ({s: v for s, v in one.items() if s in whole} for one in (share, confidence, accuracy))
-                found.setdefault(arm, []).append(Bin(number, *kept, n_runs=len(runs)))
+                shares, confidences, accuracies = (
+                    {seed: value for seed, value in one.items() if seed in whole}
+                    for one in (share, confidence, accuracy)
+                )
+                found.setdefault(arm, []).append(Bin(number, shares, confidences, accuracies, n_runs=len(runs)))
     return found
 
 
