@@ -9,8 +9,14 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import settings
 
 TINY_CORPUS = "tiny"
+
+# A claim about all inputs is none about time: on a busy machine one example takes longer than the 200 ms that
+# Hypothesis allows by itself, and the next does not.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 # Side by side, each of pytest's own processes keeps to one core: a study that it trains then starts one worker, not one
 # for every core of the machine beside those of its neighbours.
