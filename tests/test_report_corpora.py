@@ -49,6 +49,13 @@ def test_an_estimate_is_told_as_one_and_arms_that_hold_out_other_parts_as_a_rang
     assert "about 75.00% of its lines" in found and "about 7.50% to 15.00% of its held-out lines" in found
 
 
+def test_a_share_of_nothing_is_not_told_as_nought_nor_a_tiny_one_as_none() -> None:
+    empty = COUNTED.model_copy(update={"held_out_lines": Repeated(repeated=0, units=0)})
+    assert "; none (there are none) of its held-out lines" in line(recorded({"repetition": {name(): empty}}))
+    rare = COUNTED.model_copy(update={"held_out_lines": Repeated(repeated=1, units=1_000_000)})
+    assert "; less than 0.01% of its held-out lines" in line(recorded({"repetition": {name(): rare}}))
+
+
 def test_what_was_not_measured_or_not_recorded_is_said() -> None:
     ids = Repetition(not_measured="not measured, since ids show no lines")
     assert "repeats itself: not measured, since ids show no lines" in line(recorded({"repetition": {name(): ids}}))

@@ -26,7 +26,8 @@ def table(results: dict[str, Any]) -> str:
             lines.append(
                 f"| {name}: the study's runs, {found['dtype']} | {ratio} | ours {found['ours_wall_s']} s for "
                 f"{found['runs']} runs x {found['steps']} steps, {found['slots']} side by side; nanoGPT's train.py "
-                f"{found.get('peer_s_per_run', '-')} s a run (before, after), one after another, 2 threads |"
+                f"{found.get('peer_s_per_run', '-')} s a run (before, after; "
+                "their mean x the runs), one after another, 2 threads |"
             )
             lines.append(
                 f"| P3 with {found['dtype']} | {100 * found['P3_share_beyond_training_and_evaluating']:.1f}% | "

@@ -5,8 +5,9 @@ empty lines. A unit is repeated when the same unit stood earlier in the text: of
 repetitions (Lee et al. 2022) are not looked for. It tells of a corpus; nothing is left out because of it.
 
 Of a text so long that its units would fill the memory, a share of the different units is followed, chosen by their
-hash: every copy of a chosen unit is counted and none of another, so the repeated share is estimated without leaning to
-either side (Gibbons 2001), and the same text is counted the same everywhere.
+hash: every copy of a chosen unit is counted and none of another, so the repeated share is estimated
+(Gibbons 2001), and the same text is counted the same everywhere. Nothing is said of the estimate's error, which is
+large where a few units make up most copies.
 """
 
 from __future__ import annotations

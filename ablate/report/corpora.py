@@ -32,8 +32,9 @@ def _repetition(told: Told, name: str) -> str:
 
 
 def _of(found: Iterable[Repetition], part: str) -> str:
-    shares = [getattr(one, part).share for one in found]
-    return _ranged(shares)
+    counted = [getattr(one, part) for one in found]
+    shares = [one.share for one in counted if one.units]
+    return _ranged(shares) if shares else "none (there are none)"
 
 
 def _drawn(told: Told, name: str) -> str:
@@ -47,5 +48,11 @@ def _drawn(told: Told, name: str) -> str:
 
 def _ranged(shares: Iterable[float]) -> str:
     """Shares that are all alike as one, others from the least to the most."""
-    told = sorted({round(100 * share, 2) for share in shares})
-    return f"{told[0]:.2f}%" if told[0] == told[-1] else f"{told[0]:.2f}% to {told[-1]:.2f}%"
+    held = sorted(shares)
+    least, most = _percent(held[0]), _percent(held[-1])
+    return least if least == most else f"{least} to {most}"
+
+
+def _percent(share: float) -> str:
+    """A share that is not 0 is not told as 0."""
+    return "less than 0.01%" if 0.0 < share < 0.00005 else f"{100 * share:.2f}%"

@@ -49,9 +49,14 @@ class Bin:
         return len(self.accuracies)
 
     @property
+    def shares_of_all(self) -> list[float]:
+        """The share of the tokens in every run of the arm; 0 in those that leave the bin empty."""
+        return [*(self.shares[seed] for seed in self.accuracies), *[0.0] * (self.n_runs - self.n)]
+
+    @property
     def share(self) -> float:
         """The mean share of the tokens over all runs: an empty bin holds none."""
-        return sum(self.shares[seed] for seed in self.accuracies) / self.n_runs
+        return sum(self.shares_of_all) / self.n_runs
 
 
 def binned(evidence: Evidence) -> list[str]:
@@ -197,8 +202,8 @@ def _numbers(told: Told, found: Mapping[str, list[Bin]]) -> Block:
             _bin_in_words(one.number, bins),
             *(
                 cell
-                for values in (one.shares, one.confidences, one.accuracies)
-                for cell in _mean_and_sd(list(values.values()))
+                for values in (one.shares_of_all, list(one.confidences.values()), list(one.accuracies.values()))
+                for cell in _mean_and_sd(values)
             ),
             str(one.n) if one.n == one.n_runs else f"{one.n} of {one.n_runs}",
         )
@@ -214,7 +219,8 @@ def _numbers(told: Told, found: Mapping[str, list[Bin]]) -> Block:
             Column("n", True),
         ),
         rows,
-        note="Over the runs in which the bin is not empty. Share: of the validation tokens.",
+        note="Share: of the validation tokens, over all runs, 0 where the bin is empty. Confidence and accuracy: over the "
+        "runs in which it is not, each run weighing alike; a bin of small share may hold a few tokens.",
         folded=True,
         grouped=True,
     )
