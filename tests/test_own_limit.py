@@ -101,7 +101,7 @@ def test_outside_the_main_thread_lateness_is_told_when_it_ends() -> None:
 
 def limited(**changes: Any) -> dict[str, Any]:
     """The tiny study; the metric of one arm never ends."""
-    return own_document(measure={"every": 30, "own": [{**WORST, "limit_s": 0.5}]}, **changes)
+    return own_document(measure={"every": 30, "own": [{**WORST, "limit_s": 5.0}]}, **changes)
 
 
 def endless_house(house: House) -> Path:
@@ -121,13 +121,13 @@ def test_a_metric_that_nothing_interrupts_fails_its_run_alone_and_says_why(house
     study, stream = endless_house(house), StringIO()
     summary = chain.run(study, slots=1, watcher=PlainWatcher(stream)).summary
     assert (summary.sealed, len(summary.failed)) == (2, 2)
-    assert all("own/worst took longer than its limit of 0.5 s" in one for one in summary.failed)
+    assert all("own/worst took longer than its limit of 5 s" in one for one in summary.failed)
     assert "died" not in stream.getvalue(), "it is not tried again"
     root = Root(house.path)
     registration = load_registration(root, "tiny")
     assert registration is not None
     records = [RunFolder(path.parent).read_record() for path in house.path.glob("data/runs/*/*/*/*/run.json")]
-    ends = {(record.variant, record.status, "limit of 0.5 s" in str(record.error)) for record in records if record}
+    ends = {(record.variant, record.status, "limit of 5 s" in str(record.error)) for record in records if record}
     assert ends == {("layernorm", "done", False), ("none", "failed", True)}
     failed = [entry.body for entry in Ledger(root.ledger).entries() if entry.event == "failed"]
     assert [body["variant"] for body in failed] == ["none"] * 2 and "limit_s" in str(failed[0]["error"])
@@ -153,8 +153,8 @@ def test_a_promise_without_a_limit_keeps_its_bytes_and_one_with_it_says_so() -> 
     assert "limit_s" not in own and plain.measure.own[0].limit_s == 3600.0
     assert "at the last step):" in recorded(plain)
     strict = study_from_document(limited())
-    assert strict.model_dump(mode="json")["measure"]["own"][0]["limit_s"] == 0.5
+    assert strict.model_dump(mode="json")["measure"]["own"][0]["limit_s"] == 5.0
     assert study_from_document(json.loads(strict.model_dump_json())) == strict
-    assert "own/worst (mine:worst, at the last step, within 0.5 s)" in recorded(strict)
+    assert "own/worst (mine:worst, at the last step, within 5 s)" in recorded(strict)
     with pytest.raises(SpecError):
         study_from_document(own_document(measure={"every": 10, "own": [{**WORST, "limit_s": 0}]}))

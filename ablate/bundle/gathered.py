@@ -12,6 +12,7 @@ from pathlib import Path
 from ablate.bundle.archive import Source, is_safe
 from ablate.bundle.manifest import LedgerPart, LeftOut
 from ablate.records.store import RunFolder
+from prereg.canon import sha256_bytes
 from prereg.errors import EvidenceError, StudyFileError, Where
 from prereg.ledger import FIRST, SLICE_NAME, Entry, Ledger
 from prereg.ledger_slice import sliced
@@ -143,7 +144,15 @@ def _published(found: Gathered, study: str, mine: list[Entry]) -> None:
             where=Where(file=path),
         )
     if told:
-        found.take(path, path.read_bytes())
+        data = path.read_bytes()
+        if sha256_bytes(data) != reported[-1].body["published"]:
+            raise EvidenceError(
+                "not the file that the reports tell",
+                required="the published figures that the reports tell",
+                fix="ablate report " + study,
+                where=Where(file=path),
+            )
+        found.take(path, data)
     elif path.is_file():
         found.skip(f"{path.name}", "the reports do not tell it (ablate report takes it in)")
 

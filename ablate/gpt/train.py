@@ -273,7 +273,7 @@ class Trainer(Trained):
         fault: Exception | None = None
         try:
             self._take_in(path)
-        except (OSError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
+        except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
             fault = error
         agreed = self.ranks.agree(self.progress.step if fault is None else -1)
         if fault is not None or not agreed:

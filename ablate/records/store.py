@@ -20,6 +20,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,6 +114,13 @@ class RunFolder:
             return self.read_record()
         except EvidenceError:
             return None
+
+    def fail(self, error: str, at: str) -> None:
+        """Record the run as failed, if it has a record. On a full disk the old one stays: the caller tells it anyway."""
+        record = self.readable_record()
+        if record is not None:
+            with suppress(OSError):
+                self.write_record(record.model_copy(update={"status": "failed", "error": error, "ended_at": at}))
 
     def write_record(self, record: RunRecord) -> None:
         """Replace `run.json`."""

@@ -219,8 +219,8 @@ def _numbers(told: Told, found: Mapping[str, list[Bin]]) -> Block:
             Column("n", True),
         ),
         rows,
-        note="Share: of the validation tokens, over all runs, 0 where the bin is empty. Confidence and accuracy: over the "
-        "runs in which it is not, each run weighing alike; a bin of small share may hold a few tokens.",
+        note="Share: of the validation tokens, over all runs, 0 where the bin is empty. Confidence and accuracy: over "
+        "the runs in which it is not, each run weighing alike; a bin of small share may hold a few tokens.",
         folded=True,
         grouped=True,
     )

@@ -52,7 +52,7 @@ def make_again(
             worker.end(PATIENCE_S)  # the end of its input ends a worker, whatever it is at, with its child
             assert worker.process.stdout is not None
             worker.process.stdout.close()
-        if last is None or last.event == "progress":
+        if last is None or last.event not in ("ended", "stopped"):
             overdue = None if last is None else last.overdue(silent_s, worker.process.returncode)
             if overdue is not None:
                 raise RunError(f"the run failed: {overdue}", required="a run that ends")
@@ -95,6 +95,6 @@ def _follow(worker: WorkerProcess, onlooker: Callable[[Message], None] | None) -
         last, heard = message, time.monotonic()
         if message.event in ("ended", "stopped"):
             break
-        if onlooker is not None:
+        if onlooker is not None and message.event == "progress":
             onlooker(message)
     return last, time.monotonic() - heard

@@ -65,10 +65,7 @@ class Server:
                 traceback.print_exc()
             line = error.found if isinstance(error, StudyError) else f"{type(error).__name__}: {error}"
             line = line.replace(f"{root}/", "")
-            record = folder.readable_record()
-            if record is not None:
-                ended = {"status": "failed", "error": line, "ended_at": utc_now()}
-                folder.write_record(record.model_copy(update=ended))
+            folder.fail(line, utc_now())
             self.say(Message(event="ended", run_id=spec.run_id, status="failed", error=line))
 
     def abandon(self) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from pydantic import JsonValue, ValidationError
 
@@ -30,6 +30,7 @@ from ablate.run.seating import Machine
 from ablate.run.spread import Spread
 from ablate.run.watch import Tally, Watcher
 from prereg.canon import sha256_bytes, sha256_file
+from prereg.errors import RunError
 from prereg.ledger import Event, Ledger
 from prereg.limits import breaches
 from prereg.plan import RunSpec
@@ -61,7 +62,8 @@ class Scheduler:
     pending: deque[Job]
     machine: Machine = field(default_factory=Machine)
     workers: dict[int, WorkerProcess] = field(default_factory=dict)
-    events: queue.Queue[tuple[int, Message | None]] = field(default_factory=queue.Queue)
+    events: queue.Queue[tuple[int, Message | None, float]] = field(default_factory=queue.Queue)
+    """Worker, what it said (none: it is gone), and when that arrived."""
     spread: Spread = field(default_factory=Spread)
     deaths: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
@@ -70,6 +72,8 @@ class Scheduler:
     checkpoint_every_s: float | None = None
     spawned: int = 0
     interrupts: int = 0
+    stillborn: int = 0
+    """Workers in a row that died before their first order."""
     stopped: bool = False
 
     def folder(self, spec: Spec) -> RunFolder:
@@ -136,10 +140,10 @@ class Scheduler:
         with lines:
             for line in lines:
                 try:
-                    self.events.put((number, Message.model_validate_json(line)))
+                    self.events.put((number, Message.model_validate_json(line), time.monotonic()))
                 except ValidationError:
                     break
-        self.events.put((number, None))
+        self.events.put((number, None, time.monotonic()))
 
     def assign(self, worker: WorkerProcess) -> None:
         """The next job, or rest."""
@@ -182,14 +186,15 @@ class Scheduler:
         name = f"cohort-{variant}-{sha256_bytes(layout_of(seats).encode())[:8]}-checkpoint.safetensors"
         return self.root.runs(self.registration.study.study, self.registration.sha256) / name
 
-    def handle(self, number: int, message: Message | None) -> None:
-        """One thing a worker said, or its end."""
+    def handle(self, number: int, message: Message | None, at: float) -> None:
+        """One thing a worker said, or its end, and when it arrived: this process may be late itself."""
         worker = self.workers[number]
         if message is None:
-            self._bury(worker)
+            self._bury(worker, silent_s=at - worker.heard)
             return
-        worker.heard = time.monotonic()
+        worker.heard = at
         if message.event == "ready":
+            self.stillborn = 0
             self.assign(worker)
         elif message.event == "note" and message.text not in self.told:
             self.told.add(message.text)
@@ -215,13 +220,13 @@ class Scheduler:
             self.seal_in_ledger(spec)
         self.watcher.ended(spec.run_id, message)
 
-    def _bury(self, worker: WorkerProcess) -> None:
+    def _bury(self, worker: WorkerProcess, silent_s: float) -> None:
         """A worker has gone. If it was at work, its runs go to another, a bounded number of times."""
         del self.workers[worker.number]
         worker.end()
-        if worker.job is None or not worker.open:
-            return
-        self._end_overdue(worker)
+        if worker.job is None and not worker.stopping:
+            self._tell_stillborn(worker)
+        blamed = self._end_overdue(worker, silent_s)
         for spec in worker.open.values():
             self.tally.running.pop(spec.run_id, None)
             end_leftover(self.folder(spec).path)
@@ -229,30 +234,48 @@ class Scheduler:
             return
         unfinished = []
         for spec in worker.open.values():
-            if self.folder(spec).is_sealed():
+            record = self.folder(spec).read_record() if self.folder(spec).is_sealed() else None
+            if record is not None:
                 # It sealed the run and died before it could say so.
-                self.seal_in_ledger(spec)
+                status: Literal["done", "diverged"] = "diverged" if record.status == "diverged" else "done"
+                self._end(spec, Message(event="ended", run_id=spec.run_id, status=status, step=record.steps))
             else:
                 unfinished.append(spec)
-        if unfinished:
-            self._again(replace(worker.job, specs=tuple(unfinished)), worker.process.returncode)
+        if unfinished and worker.job is not None:
+            job = replace(worker.job, specs=tuple(unfinished))
+            if blamed:
+                self.pending.appendleft(job)  # of a cohort, those that did nothing: each such death takes a run away
+            else:
+                self._again(job, worker.process.returncode)
         if self.pending:
             self.spawn()
 
-    def _end_overdue(self, worker: WorkerProcess) -> None:
+    def _tell_stillborn(self, worker: WorkerProcess) -> None:
+        """A worker died before its first order. Another may live, but not without end."""
+        self.stillborn += 1
+        exit_status = worker.process.returncode
+        logs = self.root.runs(self.registration.study.study, self.registration.sha256)
+        if self.stillborn > WORKER_DEATHS_ALLOWED:
+            raise RunError(
+                f"{self.stillborn} workers in a row died before they were ready (the last with exit {exit_status})",
+                required="a worker that starts",
+                fix=f"what its log says: {logs / f'worker-{worker.number}.log'}",
+            )
+        self.watcher.note(f"a worker died before it was ready (exit {exit_status}); starting another")
+
+    def _end_overdue(self, worker: WorkerProcess, silent_s: float) -> bool:
         """A run whose own metric outlasted its limit has ended its worker. It would do so again: it has failed."""
+        blamed = False
         for run_id, spec in list(worker.open.items()):
             said = self.tally.running.get(run_id)
-            overdue = None if said is None else said.overdue(time.monotonic() - worker.heard, worker.process.returncode)
+            overdue = None if said is None else said.overdue(silent_s, worker.process.returncode)
             if overdue is None:
                 continue
             del worker.open[run_id]
-            folder = self.folder(spec)
-            record = folder.read_record()
-            if record is not None:
-                ended = {"status": "failed", "error": overdue, "ended_at": self.now()}
-                folder.write_record(record.model_copy(update=ended))
+            blamed = True
+            self.folder(spec).fail(overdue, self.now())
             self._end(spec, Message(event="ended", run_id=run_id, status="failed", error=overdue))
+        return blamed
 
     def _again(self, job: Job, exit_status: int) -> None:
         """Runs whose worker died: taken up again, or given up. A cohort's die together."""
@@ -310,12 +333,12 @@ class Scheduler:
 
     def _next_event(self) -> None:
         try:
-            number, message = self.events.get(timeout=0.25)
+            number, message, at = self.events.get(timeout=0.25)
         except queue.Empty:
             self.watcher.tick(self.tally)
             return
         if number in self.workers:
-            self.handle(number, message)
+            self.handle(number, message, at)
         self.watcher.tick(self.tally)
 
     def _dismiss(self) -> None:

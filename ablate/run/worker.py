@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import traceback
-from contextlib import suppress
 
 from ablate.records.run_record import utc_now
 from ablate.records.store import RunFolder
@@ -42,12 +41,7 @@ class Worker(Equipment):
         """Record a run as failed, and say so."""
         traceback.print_exception(error)
         line = _said(error, folder)
-        record = folder.readable_record()
-        if record is not None:
-            ended = {"status": "failed", "error": line, "ended_at": utc_now()}
-            # On a full disk the old record stays; the scheduler is told all the same.
-            with suppress(OSError):
-                folder.write_record(record.model_copy(update=ended))
+        folder.fail(line, utc_now())
         self.say(Message(event="ended", run_id=spec.run_id, status="failed", error=line))
 
 
