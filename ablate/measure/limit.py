@@ -60,9 +60,10 @@ def _interrupting(seconds: float) -> Iterator[None]:
             raise Overdue
 
     began = time.monotonic()
+    left = every = 0.0
     handler = signal.signal(signal.SIGALRM, interrupt)
-    left, every = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
     try:
+        left, every = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
         yield
     finally:
         # First of all: an interruption of what follows would leave the alarm set.
@@ -78,8 +79,8 @@ def _ending(seconds: float, *, deadly: bool) -> Iterator[None]:
     if not deadly:
         yield
         return
-    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.stderr)
     try:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=sys.stderr)
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()

@@ -116,7 +116,7 @@ class RunFolder:
             return None
 
     def fail(self, error: str, at: str) -> None:
-        """Record the run as failed, if it has a record. On a full disk the old one stays: the caller tells it anyway."""
+        """Record the run as failed, if it has a record. On a full disk the old one stays; the caller tells it."""
         record = self.readable_record()
         if record is not None:
             with suppress(OSError):
