@@ -81,6 +81,7 @@ def measure_in(path: Path, n_tasks: int, batches: Sequence[int]) -> dict[str, An
         "network": open_because or "shut off: unshare -n",
         "load_before_and_after": load,
         "side_by_side": min(slots, len(wanted)),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "again": [{key: one[key] for key in ("batch", "cpu_s", "wall_s", "process_s", "answers")} for one in again],
     }
 
@@ -149,7 +150,7 @@ def as_markdown(found: dict[str, Any]) -> str:
     accuracy = ", ".join(f"{value:.4f} with {n} shots" for n, value in found["accuracy"].items())
     before, after = found["load_before_and_after"]
     lines = [
-        f"{found['run']}, {found['steps']:,} steps in {found['dtype']}, asked `{found['tasks']}`: {found['n_tasks']}"
+        f"{found['date']}: {found['run']}, {found['steps']:,} steps in {found['dtype']}, asked `{found['tasks']}`: {found['n_tasks']}"
         f" tasks, {found['n_items']:,} items, {shots} shots, {found['n_requests']:,} requests, of which the beginning"
         f" of {found['truncated']:,} did not fit the context of {found['context']}; {found['unencodable']} items could"
         f" not be written. Accuracy {accuracy} (n = {found['n_items']:,} items each; chance is 1/{CHOICES}). Network"
