@@ -151,11 +151,11 @@ def as_markdown(found: dict[str, Any]) -> str:
     before, after = found["load_before_and_after"]
     lines = [
         f"{found['date']}: {found['run']}, {found['steps']:,} steps in {found['dtype']}, asked `{found['tasks']}`:"
-        f" {found['n_tasks']} tasks, {found['n_items']:,} items, {shots} shots, {found['n_requests']:,} requests, of which"
-        f" the beginning"
-        f" of {found['truncated']:,} did not fit the context of {found['context']}; {found['unencodable']} items could"
-        f" not be written. Accuracy {accuracy} (n = {found['n_items']:,} items each; chance is 1/{CHOICES}). Network"
-        f" {found['network']}. All {found['n_scores']:,} scores have the same bits in every asking. One"
+        f" {found['n_tasks']} tasks, {found['n_items']:,} items, {shots} shots, {found['n_requests']:,} requests, of"
+        f" which the beginning of {found['truncated']:,} did not fit the context of {found['context']};"
+        f" {found['unencodable']} items could not be written. Accuracy {accuracy} (n = {found['n_items']:,} items each;"
+        f" chance is 1/{CHOICES}). Network {found['network']}. All {found['n_scores']:,} scores have the same bits in"
+        f" every asking. One"
         f" thread each, the later askings {found['side_by_side']} side by side; load of the machine {before} before and"
         f" {after} after.",
         "",
