@@ -22,7 +22,7 @@ from prereg.export.markdown import markdown
 from prereg.export.osf import osf
 from prereg.export.source import Source, registered_source
 from prereg.load import load_study
-from prereg.root import Root
+from prereg.root import PUBLISHED_SUFFIX, Root
 from prereg.spec import Study, study_from_document
 from prereg.words import ranged
 
@@ -68,6 +68,8 @@ def told(source: Source) -> dict[str, str]:
 def in_the_repository() -> list[Source]:
     sources = []
     for path in sorted((ROOT / "studies").glob("*.yaml")):
+        if path.name.endswith(PUBLISHED_SUFFIX):
+            continue
         sources.append(registered_source(Root(ROOT), path.stem) or Source(load_study(path).study))
     return sources
 

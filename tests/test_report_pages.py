@@ -321,7 +321,7 @@ def test_the_methods_name_the_test_the_correction_and_the_error_rate() -> None:
 def test_the_price_of_every_suite_is_told_where_it_was_recorded_and_nowhere_else() -> None:
     whole = told()
     plain = markdown.render(whole)
-    assert "suite loss" not in plain
+    assert "of it, suite" not in plain
     frame = whole.evidence.metrics
     last = frame[frame["metric"] == "val/loss"].groupby(["variant", "seed"], sort=False).tail(1)
     runs = len(last)

@@ -99,7 +99,8 @@ class CompiledJoint:
         return dict(zip(names, found[: len(names)], strict=True)), found[len(names) :]
 
     def _run(self, name: str, work: Callable[..., Tensors], given: Tensors) -> Tensors:
-        plain = tuple(one.detach() for one in given)
+        # What is compiled reads its inputs as they lay when it was: a part of a batch lies otherwise than a whole one.
+        plain = tuple(one.detach().contiguous() for one in given)
         with torch.no_grad():
             if name not in self.made:
                 config = self.joint.config.numerics
