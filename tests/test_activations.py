@@ -226,7 +226,7 @@ def test_our_own_kernels_are_measured_as_torchs_are(dtype: torch.dtype) -> None:
     config = Model(layers=2, width=16, heads=2, context=8)
     tokens = np.arange(200) * 7919 % 11
     found = []
-    for paths in (Paths("plain"), Paths("own", "own")):
+    for paths in (Paths("plain"), Paths("own", "own"), Paths("own", "own", "own")):
         model = GPT(config, 11, paths)
         initialise(model, 3)
         with torch.inference_mode(), torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32):

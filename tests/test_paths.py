@@ -34,11 +34,12 @@ def test_small_work_is_not_measured_and_leaves_no_file(tmp_path: Path) -> None:
 def test_a_choice_is_recorded_with_its_times_and_taken_again(tmp_path: Path) -> None:
     chosen = choose_paths(felt(), tmp_path)
     (entry,) = json.loads((tmp_path / "paths.json").read_text())
-    assert entry["attention"]["taken"] == chosen.attention and entry["gelu"]["taken"] == chosen.gelu
+    taken = [entry[part]["taken"] for part in ("attention", "gelu", "products")]
+    assert taken == [chosen.attention, chosen.gelu, chosen.products]
     assert {"fused", "plain"} <= set(entry["attention"]["ms"]) and min(entry["attention"]["ms"].values()) > 0
     # Another measurement would never give the same times: the record is what decides.
     other = "plain" if chosen.attention != "plain" else "fused"
-    entry["attention"]["taken"], entry["gelu"]["taken"] = other, "torch"
+    entry["attention"]["taken"], entry["gelu"]["taken"], entry["products"]["taken"] = other, "torch", "torch"
     (tmp_path / "paths.json").write_text(json.dumps([entry]))
     assert choose_paths(felt(), tmp_path) == Paths(other, "torch")
     choose_paths(felt(heads=16), tmp_path)
@@ -52,14 +53,16 @@ def test_a_record_that_cannot_be_read_is_measured_anew(tmp_path: Path) -> None:
 
 
 def test_the_fastest_is_taken_unless_it_is_no_clear_winner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    times = iter([10.0, 9.5, 4.0, 3.0, 2.9])
-    monkeypatch.setattr(module, "_milliseconds", lambda _candidate, _x: next(times))
+    times = iter([10.0, 9.5, 4.0, 3.0, 2.9, 7.0, 6.0])
+    monkeypatch.setattr(module, "_milliseconds", lambda _candidate, _given: next(times))
     chosen = choose_paths(felt(), tmp_path)
     (entry,) = json.loads((tmp_path / "paths.json").read_text())
     if len(entry["attention"]["ms"]) < 3:
         pytest.skip("no kernels of our own on this machine")
     assert entry["attention"]["ms"] == {"fused": 10.0, "plain": 9.5, "own": 4.0}
-    assert (chosen.attention, chosen.gelu) == ("own", "torch")
+    assert entry["products"]["ms"] == {"torch": 7.0, "own": 6.0}
+    assert (chosen.attention, chosen.gelu, chosen.products) == ("own", "torch", "own")
+    assert str(chosen).startswith("attention own, gelu torch, products own, kernels ")
     assert chosen.kernels and chosen.kernels[:12] in str(chosen)
 
 
@@ -68,12 +71,46 @@ def test_without_kernels_torchs_own_are_chosen_from(monkeypatch: pytest.MonkeyPa
     chosen = choose_paths(felt(), tmp_path)
     (entry,) = json.loads((tmp_path / "paths.json").read_text())
     assert set(entry["attention"]["ms"]) == {"fused", "plain"} and entry["asked"]["kernels"] == "no C++ compiler"
-    assert chosen.gelu == "torch" and chosen.kernels == ""
+    assert chosen.gelu == chosen.products == "torch" and chosen.kernels == ""
+
+
+@pytest.mark.parametrize("changes", [{"width": 72}, {"width": 24}])
+def test_widths_that_our_products_do_not_know_are_left_to_torch(changes: dict[str, int], tmp_path: Path) -> None:
+    chosen = choose_paths(felt(**changes), tmp_path)
+    (entry,) = json.loads((tmp_path / "paths.json").read_text())
+    assert set(entry["products"]["ms"]) == {"torch"} and chosen.products == "torch"
+    # Told to take them, a model takes torch's where it must.
+    config = felt(**changes).model
+    tokens = torch.randint(0, 11, (2, 65), generator=torch.Generator().manual_seed(1))
+    one, other = (GPT(config, 11, Paths("fused", products=path)) for path in ("own", "torch"))  # type: ignore[arg-type]
+    for model in (one, other):
+        initialise(model, 3)
+    assert torch.allclose(one.loss(tokens[:, :-1], tokens[:, 1:]), other.loss(tokens[:, :-1], tokens[:, 1:]), rtol=1e-6)
+
+
+def test_products_in_bfloat16_are_left_to_torch(tmp_path: Path) -> None:
+    asked = felt()
+    half = asked.model_copy(update={"numerics": asked.numerics.model_copy(update={"dtype": "bfloat16"})})
+    assert choose_paths(half, tmp_path).products == "torch"
+    (entry,) = json.loads((tmp_path / "paths.json").read_text())
+    assert set(entry["products"]["ms"]) == {"torch"}
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"positions": "rope"}, {"qk_norm": True}, {"positions": "rope", "qk_norm": True, "head_size": 10}],
+    [
+        {},
+        {"positions": "rope"},
+        {"qk_norm": True},
+        {"positions": "rope", "qk_norm": True, "head_size": 10},
+        {"block_norm": "rmsnorm", "bias": False},
+        {"norm": "post"},
+        {"norm": "sandwich", "activation": "relu2"},
+        {"norm": "none", "init": {"normal": 0.05}},
+        {"activation": "swiglu"},
+        {"activation": "gelu", "residual_scale": "depth"},
+        {"head_size": 6},
+    ],
 )
 def test_every_path_gives_the_same_loss_and_gradients(changes: dict[str, object]) -> None:
     config = felt(**changes).model
@@ -81,14 +118,14 @@ def test_every_path_gives_the_same_loss_and_gradients(changes: dict[str, object]
     found = {}
     taken = [Paths("fused"), Paths("plain")]
     if not isinstance(module.kernels(), Absent):
-        taken.append(Paths("own", "own"))
+        taken += [Paths("own", "own"), Paths("own", "own", "own"), Paths("fused", "torch", "own")]
     for paths in taken:
         model = GPT(config, 11, paths)
         initialise(model, 3)
         loss = model.loss(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
-        found[paths.attention] = (loss.detach(), [p.grad for p in model.parameters()])
-    reference = found["fused"]
+        found[paths] = (loss.detach(), [p.grad for p in model.parameters()])
+    reference = found[Paths("fused")]
     for loss, slopes in found.values():
         assert torch.allclose(loss, reference[0], rtol=1e-6)
         for one, other in zip(slopes, reference[1], strict=True):

@@ -75,10 +75,10 @@ def test_computing_blocks_again_moves_no_bit(dtype: str, model: dict[str, Any], 
     assert again.progress == kept.progress  # the chains of batches and of dropout masks among it
 
 
-def test_computing_blocks_again_moves_no_bit_by_kernels_of_our_own() -> None:
+@pytest.mark.parametrize("paths", [Paths("own", "own"), Paths("own", "own", "own")], ids=str)
+def test_computing_blocks_again_moves_no_bit_by_kernels_of_our_own(paths: Paths) -> None:
     if not isinstance(kernels(), Kernels):
         pytest.skip("no compiler here for our kernels")
-    paths = Paths("own", "own")
     kept, again = trainer("none", paths=paths), trainer("blocks", paths=paths)
     assert [again.step() for _ in range(6)] == [kept.step() for _ in range(6)]
     assert again.weights() == kept.weights()

@@ -22,7 +22,8 @@ STEPS = 8
 WARM = 5
 SHOWN = 12
 PRODUCTS = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")
-OWN = ("attention", "attention_slope", "gelu", "gelu_slope")
+OWN = ("attention", "gelu", "linear", "attend", "feed")
+OWN_SLOPES = tuple(f"{name}_slope" for name in OWN)
 
 
 def measure_profile(path: Path, dtype: str) -> dict[str, Any]:
@@ -106,16 +107,16 @@ def _timed(act: Callable[[], object]) -> tuple[float, float, Counter[str]]:
             return given
 
     def clocked(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any) -> Any:
+        def run(*args: Any, **words: Any) -> Any:
             started = time.process_time()
             with torch.utils._python_dispatch._disable_current_modes():  # its buffers are part of its time
-                given = kernel(*args)
+                given = kernel(*args, **words)
             spent[f"our {name}"] += time.process_time() - started  # type: ignore[assignment]
             return given
 
         return run
 
-    kernels = {name: getattr(Kernels, name) for name in OWN}
+    kernels = {name: getattr(Kernels, name) for name in (*OWN, *OWN_SLOPES)}
     try:
         for name, kernel in kernels.items():
             setattr(Kernels, name, clocked(name, kernel))

@@ -1,12 +1,13 @@
 """Our own CPU kernels: compiled once a machine, kept in the user's cache, loaded by ctypes.
 
 Why there are any: for the small heads of small models torch's fused attention takes longer than these loops in float32,
-and its bfloat16 backward many times as long (`reports/bench`). They are candidates, no more: `ablate.gpt.paths`
+and its bfloat16 backward many times as long; and a feed-forward part taken some rows at a time does not wait for memory
+as one does that is taken operator by operator (`reports/bench`). They are candidates, no more: `ablate.gpt.paths`
 measures them against torch's own and keeps the faster one.
 
-The source is one C++ file without a dependency, so a compiler is all that is needed, and where there is none the reason
-is said and torch's paths are used. A library is named by the hash of everything that could change its bits: source,
-command, compiler, processor. A freshly loaded one must agree with float64 before it is used.
+The source is a folder of C++ files without a dependency, so a compiler is all that is needed, and where there is none
+the reason is said and torch's paths are used. A library is named by the hash of everything that could change its bits:
+source, command, compiler, processor. A freshly loaded one must agree with float64 before it is used.
 """
 
 from __future__ import annotations
@@ -19,20 +20,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812 (its customary name)
 
 from ablate.gpt.compiler import find_compiler, none_found
+from ablate.gpt.kernel_errors import worst_error
+from ablate.gpt.kernel_parts import Part
 from prereg.canon import sha256_bytes, sha256_of
 from prereg.disk import write_whole
 
-SOURCE = Path(__file__).with_suffix(".cpp")
+SOURCE = Path(__file__).with_name("native")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
 COMPILE_TIMEOUT_S = 120
 TOLERANCE = 1e-4
-"""Largest error that a library may show against float64 on numbers about 1; float32 rounds to a hundredth of it."""
+"""Largest error a library may show against float64, relative to the largest entry; float32 rounds to a hundredth."""
+
+
+WHOLE = 16
+"""What the widths of our linear layers must be multiples of."""
+ROWS, PANEL = 96, 64
+"""How the kernels cut what lies inside a feed-forward part (`TOGETHER` and `PANEL` of `products.h`)."""
 
 
 @dataclass(frozen=True)
@@ -51,42 +60,91 @@ class Kernels:
     library: ctypes.CDLL
 
     def attention(self, qkv: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-        """(batch, time, 3, heads, size) -> (batch, time, heads, size), and the log of each softmax' denominator."""
+        """(batch, time, 3, heads, size) -> (batch, time, heads, size), and what `attention_slope` needs."""
         batch, time, _, heads, size = qkv.shape
         y = torch.empty((batch, time, heads, size), dtype=qkv.dtype)
         levels = torch.empty((batch, heads, time), dtype=torch.float32)
-        failed = self.library.attention_forward(
-            _half(qkv), *_places(qkv, bias, y, levels), batch, time, heads, size, size**-0.5
-        )
-        if failed:
-            raise MemoryError("attention found no memory for its scratch")
+        self._ask("attention_forward", _half(qkv), *_places(qkv, bias, y, levels), *_sizes(qkv))
         return y, levels
 
     def attention_slope(
-        self, qkv: Tensor, bias: Tensor | None, y: Tensor, levels: Tensor, dy: Tensor
+        self, qkv: Tensor, bias: Tensor | None, levels: Tensor, dy: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """The gradients of `attention` by its two inputs."""
-        batch, time, _, heads, size = qkv.shape
-        slope, slope_bias = torch.empty_like(qkv), None if bias is None else torch.zeros_like(bias)
-        failed = self.library.attention_backward(
-            _half(qkv), *_places(qkv, bias, y, levels, dy, slope, slope_bias), batch, time, heads, size, size**-0.5
-        )
-        if failed:
-            raise MemoryError("attention found no memory for its scratch")
+        slope, slope_bias = torch.empty_like(qkv), _zeros(bias)
+        places = _places(qkv, bias, levels, dy, slope, slope_bias)
+        self._ask("attention_backward", _half(qkv), *places, *_sizes(qkv))
         return slope, slope_bias
 
     def gelu(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """GELU of x + bias by the tanh formula, entry by entry."""
         y = torch.empty_like(x)
-        self.library.gelu_forward(_half(x), *_places(x, bias, y), *_table(x))
+        self._ask("gelu_forward", _half(x), *_places(x, bias, y), *_table(x))
         return y
 
     def gelu_slope(self, x: Tensor, bias: Tensor | None, dy: Tensor) -> tuple[Tensor, Tensor | None]:
         """The gradients of `gelu` by its two inputs."""
-        slope, slope_bias = torch.empty_like(x), None if bias is None else torch.zeros_like(bias)
-        if self.library.gelu_backward(_half(x), *_places(x, bias, dy, slope, slope_bias), *_table(x)):
-            raise MemoryError("GELU found no memory for the sums of its bias")
+        slope, slope_bias = torch.empty_like(x), _zeros(bias)
+        self._ask("gelu_backward", _half(x), *_places(x, bias, dy, slope, slope_bias), *_table(x))
         return slope, slope_bias
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """x W^T + bias, of float32 and widths that are multiples of 16."""
+        assert x.dtype == torch.float32, x.dtype
+        y = torch.empty((*x.shape[:-1], len(weight)))
+        self._ask("linear_forward", *_places(x, weight, bias, y), *_table(x), len(weight))
+        return y
+
+    def linear_slope(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, dy: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The gradients of `linear` by its three inputs."""
+        dx, dweight, dbias = torch.empty_like(x), torch.zeros_like(weight), _zeros(bias)
+        self._ask("linear_backward", *_places(x, weight, dy, dx, dweight, dbias), *_table(x), len(weight))
+        return dx, dweight, dbias
+
+    def feed(self, x: Tensor, part: Part, *, keep: bool) -> tuple[Tensor, Tensor | None]:
+        """x + GELU(norm(x) U^T + a) W^T + b; and what `feed_slope` needs, where it is to be kept."""
+        assert x.dtype == torch.float32, x.dtype
+        height, width, wide = *_table(x), len(part.first[0])
+        y = torch.empty_like(x)
+        inner = torch.empty((-(-height // ROWS), -(-wide // PANEL), ROWS, PANEL)) if keep else None
+        self._ask("feed_forward", *_places(x, *part.tensors, y, inner), height, width, wide, *part.norm.told)
+        return y, inner
+
+    def feed_slope(self, x: Tensor, part: Part, inner: Tensor, dy: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of `feed` by its input and by each tensor of the part."""
+        dx, slopes = torch.empty_like(x), [_zeros(one) for one in part.tensors]
+        places = _places(x, *part.without_biases, inner, dy, dx, *slopes)
+        self._ask("feed_backward", *places, *_table(x), len(part.first[0]), *part.norm.told)
+        return dx, *slopes
+
+    def attend(self, x: Tensor, part: Part, heads: int, *, keep: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """x + attention(norm(x) A^T + a) B^T + b of (batch, time, width); and what `attend_slope` needs."""
+        assert x.dtype == torch.float32, x.dtype
+        batch, time, _ = x.shape
+        y, inner = torch.empty_like(x), part.second[0].shape[1]
+        kept: tuple[Tensor, ...] = ()
+        if keep:
+            # Queries, keys and values; of each query the highest score; what attention gives.
+            shapes = ((batch, time, 3 * inner), (batch, heads, time), (batch, time, inner))
+            kept = tuple(torch.empty(shape) for shape in shapes)
+        places = _places(x, *part.tensors, y, *(kept or (None, None, None)))
+        self._ask("attend_forward", *places, *x.shape, *_heads(inner, heads), *part.norm.told)
+        return y, kept
+
+    def attend_slope(
+        self, x: Tensor, part: Part, heads: int, kept: tuple[Tensor, ...], dy: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        """The gradients of `attend` by its input and by each tensor of the part."""
+        dx, slopes = torch.empty_like(x), [_zeros(one) for one in part.tensors]
+        places = _places(x, *part.without_biases, *kept, dy, dx, *slopes)
+        self._ask("attend_backward", *places, *x.shape, *_heads(part.second[0].shape[1], heads), *part.norm.told)
+        return dx, *slopes
+
+    def _ask(self, name: str, *words: int | float | None) -> None:
+        if getattr(self.library, name)(*words):
+            raise MemoryError(f"{name} found no memory for its scratch")
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -108,7 +166,7 @@ def load(folder: Path) -> Kernels | Absent:
     version = _said(compiler, "--version")
     meant = sha256_of(
         {
-            "source": sha256_bytes(SOURCE.read_bytes()),
+            "source": {file.name: sha256_bytes(file.read_bytes()) for file in sorted(SOURCE.iterdir())},
             "command": [Path(compiler).name, *FLAGS],
             "compiler": version,
             "target": _said(compiler, "-march=native", "-Q", "--help=target"),
@@ -134,39 +192,11 @@ def load(folder: Path) -> Kernels | Absent:
     return made
 
 
-def worst_error(found: Kernels) -> float:
-    """The largest error of attention, GELU and their gradients in float32 against torch's in float64."""
-    drawn = torch.Generator().manual_seed(0)
-    qkv, dy = torch.randn(1, 19, 3, 2, 9, generator=drawn), torch.randn(1, 19, 2, 9, generator=drawn)
-    bias = torch.randn(54, generator=drawn)
-    y, levels = found.attention(qkv, bias)
-    flat = qkv.view(19, 54)
-    with torch.enable_grad():
-        wide, wide_bias = qkv.double().requires_grad_(), bias.double().requires_grad_()
-        q, k, v = (wide + wide_bias.view(3, 2, 9)).permute(2, 0, 3, 1, 4)
-        told = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
-        slopes = torch.autograd.grad(told, (wide, wide_bias), dy.double())
-        x, x_bias = flat.double().requires_grad_(), bias.double().requires_grad_()
-        curve = F.gelu(x + x_bias, approximate="tanh")
-        rises = torch.autograd.grad(curve, (x, x_bias), flat.double())
-    ours = (
-        y,
-        *found.attention_slope(qkv, bias, y, levels, dy),
-        found.gelu(flat, bias),
-        *found.gelu_slope(flat, bias, flat),
-    )
-    errors = []
-    for one, other in zip(ours, (told, *slopes, curve, *rises), strict=True):
-        assert one is not None
-        errors.append((one - other.detach()).abs().max())
-    return float(torch.stack(errors).max())
-
-
 def _compiled(compiler: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "kernels.so"
         subprocess.run(
-            [compiler, *FLAGS, "-o", str(made), str(SOURCE)],
+            [compiler, *FLAGS, "-o", str(made), *map(str, sorted(SOURCE.glob("*.cpp")))],
             capture_output=True,
             text=True,
             check=True,
@@ -191,12 +221,18 @@ def processor_flags() -> str:
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     place, number, kind = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
-    shape = [number] * 4 + [ctypes.c_float]
+    shape: list[Any] = [*[number] * 4, ctypes.c_float]
+    norm: list[Any] = [kind, ctypes.c_float]
     library.attention_forward.argtypes = [kind, *[place] * 4, *shape]
-    library.attention_backward.argtypes = [kind, *[place] * 7, *shape]
-    library.gelu_forward.argtypes = [kind, *[place] * 3, number, number]
-    library.gelu_backward.argtypes = [kind, *[place] * 5, number, number]
-    library.gelu_forward.restype = None
+    library.attention_backward.argtypes = [kind, *[place] * 6, *shape]
+    library.gelu_forward.argtypes = [kind, *[place] * 3, *[number] * 2]
+    library.gelu_backward.argtypes = [kind, *[place] * 5, *[number] * 2]
+    library.linear_forward.argtypes = [*[place] * 4, *[number] * 3]
+    library.linear_backward.argtypes = [*[place] * 6, *[number] * 3]
+    library.feed_forward.argtypes = [*[place] * 9, *[number] * 3, *norm]
+    library.feed_backward.argtypes = [*[place] * 14, *[number] * 3, *norm]
+    library.attend_forward.argtypes = [*[place] * 11, *[number] * 5, ctypes.c_float, *norm]
+    library.attend_backward.argtypes = [*[place] * 16, *[number] * 5, ctypes.c_float, *norm]
     return library
 
 
@@ -214,3 +250,17 @@ def _places(*tensors: Tensor | None) -> list[int | None]:
 
 def _table(x: Tensor) -> tuple[int, int]:
     return x.numel() // x.shape[-1], x.shape[-1]
+
+
+def _sizes(qkv: Tensor) -> tuple[int, int, int, int, float]:
+    batch, time, _, heads, size = qkv.shape
+    return batch, time, heads, size, size**-0.5
+
+
+def _heads(inner: int, heads: int) -> tuple[int, int, float]:
+    size = inner // heads
+    return heads, size, size**-0.5
+
+
+def _zeros(bias: Tensor | None) -> Tensor | None:
+    return None if bias is None else torch.zeros_like(bias)

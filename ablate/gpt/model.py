@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 from torch.utils.checkpoint import checkpoint
 
-from ablate.gpt.own import own_attention, own_gelu
+from ablate.gpt.kernel_parts import Norm, Part
+from ablate.gpt.kernels import WHOLE
+from ablate.gpt.own import own_attend, own_attention, own_feed, own_gelu, own_linear
 from ablate.gpt.paths import Paths
 from ablate.gpt.streams import DropoutStream, generator
 from prereg.training import Model, NormalInit
@@ -62,6 +64,21 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
 
 
+class Projection(nn.Linear):
+    """A linear layer inside a block: by our kernel, where that is chosen and its widths are such as it knows."""
+
+    def __init__(self, inputs: int, outputs: int, *, bias: bool, paths: Paths) -> None:
+        super().__init__(inputs, outputs, bias=bias)
+        self.own = paths.products == "own" and inputs % WHOLE == 0 and outputs % WHOLE == 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return own_linear(x, self.weight, self.bias) if self.own else super().forward(x)
+
+    def without_bias(self, x: Tensor) -> Tensor:
+        """The product alone: kernels of our own add the bias where they read it."""
+        return own_linear(x, self.weight) if self.own else F.linear(x, self.weight)
+
+
 class Attention(nn.Module):
     """Causal multi-head self-attention."""
 
@@ -72,8 +89,8 @@ class Attention(nn.Module):
         self.rate = config.dropout
         self.place = place
         inner = self.heads * self.size
-        self.qkv = nn.Linear(config.width, 3 * inner, bias=config.bias)
-        self.out = nn.Linear(inner, config.width, bias=config.bias)
+        self.qkv = Projection(config.width, 3 * inner, bias=config.bias, paths=paths)
+        self.out = Projection(inner, config.width, bias=config.bias, paths=paths)
         self.q_norm = norm_layer("rmsnorm" if config.qk_norm else "none", self.size)
         self.k_norm = norm_layer("rmsnorm" if config.qk_norm else "none", self.size)
         self.normed = config.qk_norm
@@ -115,7 +132,7 @@ class Attention(nn.Module):
     def _own(self, x: Tensor) -> Tensor:
         shape = (*x.shape[:2], 3, self.heads, self.size)
         if not self.rotary and not self.normed:
-            return own_attention(F.linear(x, self.qkv.weight).view(shape), self.qkv.bias)
+            return own_attention(self.qkv.without_bias(x).view(shape), self.qkv.bias)
         q, k, v = self.qkv(x).view(shape).permute(2, 0, 3, 1, 4)
         q, k = self._placed(self.q_norm(q)), self._placed(self.k_norm(k))
         return own_attention(torch.stack((q.to(v.dtype), k.to(v.dtype), v)).permute(1, 3, 0, 2, 4))
@@ -133,11 +150,11 @@ class FeedForward(nn.Module):
     def __init__(self, config: Model, paths: Paths) -> None:
         super().__init__()
         self.own = paths.gelu == "own"
-        self.up = nn.Linear(config.width, config.inner_width, bias=config.bias)
-        self.out = nn.Linear(config.inner_width, config.width, bias=config.bias)
+        self.up = Projection(config.width, config.inner_width, bias=config.bias, paths=paths)
+        self.out = Projection(config.inner_width, config.width, bias=config.bias, paths=paths)
         self.activation = config.activation
         if config.activation == "swiglu":
-            self.gate = nn.Linear(config.width, config.inner_width, bias=config.bias)
+            self.gate = Projection(config.width, config.inner_width, bias=config.bias, paths=paths)
 
     def forward(self, x: Tensor) -> Tensor:
         fed: Tensor = self.out(self._activated(x))
@@ -145,13 +162,25 @@ class FeedForward(nn.Module):
 
     def _activated(self, x: Tensor) -> Tensor:
         if self.own and self.activation == "gelu_tanh":
-            return own_gelu(F.linear(x, self.up.weight), self.up.bias)
+            return own_gelu(self.up.without_bias(x), self.up.bias)
         up: Tensor = self.up(x)
         if self.activation == "swiglu":
             return F.silu(self.gate(x)) * up
         if self.activation == "relu2":
             return F.relu(up).square()
         return F.gelu(up, approximate="tanh" if self.activation == "gelu_tanh" else "none")
+
+
+def _part(norm: nn.Module, first: Projection, second: Projection) -> Part:
+    """A part of a block as our kernels are given it."""
+    before = Norm("none")
+    if isinstance(norm, nn.LayerNorm):
+        before = Norm("layernorm", norm.weight, norm.bias, LAYERNORM_EPS)
+    elif isinstance(norm, nn.RMSNorm):
+        before = Norm("rmsnorm", norm.weight, None, RMSNORM_EPS)
+    else:
+        assert isinstance(norm, nn.Identity), norm
+    return Part(before, (first.weight, first.bias), (second.weight, second.bias))
 
 
 class Block(nn.Module):
@@ -176,12 +205,29 @@ class Block(nn.Module):
             self.scale_attention = nn.Parameter(torch.zeros(()))
             self.scale_feed = nn.Parameter(torch.zeros(()))
 
+        # A norm before, the sum after and nothing else in between: our kernels take all of it as one.
+        bare = config.norm in ("pre", "none") and self.factor == 1.0 and not self.learned
+        attention, feed, bare = self.attention, self.feed, bare and config.dropout == 0.0
+        plain = paths.attention == "own" and not config.qk_norm and config.positions != "rope"
+        self.attended_as_one = bare and plain and attention.qkv.own and attention.out.own
+        self.fed_as_one = bare and config.activation == "gelu_tanh" and feed.up.own and feed.out.own
+
+    def before_attention(self, x: Tensor) -> Tensor:
+        """What the block's attention is given of the block's input."""
+        given: Tensor = x if self.placement == "post" else self.norm_attention(x)
+        return given
+
     def forward(self, x: Tensor, dropout: DropoutStream | None) -> Tensor:
         if self.placement == "post":
             x = self.norm_attention(x + self._attended(x, dropout))
             fed: Tensor = self.norm_feed(x + self._fed(x, dropout))
             return fed
-        x = x + self._attended(self.norm_attention(x), dropout)
+        if self.attended_as_one:
+            x = own_attend(x, _part(self.norm_attention, self.attention.qkv, self.attention.out), self.attention.heads)
+        else:
+            x = x + self._attended(self.norm_attention(x), dropout)
+        if self.fed_as_one:
+            return own_feed(x, _part(self.norm_feed, self.feed.up, self.feed.out))
         return x + self._fed(self.norm_feed(x), dropout)
 
     def _attended(self, x: Tensor, dropout: DropoutStream | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which of several equal computations a model takes: attention and GELU, chosen by a recorded measurement.
+"""Which of several equal computations a model takes: attention, GELU, linear layers, chosen by a recorded measurement.
 
 The formulas are the same, the last bits and the time are not: on one machine torch's fused attention is fastest, on
 another its bfloat16 backward takes two thirds of a step. So every candidate is timed on the shapes of the run, on this
@@ -24,13 +24,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
-from ablate.gpt.kernels import Absent, Kernels, kernels
-from ablate.gpt.own import own_attention, own_gelu
+from ablate.gpt.kernel_parts import Norm, Part
+from ablate.gpt.kernels import WHOLE, Absent, Kernels, kernels
+from ablate.gpt.own import own_attention, own_feed, own_gelu, own_linear
 from prereg.disk import write_whole
 from prereg.training import Training
 
 AttentionPath = Literal["fused", "plain", "own"]
 GeluPath = Literal["torch", "own"]
+ProductsPath = Literal["torch", "own"]
+PARTS = ("attention", "gelu", "products")
 
 FELT_FROM = 2**19
 """Attention weights of one layer below which nothing is measured: there a step takes a millisecond or so."""
@@ -41,12 +44,15 @@ WINS_BY = 0.9
 
 @dataclass(frozen=True)
 class Paths:
-    """How attention and GELU are computed. Dropout on attention weights is always `plain`."""
+    """How attention, GELU and linear layers are computed. Dropout on attention weights is always `plain`."""
 
     attention: AttentionPath = "fused"
     """`fused`: torch's scaled_dot_product_attention; `plain`: two products around a softmax; `own`: our kernel."""
     gelu: GeluPath = "torch"
     """torch's own, or our kernel; GELU by the tanh formula only."""
+    products: ProductsPath = "torch"
+    """The linear layers of the blocks: torch's, or ours where all widths are multiples of 16; these take a part of a
+    block as one, with the norm before it and the sum after it, where nothing else lies between."""
     kernels: str = ""
     """Hash of our kernels, where one of them is taken."""
     compiled: str = ""
@@ -56,6 +62,7 @@ class Paths:
 
     def __str__(self) -> str:
         told = f"attention {self.attention}, gelu {self.gelu}"
+        told += f", products {self.products}" if self.products != "torch" else ""
         told += f", kernels {self.kernels[:12]}" if self.kernels else ""
         return f"{told}, compiled by {self.compiled}" if self.compiled else told
 
@@ -83,6 +90,8 @@ def choose_paths(config: Training, folder: Path, *, device: str = "cpu") -> Path
         "heads": model.heads,
         "head_size": model.size_of_head,
         "inner_width": model.inner_width,
+        "width": model.width,
+        "activation": model.activation,
     }
     with _held(folder) as path:
         kept = _kept(path)
@@ -90,11 +99,12 @@ def choose_paths(config: Training, folder: Path, *, device: str = "cpu") -> Path
         if found is None:
             found = {"asked": asked, "made": time.strftime("%Y-%m-%d", time.gmtime()), **_measure(config, built)}
             write_whole(path, (json.dumps([*kept, found], indent=2) + "\n").encode())
-    attention, gelu = found["attention"]["taken"], found["gelu"]["taken"]
-    assert attention in get_args(AttentionPath) and gelu in get_args(GeluPath), found
-    own = "own" in (attention, gelu) and isinstance(built, Kernels)
+    attention, gelu, products = (found[part]["taken"] for part in PARTS)
+    assert attention in get_args(AttentionPath) and {gelu, products} <= set(get_args(GeluPath)), found
+    own = "own" in (attention, gelu, products) and isinstance(built, Kernels)
     lacking = f"no kernels of our own: {built.reason}" if isinstance(built, Absent) else ""
-    return Paths(attention, gelu, built.sha256 if own and isinstance(built, Kernels) else "", lacking=lacking)
+    sha256 = built.sha256 if own and isinstance(built, Kernels) else ""
+    return Paths(attention, gelu, products, kernels=sha256, lacking=lacking)
 
 
 def _measure(config: Training, built: Kernels | Absent) -> dict[str, Any]:
@@ -113,10 +123,36 @@ def _measure(config: Training, built: Kernels | Absent) -> dict[str, Any]:
     if isinstance(built, Kernels):
         attentions["own"], gelus["own"] = own_attention, own_gelu
     order = ("fused", "plain", "own") if dtype == torch.float32 else ("plain", "fused", "own")
-    return {
-        "attention": _fastest({name: attentions[name] for name in order if name in attentions}, qkv),
-        "gelu": _fastest(gelus, inner),
+    found = {
+        "attention": _fastest({name: attentions[name] for name in order if name in attentions}, (qkv,)),
+        "gelu": _fastest(gelus, (inner,)),
     }
+    feed: dict[str, Callable[..., Tensor]] = {"torch": partial(_feed, gelus[found["gelu"]["taken"]])}
+    # Kernels for products know float32 and whole vectors; torch's bfloat16 has a unit of the processor to itself.
+    if (
+        isinstance(built, Kernels)
+        and dtype == torch.float32
+        and not model.width % WHOLE
+        and not model.inner_width % WHOLE
+    ):
+        feed["own"] = _own_feed if model.activation == "gelu_tanh" else partial(_own_layers, gelus["torch"])
+    sizes = ((batch, model.context, model.width), (model.inner_width, model.width), (model.width, model.inner_width))
+    drawn_feed = tuple(torch.randn(*size, generator=drawn).to(dtype) / size[-1] ** 0.5 for size in sizes)
+    return {**found, "products": _fastest(feed, drawn_feed)}
+
+
+def _feed(gelu: Callable[[Tensor], Tensor], x: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    normed = F.layer_norm(x, x.shape[-1:], x.new_ones(x.shape[-1]))
+    return x + F.linear(gelu(F.linear(normed, up)), down)
+
+
+def _own_feed(x: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    return own_feed(x, Part(Norm("layernorm", x.new_ones(x.shape[-1]), None, 1e-5), (up, None), (down, None)))
+
+
+def _own_layers(gelu: Callable[[Tensor], Tensor], x: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    normed = F.layer_norm(x, x.shape[-1:], x.new_ones(x.shape[-1]))
+    return x + own_linear(gelu(own_linear(normed, up)), down)
 
 
 def _at_once(config: Training) -> int:
@@ -137,8 +173,8 @@ def plain_attention(qkv: Tensor, mask: Tensor) -> Tensor:
     return y.transpose(1, 2)
 
 
-def _fastest(candidates: Mapping[str, Callable[[Tensor], Tensor]], x: Tensor) -> dict[str, Any]:
-    times = {name: round(_milliseconds(candidate, x), 4) for name, candidate in candidates.items()}
+def _fastest(candidates: Mapping[str, Callable[..., Tensor]], given: tuple[Tensor, ...]) -> dict[str, Any]:
+    times = {name: round(_milliseconds(candidate, given), 4) for name, candidate in candidates.items()}
     taken, best = "", float("inf")
     for name, taking in times.items():
         if taking < best * (WINS_BY if taken else 1.0):
@@ -146,16 +182,16 @@ def _fastest(candidates: Mapping[str, Callable[[Tensor], Tensor]], x: Tensor) ->
     return {"taken": taken, "ms": times, "method": f"forward and backward, CPU time, median of {REPEATS}"}
 
 
-def _milliseconds(candidate: Callable[[Tensor], Tensor], x: Tensor) -> float:
+def _milliseconds(candidate: Callable[..., Tensor], given: tuple[Tensor, ...]) -> float:
     """CPU time rather than wall time: another run is usually at work beside this one."""
-    x = x.clone().requires_grad_()
+    given = tuple(one.clone().requires_grad_() for one in given)
     slope: Tensor | None = None
     times = []
     for _ in range(REPEATS + 1):
         started = time.process_time()
-        y = candidate(x)
+        y = candidate(*given)
         slope = torch.ones_like(y) if slope is None else slope
-        torch.autograd.grad(y, x, slope)
+        torch.autograd.grad(y, given, slope)
         times.append(time.process_time() - started)
     return statistics.median(times[1:]) * 1e3
 
@@ -173,7 +209,7 @@ def _kept(path: Path) -> list[dict[str, Any]]:
     """Earlier measurements. What cannot be read is measured anew: it is a cache, and records name their path."""
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
-        return [entry for entry in entries if {"asked", "attention", "gelu"} <= set(entry)]
+        return [entry for entry in entries if {"asked", *PARTS} <= set(entry)]
     except (OSError, ValueError, TypeError):
         return []
 

@@ -29,8 +29,12 @@ def measure_activations(model: GPT, tokens: Tokens | Pooled, classes: np.ndarray
         logits = model(inputs).float()
         after = model.first_input(inputs)
         before = model.embedded(inputs)
-    # In the run's own arithmetic, as it was in the pass; our kernels take the projection apart, so no hook sees it.
-    projected = [block.attention.qkv(given[f"into {index}"]) for index, block in enumerate(model.blocks)]  # type: ignore
+    # In the run's own arithmetic, as it was in the pass; our kernels take norm, projection and attention as one, and no
+    # hook sees what lies between.
+    projected = [
+        block.attention.qkv(block.before_attention(given[f"into {index}"]))  # type: ignore[union-attr,operator]
+        for index, block in enumerate(model.blocks)
+    ]
     # Products of matrices in here are the measure's own, and in full precision whatever the run's arithmetic is.
     with _in_full(logits.device.type):
         found = _embeddings(before, after)
@@ -57,7 +61,7 @@ def _in_full(device: str) -> AbstractContextManager[None]:
 
 @contextmanager
 def _given(model: GPT) -> Iterator[dict[str, Tensor]]:
-    """What blocks give, and what their attention is given, in the passes of this context."""
+    """What blocks are given, and what they give, in the passes of this context."""
     given: dict[str, Tensor] = {}
 
     def keep(name: str) -> Callable[[nn.Module, object, Tensor], None]:
@@ -75,7 +79,7 @@ def _given(model: GPT) -> Iterator[dict[str, Tensor]]:
     hooks: list[RemovableHandle] = []
     for index, block in enumerate(model.blocks):
         hooks.append(block.register_forward_hook(keep(f"block {index}")))
-        hooks.append(block.attention.register_forward_pre_hook(keep_input(f"into {index}")))  # type: ignore[union-attr]
+        hooks.append(block.register_forward_pre_hook(keep_input(f"into {index}")))
     try:
         yield given
     finally:

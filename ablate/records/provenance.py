@@ -38,7 +38,9 @@ def code_hash() -> str:
     files: dict[str, str] = {}
     for place in _MOVES_NUMBERS:
         path = _SOURCE / place
-        for file in sorted(f for f in path.rglob("*") if f.suffix in (".py", ".cpp")) if path.is_dir() else [path]:
+        for file in (
+            sorted(f for f in path.rglob("*") if f.suffix in (".py", ".cpp", ".h")) if path.is_dir() else [path]
+        ):
             files[file.relative_to(_SOURCE).as_posix()] = sha256_bytes(file.read_bytes())
     return sha256_of(files)
 
