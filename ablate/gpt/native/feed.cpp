@@ -23,14 +23,17 @@ void curve(const float* x, float* y, long rows, long height, long width) {
             }
 }
 
-// GELU(x) and, in place of dy, dy * GELU'(x), whose sums over rows join `sums` where these are asked for.
-void curve_slope(const float* x, float* y, float* dy, float* sums, long rows, long height, long width) {
+// GELU(x) and, in place of dy, dy * GELU'(x), whose sums over rows join `sums` where these are asked for. What will be read
+// `next` floats further on comes from far: it is asked for early.
+void curve_slope(const float* x, float* y, float* dy, float* sums, long rows, long height, long width, long next) {
     for (long first = 0; first < width; first += PANEL)
         for (long d = 0; d < PANEL && first + d < width; d += 2 * LANES) {
             const bool both = first + d + LANES < width;
             Lanes sum = Lanes{}, more = Lanes{};
             for (long t = 0; t < rows; ++t) {
                 const long at = (first / PANEL * height + t) * PANEL + d;
+                __builtin_prefetch(x + at + next, 0, 2);
+                __builtin_prefetch(x + at + next + LANES, 0, 2);
                 const Lanes one = load(x + at), other = both ? load(x + at + LANES) : one;
                 Lanes low, high;
                 gates(one, other, &low, &high);
@@ -106,7 +109,7 @@ int feed_backward(const float* x, const float* norm_weight, const float* norm_bi
         const float *from = x + t * width, *out = dy + t * width;
         product<From::nothing>(as_rows(out, width), rows, width, down_packed, PANEL * width, wide,
                                to_panels(slope, TOGETHER));
-        curve_slope(inner + t / TOGETHER * block, bent, slope, dup_bias, rows, TOGETHER, wide);
+        curve_slope(inner + t / TOGETHER * block, bent, slope, dup_bias, rows, TOGETHER, wide, block);
         product<From::goal>(as_columns(out, width), width, rows, bent, PANEL * TOGETHER, wide, to_rows(ddown, wide));
         if (ddown_bias != nullptr) add_up(out, rows, width, ddown_bias);
         normed(norm, from, rows, width, given);

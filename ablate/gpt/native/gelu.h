@@ -10,7 +10,7 @@ constexpr float TWICE_ROOT = 1.5957691216057308f, CUBIC = 0.044715f;
 constexpr float FARTHEST = 54.0f;
 
 inline Lanes denominator(Lanes x) {
-    return 1.0f + power_of_two(bounded(-TWICE_ROOT * LOG2_E * (x + CUBIC * x * x * x), -FARTHEST, FARTHEST));
+    return 1.0f + power_of_two_within(bounded(-TWICE_ROOT * LOG2_E * (x + CUBIC * x * x * x), -FARTHEST, FARTHEST));
 }
 
 // The sigmoids of two vectors by one division, which takes as long as all the rest. A NaN spoils both.

@@ -28,10 +28,9 @@ inline Lanes bounded(Lanes value, float least, float most) {  // a NaN is neithe
 
 constexpr float LOG2_E = 1.44269504088896341f;
 
-// 2^t for -126 <= t <= 126, as 2^n * 2^r with n whole and |r| <= 1/2; what is asked beyond is taken at the bound.
-// The polynomial has the smallest relative error of its degree, 2e-9; the result errs by about a unit in the last place.
-inline Lanes power_of_two(Lanes asked) {
-    const Lanes t = bounded(asked, -126.0f, 126.0f);
+// 2^t for -126 <= t <= 126, as 2^n * 2^r with n whole and |r| <= 1/2. The polynomial has the smallest relative error of
+// its degree, 2e-9; the result errs by about a unit in the last place.
+inline Lanes power_of_two_within(Lanes t) {
     const Lanes moved = t + 12582912.0f;  // 1.5 * 2^23: the sum is rounded to a whole number, which its last bits hold
     const Lanes r = t - (moved - 12582912.0f);
     Lanes p = all(1.5353361959569156e-4f);
@@ -42,8 +41,11 @@ inline Lanes power_of_two(Lanes asked) {
     p = p * r + 6.931471824645996e-1f;
     p = p * r + 1.0f;
     const Lanes found = (Lanes)((Whole)p + ((Whole)moved << 23));
-    return asked == asked ? found : asked;
+    return t == t ? found : t;
 }
+
+// What is asked beyond is taken at the bound.
+inline Lanes power_of_two(Lanes t) { return power_of_two_within(bounded(t, -126.0f, 126.0f)); }
 
 struct Half {
     uint16_t bits;
@@ -86,6 +88,14 @@ inline void give(Lanes value, E* to, long count) {
     E padded[LANES];
     narrowed(value, padded);
     std::memcpy(to, padded, count * sizeof(E));
+}
+
+// The sum of the sixteen, halves first.
+inline float total(Lanes of) {
+    of += __builtin_shufflevector(of, of, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+    of += __builtin_shufflevector(of, of, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+    of += __builtin_shufflevector(of, of, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+    return of[0] + of[1];
 }
 
 // A square of sixteen vectors on its side: in four rounds, each of which exchanges half of what two of them hold.

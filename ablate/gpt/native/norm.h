@@ -14,12 +14,6 @@ struct Norm {
     float eps;
 };
 
-inline float total(Lanes of) {
-    float sum = 0.0f;
-    for (int i = 0; i < LANES; ++i) sum += of[i];
-    return sum;
-}
-
 // Of a row: its mean, where that is taken off, and the inverse of its spread.
 inline void moments(const Norm& norm, const float* x, long width, float* mean, float* inverse) {
     *mean = 0.0f;

@@ -45,8 +45,9 @@ inline void tile(Left a, const float* b, long depth, float* c, long row, const f
             __builtin_prefetch(c + i * row + v * LANES, 1);
             sums[i][v] = start == From::bias ? load(bias + v * LANES) : Lanes{};
         }
-    for (long done = 0; done < depth; done += PANEL) {
-        const long upto = depth - done < PANEL ? depth - done : PANEL;
+    const long stretch = a.jump == 0 ? depth : PANEL;  // an end of a loop is guessed wrong, so there are no more than needed
+    for (long done = 0; done < depth; done += stretch) {
+        const long upto = depth - done < stretch ? depth - done : stretch;
         for (long d = 0; d < upto; ++d) {
             Lanes right[V];
 #pragma GCC unroll 4
