@@ -339,6 +339,72 @@ def test_a_rank_whose_worker_was_killed_clears_up_after_it_and_ends(
     assert not Path(meeting).exists()
 
 
+def a_follower_told_to_join(place: Path, *, before: str = "") -> subprocess.Popen[str]:
+    """A rank that was told where to meet the others, and whose orders have not ended."""
+    words = [sys.executable, "-c", f"from ablate.run import follower\n{before}\nfollower.main()"]
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    follower = subprocess.Popen(words, text=True, **streams)  # type: ignore[call-overload]
+    assert follower.stdin is not None
+    order = {"do": "join", "rank": 1, "size": 2, "shard": "ddp", "place": str(place), "corpora": "."}
+    follower.stdin.write(json.dumps(order) + "\n")
+    follower.stdin.flush()
+    return follower
+
+
+def how_it_ended(follower: subprocess.Popen[str]) -> tuple[int, str]:
+    """Its exit status and what it said. Torch would try for 300 s to open a file whose folder is gone."""
+    try:
+        status = follower.wait(timeout=150)  # it imports torch first, on a machine that may be busy
+        assert follower.stderr is not None
+        return status, follower.stderr.read()
+    finally:
+        follower.kill()
+        follower.wait()
+        for stream in (follower.stdin, follower.stderr):
+            assert stream is not None
+            stream.close()
+
+
+def test_a_rank_that_finds_no_folder_to_meet_in_ends_by_itself_and_says_so(tmp_path: Path) -> None:
+    status, said = how_it_ended(a_follower_told_to_join(tmp_path / "gone" / "ranks"))
+    assert status == 1
+    assert f"the folder where the ranks of a run were to meet is gone: {tmp_path / 'gone'}\n" in said
+
+
+def test_a_rank_whose_folder_goes_while_it_opens_the_file_is_ended_by_the_kernel(tmp_path: Path) -> None:
+    place = tmp_path / "ranks"
+    place.symlink_to(tmp_path / "gone" / "ranks")  # torch meets what it would meet in a folder that has just gone
+    status, _ = how_it_ended(a_follower_told_to_join(place, before="follower.MEETING_PATIENCE_S = 0.5"))
+    assert status == -signal.SIGALRM
+
+
+CLEARED_UP_BEFORE_THE_ORDER_IS_CARRIED_OUT = """
+import queue, threading, time
+cleared = threading.Event()
+class Late(queue.Queue):
+    def get(self):
+        order = super().get()
+        cleared.wait()
+        return order
+queue.Queue = Late
+clear_up = follower._clear_up
+def clear_up_and_dawdle(meeting):
+    clear_up(meeting)
+    cleared.set()
+    time.sleep(1.0)
+follower._clear_up = clear_up_and_dawdle
+"""
+
+
+def test_a_rank_that_has_cleared_up_after_its_worker_meets_nobody_and_ends_at_once(tmp_path: Path) -> None:
+    place = tmp_path / "swept" / "ranks"
+    follower = a_follower_told_to_join(place, before=CLEARED_UP_BEFORE_THE_ORDER_IS_CARRIED_OUT)
+    assert follower.stdin is not None
+    follower.stdin.close()  # the worker is gone
+    status, said = how_it_ended(follower)
+    assert status == 0, said
+
+
 @pytest.mark.slow
 def test_ctrl_c_saves_a_spread_run_which_resumes_under_its_spread_and_starts_over_under_another(house: House) -> None:
     study = study_of(house, steps=120)

@@ -195,15 +195,23 @@ def together(
     return told
 
 
-def join(shard: Shard, rank: int, size: int, *, place: Path, tell: Tell | None = None) -> Ranks:
-    """Meet the other ranks at a file that only this user can write. Blocks until all are there.
+def meeting_at(place: Path, size: int) -> FileStore:
+    """The file where ranks tell each other where they are. Only this user can write it.
+
+    While it is opened, which takes milliseconds, no other thread of Python runs; where its folder is gone torch tries
+    again for five minutes, and holds the interpreter's lock all that time. Whatever is done with it later lets go.
+    """
+    return FileStore(str(place), size)
+
+
+def join(shard: Shard, rank: int, size: int, *, store: FileStore, tell: Tell | None = None) -> Ranks:
+    """Meet the other ranks at a file. Blocks until all are there.
 
     They are processes of one machine, and no port of it is opened to others (a TCPStore listens on every interface).
     """
     loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
     if loopback is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
-    store = FileStore(str(place), size)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
     return Sharded(rank, size, tell) if shard == "fsdp" else Replicated(rank, size, tell)
 

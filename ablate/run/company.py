@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ablate.gpt.distributed import Ranks, join, part
+from ablate.gpt.distributed import Ranks, join, meeting_at, part
 from ablate.run.spread import Spread
 from prereg import scratch
 
@@ -51,7 +51,8 @@ class Company:
                     "corpora": str(corpora),
                 },
             )
-        self.ranks: Ranks = join(spread.shard, 0, spread.devices, place=place, tell=self.tell)
+        store = meeting_at(place, spread.devices)
+        self.ranks: Ranks = join(spread.shard, 0, spread.devices, store=store, tell=self.tell)
 
     def tell(self, order: str, words: tuple[str | int, ...] = ()) -> None:
         """One order to all of them. One that has just died is noticed by its watcher."""

@@ -13,16 +13,19 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 import torch
 
-from ablate.gpt.distributed import join
+from ablate.gpt.distributed import join, meeting_at
 from ablate.gpt.paths import Paths
 from ablate.gpt.train import Trainer
 from ablate.run.equipment import THREADS
@@ -34,6 +37,8 @@ from prereg.plan import RunSpec
 STEPS_TOGETHER = ("begin", "restore", "step", "checkpoint", "whole_weights")
 """The methods of `Trainer` that a worker may ask for."""
 LOCK_PATIENCE_S = 5.0
+MEETING_PATIENCE_S = 60.0
+"""What opening the file where ranks meet may take: milliseconds on an idle machine."""
 
 
 def main() -> None:
@@ -41,6 +46,8 @@ def main() -> None:
     torch.set_num_threads(THREADS)
     np.seterr(all="raise", under="ignore")
     orders: queue.Queue[dict[str, Any]] = queue.Queue()
+    # Between clearing up and opening the file where ranks meet: whichever is begun is ended before the other.
+    meeting_gate = threading.Lock()
 
     def listen(lines: TextIO) -> None:
         # The worker is done or gone, and another rank may be waited for in vain: no order is finished first.
@@ -52,13 +59,19 @@ def main() -> None:
             if order["do"] == "join":
                 meeting = Path(order["place"]).parent
             orders.put(order)
-        _clear_up(meeting)
-        os._exit(0)
+        with meeting_gate:
+            _clear_up(meeting)
+            os._exit(0)
 
     threading.Thread(target=listen, args=(sys.stdin,), daemon=True).start()
     first = orders.get()
     assert first["do"] == "join", first
-    ranks = join(first["shard"], first["rank"], first["size"], place=Path(first["place"]))
+    place, size = Path(first["place"]), first["size"]
+    with meeting_gate, _ended_by_the_kernel_after(MEETING_PATIENCE_S):
+        if not place.parent.exists():
+            sys.exit(f"the folder where the ranks of a run were to meet is gone: {place.parent}")
+        store = meeting_at(place, size)
+    ranks = join(first["shard"], first["rank"], size, store=store)
     # The worker alone talks to the scheduler, and alone decides when to stop.
     texts = Worker(Path(first["corpora"]), say=lambda _: None, stop=threading.Event())
     trainer: Trainer | None = None
@@ -77,6 +90,21 @@ def main() -> None:
         half_restored = order["do"] == "restore" and not _restored(trainer, Path(order["words"][0]))
         if order["do"] != "restore":
             getattr(trainer, order["do"])(*order["words"])
+
+
+@contextmanager
+def _ended_by_the_kernel_after(seconds: float) -> Iterator[None]:
+    """End this process where the block takes longer, though no thread of Python may run meanwhile.
+
+    Somebody else can remove the folder (another rank whose worker was killed, whoever sweeps) between the look at it
+    and the opening of the file in it, which would then keep the listening thread from ending this process.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a handler of Python would wait for the interpreter's lock as well
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
 def _clear_up(meeting: Path | None) -> None:
