@@ -49,7 +49,8 @@ time.sleep(600)
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> OwnHouse:
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
+    monkeypatch.delenv("ABLATE_CORPORA", raising=False)  # the user's own, which a command would be told of
     return OwnHouse(tmp_path / "house")
 
 
