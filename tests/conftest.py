@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from hypothesis import settings
+from warm_processes import WarmSubprocess
 
 TINY_CORPUS = "tiny"
 
@@ -24,6 +27,25 @@ _SIDE = os.environ.get("PYTEST_XDIST_WORKER", "")
 if _SIDE and hasattr(os, "sched_setaffinity"):
     _cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {_cores[int(_SIDE.removeprefix("gw")) % len(_cores)]})
+
+WARM = WarmSubprocess()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before any fixture: workers that this process starts are forked from one that has loaded torch (see there)."""
+    from ablate.run import processes
+
+    anew = item.get_closest_marker("slow") is not None or sys.platform != "linux"
+    # Whoever would meet other ranks has loaded their module already, and torch with it.
+    for starter in (processes, sys.modules.get("ablate.run.company")):
+        if starter is not None:
+            starter.subprocess = subprocess if anew else WARM  # type: ignore[attr-defined]
+
+
+def pytest_sessionfinish() -> None:
+    """Whoever forked them ends with the tests."""
+    WARM.end()
 
 
 def tiny_text() -> str:
