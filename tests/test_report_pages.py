@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from report_samples import ENDINGS, Ending, told
 
-from ablate.report import html, markdown, words
+from ablate.report import charts, html, markdown, words
 from ablate.report.audit import parameters_in_words
 from ablate.report.blocks import Figure, Table
 from ablate.report.document import compose
@@ -330,3 +330,18 @@ def test_the_price_of_every_suite_is_told_where_it_was_recorded_and_nowhere_else
     dearest, other = (words.duration(runs * seconds) for seconds in (60.0, 30.0))
     assert re.search(rf"of it, suite calibration +\| +{dearest}.*\n.*of it, suite loss +\| +{other}", priced)
     assert "speed/measure" not in priced
+
+
+def test_markdown_draws_nothing_and_so_makes_no_chart(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = told("decided")
+    expected = markdown.render(whole)
+
+    def made(*_: object, **__: object) -> None:
+        raise AssertionError("a chart that nobody draws")
+
+    for name in ("forest", "paired", "curves", "difference_curves", "power_by_seeds"):
+        monkeypatch.setattr(charts, name, made)
+    assert "Figure (drawn in report.html)" in expected
+    assert markdown.render(whole) == expected
+    with pytest.raises(AssertionError, match="nobody draws"):
+        html.render(whole)

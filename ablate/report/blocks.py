@@ -5,6 +5,7 @@ Every text here is plain text written by us or taken from a study; a renderer es
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -60,10 +61,16 @@ class Panel:
     """One drawing: an altair chart, and in words what it shows."""
 
     title: str
-    chart: Any
+    make: Callable[[], Any]
+    """The chart, made where it is drawn: Markdown draws none, and composing one takes longer than telling it."""
     words: str
     shape: Shape = "panel"
     """`panel`: one of a grid; `wide` and `narrow`: one drawing for a broad page or paper, one for a phone."""
+
+    @property
+    def chart(self) -> Any:
+        """The chart."""
+        return self.make()
 
 
 @dataclass(frozen=True)

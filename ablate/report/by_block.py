@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -94,7 +95,7 @@ def _figure(told: Told, found: Profiles) -> Figure:
     panels = [
         Panel(
             f"{arm}{', the baseline' if arm == baseline else ''}, n = {found.n[arm]}",
-            _chart(found, arm, baseline, (min(values), max(values)), deepest, logarithmic=logarithmic),
+            partial(_chart, found, arm, baseline, (min(values), max(values)), deepest, logarithmic=logarithmic),
             f"{found.metric} by block for {arm}: {words.counted(found.n[arm], 'run')} and their mean.",
         )
         for arm in found.last

@@ -6,6 +6,8 @@ where the evidence is inadmissible.
 
 from __future__ import annotations
 
+from functools import partial
+
 from ablate.report import charts, words
 from ablate.report.blocks import Block, Figure, Panel, Paragraph, Section
 from ablate.report.description import Curves, trace, trace_differences
@@ -38,7 +40,8 @@ def _curves(told: Told, traced: Curves) -> Figure:
     panels = []
     for arm in traced.means:
         diverged = [run.seed for run in told.evidence.runs if run.variant == arm and run.status == "diverged"]
-        chart = charts.curves(
+        chart = partial(
+            charts.curves,
             traced,
             arm,
             baseline=baseline,
@@ -75,9 +78,8 @@ def _difference_curves(told: Told, gaps: Curves) -> Figure:
     panels = []
     for arm in gaps.means:
         smallest = _smallest_of(told, arm, metric)
-        chart = charts.difference_curves(
-            gaps, arm, unit=words.unit_of(metric, own=told.study.own_units), smallest=smallest, domain=domain
-        )
+        unit = words.unit_of(metric, own=told.study.own_units)
+        chart = partial(charts.difference_curves, gaps, arm, unit=unit, smallest=smallest, domain=domain)
         panels.append(
             Panel(
                 f"{arm} {words.MINUS} {baseline}, n = {gaps.n[arm]}",

@@ -6,6 +6,7 @@ While runs are missing there are no findings, and nothing that separates the arm
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from ablate.judge.verdict import EffectSize, Estimate, Finding
 from ablate.report import charts, words
@@ -175,8 +176,8 @@ def _forest(findings: list[Finding]) -> Figure:
         f"Differences in {metric}",
         caption,
         (
-            Panel("", charts.forest(findings, wide=True), f"Forest plot. {said}.", "wide"),
-            Panel("", charts.forest(findings, wide=False), f"Forest plot. {said}.", "narrow"),
+            Panel("", partial(charts.forest, findings, wide=True), f"Forest plot. {said}.", "wide"),
+            Panel("", partial(charts.forest, findings, wide=False), f"Forest plot. {said}.", "narrow"),
         ),
     )
 
@@ -201,7 +202,7 @@ def _pairs(told: Told) -> Figure:
         panels.append(
             Panel(
                 f"{finding.label}: {finding.claim}, n = {finding.n}",
-                charts.paired(finding, left, right),
+                partial(charts.paired, finding, left, right),
                 f"Paired plot of {finding.metric}, {right} against {left}: lower on the left side of the claim in "
                 f"{lower} of {len(finding.pairs)} seeds.",
             )

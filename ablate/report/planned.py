@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-import altair as alt
+from functools import partial
 
 from ablate.judge.design import Design
 from ablate.judge.simulate import Scenario
@@ -97,7 +96,7 @@ def power_figure(design: Design) -> Figure | None:
     if not power and not adopting:
         return None
     said = "; ".join(f"{n} seeds: {words.share(share)}" for n, share in power or adopting)
-    chart: alt.LayerChart = power_by_seeds(power, adopting, registered=design.n_seeds)
+    chart = partial(power_by_seeds, power, adopting, registered=design.n_seeds)
     return Figure(
         "Power by number of seeds",
         "Solid line and discs: the least power over the hypotheses that the decision asks to be supported (paired t "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean, stdev
 from typing import Any
 
@@ -128,7 +129,7 @@ def _figure(told: Told, found: Mapping[str, list[Bin]]) -> Figure:
     panels = tuple(
         Panel(
             f"{arm}{', the baseline' if arm == baseline else ''}, n = {n[arm]}",
-            _chart(members, largest, BLUE if arm != baseline else INK),
+            partial(_chart, members, largest, BLUE if arm != baseline else INK),
             _in_words(arm, members, n[arm]),
         )
         for arm, members in found.items()
