@@ -7,13 +7,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from conftest import House, tiny_document
 
-from ablate import cli
+from ablate import chain, cli
 from ablate.run.lock import study_lock
+from ablate.run.watch import PlainWatcher
 from prereg.root import Root
 
 Spoil = Callable[[House], Path]
@@ -240,8 +242,8 @@ def decided(tmp_path_factory: pytest.TempPathFactory) -> House:
     """The tiny study, run and decided."""
     made = House(tmp_path_factory.mktemp("decided") / "house")
     study = made.write()
-    for verb in ("run", "decide"):
-        subprocess.run([sys.executable, "-m", "ablate", verb, str(study)], check=False, capture_output=True)
+    chain.run(study, watcher=PlainWatcher(StringIO()))
+    chain.decide(study)
     assert (made.path / "reports" / "tiny" / "verdict.json").is_file()
     return made
 
@@ -257,23 +259,21 @@ def test_json_progress_is_one_object_a_line_with_a_summary_last(house: House) ->
     assert len([line for line in lines if line["event"] == "ended"]) == 6
 
 
-def test_progress_never_tells_one_arm_from_another(house: House) -> None:
+def test_progress_never_tells_one_arm_from_another(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     study = house.write()
-    done = subprocess.run(
-        [sys.executable, "-m", "ablate", "run", str(study)], capture_output=True, text=True, check=True
-    )
-    status = subprocess.run(
-        [sys.executable, "-m", "ablate", "status", str(study)], capture_output=True, text=True, check=True
-    )
-    assert "loss" not in done.stdout.replace("loss falls", "")
-    assert "val/loss" not in status.stdout
+    assert ablate(monkeypatch, "run", study) == 0
+    told = capsys.readouterr().out
+    assert ablate(monkeypatch, "status", study) == 0
+    status = capsys.readouterr().out
+    assert told and "loss" not in told.replace("loss falls", "")
+    assert status and "val/loss" not in status
 
 
 def test_our_own_bugs_are_admitted_with_exit_code_one(
     house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from ablate import chain
-
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
