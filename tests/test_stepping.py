@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from importlib import util
 from pathlib import Path
 
@@ -11,16 +12,19 @@ from test_run import QUIET
 from typer.testing import CliRunner
 
 from ablate import chain
-from ablate.cli import app
+from ablate.cli import app, main
 from ablate.gpt import compiler
 from ablate.gpt.stepping import AUTO, EAGER, KINDS, cannot_take, choose_step
 from ablate.records.layout import layout_of, seats_in, step_in
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
+from ablate.run import seating
 from ablate.run.seating import Machine, choose_machine, step_of
 from ablate.run.spread import Spread
 from prereg.errors import RunError
 from prereg.training import Training
+
+LAYOUT, COMPILED = layout_of((1, 2, 3)), layout_of((1, 2, 3), "compiled")
 
 
 def arms(optimizer: str = "adamw") -> dict[str, Training]:
@@ -49,13 +53,9 @@ def test_a_recorded_step_is_refused_on_the_cpu_and_nothing_changes(house: House,
 
 
 def test_the_command_ends_with_2_and_one_message(house: House, capsys: pytest.CaptureFixture[str]) -> None:
-    import sys
-
-    from ablate.cli import main
-
     study = house.write()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["ablate", "run", str(study), "--cohort", "on", "--step", "graph"])
+        patch.setattr("sys.argv", ["ablate", "run", str(study), "--cohort", "on", "--step", "graph"])
         with pytest.raises(SystemExit) as ended:
             main()
     told = capsys.readouterr().err
@@ -123,9 +123,74 @@ def test_auto_keeps_the_kind_of_what_stands_and_is_eager_where_nothing_does(
     assert step_of(seats, auto, standing) == "compiled"
     assert step_of(seats, Machine("cpu", "on", step=EAGER), standing) == EAGER
     assert step_of((1, 2), auto, standing) == EAGER, "of another company"
+    failed = {cell: one.model_copy(update={"status": "failed"}) for cell, one in standing.items()}
+    assert step_of(seats, auto, failed) == EAGER, "of runs that failed"
     on_gpu = {("none", seed): record(house, seed, layout_of(seats, "graph")) for seed in seats}
-    assert step_of(seats, auto, on_gpu) == EAGER, "the CPU cannot"
     assert step_of(seats, Machine("cuda:0"), on_gpu) == "graph"
+    with pytest.raises(RunError, match=r"3 runs of seeds 1, 2, 3 were trained with steps graph.* has no CUDA graphs"):
+        step_of(seats, auto, on_gpu)
+    unknown = {("none", seed): record(house, seed, layout_of(seats, "folded")) for seed in seats}
+    with pytest.raises(RunError, match=r"steps folded.*this version knows eager, compiled, graph, compiled-graph"):
+        step_of(seats, auto, unknown)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> House:
+    """A study in cohorts, all of whose records say that steps were compiled."""
+    made = House(tmp_path_factory.mktemp("finished") / "house")
+    chain.run(made.write(base=short()), watcher=QUIET, cohort="on")
+    for path in made.path.glob("data/runs/*/*/*/*/run.json"):
+        path.write_text(path.read_text().replace(LAYOUT, COMPILED))
+    return made
+
+
+@pytest.fixture
+def here_without_a_compiler(finished: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+    """That study where nothing can be compiled."""
+    copy = House.__new__(House)
+    copy.path = Path(shutil.copytree(finished.path, tmp_path / "house"))
+    monkeypatch.setattr("ablate.gpt.stepping.cannot_compile", lambda _device: "no C++ compiler")
+    return copy
+
+
+def lose_a_run(house: House) -> None:
+    (lost,) = house.path.glob("data/runs/*/*/layernorm/2")
+    shutil.rmtree(lost)
+
+
+def test_what_stands_compiled_is_not_gone_on_with_in_silence_where_there_is_no_compiler(
+    here_without_a_compiler: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    house = here_without_a_compiler
+    study = house.path / "studies" / "tiny.yaml"
+    chain.run(study, watcher=QUIET)  # nothing is left to be trained, so nothing is refused
+    lose_a_run(house)
+    before = house.snapshot()
+    monkeypatch.setattr("sys.argv", ["ablate", "run", str(study)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and told.count("error:") == 1
+    assert "5 runs of seeds 1, 2, 3 were trained with steps compiled" in told and "no C++ compiler" in told
+    assert "required: steps compiled" in told and "--step eager" in told.split("try: ")[1]
+    assert house.snapshot() == before
+
+    chain.run(study, watcher=QUIET, step=EAGER)  # asked for in words, it is trained, and the report lists it
+    found = {check.name: check for check in chain.decide(study).decision.checks if not check.passed}
+    apart = found["pairs were trained in the same layout"]
+    assert apart.severity == "deviation" and f"layernorm {LAYOUT} against none {COMPILED}" in apart.found
+
+
+def test_what_changed_between_the_question_and_the_lock_is_refused_before_runs_are_given_out(
+    here_without_a_compiler: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = here_without_a_compiler
+    lose_a_run(house)
+    monkeypatch.setattr(seating, "require_steps", lambda *_given: None)
+    before = house.snapshot()
+    with pytest.raises(RunError, match="5 runs of seeds 1, 2, 3"):
+        chain.run(house.path / "studies" / "tiny.yaml", watcher=QUIET)
+    assert {path: held for path, held in house.snapshot().items() if path in before} == before
 
 
 def short() -> dict[str, object]:

@@ -57,7 +57,7 @@ def run(
 
     from ablate.run.local import run_study, slots_of
     from ablate.run.lock import study_lock
-    from ablate.run.seating import choose_machine, records_of
+    from ablate.run.seating import choose_machine, records_of, require_steps
     from ablate.run.spread import Spread
     from ablate.run.watch import PlainWatcher
     from prereg.differences import require_unchanged
@@ -83,14 +83,16 @@ def run(
         )
     standing = load_registration(case.root, name)
     planned: Design | None = None
+    due: Look | None = None
     if standing is not None:
         require_unchanged(standing, case.loaded)
         require_pinned(case, standing)
-        look_to_run_up_to(case, standing)
+        due = look_to_run_up_to(case, standing)
     else:
         planned = preflight(case, accept_underpowered=accept_underpowered, pilot=pilot)
     records = records_of(case.root, standing) if standing is not None else {}
     machine = choose_machine(case.study, records.values(), device=device, cohort=cohort, spread=spread, step=step)
+    require_steps(case.study, machine, records, due)
     onlooker: Watcher = watcher if watcher is not None else PlainWatcher(sys.stderr)
     if machine.why_apart:
         onlooker.note(machine.why_apart)

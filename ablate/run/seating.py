@@ -22,12 +22,13 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.run.spread import Spread
 from prereg.errors import RunError
-from prereg.looks import looks_of
+from prereg.looks import Look, looks_of
 from prereg.plan import plan
 from prereg.registration import Registration
 from prereg.root import Root
 from prereg.spec import Study
 from prereg.training import Training
+from prereg.words import counted
 
 MOST_SEATS = 16
 """Runs trained together at most, unless told: a bound on memory, not a measured optimum."""
@@ -193,7 +194,10 @@ def seating(study: Study, machine: Machine, records: Mapping[tuple[str, int], Ru
 
 
 def step_of(seats: tuple[int, ...], machine: Machine, records: Mapping[tuple[str, int], RunRecord]) -> str:
-    """How a cohort's steps are computed: as asked for, else as of its runs that stand, else operator by operator."""
+    """How a cohort's steps are computed: as asked for, else as of most of its standing runs, else operator by operator.
+
+    Refused where that kind cannot be taken here: pairs would differ by more than their variant, and nobody asked.
+    """
     if machine.step != AUTO:
         return machine.step
     found = Counter(
@@ -201,8 +205,37 @@ def step_of(seats: tuple[int, ...], machine: Machine, records: Mapping[tuple[str
         for record in records.values()
         if record.status != "failed" and seats_in(record.provenance.layout) == seats
     )
-    taken = [step for step, _ in found.most_common() if step in KINDS and not cannot_take(KINDS[step], machine.device)]
-    return taken[0] if taken else EAGER
+    if not found:
+        return EAGER
+    (kind, count), *_ = found.most_common(1)
+    known = KINDS.get(kind)
+    if why := cannot_take(known, machine.device) if known else f"this version knows {', '.join(KINDS)}":
+        raise RunError(
+            f"{counted(count, 'run')} of seeds {', '.join(map(str, seats))} were trained with steps {kind}, "
+            f"and {machine.device} on this machine cannot take such steps: {why}",
+            required=f"steps {kind} for the other runs of these seeds too: another kind rounds in another order",
+            fix=f"--step {EAGER}, and the report lists the pairs of two layouts; or go on where those were trained",
+        )
+    return kind
+
+
+def require_steps(
+    study: Study,
+    machine: Machine,
+    records: Mapping[tuple[str, int], RunRecord],
+    look: Look | None = None,
+) -> None:
+    """Refuse what `step_of` refuses, of every cohort that still has a run to be trained before a look, if there is one.
+
+    So nothing is written before. Asked again when the runs are given out: another process may have sealed some by then.
+    """
+    if study.trainer == "command":
+        return
+    seats = seating(study, machine, records)
+    for seed in study.seeds if look is None else study.seeds[: look.n_seeds]:
+        ended = all((arm, seed) in records and records[arm, seed].status in ("done", "diverged") for arm in study.arms)
+        if len(seats[seed]) > 1 and not ended:
+            step_of(seats[seed], machine, records)
 
 
 def _standing(study: Study, records: Mapping[tuple[str, int], RunRecord]) -> dict[int, tuple[int, ...]]:
