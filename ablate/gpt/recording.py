@@ -6,8 +6,8 @@ gradients) must stay where it is: who puts other tensors in their place makes a 
 recorded as they were: the learning rate comes as a tensor. Random numbers are none of it: masks are inputs.
 
 The work is done a few times before it is recorded, as CUDA wants it (libraries choose and allocate in their first
-calls), and everything it changed is then put back. Every step of a run, the first too, is therefore a replay, and a run
-that is taken up again meets the bits of one that was not interrupted.
+calls), and everything it changed is then put back, also where that fails. Every step of a run, the first too, is
+therefore a replay, and a run that is taken up again meets the bits of one that was not interrupted.
 
 Unmeasured, and never run on a device: `CudaRecorder` alone needs one. Everything else is tested on the CPU.
 """
@@ -19,6 +19,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from prereg.errors import RunError
 
 Tensors = tuple[Tensor, ...]
 WARM_UPS = 3
@@ -82,10 +84,23 @@ class Recorded:
     def _record(self, given: Tensors) -> Callable[[], None]:
         self._places = tuple(one.clone() for one in given)
         before = [(tensor, tensor.detach().clone()) for tensor in self.changed()]
-        for _ in range(WARM_UPS):
-            self.recorder.warm(lambda: self.work(*self._places))
-        self._put_back(before)
-        self._outputs, replay = self.recorder.record(lambda: self.work(*self._places))
+        try:
+            try:
+                for _ in range(WARM_UPS):
+                    self.recorder.warm(lambda: self.work(*self._places))
+            finally:
+                self._put_back(before)
+            self._outputs, replay = self.recorder.record(lambda: self.work(*self._places))
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            # Nothing takes its place in silence: other steps are other bits.
+            said = str(error).strip().splitlines() or [""]
+            raise RunError(
+                f"a step cannot be recorded: {type(error).__name__}: {said[0]}",
+                required="work that this device can replay; the worker's log has all that it said",
+                fix="ablate run with --step eager",
+            ) from error
         return replay
 
     def _put_back(self, before: list[tuple[Tensor, Tensor]]) -> None:
