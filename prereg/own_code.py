@@ -8,15 +8,18 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.abc import InspectLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
 
 @contextlib.contextmanager
-def loaded(name: str, path: Path, source: bytes) -> Iterator[ModuleType]:
-    """The module of these bytes, known under its name for as long as the block lasts."""
+def loading(name: str, path: Path, source: bytes) -> Iterator[Callable[[], ModuleType]]:
+    """What executes these bytes and gives their module, which is known under its name for as long as the block lasts.
+
+    Apart from each other, so that a limit can be set to what the code does and to nothing that is tidied up after it.
+    """
     spec = importlib.util.spec_from_loader(name, _Bytes(path, source), origin=str(path))
     assert spec is not None, name
     if spec.submodule_search_locations is not None:
@@ -24,10 +27,14 @@ def loaded(name: str, path: Path, source: bytes) -> Iterator[ModuleType]:
     module = importlib.util.module_from_spec(spec)
     before = sys.modules.get(name)
     sys.modules[name] = module
-    try:
-        assert spec.loader is not None, name
+
+    def execute() -> ModuleType:
+        assert spec is not None and spec.loader is not None, name
         spec.loader.exec_module(module)
-        yield module
+        return module
+
+    try:
+        yield execute
     finally:
         if before is None:
             sys.modules.pop(name, None)

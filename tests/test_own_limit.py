@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
+import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -15,6 +19,7 @@ from conftest import WARM, House
 from test_own_metrics import TOKENS, WORST, own_document, small
 
 from ablate import chain
+from ablate.measure import limit
 from ablate.measure.limit import EXIT_STATUS, Overdue, at_most
 from ablate.measure.own import Source, measure_own
 from ablate.records.store import RunFolder
@@ -86,17 +91,165 @@ def test_outside_the_main_thread_lateness_is_told_when_it_ends() -> None:
 
     def work() -> None:
         try:
-            with at_most(0.05):
-                time.sleep(0.2)
+            at_most(0.05, lambda: time.sleep(0.2))
         except Overdue:
             said.append("overdue")
-        with at_most(60.0):
-            said.append("in time")
+        at_most(60.0, lambda: said.append("in time"))
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
     assert said == ["overdue", "in time"]
+
+
+class Clock:
+    """The time as the limit reads it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Alarms:
+    """Delivers an alarm that is due between two given steps of the interpreter, as a signal is: by a handler's call."""
+
+    def __init__(self, clock: Clock, *, within: tuple[str, ...], at: int, late_s: float, stays: bool = False) -> None:
+        self.clock, self.files, self.at, self.late_s, self.stays = clock, within, at, late_s, stays
+        self.points = 0
+        self.rung: list[str] = []
+
+    def __call__(self, frame: FrameType, event: str, _arg: object) -> Any:
+        handler = signal.getsignal(signal.SIGALRM)
+        if frame.f_code.co_filename not in self.files or frame.f_code.co_name in ("interrupt", "monotonic"):
+            return None
+        frame.f_trace_opcodes = True
+        self.points += 1
+        if self.points == self.at and callable(handler):
+            self.rung.append(f"{frame.f_code.co_name}:{frame.f_lineno}")
+            self.clock.now += self.late_s
+            try:
+                handler(signal.SIGALRM, frame)
+            finally:
+                if not self.stays:
+                    self.clock.now -= self.late_s
+        return self
+
+
+def traced(alarms: Alarms, work: Callable[[], float], seconds: float = 60.0) -> float:
+    earlier = sys.gettrace()
+    sys.settrace(alarms)
+    try:
+        return at_most(seconds, work)
+    finally:
+        sys.settrace(earlier)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    """A clock that a test moves, and an alarm of somebody else, who is to find everything as it was."""
+    heard: list[int] = []
+    made = Clock()
+    monkeypatch.setattr(limit, "time", made)
+    before = signal.signal(signal.SIGALRM, lambda number, _frame: heard.append(number))
+    mine = signal.getsignal(signal.SIGALRM)
+    earlier = signal.setitimer(signal.ITIMER_REAL, 500.0)
+    try:
+        yield made
+        assert signal.getsignal(signal.SIGALRM) is mine
+        time.sleep(0.01)
+        # By this clock hours may have passed, and then it has rung.
+        assert heard or 400.0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 500.0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *earlier)
+
+
+def in_time() -> float:
+    return 2.5
+
+
+def test_an_alarm_at_any_step_outside_the_work_leaves_what_was_in_time_as_it_is(clock: Clock) -> None:
+    files = (limit.__file__, signal.__file__, contextlib.__file__)
+    whole = Alarms(clock, within=files, at=-1, late_s=1000.0)
+    assert traced(whole, in_time) == 2.5
+    rung: list[str] = []
+    for point in range(1, whole.points + 1):
+        alarms = Alarms(clock, within=files, at=point, late_s=1000.0)
+        assert traced(alarms, in_time) == 2.5, alarms.rung
+        rung += alarms.rung
+    assert len(rung) > 100
+    assert {"at_most", "_under_alarm", "_carried_out", "signal"} <= {one.split(":")[0] for one in rung}
+
+
+def test_an_alarm_at_any_step_of_the_work_is_lateness_and_before_its_time_it_is_nothing(clock: Clock) -> None:
+    def work() -> float:
+        found = [float(one) for one in range(3)]
+        return sum(found)
+
+    files = (__file__,)
+    whole = Alarms(clock, within=files, at=-1, late_s=1000.0)
+    assert traced(whole, work) == 3.0
+    assert whole.points > 20
+    for point in range(1, whole.points + 1):
+        clock.now = 0.0
+        with pytest.raises(Overdue):
+            traced(Alarms(clock, within=files, at=point, late_s=1000.0, stays=True), work)
+        assert traced(Alarms(clock, within=files, at=point, late_s=59.0), work) == 3.0
+
+
+def test_an_alarm_after_one_that_was_heard_changes_nothing_more(clock: Clock) -> None:
+    files = (limit.__file__, signal.__file__, contextlib.__file__)
+
+    def late() -> float:
+        clock.now += 100.0
+        raise KeyError("swallowed, whatever it is")
+
+    whole = Alarms(clock, within=files, at=-1, late_s=0.0)
+    with pytest.raises(Overdue):
+        traced(whole, late)
+    for point in range(1, whole.points + 1):
+        clock.now = 0.0
+        alarms = Alarms(clock, within=files, at=point, late_s=1000.0)
+        with pytest.raises(Overdue) as caught:
+            traced(alarms, late)
+        assert isinstance(caught.value.__cause__, KeyError), alarms.rung
+
+
+def test_alarms_that_ring_just_when_the_work_ends_are_late_or_not_and_nothing_else() -> None:
+    """Real signals, around the end of the work: whatever comes is told by the clock, and everything is as it was."""
+    before, found = signal.getsignal(signal.SIGALRM), {"in time": 0, "overdue": 0}
+    left, _ = signal.getitimer(signal.ITIMER_REAL)  # pytest has one of its own
+    for turn in range(400):
+
+        def work(until: float = time.monotonic() + 1e-3 + (turn % 40 - 20) * 5e-6) -> float:
+            while time.monotonic() < until:
+                pass
+            return 2.5
+
+        try:
+            assert at_most(1e-3, work) == 2.5
+            found["in time"] += 1
+        except Overdue:
+            found["overdue"] += 1
+        assert signal.getsignal(signal.SIGALRM) is before
+        assert left - 60.0 < signal.getitimer(signal.ITIMER_REAL)[0] <= left
+    assert sum(found.values()) == 400 and found["overdue"] > 0
+
+
+def test_a_limit_within_a_limit_hears_its_own_alarm_alone(clock: Clock) -> None:
+    def outer() -> float:
+        with pytest.raises(Overdue):
+            at_most(1.0, inner)
+        return at_most(30.0, in_time)
+
+    def inner() -> float:
+        clock.now += 2.0
+        return 1.0
+
+    assert at_most(60.0, outer) == 2.5
 
 
 LIMIT_S = 2.0

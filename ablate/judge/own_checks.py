@@ -31,7 +31,7 @@ from prereg.canon import sha256_bytes
 from prereg.errors import StudyError
 from prereg.own import OwnCheck
 from prereg.own_checks import read_source
-from prereg.own_code import loaded
+from prereg.own_code import loading
 from prereg.registration import Registration
 
 OWN: Final = "own check: "
@@ -93,8 +93,8 @@ def _run(registration: Registration, own: OwnCheck, evidence: Evidence, folder: 
 def _asked(own: OwnCheck, path: Path, source: bytes, records: Records) -> tuple[bool, str]:
     module, function = own.entry_point.split(":")
     try:
-        with contextlib.redirect_stdout(sys.stderr), loaded(module, path, source) as code:
-            answer = getattr(code, function)(records)
+        with contextlib.redirect_stdout(sys.stderr), loading(module, path, source) as load:
+            answer = getattr(load(), function)(records)
     except (Exception, SystemExit) as error:
         # Not swallowed: whatever a user's code raises is told as the reason why its check failed.
         return False, _line(f"raised {type(error).__name__}: {error}")

@@ -37,7 +37,7 @@ from prereg.canon import sha256_bytes
 from prereg.errors import EvidenceError, StudyError
 from prereg.own import OwnMetric
 from prereg.own_checks import CheckPin, read_source
-from prereg.own_code import loaded
+from prereg.own_code import loading
 
 
 @dataclass(frozen=True)
@@ -127,12 +127,9 @@ def _asked(source: Source, view: View, *, deadly: bool) -> float:
     module, function = source.metric.entry_point.split(":")
     limit_s = source.metric.limit_s
     try:
-        with (
-            contextlib.redirect_stdout(sys.stderr),
-            at_most(limit_s, deadly=deadly),  # to load it may take as long as to call it
-            loaded(module, source.path, source.content) as code,
-        ):
-            value = getattr(code, function)(view)
+        with contextlib.redirect_stdout(sys.stderr), loading(module, source.path, source.content) as load:
+            # To load it may take as long as to call it.
+            value = at_most(limit_s, lambda: getattr(load(), function)(view), deadly=deadly)
     except Overdue:
         raise EvidenceError(
             f"the metric {source.metric.name} took longer than its limit of {limit_s:g} s, and was ended",
