@@ -10,6 +10,8 @@ from prereg.metrics import Better
 from prereg.part import Part
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*$", max_length=80)]
+Limit = Annotated[float, Field(gt=0.0, le=604_800.0)]
+AN_HOUR_S = 3600.0
 EntryPoint = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", max_length=200)]
 
 
@@ -30,17 +32,14 @@ class OwnMetric(Part):
     """What it is, in a sentence for readers of the registration."""
     at_end: bool = True
     """Whether it is measured at the last step alone, or at every evaluation."""
-    limit_s: Annotated[float, Field(gt=0.0, le=604_800.0)] = 3600.0
+    limit_s: Limit = AN_HOUR_S
     """Seconds that one measurement may take. One that takes longer is ended, and the run fails. Not written where it
     is the default."""
 
     @model_serializer(mode="wrap")
     def _as_before_without_a_limit(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # As of a study: a promise that says nothing of what came later keeps the bytes that were hashed before.
-        written: dict[str, Any] = handler(self)
-        if self.limit_s == type(self).model_fields["limit_s"].default:
-            del written["limit_s"]
-        return written
+        return _without_the_usual_limit(handler(self), self.limit_s)
 
 
 class OwnCheck(Part):
@@ -53,3 +52,16 @@ class OwnCheck(Part):
     the registration; it is executed when the study is decided, and never before."""
     consequence: Literal["inadmissible", "deviation", "note"] = "inadmissible"
     """What a failure means: no verdict, listed beside the verdict, or a remark."""
+    limit_s: Limit = AN_HOUR_S
+    """Seconds that it may take. One that takes longer is interrupted, and nothing is decided: how fast a machine is
+    says nothing of the evidence. Not written where it is the default."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_a_limit(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_the_usual_limit(handler(self), self.limit_s)
+
+
+def _without_the_usual_limit(written: dict[str, Any], limit_s: float) -> dict[str, Any]:
+    if limit_s == AN_HOUR_S:
+        del written["limit_s"]
+    return written

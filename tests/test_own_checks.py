@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from functools import partial
 from pathlib import Path
 
 import pytest
 from evidence_factory import make_evidence, make_registration, small_study
 from prereg_samples import AT, EMBNORM, PIN, changed, load_text
+from pydantic import ValidationError
 
 from ablate.judge.decide import decide
 from ablate.judge.own_checks import OWN, Records, run_own_checks
@@ -16,7 +19,8 @@ from ablate.judge.verdict import Check, Decision
 from ablate.records.evidence import Evidence
 from prereg.amendments import touched
 from prereg.differences import require_unchanged
-from prereg.errors import RegistrationError, SpecError
+from prereg.errors import EvidenceError, RegistrationError, SpecError
+from prereg.own import OwnCheck
 from prereg.own_checks import pin_checks
 from prereg.register import amend, register
 from prereg.registration import Registration, load_registration, promise_sha256, verify_registration
@@ -27,10 +31,10 @@ HELD = "def look(records):\n    return len(records.runs) == 15, f'{len(records.m
 GAIN = {"val/loss": {"layernorm": -0.06}}
 
 
-def made(folder: Path, code: str, *, consequence: str = "inadmissible") -> tuple[Registration, Evidence]:
+def made(folder: Path, code: str, *, consequence: str = "inadmissible", **also: float) -> tuple[Registration, Evidence]:
     """A study with one check of its own, registered with the code that lies in the folder."""
     (folder / "mine.py").write_text(code, encoding="utf-8")
-    checks = [{"name": "looked", "entry_point": "mine:look", "consequence": consequence}]
+    checks = [{"name": "looked", "entry_point": "mine:look", "consequence": consequence, **also}]
     registration, evidence = make_evidence(small_study(checks=checks), effects=GAIN, sd=0.002)
     pins = pin_checks(registration.study, folder)
     return registration.model_copy(update={"own_checks": pins}), evidence
@@ -73,6 +77,34 @@ def test_a_check_that_fails_has_its_registered_consequence(tmp_path: Path, conse
 def test_whatever_is_not_a_clear_yes_has_failed(tmp_path: Path, body: str, said: str) -> None:
     _, check = judged(tmp_path, *made(tmp_path, f"def look(records):\n{body}"))
     assert not check.passed and check.found.startswith(said)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def look(records):\n    while True: pass\n",
+        "import time\ntime.sleep(60)\ndef look(records):\n    return True\n",
+        "import time\ndef look(records):\n    try: time.sleep(60)\n    except BaseException: return True\n",
+    ],
+)
+def test_a_check_that_does_not_end_is_interrupted_and_has_neither_held_nor_failed(tmp_path: Path, code: str) -> None:
+    registration, evidence = made(tmp_path, code, consequence="note", limit_s=0.2)
+    began = time.monotonic()
+    with pytest.raises(EvidenceError, match=r"the check looked took longer than its limit of 0\.2 s") as refused:
+        judged(tmp_path, registration, evidence)
+    assert time.monotonic() - began < 30.0
+    assert refused.value.required and "limit_s of looked" in refused.value.fix
+    assert "mine" not in sys.modules
+
+
+def test_a_check_without_a_limit_keeps_its_bytes_and_one_with_it_says_so() -> None:
+    plain, strict = (OwnCheck(name="looked", entry_point="mine:look", **given) for given in ({}, {"limit_s": 5.0}))
+    assert "limit_s" not in plain.model_dump(mode="json") and plain.limit_s == 3600.0
+    assert strict.model_dump(mode="json")["limit_s"] == 5.0
+    assert OwnCheck.model_validate_json(strict.model_dump_json()) == strict
+    for wrong in (0.0, -1.0, 604_801.0):
+        with pytest.raises(ValidationError):
+            OwnCheck(name="looked", entry_point="mine:look", limit_s=wrong)
 
 
 def test_a_module_that_cannot_be_loaded_has_failed_too(tmp_path: Path) -> None:

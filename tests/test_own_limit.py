@@ -19,17 +19,17 @@ from conftest import WARM, House
 from test_own_metrics import TOKENS, WORST, own_document, small
 
 from ablate import chain
-from ablate.measure import limit
-from ablate.measure.limit import EXIT_STATUS, Overdue, at_most
 from ablate.measure.own import Source, measure_own
 from ablate.records.store import RunFolder
 from ablate.run.again import make_again
 from ablate.run.messages import Measuring, Message
 from ablate.run.watch import PlainWatcher
+from prereg import own_limit as limit
 from prereg.errors import EvidenceError, RunError, SpecError
 from prereg.export.measures import recorded
 from prereg.ledger import Ledger
 from prereg.own import OwnMetric
+from prereg.own_limit import EXIT_STATUS, Overdue, at_most
 from prereg.plan import plan
 from prereg.registration import load_registration
 from prereg.root import Root

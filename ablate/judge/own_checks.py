@@ -6,11 +6,14 @@ copies: what it does to them changes nothing. It sees no finding, and no hypothe
     returns True, or (True, text)      held
     returns False, or (False, text)    failed, with the consequence that was registered
     raises, or returns anything else   failed likewise, and what happened is what was found
+    takes longer than its `limit_s`    is interrupted, and nothing is decided (`EvidenceError`)
     its source is not the registered   not executed, and no verdict, whatever its consequence
 
-What is executed is the very bytes that were hashed, not a compiled copy beside them. There is no time limit: a check
-that never ends is the user's to interrupt, and nothing is written before all have ended. A text that changes from one
-call to the next makes `ablate report` say that the evidence does not give the decision. What it prints goes to stderr.
+What is executed is the very bytes that were hashed, not a compiled copy beside them. A check that is late has not
+failed: the same records would pass on a faster machine. Nothing is written before all have ended. Where nothing
+interrupts a check (a loop inside a library), it is told to be late when it ends, for this is the user's own process. A
+text that changes from one call to the next makes `ablate report` say that the evidence does not give the decision. What
+it prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -28,10 +31,11 @@ from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
 from prereg.canon import sha256_bytes
-from prereg.errors import StudyError
+from prereg.errors import EvidenceError, StudyError
 from prereg.own import OwnCheck
 from prereg.own_checks import read_source
 from prereg.own_code import loading
+from prereg.own_limit import Overdue, at_most
 from prereg.registration import Registration
 
 OWN: Final = "own check: "
@@ -94,7 +98,14 @@ def _asked(own: OwnCheck, path: Path, source: bytes, records: Records) -> tuple[
     module, function = own.entry_point.split(":")
     try:
         with contextlib.redirect_stdout(sys.stderr), loading(module, path, source) as load:
-            answer = getattr(load(), function)(records)
+            # To load it may take as long as to call it.
+            answer = at_most(own.limit_s, lambda: getattr(load(), function)(records))
+    except Overdue:
+        raise EvidenceError(
+            f"the check {own.name} took longer than its limit of {own.limit_s:g} s, and was ended",
+            required=f"an answer from {own.entry_point} within its limit_s; nothing is decided without it",
+            fix=f"decide on a faster machine, or register a larger limit_s of {own.name}",
+        ) from None
     except (Exception, SystemExit) as error:
         # Not swallowed: whatever a user's code raises is told as the reason why its check failed.
         return False, _line(f"raised {type(error).__name__}: {error}")

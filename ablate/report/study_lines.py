@@ -57,7 +57,8 @@ def print_check(console: Console, study: Study, scripts: Sequence[ScriptPin] = (
         )
     for check in study.checks:
         means = {"inadmissible": "no verdict", "deviation": "a deviation", "note": "a remark"}[check.consequence]
-        say(console, f"Own check {check.name}: {check.entry_point}, executed by decide; if it fails, {means}.")
+        limit = f"within {words.compact(check.limit_s)} s"
+        say(console, f"Own check {check.name}: {check.entry_point}, executed by decide {limit}; if it fails, {means}.")
     for metric in study.measure.own:
         when = "at the last step" if metric.at_end else "at every evaluation"
         limit = f"within {words.compact(metric.limit_s)} s, or the run fails"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ablate.measure.limit import EXIT_STATUS
+from prereg.own_limit import EXIT_STATUS
 from prereg.part import Part
 
 

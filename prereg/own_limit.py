@@ -3,7 +3,8 @@
 Python is interrupted at the limit by a signal, and every second again where it swallows the interruption. What cannot
 be interrupted so, a loop inside a library or code that swallows everything, ends its whole process some seconds later:
 by a watchdog that needs no lock of the interpreter, and that first writes to stderr where the code stood. The second
-is for worker processes alone, whose scheduler is told beforehand what they are at.
+is for worker processes alone, whose scheduler is told beforehand what they are at. What a limit means is for whoever
+set it to say: an own metric that is late fails its run, an own check that is late leaves nothing decided.
 
 A signal comes when it comes, also between two steps of what is done here. So it interrupts only where the code that is
 limited is what stands on the stack, and nothing of this module above it: neither what was in time, nor what is tidied
