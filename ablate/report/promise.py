@@ -1,6 +1,7 @@
 """The part of the report that tells what was promised before any data.
 
-It reads the registration; only what a corpus is like is told as the runs counted it.
+It reads the registration. Beside it stand two things as they were observed, and said to be: what a corpus is like, as
+the runs counted it, and what the ledger shows of looks at outcomes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from ablate.judge.reach import HypothesisDesign
 from ablate.report import words
 from ablate.report.blocks import Block, Column, Facts, Paragraph, Section, Table
 from ablate.report.corpora import counts_of
+from ablate.report.looking import looks_shown
 from ablate.report.planned import facts_of, power_figure
 from ablate.report.told import Told
 from prereg.command import command_line
@@ -64,7 +66,8 @@ def _terms(told: Told) -> Facts:
             f"{CORRECTIONS[analysis.correct]}, over the hypotheses of one role",
         ),
         ("Verdict speaks of", _estimand(study)),
-        ("Stopping", stopping(study)),
+        ("Stopping", f"planned: {stopping(study)}"),
+        ("Looks, as observed", looks_shown(told)),
         ("Diverged runs", divergence(study)),
         (
             "Unstable run",

@@ -1,0 +1,102 @@
+"""Of looks at outcomes, the plan is told as the plan, and beside it what the ledger shows, by its entries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from prereg_samples import AT
+from report_samples import told
+
+from ablate.report import html, markdown
+from ablate.report.blocks import Facts
+from ablate.report.looking import BEYOND, looks_shown
+from ablate.report.promise import tell_promise
+from ablate.report.told import Told
+from prereg.ledger import Entry
+
+LOOKS = {"stopping": {"looks": [3, 5], "spending": "obrien_fleming"}}
+
+
+def with_ledger(account: Told, *events: str, sealed: int | None = None, first: str = "sealed") -> Told:
+    """Seals of the first so many planned runs, with the given events before the last of them; `event@earlier` is one
+    of another registration, and what stands after `|` comes at the end."""
+    runs = account.evidence.planned[: len(account.evidence.planned) if sealed is None else sealed]
+    before = [event for event in events if not event.startswith("|")]
+    after = [event.removeprefix("|") for event in events if event.startswith("|")]
+    seals = [(first if at == 0 else "sealed", cell) for at, cell in enumerate(runs)]
+    rows = [("registered", None), ("started", None), *seals[:-1], *((one, None) for one in before), *seals[-1:]]
+    rows += [(one, None) for one in after]
+    entries = []
+    for index, (event, cell) in enumerate(rows):
+        name, _, whose = event.partition("@")
+        entries.append(
+            Entry.model_validate(
+                {
+                    "index": index,
+                    "at": AT,
+                    "event": name,
+                    "study": account.study.study,
+                    "registration": "e" * 64 if whose else account.registration.sha256,
+                    "body": {} if cell is None else {"variant": cell[0], "seed": cell[1]},
+                    "previous": "0" * 64,
+                    "sha256": "1" * 64,
+                }
+            )
+        )
+    return replace(account, evidence=replace(account.evidence, ledger=tuple(entries)))
+
+
+def test_the_plan_is_called_a_plan_and_the_observation_stands_beside_it() -> None:
+    account = with_ledger(told(), "|decided")
+    for page in (markdown.render(account), html.render(account)):
+        assert "planned: fixed number of seeds; no look at outcomes before the last planned run has ended" in page
+        assert "Looks, as observed" in page and "the ledger has no entry that tells of a look at outcomes" in page
+        assert BEYOND in page
+
+
+def test_no_look_before_the_last_seal_is_said_with_the_entry_that_shows_it() -> None:
+    said = looks_shown(with_ledger(told(), "|decided", "|peeked"))
+    assert "(peeked, looked or decided) before the seal of the last planned run (entry 16, " in said
+    assert "entry 17" not in said and said.endswith(BEYOND)
+
+
+@pytest.mark.parametrize("event", ["peeked", "looked", "decided"])
+def test_a_look_before_the_last_seal_is_named_by_its_entry(event: str) -> None:
+    said = looks_shown(with_ledger(told(), event, "|decided"))
+    assert "the ledger has 1 entry that tells of a look at outcomes before the seal of the last planned run" in said
+    assert f"entry 16 ({event} " in said and "earlier registration" not in said
+
+
+def test_what_an_earlier_registration_has_shown_counts_and_is_called_so() -> None:
+    said = looks_shown(with_ledger(told(), "decided@earlier", "peeked"))
+    assert "2 entries that tell" in said
+    assert "decided" in said.split("entry 16")[1] and said.count("under an earlier registration") == 1
+
+
+def test_while_runs_are_missing_it_says_how_far_it_sees() -> None:
+    said = looks_shown(with_ledger(told("incomplete"), sealed=13))
+    assert "so far, with 13 of 15 planned runs sealed" in said and "no entry that tells" in said
+
+
+def test_a_sequential_study_lists_its_looks_and_every_other() -> None:
+    account = told("incomplete", **LOOKS)
+    assert "the ledger has 0 planned looks; and no other" in looks_shown(with_ledger(account))
+    said = looks_shown(with_ledger(account, "looked", "peeked", "|looked"))
+    assert "2 planned looks: entry 16 (looked" in said and "entry 19 (looked" in said
+    assert "1 other: entry 17 (peeked" in said
+    terms = next(
+        one for one in tell_promise(with_ledger(account)).blocks if isinstance(one, Facts) and len(one.items) > 5
+    )
+    facts = dict(terms.items)
+    assert facts["Stopping"].startswith("planned: looks after 3 and 5 seeds")
+
+
+def test_what_the_ledger_cannot_show_is_said_to_be_so() -> None:
+    unsealed = looks_shown(with_ledger(told(), sealed=0))
+    assert "sealed no planned run, and cannot show" in unsealed
+    account = with_ledger(told(), "|decided")
+    damaged = replace(account, evidence=replace(account.evidence, ledger_faults=("entry 3: the chain does not hold",)))
+    assert "damaged, and cannot show" in looks_shown(damaged) and "no entry that tells" not in looks_shown(damaged)
+    imported = looks_shown(with_ledger(told(), first="imported"))
+    assert "1 run came from elsewhere, and of looks there this ledger shows nothing" in imported
