@@ -26,38 +26,39 @@ from prereg.metrics import METRICS
 RELIABILITY = "Reliability"
 STEMS = ("calibration/bin_share", "calibration/bin_confidence", "calibration/bin_accuracy")
 SMALLEST_AREA, LARGEST_AREA = 8, 420
+ALL_TOKENS = 1e-4
+"""How far from 1 the shares of a run may add up to, in float32 and with a few decimals written."""
+MOST_NAMED = 6
 MOST_ROWS = 1200
 """Of the table; beyond them it would be a file of its own, and the records are."""
 
 
 @dataclass(frozen=True)
 class Bin:
-    """One bin of confidence of one arm, over the runs in which it is not empty."""
+    """One bin of confidence of one arm, over the runs that recorded it whole: share, confidence and accuracy."""
 
     number: int
     shares: Mapping[int, float]
-    """Seed -> share of the tokens."""
+    """Seed -> share of the tokens, of every run of which it is known; 0 where the bin is empty."""
     confidences: Mapping[int, float]
     """Seed -> mean confidence."""
     accuracies: Mapping[int, float]
     """Seed -> accuracy."""
+    missing: tuple[int, ...]
+    """Seeds of the runs that did not record it whole, and in which it is not known to be empty. Only a user's own
+    trainer leaves such."""
     n_runs: int
-    """Runs of the arm, those in which the bin is empty among them."""
+    """Runs of the arm, those in which the bin is empty or missing among them."""
 
     @property
     def n(self) -> int:
-        """Runs in which the bin is not empty."""
+        """Runs that recorded it whole."""
         return len(self.accuracies)
 
     @property
-    def shares_of_all(self) -> list[float]:
-        """The share of the tokens in every run of the arm; 0 in those that leave the bin empty."""
-        return [*(self.shares[seed] for seed in self.accuracies), *[0.0] * (self.n_runs - self.n)]
-
-    @property
     def share(self) -> float:
-        """The mean share of the tokens over all runs: an empty bin holds none."""
-        return sum(self.shares_of_all) / self.n_runs
+        """The mean share of the tokens over the runs of which it is known: an empty bin holds none."""
+        return fmean(self.shares.values())
 
 
 def binned(evidence: Evidence) -> list[str]:
@@ -71,12 +72,31 @@ def binned(evidence: Evidence) -> list[str]:
 
 def told_by_bin(told: Told) -> set[str]:
     """Metrics of single bins of which this section tells every value; the share of a bin that is always empty is 0."""
-    found = curves(told.evidence, list(told.study.arms))
+    found = bins_of(told.evidence, list(told.study.arms))
+    if not drawn(found):
+        return set()
     numbers = {one.number for members in found.values() for one in members}
-    return {one for one in binned(told.evidence) if METRICS.bin(one) in numbers or (found and STEMS[0] in one)}
+    # Of a run that lacks one of the three, the others stand in no curve.
+    partly = {one.number for members in found.values() for one in members if one.missing}
+    return {
+        one
+        for one in binned(told.evidence)
+        if (number := METRICS.bin(one)) not in partly and (number in numbers or STEMS[0] in one)
+    }
 
 
 def curves(evidence: Evidence, arms: Sequence[str]) -> dict[str, list[Bin]]:
+    """Arm -> its bins in order at the last step of finished runs, of which at least one run recorded the whole."""
+    return drawn(bins_of(evidence, arms))
+
+
+def drawn(found: Mapping[str, list[Bin]]) -> dict[str, list[Bin]]:
+    """The bins that have a place on the curve."""
+    whole = {arm: [one for one in members if one.n] for arm, members in found.items()}
+    return {arm: members for arm, members in whole.items() if members}
+
+
+def bins_of(evidence: Evidence, arms: Sequence[str]) -> dict[str, list[Bin]]:
     """Arm -> its bins in order at the last step of finished runs, those that are empty in every run left out."""
     values: dict[str, dict[int, dict[tuple[str, int], float]]] = {stem: {} for stem in STEMS}
     ends = {(run.variant, run.seed): run.steps for run in evidence.runs if run.status == "done"}
@@ -86,35 +106,64 @@ def curves(evidence: Evidence, arms: Sequence[str]) -> dict[str, list[Bin]]:
         number = METRICS.bin(metric)
         if number is not None and ends.get((arm, seed)) == step:
             values[metric.rpartition("_")[0]].setdefault(number, {})[arm, seed] = value
-    of_share, of_confidence, of_accuracy = (values[stem] for stem in STEMS)
+    numbers = sorted({number for one in values.values() for number in one})
     found: dict[str, list[Bin]] = {}
     for arm in arms:
-        runs = {seed for cells in of_share.values() for name, seed in cells if name == arm}
-        for number in sorted(of_accuracy):
+        runs = {seed for one in values.values() for cells in one.values() for name, seed in cells if name == arm}
+        whole = _accounted(values[STEMS[0]], arm)
+        for number in numbers:
             share, confidence, accuracy = (
-                {seed: value for (name, seed), value in sorted(one.get(number, {}).items()) if name == arm}
-                for one in (of_share, of_confidence, of_accuracy)
+                {seed: value for (name, seed), value in sorted(values[stem].get(number, {}).items()) if name == arm}
+                for stem in STEMS
             )
-            whole = share.keys() & confidence.keys() & accuracy.keys()
-            if whole:
-                shares, confidences, accuracies = (
-                    {seed: value for seed, value in one.items() if seed in whole}
-                    for one in (share, confidence, accuracy)
-                )
-                found.setdefault(arm, []).append(Bin(number, shares, confidences, accuracies, n_runs=len(runs)))
+            share |= dict.fromkeys(whole - share.keys() - confidence.keys() - accuracy.keys(), 0.0)
+            empty = {seed for seed, value in share.items() if value == 0.0}
+            held = sorted((share.keys() & confidence.keys() & accuracy.keys()) - empty)
+            missing = tuple(sorted(runs - empty - set(held)))
+            if held or missing:
+                confidences, accuracies = ({seed: one[seed] for seed in held} for one in (confidence, accuracy))
+                found.setdefault(arm, []).append(Bin(number, share, confidences, accuracies, missing, n_runs=len(runs)))
     return found
+
+
+def _accounted(shares: Mapping[int, Mapping[tuple[str, int], float]], arm: str) -> set[int]:
+    """Runs whose recorded shares hold all tokens: a bin without one is empty in them."""
+    sums: dict[int, float] = {}
+    for cells in shares.values():
+        for (name, seed), value in cells.items():
+            if name == arm:
+                sums[seed] = sums.get(seed, 0.0) + value
+    return {seed for seed, total in sums.items() if abs(total - 1.0) < ALL_TOKENS}
 
 
 def tell_reliability(told: Told) -> Section | None:
     """The curve of every arm; none where no bins were recorded or nothing may be shown."""
     if told.withheld:
         return None
-    found = curves(told.evidence, list(told.study.arms))
+    recorded = bins_of(told.evidence, list(told.study.arms))
+    found = drawn(recorded)
     if not found:
         return None
     blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if told.unusable else []
+    lacking = [
+        f"bin {one.number} of {arm}, seed{'s' * (len(one.missing) > 1)} {words.listed(map(str, one.missing))}"
+        for arm, members in recorded.items()
+        for one in members
+        if one.missing
+    ]
+    if lacking:
+        blocks.append(Paragraph(_missing_in_words(lacking), "warning"))
     blocks += [_figure(told, found), _numbers(told, found)]
     return Section("reliability", RELIABILITY, tuple(blocks))
+
+
+def _missing_in_words(lacking: Sequence[str]) -> str:
+    more = f", and {len(lacking) - MOST_NAMED} more" if len(lacking) > MOST_NAMED else ""
+    return (
+        f"Not recorded whole: {'; '.join(lacking[:MOST_NAMED])}{more}. A share, a confidence or an accuracy is missing "
+        "there. These are not empty bins: the curve is a mean over the other runs, without a bin that no run recorded "
+        "whole."
+    )
 
 
 def _bins(told: Told) -> int | None:
@@ -136,7 +185,8 @@ def _figure(told: Told, found: Mapping[str, list[Bin]]) -> Figure:
     )
     of = "equal-width bins" if bins is None else f"the {words.counted(bins, 'registered bin')} of equal width"
     partly = any(one.n < one.n_runs for members in found.values() for one in members)
-    hollow = "Hollow: empty in some of the runs, and a mean over the others. " if partly else ""
+    why = "empty or not recorded" if any(one.missing for members in found.values() for one in members) else "empty"
+    hollow = f"Hollow: {why} in some of the runs, and a mean over the others. " if partly else ""
     caption = (
         f"Accuracy over mean confidence in {of} of the largest probability, at the last step; bins that are empty in "
         f"every run are left out. Circles: means over seeds (n over the panel), their area the share of the tokens, at "
@@ -203,10 +253,10 @@ def _numbers(told: Told, found: Mapping[str, list[Bin]]) -> Block:
             _bin_in_words(one.number, bins),
             *(
                 cell
-                for values in (one.shares_of_all, list(one.confidences.values()), list(one.accuracies.values()))
+                for values in (list(one.shares.values()), list(one.confidences.values()), list(one.accuracies.values()))
                 for cell in _mean_and_sd(values)
             ),
-            str(one.n) if one.n == one.n_runs else f"{one.n} of {one.n_runs}",
+            _n_in_words(one),
         )
         for arm, members in found.items()
         for one in members
@@ -225,6 +275,13 @@ def _numbers(told: Told, found: Mapping[str, list[Bin]]) -> Block:
         folded=True,
         grouped=True,
     )
+
+
+def _n_in_words(one: Bin) -> str:
+    if one.n == one.n_runs:
+        return str(one.n)
+    missing = f", {len(one.missing)} not recorded" if one.missing else ""
+    return f"{one.n} of {one.n_runs}{missing}"
 
 
 def _bin_in_words(number: int, bins: int | None) -> str:
