@@ -25,6 +25,7 @@ from test_run import alive, descendants, kill_tree, longer, outcomes, start
 
 from ablate import chain
 from ablate.gpt.distributed import ALONE, Ranks
+from ablate.gpt.kernels import Kernels, kernels
 from ablate.gpt.paths import Paths
 from ablate.gpt.train import Step, Trainer
 from ablate.records.gather import gather
@@ -64,26 +65,28 @@ def spec_of(house: House, **base: dict[str, Any]) -> RunSpec:
     return plan(chain.require_registered(chain.open_case(study)))[0]
 
 
-def trainer_of(house: House, spec: RunSpec, ranks: Ranks = ALONE) -> Trainer:
+def trainer_of(house: House, spec: RunSpec, ranks: Ranks = ALONE, paths: Paths = PATHS) -> Trainer:
     text = Worker(house.path / "data" / "corpora", lambda _: None, threading.Event()).text(spec)
-    return Trainer(spec.config, text.split, text.tokenizer.size, PATHS, ranks)
+    return Trainer(spec.config, text.split, text.tokenizer.size, paths, ranks)
 
 
 @contextmanager
-def spread(house: House, spec: RunSpec, devices: int, shard: str) -> Iterator[Trainer]:
+def spread(house: House, spec: RunSpec, devices: int, shard: str, paths: Paths = PATHS) -> Iterator[Trainer]:
     """A trainer whose run is spread over this process and others."""
-    with spread_with_company(house, spec, devices, shard) as (run, _):
+    with spread_with_company(house, spec, devices, shard, paths) as (run, _):
         yield run
 
 
 @contextmanager
-def spread_with_company(house: House, spec: RunSpec, devices: int, shard: str) -> Iterator[tuple[Trainer, Company]]:
+def spread_with_company(
+    house: House, spec: RunSpec, devices: int, shard: str, paths: Paths = PATHS
+) -> Iterator[tuple[Trainer, Company]]:
     """The same, and the others."""
     lost: list[str] = []
     company = Company(Spread.of(devices, shard), house.path / "data" / "corpora", lost=lost.append)
     try:
-        company.tell("run", (spec.model_dump_json(), json.dumps(asdict(PATHS))))
-        yield trainer_of(house, spec, company.ranks), company
+        company.tell("run", (spec.model_dump_json(), json.dumps(asdict(paths))))
+        yield trainer_of(house, spec, company.ranks, paths), company
     finally:
         company.end()
     assert not lost
@@ -96,6 +99,23 @@ def losses(steps: list[Step]) -> list[float]:
 
 def train(run: Trainer, steps: int) -> list[Step]:
     return [run.step() for _ in range(steps)]
+
+
+@pytest.mark.parametrize("shard", ["ddp", "fsdp"])
+def test_kernels_that_take_a_part_of_a_block_as_one_are_given_whole_weights(house: House, shard: str) -> None:
+    if not isinstance(kernels(), Kernels):
+        pytest.skip("no compiler here for our kernels")
+    paths = Paths("own", "own", "own")
+    spec = spec_of(house, model={**MODEL, "width": 16, "dropout": 0.0}, numerics={"recompute": "blocks"})
+    alone = trainer_of(house, spec, paths=paths)
+    assert all(block.attended_as_one and block.fed_as_one for block in alone.model.blocks)
+    alone.begin(1)
+    curve = train(alone, STEPS)
+    with spread(house, spec, 2, shard, paths) as run:
+        run.begin(1)
+        found = train(run, STEPS)
+    assert losses(found) == pytest.approx(losses(curve), rel=ROUNDING)
+    assert [s.grad_norm for s in found] == pytest.approx([s.grad_norm for s in curve], rel=100 * ROUNDING)
 
 
 @pytest.mark.parametrize(

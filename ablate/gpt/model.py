@@ -18,7 +18,7 @@ from torch.nn import functional as F  # noqa: N812 (its customary name)
 from torch.utils.checkpoint import checkpoint
 
 from ablate.gpt.kernel_parts import Norm, Part
-from ablate.gpt.kernels import WHOLE
+from ablate.gpt.kernels import WHOLE, kernels
 from ablate.gpt.own import own_attend, own_attention, own_feed, own_gelu, own_linear
 from ablate.gpt.paths import Paths
 from ablate.gpt.streams import DropoutStream, generator
@@ -251,6 +251,10 @@ class GPT(nn.Module):
 
     def __init__(self, config: Model, vocabulary: int, paths: Paths = Paths()) -> None:  # noqa: B008 (frozen)
         super().__init__()
+        if "own" in (paths.attention, paths.gelu, paths.products):
+            # Loaded before any pass: a library is checked by differentiating, which a pass whose inside is to be
+            # computed again would count as its own.
+            kernels()
         self.config = config
         self.recompute = False
         """Whether the backward pass computes the inside of each block again (Chen et al. 2016)."""
