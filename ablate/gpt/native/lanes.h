@@ -90,11 +90,17 @@ inline void give(Lanes value, E* to, long count) {
     std::memcpy(to, padded, count * sizeof(E));
 }
 
+#if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLED(a, b, ...) __builtin_shuffle(a, b, Whole{__VA_ARGS__})
+#endif
+
 // The sum of the sixteen, halves first.
 inline float total(Lanes of) {
-    of += __builtin_shufflevector(of, of, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
-    of += __builtin_shufflevector(of, of, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
-    of += __builtin_shufflevector(of, of, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+    of += SHUFFLED(of, of, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+    of += SHUFFLED(of, of, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+    of += SHUFFLED(of, of, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
     return of[0] + of[1];
 }
 
@@ -104,8 +110,8 @@ inline void exchange(Lanes* a, Lanes* b) {
     constexpr auto kept = [](int c) { return c & S ? 16 + c - S : c; };
     constexpr auto moved = [](int c) { return c & S ? 16 + c : c + S; };
 #define ALL_SIXTEEN(f) f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7), f(8), f(9), f(10), f(11), f(12), f(13), f(14), f(15)
-    const Lanes first = __builtin_shufflevector(*a, *b, ALL_SIXTEEN(kept));
-    *b = __builtin_shufflevector(*a, *b, ALL_SIXTEEN(moved));
+    const Lanes first = SHUFFLED(*a, *b, ALL_SIXTEEN(kept));
+    *b = SHUFFLED(*a, *b, ALL_SIXTEEN(moved));
     *a = first;
 #undef ALL_SIXTEEN
 }
