@@ -260,3 +260,10 @@ def test_both_pages_tell_it_and_what_the_file_says_stays_inert() -> None:
     assert "&lt;b>another&lt;/b>" in text
     for needed in ("Another text, and", "A made-up table, Table 1", "step 150, 3 seeds"):
         assert needed in page and needed in text
+
+
+def test_a_stacked_row_names_the_column_of_every_number_and_no_other_table_is_stacked() -> None:
+    page = html.render(with_published(told()))
+    assert page.count('<table class="stacked">') == 2
+    assert '<td class="num" data-column="Published">2.10</td>' in page
+    assert 'data-column="' not in html.render(told())

@@ -40,6 +40,8 @@ document.getElementById("f").onload = event => {{
   const page = event.target.contentDocument, box = svg => svg.getBoundingClientRect();
   document.title = JSON.stringify({{
     width: page.documentElement.scrollWidth, view: page.documentElement.clientWidth,
+    tables: [...page.querySelectorAll(".scroll")].map(place => [place.querySelector(".stacked") !== null,
+      place.scrollWidth - place.clientWidth, getComputedStyle(place.querySelector("tr:last-child")).display]),
     drawings: [...page.querySelectorAll("svg")].filter(svg => getComputedStyle(svg.parentElement).display !== "none")
       .map(svg => [box(svg).width, box(svg).height, svg.querySelectorAll("path, line, rect").length])}});
 }};
@@ -94,6 +96,18 @@ def test_the_browser_itself_sees_no_script_and_reports_a_bad_page(tmp_path: Path
     bad = html.render(told("incomplete")).replace("</main>", "<script>console.error('seen')</script></main>")
     _, log = opened(bad, 390, tmp_path)
     assert "CONSOLE" in log and "seen" in log  # otherwise the tests above could not fail
+
+
+@pytest.mark.parametrize(("width", "row"), [(1200, "table-row"), (720, "grid"), (390, "grid")])
+def test_published_figures_are_stacked_on_a_phone_and_scroll_nowhere(width: int, row: str, tmp_path: Path) -> None:
+    measured, _ = opened(html.render(full()), width, tmp_path)
+    tables = measured["tables"]
+    assert isinstance(tables, list)
+    stacked = [(over, how) for of_ours, over, how in tables if of_ours]
+    assert stacked == [(0, row)] * 2
+    others = [(over, how) for of_ours, over, how in tables if not of_ours]
+    assert {how for _, how in others} == {"table-row"}
+    assert any(over > 0 for over, _ in others) == (width < 1200), "or a table that scrolls would not be seen here"
 
 
 @pytest.mark.parametrize("width", [1200, 390])

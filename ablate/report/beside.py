@@ -157,6 +157,7 @@ def _table(told: Told, figure: PublishedFigure, found: Mapping[PublishedLook, tu
         note=_note(told, figure, found),
         marked=frozenset(marked),
         grouped=True,
+        stacked=True,
     )
 
 

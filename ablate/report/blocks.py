@@ -50,6 +50,8 @@ class Table:
     """Whether the page may show it folded: detail behind a statement made elsewhere."""
     grouped: bool = False
     """Whether rows that begin alike belong together, and the page may set them apart from the next ones."""
+    stacked: bool = False
+    """Whether a phone may show each row as a block, its second cell on top and every other under its column's name."""
 
     def __post_init__(self) -> None:
         for row in self.rows:
