@@ -16,6 +16,7 @@ from report_samples import FLOOR, LOSS, told
 from ablate.records.evidence import Evidence
 from ablate.report import charts, html
 from ablate.report.description import recorded_metrics, summarise, thin, thin_evenly, trace, trace_differences
+from ablate.report.forest import forest
 
 ARMS = ("none", "layernorm", "rmsnorm")
 lines = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300).map(lambda values: list(enumerate(values)))
@@ -116,7 +117,7 @@ def text_of(svg: str) -> str:
 
 def test_a_forest_plot_writes_each_name_number_outcome_and_n() -> None:
     findings = told().decision.findings[:2]
-    svg = text_of(charts.draw(charts.forest(findings, wide=True)))
+    svg = text_of(charts.draw(forest(findings, wide=True)))
     for needed in (
         "gain_ln",
         "gain_rms",
@@ -126,7 +127,7 @@ def test_a_forest_plot_writes_each_name_number_outcome_and_n() -> None:
         "lower is better",
     ):
         assert needed in svg
-    narrow = text_of(charts.draw(charts.forest(findings, wide=False)))
+    narrow = text_of(charts.draw(forest(findings, wide=False)))
     assert "gain_ln" in narrow and "refuted" in narrow
 
 
@@ -134,7 +135,7 @@ def test_an_open_interval_is_drawn_to_the_edge() -> None:
     finding = told().decision.findings[0]
     assert finding.simultaneous is not None
     opened = finding.model_copy(update={"simultaneous": finding.simultaneous.model_copy(update={"low": None})})
-    assert "[−∞, −0.0400]" in text_of(charts.draw(charts.forest([opened], wide=True)))
+    assert "[−∞, −0.0400]" in text_of(charts.draw(forest([opened], wide=True)))
 
 
 def test_a_paired_plot_names_both_sides_and_every_seed() -> None:

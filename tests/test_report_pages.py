@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from report_samples import ENDINGS, Ending, told
 
-from ablate.report import charts, html, markdown, words
+from ablate.report import charts, html, markdown, outcome, words
 from ablate.report.audit import parameters_in_words
 from ablate.report.blocks import Figure, Table
 from ablate.report.document import compose
@@ -339,7 +339,8 @@ def test_markdown_draws_nothing_and_so_makes_no_chart(monkeypatch: pytest.Monkey
     def made(*_: object, **__: object) -> None:
         raise AssertionError("a chart that nobody draws")
 
-    for name in ("forest", "paired", "curves", "difference_curves", "power_by_seeds"):
+    monkeypatch.setattr(outcome, "forest", made)
+    for name in ("paired", "curves", "difference_curves", "power_by_seeds"):
         monkeypatch.setattr(charts, name, made)
     assert "Figure (drawn in report.html)" in expected
     assert markdown.render(whole) == expected

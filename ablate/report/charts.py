@@ -1,4 +1,5 @@
-"""The figures as altair charts: forest, pairs, curves. No statistics: every number arrives computed.
+"""The figures as altair charts: pairs, power, curves, and the dress of all (the forest plot stands in `forest`). No
+statistics: every number arrives computed.
 
 Colours are Okabe and Ito's (2008), told apart without colour by shape, dash and position as well. Charts
 carry a white ground of their own and are therefore the same in a dark page and on paper. A panel is
@@ -14,13 +15,11 @@ from typing import Any
 
 import altair as alt
 
-from ablate.judge.verdict import Finding, Outcome
+from ablate.judge.verdict import Finding
 from ablate.report import words
 from ablate.report.description import Curves, Line
 
 BLUE, VERMILLION, GREY, INK, PALE = "#0072B2", "#D55E00", "#767676", "#222222", "#E4E4E4"
-OUTCOME_COLOUR: dict[Outcome, str] = {"supported": BLUE, "refuted": VERMILLION, "inconclusive": GREY}
-OUTCOME_SHAPE: dict[Outcome, str] = {"supported": "circle", "refuted": "square", "inconclusive": "diamond"}
 PANEL_WIDTH = 300
 MOST_SEED_LABELS = 14
 SIGNED = "datum.value == 0 ? '0' : format(datum.value, '+~g')"
@@ -35,140 +34,6 @@ def draw(chart: Any) -> str:
     return stream.getvalue()
 
 
-def forest(findings: Sequence[Finding], *, wide: bool) -> alt.LayerChart:
-    """Differences of one metric on one scale, with both intervals and the zone too small to matter."""
-    width, plot, row_height = (880, (250, 620), 50) if wide else (PANEL_WIDTH, (12, PANEL_WIDTH - 12), 78)
-    low, high = _forest_domain(findings)
-    half = 0.32 if wide else 0.18
-    rows = [_forest_row(place, finding, low, high, half) for place, finding in enumerate(findings)]
-    data = inline(rows)
-    x_scale = alt.Scale(domain=[low, high], range=list(plot), nice=False, zero=False)
-    first = findings[0]
-    axis = alt.Axis(
-        title=_forest_title(first),
-        grid=False,
-        tickCount=6 if wide else 4,
-        labelFlush=False,
-        labelExpr=SIGNED,
-        titleLimit=width,
-        titleAnchor="middle",
-    )
-
-    def x(field: str) -> alt.X:
-        return alt.X(f"{field}:Q", scale=x_scale, axis=axis)
-
-    y_scale = alt.Scale(domain=[-0.5, len(rows) - 0.5], reverse=True, nice=False, zero=False)
-
-    def y(field: str = "row") -> alt.Y:
-        return alt.Y(f"{field}:Q", scale=y_scale, axis=None)
-
-    base = alt.Chart(data)
-    measured = base.transform_filter("isValid(datum.difference)")
-    layers = [
-        base.transform_filter("datum.zone_high > datum.zone_low")
-        .mark_rect(color=PALE)
-        .encode(x=x("zone_low"), x2="zone_high:Q", y=y("zone_top"), y2="zone_bottom:Q"),
-        base.mark_rule(color=INK, strokeWidth=1).encode(x=x("zero"), y=y("zero_top"), y2="zero_bottom:Q"),
-        measured.mark_rule(strokeWidth=1.6).encode(x=x("low"), x2="high:Q", y=y(), color=_by_outcome()),
-        measured.transform_filter("isValid(datum.inner_low)")
-        .mark_rule(strokeWidth=5, opacity=0.55)
-        .encode(x=x("inner_low"), x2="inner_high:Q", y=y(), color=_by_outcome()),
-        measured.mark_point(filled=True, size=110, opacity=1, stroke="white", strokeWidth=1).encode(
-            x=x("difference"),
-            y=y(),
-            color=_by_outcome(),
-            shape=alt.Shape(
-                "outcome:N",
-                legend=None,
-                scale=alt.Scale(domain=list(OUTCOME_SHAPE), range=list(OUTCOME_SHAPE.values())),
-            ),
-        ),
-    ]
-    layers += _forest_words(base, y, wide=wide, width=width)
-    return dressed(alt.layer(*layers), width, row_height * len(rows))
-
-
-def _forest_words(base: Any, y: Any, *, wide: bool, width: int) -> list[Any]:
-    def text(field: str, at: int, dy: int, *, limit: int, weight: str = "normal", colour: str = INK) -> Any:
-        mark = base.mark_text(
-            align="left",
-            baseline="middle",
-            dy=dy,
-            limit=limit,
-            fontWeight=weight,
-            color=colour,
-            fontSize=12,
-            lineBreak="\n",
-            lineHeight=13,
-        )
-        return mark.encode(x=alt.value(at), y=y(), text=f"{field}:N")
-
-    if wide:
-        return [
-            text("name", 0, -8, limit=235, weight="bold"),
-            text("contrast", 0, 8, limit=235, colour="#555555"),
-            text("numbers", 640, -8, limit=width - 640),
-            text("ending", 640, 8, limit=width - 640, weight="bold"),
-        ]
-    return [
-        text("name", 4, -27, limit=width - 110, weight="bold"),
-        text("numbers", 4, 26, limit=width - 8),
-        base.mark_text(align="right", baseline="middle", dy=-27, fontWeight="bold", fontSize=12, color=INK).encode(
-            x=alt.value(width - 4), y=y(), text="outcome:N"
-        ),
-    ]
-
-
-def _forest_row(place: int, finding: Finding, low: float, high: float, half: float) -> dict[str, Any]:
-    decimals = words.finding_decimals(finding)
-    reach = 0.5 if half > 0.3 else 1.5 * half  # on a phone, the line through zero spares the numbers
-    row: dict[str, Any] = {
-        "row": place,
-        "name": finding.label,
-        "outcome": finding.outcome,
-        "contrast": finding.claim.replace(" than ", "\nthan "),
-        "ending": f"{finding.outcome}, n = {finding.n}",
-        "numbers": f"no estimate, n = {finding.n}",
-        "difference": None,
-        "zone_low": -finding.smallest,
-        "zone_high": finding.smallest,
-        "zone_top": place - half,
-        "zone_bottom": place + half,
-        "zero": 0.0,
-        "zero_top": place - reach,
-        "zero_bottom": place + reach,
-    }
-    estimate = finding.estimate
-    if estimate is None:
-        return row
-    outer = finding.simultaneous or estimate.interval
-    row["difference"] = estimate.difference
-    row["numbers"] = f"{words.signed(estimate.difference, decimals)} {words.interval(outer, decimals)}"
-    row["low"] = low if outer is None or outer.low is None else outer.low
-    row["high"] = high if outer is None or outer.high is None else outer.high
-    if estimate.interval is not None:
-        row["inner_low"] = low if estimate.interval.low is None else estimate.interval.low
-        row["inner_high"] = high if estimate.interval.high is None else estimate.interval.high
-    return row
-
-
-def _forest_domain(findings: Sequence[Finding]) -> tuple[float, float]:
-    ends = [0.0]
-    for finding in findings:
-        ends += [finding.smallest, -finding.smallest]
-        if finding.estimate is not None:
-            ends += [] if finding.estimate.difference is None else [finding.estimate.difference]
-            for bounds in (finding.estimate.interval, finding.simultaneous):
-                ends += [end for end in (bounds.low, bounds.high) if end is not None] if bounds else []
-    return _padded(ends)
-
-
-def _forest_title(finding: Finding) -> list[str]:
-    unit = f" ({finding.unit})" if finding.unit else ""
-    way = {"lower": "lower is better", "higher": "higher is better", "neither": "no direction is better"}
-    return [f"difference in {finding.metric}{unit}", way[finding.better]]
-
-
 def paired(finding: Finding, left: str, right: str) -> alt.LayerChart:
     """One line for each seed, from the claim's right side to its left side."""
     pairs = finding.pairs
@@ -180,9 +45,9 @@ def paired(finding: Finding, left: str, right: str) -> alt.LayerChart:
             {"seed": str(pair.seed), "at": 1, "value": pair.left, "way": way},
         ]
         ends += [pair.left, pair.right]
-    low, high = _padded(ends)
+    low, high = padded(ends)
     places = spread([pair.left for pair in pairs], (high - low) / 13) if len(pairs) <= MOST_SEED_LABELS else []
-    low, high = _padded([*ends, *places])
+    low, high = padded([*ends, *places])
     labels = alt.Axis(
         values=[0, 1],
         grid=False,
@@ -307,7 +172,7 @@ def difference_curves(
 
 def domain_of(traced: Curves, *more: float) -> tuple[float, float]:
     """One range of values for all panels of a figure, so that panels compare by eye."""
-    return _padded([*traced.values(), *more])
+    return padded([*traced.values(), *more])
 
 
 def spread(values: Sequence[float], gap: float) -> list[float]:
@@ -364,7 +229,8 @@ def _points(line: Line) -> list[dict[str, Any]]:
     return [{"step": step, "value": value} for step, value in line]
 
 
-def _padded(ends: Sequence[float]) -> tuple[float, float]:
+def padded(ends: Sequence[float]) -> tuple[float, float]:
+    """A range that holds all of these, and a little more."""
     low, high = min(ends), max(ends)
     margin = (high - low) * 0.06 or max(abs(high) * 0.01, 1e-6)
     return low - margin, high + margin
@@ -374,11 +240,6 @@ def _lines(text: str) -> str:
     """A label as a vega expression: one line, or one for each arm of a sum."""
     parts = text.replace(" - ", "\n- ").replace(" + ", "\n+ ").split("\n")
     return json.dumps([part.replace("- ", f"{words.MINUS} ") for part in parts])
-
-
-def _by_outcome() -> alt.Color:
-    scale = alt.Scale(domain=list(OUTCOME_COLOUR), range=list(OUTCOME_COLOUR.values()))
-    return alt.Color("outcome:N", scale=scale, legend=None)
 
 
 def inline(rows: list[dict[str, Any]]) -> alt.InlineData:

@@ -11,6 +11,7 @@ from functools import partial
 from ablate.judge.verdict import EffectSize, Estimate, Finding
 from ablate.report import charts, words
 from ablate.report.blocks import Block, Column, Facts, Figure, Panel, Paragraph, Section, Table
+from ablate.report.forest import forest
 from ablate.report.told import Told
 
 NOT_TO_BE_USED = (
@@ -176,8 +177,8 @@ def _forest(findings: list[Finding]) -> Figure:
         f"Differences in {metric}",
         caption,
         (
-            Panel("", partial(charts.forest, findings, wide=True), f"Forest plot. {said}.", "wide"),
-            Panel("", partial(charts.forest, findings, wide=False), f"Forest plot. {said}.", "narrow"),
+            Panel("", partial(forest, findings, wide=True), f"Forest plot. {said}.", "wide"),
+            Panel("", partial(forest, findings, wide=False), f"Forest plot. {said}.", "narrow"),
         ),
     )
 
