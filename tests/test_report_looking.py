@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from prereg_samples import AT
+from pydantic import JsonValue
 from report_samples import told
 
 from ablate.report import html, markdown
@@ -14,6 +15,7 @@ from ablate.report.looking import BEYOND, looks_shown
 from ablate.report.promise import tell_promise
 from ablate.report.told import Told
 from prereg.ledger import Entry
+from prereg.looks import Look
 
 LOOKS = {"stopping": {"looks": [3, 5], "spending": "obrien_fleming"}}
 
@@ -90,6 +92,29 @@ def test_a_sequential_study_lists_its_looks_and_every_other() -> None:
     )
     facts = dict(terms.items)
     assert facts["Stopping"].startswith("planned: looks after 3 and 5 seeds")
+
+
+def going_on(account: Told, *more: tuple[str, dict[str, JsonValue]]) -> Told:
+    """The same, with further entries of this registration."""
+    entries = list(account.evidence.ledger)
+    for event, body in more:
+        index = len(entries)
+        entries.append(entries[-1].model_copy(update={"index": index, "event": event, "body": body}))
+    return replace(account, evidence=replace(account.evidence, ledger=tuple(entries)))
+
+
+def test_what_the_decision_wrote_and_what_came_after_it_changes_nothing_when_a_report_is_written_again() -> None:
+    fixed = with_ledger(told(), sealed=13)
+    decided: tuple[str, dict[str, JsonValue]] = ("decided", {"evidence": fixed.decision.evidence})
+    assert looks_shown(going_on(fixed, decided, ("reported", {}), ("peeked", {}))) == looks_shown(fixed)
+    other: tuple[str, dict[str, JsonValue]] = ("decided", {"evidence": "f" * 64})
+    assert "1 entry that tells" in looks_shown(going_on(fixed, other)), "of other evidence"
+    account = with_ledger(told("incomplete", **LOOKS), "looked")
+    look = Look(number=2, of=2, n_seeds=5)
+    account = replace(account, decision=account.decision.model_copy(update={"look": look}))
+    last: tuple[str, dict[str, JsonValue]] = ("looked", {"look": 2, "final": True})
+    assert "1 planned look: entry 16" in looks_shown(account)
+    assert looks_shown(going_on(account, last, decided, ("peeked", {}))) == looks_shown(account)
 
 
 def test_what_the_ledger_cannot_show_is_said_to_be_so() -> None:

@@ -25,10 +25,11 @@ def looks_shown(told: Told) -> str:
     evidence = told.evidence
     if evidence.ledger_faults:
         return f"the ledger is damaged, and cannot show whether outcomes were looked at; {BEYOND}"
-    mine = [entry for entry in evidence.ledger if entry.registration == told.registration.sha256]
+    before = _before_the_decision(told)
+    mine = [entry for entry in before if entry.registration == told.registration.sha256]
     if not any(entry.event in SEALS for entry in mine):
         return f"the ledger has sealed no planned run, and cannot show whether outcomes were looked at before; {BEYOND}"
-    shown = _before_the_last(told) if told.study.stopping == "fixed" else _of_a_sequence(told, mine)
+    shown = _before_the_last(told, before) if told.study.stopping == "fixed" else _of_a_sequence(told, before)
     elsewhere = sum(entry.event == "imported" for entry in mine)
     if elsewhere:
         runs = words.counted(elsewhere, "run")
@@ -36,10 +37,24 @@ def looks_shown(told: Told) -> str:
     return f"{shown}; {BEYOND}"
 
 
-def _before_the_last(told: Told) -> str:
+def _before_the_decision(told: Told) -> list[Entry]:
+    """The ledger up to what this decision wrote into it, so that a report written again says what it said."""
+    decision, found = told.decision, []
+    for entry in told.evidence.ledger:
+        if entry.registration == told.registration.sha256:
+            body, look = entry.body, decision.look
+            if entry.event == "looked" and body.get("final") and look is not None and body.get("look") == look.number:
+                break
+            if entry.event == "decided" and body.get("evidence") == decision.evidence:
+                break
+        found.append(entry)
+    return found
+
+
+def _before_the_last(told: Told, before: Sequence[Entry]) -> str:
     """Entries of any registration of this study: what an earlier one has shown is known under the next."""
     waiting, last, found = set(told.evidence.planned), None, []
-    for entry in told.evidence.ledger:
+    for entry in before:
         if not waiting:
             break
         if entry.event in SEALS and entry.registration == told.registration.sha256:
@@ -60,12 +75,13 @@ def _before_the_last(told: Told) -> str:
     return f"the ledger has {entries} of a look at outcomes {until}: {_named(told, found)}"
 
 
-def _of_a_sequence(told: Told, mine: Sequence[Entry]) -> str:
-    looked = [entry for entry in mine if entry.event == "looked"]
-    peeked = [entry for entry in told.evidence.ledger if entry.event == "peeked"]
+def _of_a_sequence(told: Told, before: Sequence[Entry]) -> str:
+    looked = [entry for entry in before if entry.event == "looked" and entry.registration == told.registration.sha256]
+    peeked = [entry for entry in before if entry.event == "peeked"]
     planned = f": {_named(told, looked)}" if looked else ""
     others = f"{words.counted(len(peeked), 'other')}: {_named(told, peeked)}" if peeked else "no other"
-    return f"the ledger has {words.counted(len(looked), 'planned look')}{planned}; and {others}"
+    looks = words.counted(len(looked), "planned look")
+    return f"before the look that decided, the ledger has {looks}{planned}; and {others}"
 
 
 def _named(told: Told, found: Sequence[Entry]) -> str:
