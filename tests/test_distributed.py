@@ -35,6 +35,7 @@ from ablate.run.company import Company
 from ablate.run.spread import Spread
 from ablate.run.watch import PlainWatcher
 from ablate.run.worker import Worker
+from prereg import scratch
 from prereg.errors import EvidenceError, RunError
 from prereg.plan import RunSpec, plan
 
@@ -423,6 +424,37 @@ def test_a_rank_that_has_cleared_up_after_its_worker_meets_nobody_and_ends_at_on
     follower.stdin.close()  # the worker is gone
     status, said = how_it_ended(follower)
     assert status == 0, said
+
+
+BROKEN_BEFORE_IT_HEARS = """
+import time
+cleared = follower._clear_up
+def broken(*_): raise RuntimeError("connection closed by peer")
+def slowly(meeting): time.sleep(1.0); cleared(meeting)
+follower._follow, follower._clear_up = broken, slowly
+"""
+
+
+def test_a_rank_whose_work_breaks_as_its_worker_is_killed_clears_up_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    meeting = tmp_path / "ablate-ranks-left"
+    meeting.mkdir()
+    (meeting / scratch.MARK).touch()  # and nobody holds its lock
+    follower = a_follower_told_to_join(meeting / "ranks", before=BROKEN_BEFORE_IT_HEARS)
+    assert follower.stdin is not None
+    follower.stdin.close()
+    status, said = how_it_ended(follower)
+    assert (status, meeting.exists()) == (0, False) and "connection closed by peer" in said
+
+
+def test_a_rank_whose_work_breaks_while_its_worker_lives_says_so_and_leaves_the_folder(tmp_path: Path) -> None:
+    meeting = tmp_path / "ablate-ranks-used"
+    meeting.mkdir()
+    (meeting / scratch.MARK).touch()
+    status, said = how_it_ended(a_follower_told_to_join(meeting / "ranks", before=BROKEN_BEFORE_IT_HEARS))
+    assert (status, meeting.exists()) == (1, True) and "connection closed by peer" in said
 
 
 @pytest.mark.slow

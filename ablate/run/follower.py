@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,8 @@ from prereg.plan import RunSpec
 STEPS_TOGETHER = ("begin", "restore", "step", "checkpoint", "whole_weights")
 """The methods of `Trainer` that a worker may ask for."""
 LOCK_PATIENCE_S = 5.0
+LAST_WORDS_S = 2.0
+"""How long the words of a worker that was killed may take to end, after what was done together with it has broken."""
 MEETING_PATIENCE_S = 60.0
 """What opening the file where ranks meet may take: milliseconds on an idle machine."""
 
@@ -48,6 +51,7 @@ def main() -> None:
     orders: queue.Queue[dict[str, Any]] = queue.Queue()
     # Between clearing up and opening the file where ranks meet: whichever is begun is ended before the other.
     meeting_gate = threading.Lock()
+    worker_gone = threading.Event()
 
     def listen(lines: TextIO) -> None:
         # The worker is done or gone, and another rank may be waited for in vain: no order is finished first.
@@ -59,11 +63,25 @@ def main() -> None:
             if order["do"] == "join":
                 meeting = Path(order["place"]).parent
             orders.put(order)
+        worker_gone.set()
         with meeting_gate:
             _clear_up(meeting)
             os._exit(0)
 
-    threading.Thread(target=listen, args=(sys.stdin,), daemon=True).start()
+    listener = threading.Thread(target=listen, args=(sys.stdin,), daemon=True)
+    listener.start()
+    try:
+        _follow(orders, meeting_gate)
+    except Exception:
+        # What ranks do together breaks when the worker is killed, it may be a moment before its words end. Whoever
+        # listens then clears up, and ends this process.
+        traceback.print_exc()
+        if worker_gone.wait(LAST_WORDS_S):
+            listener.join(LOCK_PATIENCE_S + 1.0)
+        sys.exit(1)
+
+
+def _follow(orders: queue.Queue[dict[str, Any]], meeting_gate: threading.Lock) -> None:
     first = orders.get()
     assert first["do"] == "join", first
     place, size = Path(first["place"]), first["size"]
