@@ -8,12 +8,15 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 from hypothesis import settings
 from warm_processes import WarmSubprocess
+
+if TYPE_CHECKING:
+    from ablate.gpt.kernels import Kernels
 
 TINY_CORPUS = "tiny"
 
@@ -132,3 +135,16 @@ def shakespeare(monkeypatch: pytest.MonkeyPatch) -> Path:
             monkeypatch.setenv("ABLATE_CORPORA", folder)
             return Path(folder)
     pytest.skip("tinyshakespeare is neither in ABLATE_CORPORA nor in ../shared/data")
+
+
+def require_kernels() -> Kernels:
+    """Our kernels; skips where no compiler is, and fails where one made a library that is not believed."""
+    from ablate.gpt.compiler import find_compiler
+    from ablate.gpt.kernels import Absent, kernels
+
+    found = kernels()
+    if isinstance(found, Absent):
+        if find_compiler() is None:
+            pytest.skip(found.reason)
+        pytest.fail(f"there is a compiler, and no kernels: {found.reason}")
+    return found

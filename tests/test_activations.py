@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import require_kernels
 from scipy.special import logsumexp
 from scipy.stats import entropy
 from sklearn.metrics.pairwise import cosine_similarity
 
 from ablate.gpt.bpe import train_bpe
-from ablate.gpt.kernels import Absent, kernels
 from ablate.gpt.model import GPT, initialise
 from ablate.gpt.paths import Paths
 from ablate.gpt.tokenizer import StoredVocabulary
@@ -221,8 +221,7 @@ def test_a_token_is_of_the_class_of_its_first_character_that_is_not_white(piece:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_our_own_kernels_are_measured_as_torchs_are(dtype: torch.dtype) -> None:
-    if isinstance(kernels(), Absent):
-        pytest.skip("no kernels of our own on this machine")
+    require_kernels()
     config = Model(layers=2, width=16, heads=2, context=8)
     tokens = np.arange(200) * 7919 % 11
     found = []
@@ -231,7 +230,8 @@ def test_our_own_kernels_are_measured_as_torchs_are(dtype: torch.dtype) -> None:
         initialise(model, 3)
         with torch.inference_mode(), torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32):
             found.append(measure_activations(model, tokens))
-    assert set(found[0]) == set(found[1]) and "attention/entropy_1" in found[1]
+    assert set(found[0]) == set(found[1]) == set(found[2]) and "attention/entropy_1" in found[1]
     allowed = 1e-5 if dtype == torch.float32 else 2e-2
     for name, value in found[0].items():
         assert found[1][name] == pytest.approx(value, rel=allowed, abs=allowed), name
+        assert found[2][name] == pytest.approx(value, rel=allowed, abs=allowed), name

@@ -20,12 +20,11 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import House, tiny_document
+from conftest import House, require_kernels, tiny_document
 from test_run import alive, descendants, kill_tree, longer, outcomes, start
 
 from ablate import chain
 from ablate.gpt.distributed import ALONE, Ranks
-from ablate.gpt.kernels import Kernels, kernels
 from ablate.gpt.paths import Paths
 from ablate.gpt.train import Step, Trainer
 from ablate.records.gather import gather
@@ -104,8 +103,7 @@ def train(run: Trainer, steps: int) -> list[Step]:
 
 @pytest.mark.parametrize("shard", ["ddp", "fsdp"])
 def test_kernels_that_take_a_part_of_a_block_as_one_are_given_whole_weights(house: House, shard: str) -> None:
-    if not isinstance(kernels(), Kernels):
-        pytest.skip("no compiler here for our kernels")
+    require_kernels()
     paths = Paths("own", "own", "own")
     spec = spec_of(house, model={**MODEL, "width": 16, "dropout": 0.0}, numerics={"recompute": "blocks"})
     alone = trainer_of(house, spec, paths=paths)

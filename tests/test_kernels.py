@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import require_kernels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F  # noqa: N812 (its customary name)
@@ -22,10 +23,7 @@ FOLDER = module.cache_folder()
 
 @pytest.fixture(scope="module")
 def built() -> Kernels:
-    found = load(FOLDER)
-    if isinstance(found, Absent):
-        pytest.skip(f"no kernels on this machine: {found.reason}")
-    return found
+    return require_kernels()
 
 
 def exact(qkv: torch.Tensor) -> torch.Tensor:

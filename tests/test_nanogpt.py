@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import require_kernels
 
-from ablate.gpt.kernels import Absent, kernels
 from ablate.gpt.model import GPT, initialise
 from ablate.gpt.paths import Paths
 from prereg.training import Model
@@ -66,8 +66,8 @@ def test_logits_and_gradients_are_nanogpts(
     theirs: ModuleType, paths: Paths, shape: tuple[int, int, int, int], record_property: Any
 ) -> None:
     layers, width, heads, context = shape
-    if paths.attention == "own" and isinstance(kernels(), Absent):
-        pytest.skip("no kernels of our own on this machine")
+    if paths.attention == "own":
+        require_kernels()
     # nanoGPT's non-linearity is the exact GELU; everything else of it is our default.
     config = Model(layers=layers, width=width, heads=heads, context=context, activation="gelu")
     ours = GPT(config, VOCABULARY, paths)
