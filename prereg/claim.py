@@ -1,9 +1,13 @@
 """The claim language: one sentence that says which arms differ in which metric, and which way.
 
-    claim := side VERB METRIC [ 'than' side ]
+    claim := side VERB METRIC [ 'by' 'at' 'least' NUMBER ] [ 'than' side ]
     side  := NAME | '(' term { ('+' | '-') term } ')'
     term  := [ NUMBER '*' ] NAME
     VERB  := lowers | raises | changes | does_not_worsen | does_not_change
+
+`lowers` and `raises` alone claim a direction: any effect that is not zero supports them. With `by at least D` they claim
+an effect of D or more (superiority by a margin), which is what most readers take "A lowers M" with a smallest difference
+that matters to mean; inside the tool these are the verbs `lowers_by` and `raises_by`.
 
 Without `than`, the other side is the study's baseline. A claim resolves to weights over arms that
 sum to zero; the effect is always the left side minus the right side. `(0.5*a + 0.5*b)` is the mean of
@@ -20,8 +24,10 @@ from typing import Literal, get_args
 
 from prereg.errors import ClaimError, nearest
 
-Verb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change"]
-VERBS: tuple[Verb, ...] = get_args(Verb)
+PlainVerb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change"]
+Verb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change", "lowers_by", "raises_by"]
+VERBS: tuple[PlainVerb, ...] = get_args(PlainVerb)
+"""What a study can write."""
 
 _SIGNS = frozenset({"+", "-"})
 _MARKS = frozenset({"+", "-", "("})
@@ -38,6 +44,13 @@ class Claim:
     metric: str
     left: Mapping[str, float]
     right: Mapping[str, float]
+    by: float | None = None
+    """The least effect that is claimed, of `lowers_by` and `raises_by`."""
+
+    @property
+    def plain_verb(self) -> PlainVerb:
+        """The verb as the study writes it."""
+        return {"lowers_by": "lowers", "raises_by": "raises"}.get(self.verb, self.verb)  # type: ignore[return-value]
 
     @property
     def weights(self) -> dict[str, float]:
@@ -80,6 +93,7 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
             f"claim '{text}' names no metric", required="ARM VERB METRIC [than ARM]", fix=f"claim: {text} val/loss"
         )
     metric, *rest = rest
+    by, rest = _margin(verb, rest, text)
     right: Mapping[str, float] = {baseline: 1.0}
     if rest:
         if rest[0] != "than":
@@ -91,7 +105,8 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
         right, rest = _side(rest[1:], text)
         if rest:
             raise ClaimError(f"'{' '.join(rest)}' after the end of claim '{text}'", required="nothing more")
-    claim = Claim(verb=verb, metric=metric, left=left, right=right)
+    kind: Verb = verb if by is None else "lowers_by" if verb == "lowers" else "raises_by"
+    claim = Claim(verb=kind, metric=metric, left=left, right=right, by=by)
     if not claim.weights:
         raise ClaimError(
             f"claim '{text}' compares an arm with itself",
@@ -105,6 +120,39 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
             fix="(a - b) raises METRIC than (c - d)",
         )
     return claim
+
+
+def margin_of(text: str) -> float | None:
+    """The D of `by at least D` in a claim's text; none where there is none, or where the text is no claim."""
+    found = _BY.search(text)
+    return None if found is None else _number(found["least"])
+
+
+_BY = re.compile(r"\sby\s+at\s+least\s+(?P<least>[^\s()]+)")
+
+
+def _number(word: str) -> float | None:
+    return float(word) if re.fullmatch(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?", word) else None
+
+
+def _margin(verb: str, rest: list[str], text: str) -> tuple[float | None, list[str]]:
+    """The least effect that is claimed, and the tokens after it."""
+    if not rest or rest[0] != "by":
+        return None, rest
+    least = _number(rest[3]) if len(rest) > 3 and rest[1:3] == ["at", "least"] else None
+    if least is None or not 0.0 < least < inf:
+        raise ClaimError(
+            f"'{' '.join(rest[:4])}' in claim '{text}' is not a least effect",
+            required="'by at least' and a number above zero, in the metric's own unit on the claim's scale",
+            fix="claim: layernorm lowers val/loss by at least 0.02",
+        )
+    if verb not in ("lowers", "raises"):
+        raise ClaimError(
+            f"'by at least' after '{verb}' in claim '{text}'",
+            required="lowers or raises; the margin of another claim is its `smallest`",
+            fix=f"leave it out, and write smallest: {rest[3]}",
+        )
+    return least, rest[4:]
 
 
 def _tokens(text: str) -> list[str]:

@@ -167,6 +167,13 @@ def _check_metric(study: Study, name: str, claim: Claim) -> None:
 
 
 def _check_verb(study: Study, name: str, claim: Claim, hypothesis: Hypothesis) -> None:
+    if claim.by is not None and hypothesis.smallest != claim.by:
+        raise _fault(
+            ("hypotheses", name, "smallest"),
+            f"smallest is {hypothesis.smallest:g} and the claim says 'by at least {claim.by:g}'",
+            required="one number: of a claim 'by at least D' the smallest difference that matters is D",
+            fix="leave smallest out",
+        )
     if hypothesis.smallest == 0.0 and claim.verb.startswith("does_not"):
         raise _fault(
             ("hypotheses", name, "smallest"),

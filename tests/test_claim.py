@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from evidence_factory import one_claim
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from prereg.claim import VERBS, parse_claim
-from prereg.errors import ClaimError, StudyError
+from prereg.errors import ClaimError, SpecError, StudyError
+from prereg.hypothesis import Hypothesis
 
 
 def test_without_than_the_other_side_is_the_baseline() -> None:
@@ -95,3 +98,38 @@ def test_every_text_is_a_contrast_or_a_study_error(text: str) -> None:
         return
     assert claim.weights
     assert abs(sum(claim.weights.values())) < 1e-9
+
+
+def test_a_least_effect_is_part_of_the_claim() -> None:
+    claim = parse_claim("layernorm lowers val/loss by at least 0.02 than rmsnorm", baseline="none")
+    assert (claim.verb, claim.plain_verb, claim.by) == ("lowers_by", "lowers", 0.02)
+    assert claim.weights == {"layernorm": 1.0, "rmsnorm": -1.0}
+    assert parse_claim("a raises m by at least 2e-3", baseline="b").by == 0.002
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a lowers m by at least",
+        "a lowers m by at least 0",
+        "a lowers m by at least -1",
+        "a lowers m by at least inf",
+        "a lowers m by at least much",
+        "a lowers m by 0.02",
+        "a changes m by at least 0.02",
+        "a does_not_worsen m by at least 0.02",
+        "a lowers m than b by at least 0.02",
+        "a lowers_by m",
+    ],
+)
+def test_a_least_effect_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ClaimError):
+        parse_claim(text, baseline="b")
+
+
+def test_the_smallest_difference_of_a_claim_by_at_least_is_its_own() -> None:
+    assert Hypothesis.model_validate({"claim": "a lowers m by at least 0.02"}).smallest == 0.02
+    with pytest.raises(ValidationError, match="smallest"):
+        Hypothesis.model_validate({"claim": "a lowers m"})
+    with pytest.raises(SpecError, match="by at least 0.02"):
+        one_claim("layernorm lowers val/loss by at least 0.02", smallest=0.03)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from ablate.judge.batch import judge_rows
 from ablate.judge.effects import effect_sizes
 from ablate.judge.estimate import p_against, prepare
 from ablate.judge.hypotheses import judge_hypotheses
@@ -73,6 +74,62 @@ def around(centre: float, spread: float = 0.004, n: int = 5) -> np.ndarray:
 )
 def test_every_verb_ends_where_the_table_of_the_format_says(claim: str, difference: float, outcome: str) -> None:
     assert judged(one_claim(claim), around(difference)).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("claim", "difference", "outcome", "zone"),
+    [
+        ("layernorm lowers val/loss", -0.03, "supported", "at least the margin"),
+        ("layernorm lowers val/loss", -0.02, "supported", "undecided"),
+        ("layernorm lowers val/loss", -0.01, "refuted", "short of the margin"),
+        ("layernorm lowers val/loss by at least 0.02", -0.03, "supported", "at least the margin"),
+        ("layernorm lowers val/loss by at least 0.02", -0.02, "inconclusive", "undecided"),
+        ("layernorm lowers val/loss by at least 0.02", -0.01, "refuted", "short of the margin"),
+        ("layernorm lowers val/loss by at least 0.02", 0.03, "refuted", "short of the margin"),
+        ("layernorm raises val/loss by at least 0.02", 0.03, "supported", "at least the margin"),
+        ("layernorm raises val/loss by at least 0.02", 0.01, "refuted", "short of the margin"),
+        ("layernorm does_not_worsen val/loss", 0.0, "supported", "short of the margin"),
+        ("layernorm does_not_worsen val/loss", 0.03, "refuted", "at least the margin"),
+        ("layernorm does_not_worsen val/loss", 0.02, "refuted", "undecided"),
+        ("layernorm changes val/loss", -0.03, "supported", "at least the margin"),
+        ("layernorm does_not_change val/loss", 0.0, "supported", "short of the margin"),
+        ("layernorm does_not_change val/loss", -0.03, "refuted", "at least the margin"),
+    ],
+)
+def test_outcome_and_zone_of_every_verb(claim: str, difference: float, outcome: str, zone: str) -> None:
+    found = judged(one_claim(claim), around(difference))
+    assert found.margin is not None
+    assert (found.outcome, found.margin.zone) == (outcome, zone)
+
+
+@pytest.mark.parametrize("test", ["paired_t", "sign_flip", "wilcoxon", "bootstrap_t"])
+@pytest.mark.parametrize("claim", ["lowers val/loss by at least 0.02", "lowers val/loss", "does_not_worsen val/loss"])
+def test_a_claim_about_the_margin_agrees_with_the_interval_at_one_minus_two_alpha(claim: str, test: str) -> None:
+    rng = np.random.default_rng(11)
+    study = one_claim(f"layernorm {claim}", seeds=7, analysis={"test": test})
+    for _ in range(40):
+        found = judged(study, rng.normal(-0.02, 0.02, 7))
+        assert found.margin is not None and found.margin.interval is not None
+        bounds = found.margin.interval
+        assert bounds.level == pytest.approx(0.9) and bounds.low is not None and bounds.high is not None
+        edge = 0.02 if "worsen" in claim else -0.02
+        beyond, short = (bounds.low > edge, bounds.high < edge) if edge > 0 else (bounds.high < edge, bounds.low > edge)
+        if test != "bootstrap_t":  # its one-sided p has two tails of its own, its interval is symmetric
+            assert (found.margin.p_reached <= 0.05, found.margin.p_short <= 0.05) == (beyond, short)
+
+
+def test_few_seeds_support_effects_too_small_to_matter_only_without_a_least_effect() -> None:
+    # A true effect of half the margin, SD of the differences one margin. `lowers` is supported by any effect, so that
+    # few seeds favour effects that do not matter; `by at least` errs in at most alpha at any number of seeds.
+    rng, rates = np.random.default_rng(12), {}
+    for claim in ("layernorm lowers val/loss", "layernorm lowers val/loss by at least 0.02"):
+        for n in (3, 8, 15):
+            study = one_claim(claim, seeds=n)
+            codes = judge_rows(study, {"h": rng.normal(-0.01, 0.01, (20_000, n))})
+            rates[claim, n] = float((codes[:, 0] == 0).mean())
+    plain, least = (list(rates.values())[at : at + 3] for at in (0, 3))
+    assert max(plain) > 0.15, rates
+    assert max(least) <= 0.01, rates
 
 
 @pytest.mark.parametrize("verb", ["lowers", "raises", "changes", "does_not_worsen", "does_not_change"])

@@ -153,6 +153,9 @@ def _weigh(test: Rows, verb: Verb, better: Better, smallest: float) -> tuple[Flo
     if verb in ("lowers", "raises"):
         sign = -1 if verb == "lowers" else 1
         return towards(sign), short_of(sign)
+    if verb in ("lowers_by", "raises_by"):
+        sign = -1 if verb == "lowers_by" else 1
+        return test.p(sign * smallest, "greater" if sign > 0 else "less"), short_of(sign)
     if verb == "does_not_worsen":
         worse = 1 if better == "lower" else -1
         return short_of(worse), towards(worse)

@@ -21,12 +21,12 @@ from ablate.judge import max_t
 from ablate.judge.effects import effect_sizes
 from ablate.judge.estimate import NoTestError, estimate, prepare, summarise, words
 from ablate.judge.items import TwoWay, cross, pigeonhole, pigeonhole_interval
-from ablate.judge.nulls import Judged, Nulls, judge_families, require_known_methods, weigh
+from ablate.judge.nulls import AgainstMargin, Judged, Nulls, judge_families, require_known_methods, weigh, zones
 from ablate.judge.percentile import FEWEST_PAIRS, Bca, Percentile
 from ablate.judge.procedure import EQUAL, Floats, Procedure
 from ablate.judge.readings import reading_of
 from ablate.judge.sequential import EProcessT, RepeatedT, prepare_at, require_own_rule
-from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, Pair
+from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair
 from ablate.judge.wording import sentence
 from prereg.hypothesis import Scale
 from prereg.looks import Look
@@ -85,6 +85,7 @@ def judge_hypotheses(
     tests |= {name: found for name, found in nulls.items() if isinstance(found, NoTestError)}
     usable = {name: None if isinstance(found, NoTestError) else found for name, found in nulls.items()}
     judged = judge_families(study, usable, rng_seed=rng_seed)
+    against = zones(study, {name: None if one is None else one.test for name, one in usable.items()}, judged)
     together = _simultaneous(study, tests, rng_seed)
     return tuple(
         _finding(
@@ -94,6 +95,7 @@ def judge_hypotheses(
             test=tests[name],
             nulls=usable[name],
             judged=judged[name],
+            against=against.get(name),
             together=together.get(name),
             values=values.get(reading_of(study, name), {}),
             rng_seed=rng_seed,
@@ -224,6 +226,7 @@ def _finding(
     test: Procedure | NoTestError,
     nulls: Nulls | None,
     judged: Judged,
+    against: AgainstMargin | None,
     together: Interval | None,
     values: Mapping[tuple[str, int], float],
     rng_seed: int,
@@ -278,7 +281,16 @@ def _finding(
         arms=_arms(study, name, values),
         correlation=_correlation(pairs),
         notes=(*notes, *unable),
+        margin=_margin(test, against, analysis.alpha),
     )
+
+
+def _margin(test: Procedure | NoTestError, against: AgainstMargin | None, alpha: float) -> MarginTest | None:
+    if against is None or isinstance(test, NoTestError):
+        return None
+    # At alpha of one half or more there is no interval at 1 - 2 alpha.
+    bounds = test.interval(2.0 * alpha) if alpha < 0.5 else None
+    return MarginTest(zone=against.zone, p_reached=against.reached, p_short=against.short, interval=bounds)
 
 
 def _beside(test: Procedure | NoTestError, alpha: float, rng_seed: int) -> tuple[Interval, ...]:

@@ -5,6 +5,8 @@ With effect = left - right and d = the registered `smallest`:
     claim            supported rejects                     refuted rejects
     lowers           effect = 0, towards lower, two-sided  effect <= -d, one-sided (improvement reaches d)
     raises           effect = 0, towards higher, two-sided effect >= +d, one-sided
+    lowers by d      effect >= -d, one-sided               effect <= -d, one-sided
+    raises by d      effect <= +d, one-sided               effect >= +d, one-sided
     changes          effect = 0, two-sided                 |effect| >= d, two one-sided tests
     does_not_worsen  worsening >= d, one-sided             effect = 0, towards worse, two-sided
     does_not_change  |effect| >= d, two one-sided tests    effect = 0, two-sided
@@ -38,7 +40,7 @@ from dataclasses import dataclass
 from ablate.judge.max_t import MOST_TWO_SIDED_MARGINS, Member, Null, adjust
 from ablate.judge.multiplicity import holm
 from ablate.judge.procedure import Procedure
-from ablate.judge.verdict import Outcome
+from ablate.judge.verdict import Outcome, Zone
 from prereg.claim import Verb
 from prereg.errors import UnsupportedError
 from prereg.hypothesis import Role
@@ -80,6 +82,9 @@ def nulls_of(verb: Verb, better: Better, smallest: float) -> tuple[Null, Null | 
     if verb in ("lowers", "raises"):
         sign = -1 if verb == "lowers" else 1
         return _towards(sign), _short_of(sign, smallest)
+    if verb in ("lowers_by", "raises_by"):
+        sign = -1 if verb == "lowers_by" else 1
+        return _beyond(sign, smallest), _short_of(sign, smallest)
     if verb == "does_not_worsen":
         assert better != "neither", (verb, better)
         worse = 1 if better == "lower" else -1
@@ -87,6 +92,61 @@ def nulls_of(verb: Verb, better: Better, smallest: float) -> tuple[Null, Null | 
     if verb == "changes":
         return _towards(0), _within(smallest) if smallest > 0 else None
     return _within(smallest), _towards(0)
+
+
+@dataclass(frozen=True)
+class AgainstMargin:
+    """One-sided p values of an effect against the smallest difference that matters, and the zone after correction."""
+
+    reached: float
+    short: float
+    zone: Zone
+
+
+def zones(
+    study: Study, tests: Mapping[str, Procedure | None], judged: Mapping[str, Judged]
+) -> dict[str, AgainstMargin]:
+    """Hypothesis -> where its effect lies against its margin; only those with a margin and a test.
+
+    Description by the tests that decide: an outcome that is itself a test against the margin gives the zone, and the
+    rest is corrected over the role as outcomes are.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    for name, test in tests.items():
+        smallest = study.hypotheses[name].smallest
+        if test is not None and smallest > 0.0:
+            sign = direction_of(study.claims[name].verb, study.better(name))
+            short = (_short_of(sign, smallest) if sign else _within(smallest)).p(test)
+            one = [_beyond(side, smallest).p(test) for side in ((sign,) if sign else (1, -1))]
+            found[name] = (min(1.0, len(one) * min(one)), short)
+    zoned: dict[str, AgainstMargin] = {}
+    for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
+        names = study.family(role)
+        p = [[found[name][which] if name in found else 1.0 for name in names] for which in (0, 1)]
+        corrected = p if study.analysis.correct == "none" else [holm(column) for column in p]
+        for name, reached, short in zip(names, *corrected, strict=True):
+            if name in found:
+                zone = _implied(study.claims[name].verb, judged[name].outcome)
+                if zone is None and min(reached, short) <= study.analysis.alpha:
+                    zone = "at least the margin" if reached < short else "short of the margin"
+                zoned[name] = AgainstMargin(*found[name], zone or "undecided")
+    return zoned
+
+
+def direction_of(verb: Verb, better: Better) -> int:
+    """The sign of an effect that goes the way the verb speaks of: as claimed, or towards worse; 0 for either way."""
+    if verb == "does_not_worsen":
+        return 1 if better == "lower" else -1
+    return {"lowers": -1, "lowers_by": -1, "raises": 1, "raises_by": 1}.get(verb, 0)
+
+
+def _implied(verb: Verb, outcome: Outcome) -> Zone | None:
+    """The zone of an outcome that is a test against the margin."""
+    if outcome == "supported" and verb in ("lowers_by", "raises_by"):
+        return "at least the margin"
+    if outcome == ("supported" if verb.startswith("does_not") else "refuted"):
+        return "short of the margin"
+    return None
 
 
 def judge_families(study: Study, nulls: Mapping[str, Nulls | None], *, rng_seed: int = 0) -> dict[str, Judged]:
@@ -162,6 +222,11 @@ def _towards(sign: int) -> Null:
 def _short_of(sign: int, margin: float) -> Null:
     """An effect that reaches the margin in the given direction, one-sided."""
     return Null(((sign * margin, "less" if sign > 0 else "greater"),))
+
+
+def _beyond(sign: int, margin: float) -> Null:
+    """An effect that falls short of the margin in the given direction, one-sided."""
+    return Null(((sign * margin, "greater" if sign > 0 else "less"),))
 
 
 def _within(margin: float) -> Null:

@@ -22,6 +22,8 @@ from prereg.spec import Study
 KIND: dict[Verb, power.Kind] = {
     "lowers": "towards",
     "raises": "towards",
+    "lowers_by": "margin",
+    "raises_by": "margin",
     "changes": "either",
     "does_not_worsen": "margin",
     "does_not_change": "equivalence",
@@ -137,6 +139,8 @@ def sides_of(verb: Verb, smallest: float) -> tuple[Side, Side | None]:
         return "two", "less"
     if verb == "changes":
         return "two", "less" if smallest > 0 else None
+    if verb in ("lowers_by", "raises_by"):
+        return "less", "less"
     return "less", "two"
 
 
@@ -147,8 +151,16 @@ def _level(study: Study, name: str) -> float:
 
 
 def effect_when_true(study: Study, name: str) -> float:
+    """The effect at which a claim's power is stated: `smallest`; twice that for a claim of at least `smallest`, which is
+    at its border there; none for a claim of no change."""
     verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
-    return {"lowers": -smallest, "raises": smallest, "changes": smallest}.get(verb, 0.0)
+    return {
+        "lowers": -smallest,
+        "raises": smallest,
+        "changes": smallest,
+        "lowers_by": -2.0 * smallest,
+        "raises_by": 2.0 * smallest,
+    }.get(verb, 0.0)
 
 
 def sd_difference(study: Study, name: str, beliefs: Beliefs) -> float | None:

@@ -271,6 +271,8 @@ def _true(study: Study, name: str, effect: float, outcome: str) -> bool:
     within = abs(effect) < smallest * (1.0 - EDGE)
     if verb in ("lowers", "raises"):
         return along > 0 if outcome == "supported" else (short if smallest > 0 else along < 0)
+    if verb in ("lowers_by", "raises_by"):
+        return along > smallest * (1.0 + EDGE) if outcome == "supported" else short
     if verb == "changes":
         return effect != 0 if outcome == "supported" else within
     if verb == "does_not_worsen":

@@ -17,6 +17,7 @@ from scipy import special
 from ablate.judge.batch import Kept
 from ablate.judge.beliefs import Beliefs, Group, groups_of
 from ablate.judge.procedure import Floats
+from ablate.judge.reach import effect_when_true
 from prereg.claim import Verb
 from prereg.instability import Ceiling
 from prereg.metrics import Better
@@ -58,7 +59,7 @@ def truths(study: Study, *, assumed: bool, divergence: float = 0.0) -> list[Trut
     if not assumed:
         return found
     absences = [name for name in study.hypotheses if study.claims[name].verb.startswith("does_not")]
-    gains = {name: _smallest_true(study, name) for name in study.hypotheses}
+    gains = {name: effect_when_true(study, name) for name in study.hypotheses}
     margins = {name: _at_margin(study, name) for name in absences}
     found.append(Truth("every claim true at its smallest", gains))
     if len(study.hypotheses) > 1:
@@ -81,11 +82,6 @@ def truths(study: Study, *, assumed: bool, divergence: float = 0.0) -> list[Trut
         found.append(Truth(f"no effect anywhere, {share}", nothing, divergence=divergence))
         found.append(Truth(f"every claim true at its smallest, {share}", gains, divergence=divergence))
     return found
-
-
-def _smallest_true(study: Study, name: str) -> float:
-    verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
-    return {"lowers": -smallest, "raises": smallest, "changes": smallest}.get(verb, 0.0)
 
 
 def _at_margin(study: Study, name: str) -> float:
@@ -183,7 +179,7 @@ def _skewed(contrast: Floats, effect: float, sd: float, law: Law, tail: float) -
 def _tail(study: Study, name: str) -> float:
     """Where the long tail lies: against the claim, where a t test on few seeds errs most often in its favour."""
     verb, better = study.claims[name].verb, study.better(name)
-    if verb == "raises" or (verb == "does_not_worsen" and better == "higher"):
+    if verb in ("raises", "raises_by") or (verb == "does_not_worsen" and better == "higher"):
         return -1.0
     return 1.0
 
@@ -194,6 +190,6 @@ def scaled(value: float, group: Group) -> float:
 
 def direction(verb: Verb, better: Better) -> float:
     """The sign of an effect that goes the way the verb speaks of: the claimed way, or towards worse."""
-    if verb == "lowers" or (verb == "does_not_worsen" and better == "higher"):
+    if verb in ("lowers", "lowers_by") or (verb == "does_not_worsen" and better == "higher"):
         return -1.0
     return 1.0

@@ -19,6 +19,8 @@ Outcome = Literal["supported", "refuted", "inconclusive"]
 Severity = Literal["inadmissible", "deviation", "note"]
 Outcomes = dict[str, Outcome]
 Estimand = Literal["new_seeds", "new_seeds_and_items"]
+Zone = Literal["at least the margin", "undecided", "short of the margin"]
+"""Where an effect lies against the smallest difference that matters, in the direction that the claim speaks of."""
 
 
 class Interval(Part):
@@ -124,6 +126,21 @@ class ArmSummary(Part):
     """Standard deviation over seeds."""
 
 
+class MarginTest(Part):
+    """The effect against the registered smallest difference d, in the direction that the claim speaks of: the claimed
+    one, or towards worse for `does_not_worsen`, or either for `changes` and `does_not_change`."""
+
+    zone: Zone
+    """Which of three zones the effect was shown to lie in, at the level of the family after correction: at least d;
+    short of d (smaller than what matters, none, or the other way); or undecided."""
+    p_reached: float
+    """One-sided p of the null that the effect falls short of d, uncorrected."""
+    p_short: float
+    """One-sided p of the null that the effect reaches d, uncorrected; of two one-sided tests the larger."""
+    interval: Interval | None
+    """Two-sided at 1 - 2 alpha, uncorrected: its ends are the one-sided bounds at alpha that margins are tested by."""
+
+
 class Finding(Part):
     """What became of one hypothesis."""
 
@@ -181,6 +198,8 @@ class Finding(Part):
     """Anything a reader must know."""
     amended: tuple[str, ...] = ()
     """What an amendment after evidence changed about it: it is exploratory then, and no verdict rests on it."""
+    margin: MarginTest | None = None
+    """The effect against `smallest`; none where `smallest` is 0 or nothing could be tested, and in earlier verdicts."""
 
     @property
     def label(self) -> str:
@@ -191,7 +210,7 @@ class Finding(Part):
     def _as_before_without_items_and_amendments(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         # One serializer for all: of two, pydantic takes the last. A field that came later is written where it speaks.
         written: dict[str, JsonValue] = handler(self)
-        for field, speaks in (("amended", self.amended), ("beside", self.beside)):
+        for field, speaks in (("amended", self.amended), ("beside", self.beside), ("margin", self.margin)):
             if not speaks:
                 written.pop(field, None)
         return written

@@ -17,6 +17,8 @@ from prereg.spec import Study
 from prereg.words import side, unit_of
 
 _PLAIN: dict[Verb, str] = {
+    "lowers_by": "lower",
+    "raises_by": "raise",
     "lowers": "lower",
     "raises": "raise",
     "changes": "change",
@@ -74,6 +76,8 @@ def _held(claim: Claim, smallest: float, unit: str) -> str:
     left = side(claim.left)
     if claim.verb == "changes":
         return f"{left} changes {claim.metric}"
+    if claim.by is not None:
+        return f"{left} {claim.plain_verb} {claim.metric} by at least {smallest:g}{unit}"
     return f"{left} does not {_PLAIN[claim.verb]} {claim.metric} by {smallest:g}{unit}"
 
 
@@ -86,8 +90,9 @@ def _denied(claim: Claim, smallest: float, unit: str) -> str:
 
 
 def _asked(claim: Claim) -> str:
-    verb = claim.verb if not claim.verb.startswith("does_not") else f"{_PLAIN[claim.verb]}s"
-    return f"{side(claim.left)} {verb} {claim.metric}"
+    verb = claim.plain_verb if not claim.verb.startswith("does_not") else f"{_PLAIN[claim.verb]}s"
+    least = "" if claim.by is None else f" by at least {claim.by:g}"
+    return f"{side(claim.left)} {verb} {claim.metric}{least}"
 
 
 def _than(study: Study, claim: Claim) -> str:

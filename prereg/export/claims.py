@@ -119,13 +119,14 @@ def _statement(study: Study, name: str, left: str, *, many: bool = False) -> str
     claim = study.claims[name]
     what, right = f"the {reading(study, name)}", _side(claim.right)
     margin = amount(study, name, study.hypotheses[name].smallest)
+    least = "" if claim.by is None else f", by at least {margin}"
     if not isclose(sum(claim.left.values()), 1.0):
         verb = {
-            "lowers": f"lower than {right}",
-            "raises": f"higher than {right}",
+            "lowers": f"lower than {right}{least}",
+            "raises": f"higher than {right}{least}",
             "changes": f"different from {right}, in either direction",
             "does_not_change": f"equal to {right} within {margin} in either direction",
-        }[claim.verb]
+        }[claim.plain_verb]
         each = "are each" if many else "is"
         kind = "no interaction" if claim.verb == "does_not_change" else "an interaction"
         return f"In {what}, {left} {each} {verb} ({kind})."
@@ -136,12 +137,13 @@ def _statement(study: Study, name: str, left: str, *, many: bool = False) -> str
         return f"{_capital(what)} for {left} differs from that for {right} by less than {margin} (equivalence)."
     if claim.verb == "changes":
         return f"{_capital(what)} for {left} differs from that for {right}, in either direction."
-    return f"{_capital(what)} is {'lower' if claim.verb == 'lowers' else 'higher'} for {left} than for {right}."
+    way = "lower" if claim.plain_verb == "lowers" else "higher"
+    return f"{_capital(what)} is {way} for {left} than for {right}{least}."
 
 
 def matters(study: Study, name: str) -> str:
     """The smallest difference that matters, as a sentence; nothing where the claim's own sentence has said it."""
-    if study.claims[name].verb.startswith("does_not"):
+    if study.claims[name].verb.startswith("does_not") or study.claims[name].by is not None:
         return ""
     smallest = study.hypotheses[name].smallest
     if smallest == 0.0:
@@ -155,6 +157,10 @@ def support(study: Study, name: str) -> Null:
     margin = bare(study, name, study.hypotheses[name].smallest)
     if verb in ("lowers", "raises"):
         return Null("δ = 0", f"δ {'<' if verb == 'lowers' else '>'} 0", DIRECTED)
+    if verb in ("lowers_by", "raises_by"):
+        bound = bare(study, name, (-1 if verb == "lowers_by" else 1) * study.hypotheses[name].smallest)
+        short, beyond = ("≥", "<") if verb == "lowers_by" else ("≤", ">")
+        return Null(f"δ {short} {bound}", f"δ {beyond} {bound}", "one-sided")
     if verb == "changes":
         return Null("δ = 0", "δ ≠ 0", "two-sided")
     if verb == "does_not_worsen":
@@ -166,8 +172,8 @@ def refutation(study: Study, name: str) -> Null | None:
     """What must be rejected for the claim to be refuted; none when no data could refute it."""
     verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
     margin = bare(study, name, smallest)
-    if verb in ("lowers", "raises"):
-        return _short_of(study, name, -1 if verb == "lowers" else 1)
+    if verb in ("lowers", "raises", "lowers_by", "raises_by"):
+        return _short_of(study, name, -1 if verb.startswith("lowers") else 1)
     if verb == "changes":
         return Null(f"|δ| ≥ {margin}", f"|δ| < {margin}", "two one-sided tests") if smallest > 0.0 else None
     if verb == "does_not_worsen":
