@@ -5,9 +5,9 @@
     term  := [ NUMBER '*' ] NAME
     VERB  := lowers | raises | changes | does_not_worsen | does_not_change
 
-`lowers` and `raises` alone claim a direction: any effect that is not zero supports them. With `by at least D` they claim
-an effect of D or more (superiority by a margin), which is what most readers take "A lowers M" with a smallest difference
-that matters to mean; inside the tool these are the verbs `lowers_by` and `raises_by`.
+`lowers` and `raises` alone claim a direction: any effect that is not zero supports them. With `by at least D` they
+claim an effect of D or more (superiority by a margin), which is what most readers take "A lowers M" with a smallest
+difference that matters to mean; inside the tool these are the verbs `lowers_by` and `raises_by`.
 
 Without `than`, the other side is the study's baseline. A claim resolves to weights over arms that
 sum to zero; the effect is always the left side minus the right side. `(0.5*a + 0.5*b)` is the mean of

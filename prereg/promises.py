@@ -289,6 +289,14 @@ def _check_analysis(study: Study) -> None:
                 required="one of " + ", ".join(sorted(claimed)),
                 fix=nearest(metric, claimed),
             )
+    for name in study.assume.effects:
+        if name not in study.hypotheses or study.claims[name].verb.startswith("does_not"):
+            raise _fault(
+                ("assume", "effects", name),
+                f"'{name}' is " + ("a claim of no change" if name in study.hypotheses else "not a hypothesis"),
+                required="a hypothesis that claims a change; a claim of no change has its power where there is none",
+                fix=nearest(name, study.hypotheses),
+            )
 
 
 def _check_stopping(study: Study) -> None:

@@ -65,6 +65,23 @@ class Assume(Part):
     """Time of one run, for the cost of a design."""
     divergence: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     """Share of runs that diverge, whatever the arm, in the design's scenarios with divergence; 0 leaves them out."""
+    effects: dict[Name, Annotated[float, Field(gt=0.0)]] = Field(default_factory=dict)
+    """Hypothesis -> size of the effect that is expected, in the claimed direction: where its power is stated. Without
+    one, power is stated at `smallest`, and at twice that for a claim `by at least D`."""
+    metric_correlation: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Correlation of the noise of two metrics in one run, each turned so that up is better. Without it, the
+    false-positive rate of the whole rule is the largest over correlations from 0 to 1."""
+    power_floor: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
+    """Registration is refused where a claim that the decision needs has less power than this, unless the reason for
+    going on is put on record."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        for field, default in (("effects", {}), ("metric_correlation", None), ("power_floor", 0.5)):
+            if written.get(field) == default:
+                written.pop(field, None)
+        return written
 
 
 class MetricsFile(Part):

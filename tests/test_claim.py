@@ -131,5 +131,5 @@ def test_the_smallest_difference_of_a_claim_by_at_least_is_its_own() -> None:
     assert Hypothesis.model_validate({"claim": "a lowers m by at least 0.02"}).smallest == 0.02
     with pytest.raises(ValidationError, match="smallest"):
         Hypothesis.model_validate({"claim": "a lowers m"})
-    with pytest.raises(SpecError, match="by at least 0.02"):
+    with pytest.raises(SpecError, match=r"by at least 0\.02"):
         one_claim("layernorm lowers val/loss by at least 0.02", smallest=0.03)

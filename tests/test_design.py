@@ -28,7 +28,7 @@ from ablate.judge.simulate import (
 )
 from ablate.judge.truths import Law, Truth, draw
 from prereg.canon import sha256_of
-from prereg.errors import HopelessDesignError
+from prereg.errors import HopelessDesignError, SpecError
 from prereg.spec import Study
 
 BELIEVED = {
@@ -97,9 +97,8 @@ def test_beliefs_give_sizes_in_the_metrics_own_unit() -> None:
     found = {one.hypothesis: one for one in design(small_study(), n_sims=50).hypotheses}
     gain = found["gain_ln"]
     assert gain.sd_difference == pytest.approx(0.01 * sqrt(2 * (1 - 0.5)))
-    assert gain.detectable == pytest.approx(gain.detectable_sd_corrected * 0.01)
     assert gain.detectable_sd == pytest.approx(1.68200, abs=5e-6) and gain.detectable_sd_corrected > gain.detectable_sd
-    assert gain.power_at_smallest == pytest.approx(power.power("towards", 2.0, 5, 0.025))
+    assert gain.effect == -0.02 and gain.power_at_smallest is not None and gain.power_error is not None
 
 
 def test_the_sd_of_a_difference_of_differences_takes_every_weight() -> None:
@@ -179,9 +178,10 @@ def test_diverged_runs_take_their_pairs_along_and_their_arms_stability() -> None
     quiet = scenario(design(study, n_sims=2000), "no effect anywhere")
     noisy = scenario(design(study, n_sims=2000), "no effect anywhere, 10% of runs diverge")
     # The registered line "not stable(none) and stable(layernorm) and not refuted(harm_ln)" adopts without a finding:
-    # often when runs diverge, and that is no false support.
+    # often when runs diverge, and by luck alone, because all arms diverge equally often.
     assert quiet.adopting is not None and noisy.adopting is not None and noisy.false_adopting is not None
-    assert quiet.adopting.share < 0.05 and noisy.adopting.share > 0.1 and noisy.false_adopting.share < 0.05
+    assert quiet.adopting.share < 0.05 and noisy.adopting.share > 0.1
+    assert noisy.false_adopting.share == pytest.approx(noisy.adopting.share, abs=0.01)
     assert not any(one.divergence for one in design(small_study(assume={**BELIEVED, "divergence": 0.0})).scenarios)
 
 
@@ -313,18 +313,20 @@ def test_a_false_adoption_is_one_that_the_rule_owes_to_a_false_support() -> None
     assert fallen.adopting is not None and fallen.false_adopting is not None
     # rmsnorm is still rightly adopted; layernorm is not.
     assert fallen.false_adopting.share < 0.07 < fallen.adopting.share
-    assert found.false_adoption is not None
-    assert found.false_adoption.share == max(
-        one.false_adopting.share
+    assert found.false_adoption is not None and found.false_adoption == found.worst[0].false_adopting
+    printed = [
+        one.false_adopting
         for one in found.scenarios
         if one.law == "normal" and not one.divergence and one.false_adopting is not None
-    )
+    ]
+    assert all(found.false_adoption.share > one.share - 4 * one.error for one in printed)
 
 
 def test_the_curve_grows_with_seeds_and_meets_the_seeds_needed() -> None:
     found = design(small_study(), n_sims=2000)
     powers = [at.power["gain_ln"] for at in found.curve]
-    assert powers == sorted(powers)
+    # It rises to about 1 - alpha and no further: an effect of exactly the smallest that matters is refuted as often.
+    assert powers[:6] == sorted(powers[:6]) and 0.93 < min(powers[-4:]) <= max(powers[-4:]) < 0.99
     assert found.seeds_80 == max(one.seeds_80 or 0 for one in found.hypotheses)
     chances = {at.n: at.adopting.share for at in found.curve if at.adopting is not None}
     assert chances[found.n_seeds] == pytest.approx(
@@ -368,15 +370,92 @@ def test_the_refusal_names_the_witness_the_lost_verdict_and_the_least_change() -
     assert obstacle(design(small_study(), n_sims=20)) is None
 
 
-def test_simulated_power_meets_the_closed_form() -> None:
-    study = one_claim(seeds=6, assume={"metrics": {"val/loss": {"sd": 0.02, "correlation": 0.5}}}, smallest=0.03)
-    found = design(study, n_sims=1500)
-    true = next(one for one in found.scenarios if one.name == "every claim true at its smallest")
-    expected = found.hypotheses[0].power_at_smallest
-    assert expected is not None
-    # An effect found and found too small is refuted, which costs `supported` at most alpha.
-    assert expected - 0.05 - 0.05 < share(true.supported, "h") < expected + 0.05
-    assert true.effects == {"h": -0.03}
+@pytest.mark.parametrize(
+    ("claim", "kind", "size"),
+    [
+        ("layernorm lowers val/loss", "towards", 1.5),
+        ("layernorm changes val/loss", "either", 1.5),
+        ("layernorm does_not_worsen val/loss", "margin", 1.5),
+        ("layernorm does_not_change val/loss", "equivalence", 1.5),
+        ("layernorm lowers val/loss by at least 0.03", "margin", 1.5),
+    ],
+)
+def test_simulated_power_of_one_claim_meets_the_closed_form(claim: str, kind: power.Kind, size: float) -> None:
+    # One claim, so no correction, and a paired t: here alone is the power known in closed form. A change that is shown
+    # to be smaller than what matters is refuted, which costs "supported" up to alpha.
+    study = one_claim(claim, seeds=6, assume={"metrics": {"val/loss": {"sd": 0.02, "correlation": 0.5}}}, smallest=0.03)
+    found = design(study).hypotheses[0]
+    assert found.power_at_smallest is not None and found.power_error is not None and found.seeds_80 is not None
+    below = 1.5 if kind in ("towards", "either") else None
+    assert abs(found.power_at_smallest - power.power(kind, size, 6, 0.05, refuted_below=below)) < 4 * found.power_error
+    for n, most in ((found.seeds_80 - 1, 0.8), (found.seeds_80, 1.0)):
+        assert power.power(kind, size, n, 0.05, refuted_below=below) < most + 4 * found.power_error
+    reached = power.power(kind, size, found.seeds_80, 0.05, refuted_below=below)
+    assert reached > 0.8 - 4 * found.power_error
+    if kind == "margin" and found.detectable is not None:
+        beyond = found.detectable - (0.03 if "by at least" in claim else 0.0)
+        assert power.power(kind, beyond / 0.02, 6, 0.05) == pytest.approx(0.8, abs=0.02)
+
+
+def test_an_expected_effect_is_where_power_is_stated() -> None:
+    believed = {"metrics": {"val/loss": {"sd": 0.02, "correlation": 0.5}}, "effects": {"h": 0.06}}
+    found = design(one_claim(seeds=6, assume=believed, smallest=0.03)).hypotheses[0]
+    assert found.effect == -0.06 and found.power_at_smallest is not None and found.power_at_smallest > 0.98
+    assert "effects" not in small_study().model_dump(mode="json")["assume"]  # old locks keep their bytes
+    with pytest.raises(SpecError, match="not a hypothesis"):
+        one_claim(assume=believed | {"effects": {"k": 0.06}})
+
+
+RULES = {
+    # Each printed as small by an earlier version, which looked at a dozen fixed scenarios.
+    "supported(g) and not refuted(h)": (0.2, 0.28),
+    "supported(g) and supported(h)": (0.03, 0.06),
+    "supported(g) or supported(h)": (0.95, 1.0),
+    "supported(g)": (0.95, 1.0),
+}
+
+
+@pytest.mark.parametrize("when", RULES)
+def test_the_worst_case_of_a_rule_is_searched_for(when: str) -> None:
+    study = one_claim(
+        hypotheses={
+            "g": {"claim": "layernorm lowers val/loss", "smallest": 0.02},
+            "h": {"claim": "layernorm does_not_worsen val/accuracy", "smallest": 0.005, "role": "guardrail"},
+        },
+        decision=[{"verdict": "adopt", "when": when}, {"verdict": "inconclusive"}],
+        assume=BELIEVED,
+    )
+    found = design(study)
+    assert found.false_adoption is not None
+    low, high = RULES[when]
+    assert low <= found.false_adoption.share <= high, found.false_adoption_in
+
+
+def test_the_rate_of_the_whole_rule_does_not_depend_on_the_unit() -> None:
+    def rate(unit: float) -> float:
+        study = small_study(
+            hypotheses={
+                "gain_ln": {"claim": "layernorm lowers val/loss", "smallest": 0.02 * unit},
+                "gain_rms": {"claim": "rmsnorm lowers val/loss", "smallest": 0.02 * unit},
+                "harm_ln": {"claim": "layernorm does_not_worsen val/accuracy", "smallest": 0.005, "role": "guardrail"},
+                "harm_rms": {"claim": "rmsnorm does_not_worsen val/accuracy", "smallest": 0.005, "role": "guardrail"},
+            },
+            assume={"metrics": {**BELIEVED["metrics"], "val/loss": {"sd": 0.01 * unit, "correlation": 0.5}}},
+        )
+        found = design(study, n_sims=4_000).false_adoption
+        assert found is not None
+        return found.share
+
+    assert rate(1.0) == pytest.approx(rate(1024.0), abs=1e-12)
+
+
+def test_a_design_with_too_little_power_is_refused_and_says_what_would_do() -> None:
+    weak = design(one_claim(smallest=0.02, assume={"metrics": {"val/loss": {"sd": 0.03}}}), n_sims=4_000)
+    error = obstacle(weak)
+    assert error is not None and "'h' would be supported with a chance of" in error.found
+    assert error.fix == f"give {weak.seeds_80} seeds, for power 80%" and "power_floor" in error.required
+    floor = {"metrics": {"val/loss": {"sd": 0.03}}, "power_floor": 0.01}
+    assert obstacle(design(one_claim(smallest=0.02, assume=floor), n_sims=4_000)) is None
 
 
 def test_a_guardrail_at_its_margin_is_simulated_too() -> None:
@@ -385,9 +464,9 @@ def test_a_guardrail_at_its_margin_is_simulated_too() -> None:
     assert share(last.false_supported, "guardrail") < 0.1 and share(last.supported, "gain_ln") > 0.5
 
 
-def test_without_beliefs_it_says_what_to_write_and_simulates_the_null_alone() -> None:
+def test_without_a_scale_it_says_what_to_write_and_gives_no_chance_at_all() -> None:
     found = design(one_claim(), n_sims=100)
-    assert [one.name for one in found.scenarios] == ["no effect anywhere"]
+    assert found.scenarios == () and found.curve == () and found.false_adoption is None and found.worst == ()
     assert found.hypotheses[0].detectable is None and found.hypotheses[0].power_at_smallest is None
     assert any("assume: {metrics: {val/loss: {sd: SD, correlation: R}}}" in note for note in found.notes)
 
@@ -480,9 +559,10 @@ def test_a_log_scale_is_planned_on_its_own_scale() -> None:
 
 
 def test_a_slow_test_draws_fewer_studies_and_says_how_many() -> None:
-    study = one_claim(seeds=8, analysis={"test": "bootstrap_t"})
+    study = one_claim(seeds=8, analysis={"test": "bootstrap_t"}, assume={"metrics": {"val/loss": {"sd": 0.01}}})
     assert design(study).scenarios[0].n_sims == 100
-    assert design(one_claim(seeds=5), n_sims=321).scenarios[0].n_sims == 321
+    quick = one_claim(seeds=5, assume={"metrics": {"val/loss": {"sd": 0.01}}})
+    assert design(quick, n_sims=321).scenarios[0].n_sims == 321
     assert affordable(small_study(analysis={"correct": "max_t"}, seeds=list(range(7)))) == 100
     assert affordable(small_study()) == 20_000
 

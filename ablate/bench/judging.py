@@ -20,7 +20,7 @@ def measure_design(path: Path) -> dict[str, Any]:
 
     study = load_study(path).study
     beliefs = assumed(study)
-    states = truths(study, assumed=True, divergence=beliefs.divergence)
+    states = truths(study, divergence=beliefs.divergence)
     states = (states * DESIGN_SCENARIOS)[:DESIGN_SCENARIOS]
     simulate(study, states[0], beliefs, n_sims=100, seed=[0])  # imports and caches
     walls = []

@@ -50,22 +50,45 @@ def judge_rows(
     `rows_of` makes another test than the study's own: at a look of a sequential study, the test of that look.
     """
     names = list(study.hypotheses)
-    n_studies, n = differences[names[0]].shape
-    if rows_of is None:
-        assert batchable(study, n), (study.analysis, study.stopping, n)
-        rows_of = RowsOfT if study.analysis.test == "paired_t" else _RowsOfFlips
+    n_studies = len(differences[names[0]])
     support, refute = np.ones((n_studies, len(names))), np.ones((n_studies, len(names)))
     for place, name in enumerate(names):
-        claim, smallest = study.claims[name], study.hypotheses[name].smallest
-        for rows, values in _complete(differences[name], None if kept is None else kept[name]):
-            test = rows_of(values)
-            supporting, refuting = _weigh(test, claim.verb, study.better(name), smallest)
-            # A study that cannot be tested keeps its place in the family with p = 1.
-            support[rows, place] = np.where(test.usable, supporting, 1.0)
-            if refuting is not None:
-                refute[rows, place] = np.where(test.usable, refuting, 1.0)
-    codes = np.empty((n_studies, len(names)), dtype=np.int8)
-    for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
+        whole = None if kept is None else kept[name]
+        support[:, place], refute[:, place] = weigh_rows(study, name, differences[name], whole, rows_of=rows_of)
+    return code_rows(study, names, support, refute)
+
+
+def weigh_rows(
+    study: Study,
+    name: str,
+    differences: Floats,
+    kept: Kept | None = None,
+    *,
+    rows_of: Callable[[Floats], Rows] | None = None,
+    smallest: float | None = None,
+) -> tuple[Floats, Floats]:
+    """p of support and of refutation of one hypothesis, study by study; 1 where it has no p. `smallest` replaces the
+    registered margin."""
+    if rows_of is None:
+        assert batchable(study, differences.shape[1]), (study.analysis, study.stopping, differences.shape)
+        rows_of = RowsOfT if study.analysis.test == "paired_t" else _RowsOfFlips
+    claim = study.claims[name]
+    smallest = study.hypotheses[name].smallest if smallest is None else smallest
+    support, refute = np.ones(len(differences)), np.ones(len(differences))
+    for rows, values in _complete(differences, kept):
+        test = rows_of(values)
+        supporting, refuting = _weigh(test, claim.verb, study.better(name), smallest)
+        # A study that cannot be tested keeps its place in the family with p = 1.
+        support[rows] = np.where(test.usable, supporting, 1.0)
+        if refuting is not None:
+            refute[rows] = np.where(test.usable, refuting, 1.0)
+    return support, refute
+
+
+def code_rows(study: Study, names: list[str], support: Floats, refute: Floats) -> Codes:
+    """Outcome codes of the named hypotheses, whole roles at a time, from their p values (studies x hypotheses)."""
+    codes = np.empty(support.shape, dtype=np.int8)
+    for role in dict.fromkeys(study.hypotheses[name].role for name in names):
         places = [names.index(name) for name in study.family(role)]
         supported, refuted = (_corrected(study, p[:, places]) <= study.analysis.alpha for p in (support, refute))
         yields = np.array([study.claims[names[place]].verb.startswith("does_not") for place in places])
@@ -114,8 +137,34 @@ class RowsOfT(Rows):
         with np.errstate(divide="ignore", invalid="ignore"):
             t = (self.mean - null) / self.se
         tail = -np.abs(t) if side == "two" else -t if side == "greater" else t
-        p: Floats = np.maximum(special.stdtr(float(self.n - 1), tail) * (2.0 if side == "two" else 1.0), TINY)
+        p: Floats = np.maximum(t_cdf(self.n - 1, tail) * (2.0 if side == "two" else 1.0), TINY)
         return p
+
+
+_SERIES_DF = 40
+_TAIL = 1e-4
+
+
+def t_cdf(df: int, t: Floats) -> Floats:
+    """Student's t at whole degrees of freedom: the finite series (Abramowitz and Stegun 26.7.3 and 26.7.4), which is
+    ten times faster than `stdtr`, and `stdtr` in the tails, where the series loses digits."""
+    if df > _SERIES_DF:
+        found: Floats = special.stdtr(float(df), t)
+        return found
+    with np.errstate(invalid="ignore", over="ignore"):
+        cos2 = df / (df + t * t)
+        sine = t * np.sqrt(cos2 / df)
+    odd = df % 2
+    term = np.sqrt(cos2) if odd else np.ones_like(t)
+    total = np.zeros_like(t) if df == 1 else term
+    for k in range(2 + odd, df - 1, 2):
+        term = term * (cos2 * ((k - 1) / k))
+        total = total + term
+    inside = (2.0 / np.pi) * (np.arcsin(sine) + sine * total) if odd else sine * total
+    found = 0.5 + 0.5 * inside
+    outer = ~((found > _TAIL) & (found < 1.0 - _TAIL))  # NaN, too
+    found[outer] = special.stdtr(float(df), t[outer])
+    return found
 
 
 class _RowsOfFlips(Rows):

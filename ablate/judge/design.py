@@ -1,7 +1,9 @@
 """Operating characteristics before data: what the registered rule can find, how often it errs, what never happens.
 
-The chances of every verdict come from `ablate.judge.simulate`; power in closed form is a paired t's and says so.
-What a hypothesis can come to is `ablate.judge.reach`'s, and what no data could produce `ablate.judge.hopeless`'s.
+Every chance comes from simulating the registered rule with the functions that will judge it (`ablate.judge.simulate`):
+power and seeds from `ablate.judge.planning`, the false-positive rate of the whole rule from `ablate.judge.worst`.
+Without a scale (`assume`, or a pilot) nothing is simulated and no such number is given. What no data could produce is
+`ablate.judge.hopeless`'s.
 
 Fields added after the first version carry defaults: a design frozen in an old lock is still read.
 """
@@ -10,26 +12,14 @@ from __future__ import annotations
 
 from math import sqrt
 
-from ablate.judge.batch import batchable
 from ablate.judge.beliefs import Belief, Beliefs, assumed, groups_of
 from ablate.judge.hopeless import remedy_of, unreachable_verdicts
 from ablate.judge.nulls import require_known_methods
-from ablate.judge.reach import (
-    HypothesisDesign,
-    effect_when_true,
-    hypothesis_design,
-    power_of,
-    sd_difference,
-)
-from ablate.judge.simulate import (
-    Chance,
-    Scenario,
-    adopting_verdicts,
-    adoption,
-    affordable,
-    simulate,
-)
-from ablate.judge.truths import Truth, drawable, truths
+from ablate.judge.planning import Planning, planned
+from ablate.judge.reach import HypothesisDesign, hypothesis_design
+from ablate.judge.simulate import Chance, Scenario, adopting_verdicts, affordable, simulate
+from ablate.judge.truths import drawable, truths
+from ablate.judge.worst import correlations, worst_case
 from prereg.analysis import Test
 from prereg.divergence import said_unasked
 from prereg.part import Part
@@ -37,6 +27,8 @@ from prereg.spec import Study
 
 _CURVE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 25, 30)
 """Numbers of seeds on the curve of power, and the study's own."""
+_SHORT_CURVE = (3, 5, 8, 10)
+"""The same where every study costs a resampling."""
 _CURVE_SIMS = 4_000
 _RANKED_SIMS = 1_000
 _OVER_THESE_ITEMS = (
@@ -56,7 +48,8 @@ class PowerAt(Part):
     n: int
     """Seeds."""
     power: dict[str, float]
-    """Hypothesis -> power of a paired t at its `smallest`, at the corrected level."""
+    """Hypothesis -> the chance that it is supported when every claim is true, by simulation of the registered rule (in
+    locks written before 2026-11-22: of a paired t, in closed form)."""
     adopting: Chance | None = None
     """The chance of any adopting verdict when every claim is true, by simulation of the registered rule."""
 
@@ -95,10 +88,15 @@ class Design(Part):
     adopting: tuple[str, ...] = ()
     """Verdicts that a supported claim brings about: see `ablate.judge.simulate`."""
     false_adoption: Chance | None = None
-    """The false-positive rate of the whole rule: the largest chance of a false adoption over the scenarios with normal
-    differences and no divergence."""
+    """The false-positive rate of the whole rule: the largest chance of a false adoption over true effects and over the
+    correlation of metrics, with normal differences and no divergence; none without a scale. In locks written before
+    2026-11-22 the largest over the printed scenarios alone, which is a lower bound."""
     false_adoption_in: str = ""
-    """The scenario where it is largest."""
+    """The state of the world where it is largest."""
+    worst: tuple[Scenario, ...] = ()
+    """That state of the world, and the same with skewed differences; none in earlier locks."""
+    power_floor: float | None = None
+    """Power below which registration is refused for a claim that the decision needs."""
     curve: tuple[PowerAt, ...] = ()
     """Power by number of seeds."""
     seeds_80: int | None = None
@@ -133,13 +131,14 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
     if over_items:
         believed = believed.model_copy(update={"metrics": ()})
     n, arms = len(study.seeds), len(study.arms)
-    hypotheses = tuple(hypothesis_design(study, name, believed) for name in study.hypotheses)
     lacking = sorted({metric for metric, scale in groups_of(study) if believed.of(metric, scale) is None})
     drawn = affordable(study) if n_sims is None else min(n_sims, affordable(study))
-    scenarios, notes = [], [_NOT_OVER_ITEMS] if over_items else _notes(study, lacking, believed)
+    notes = [_NOT_OVER_ITEMS] if over_items else _notes(study, lacking, believed)
     notes += [_OVER_THESE_ITEMS] if registered == "items" and not over_items else []
+    correlation = study.assume.metric_correlation or 0.0
+    states = [] if lacking else truths(study, divergence=believed.divergence, correlation=correlation)
+    scenarios: list[Scenario] = []
     undrawn: dict[str, list[str]] = {}
-    states = () if over_items else truths(study, assumed=not lacking, divergence=believed.divergence)
     for index, truth in enumerate(states):
         reason = drawable(study, truth, believed)
         if reason is not None:
@@ -151,10 +150,18 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         scenarios.append(simulate(study, truth, believed, n_sims=n_here, seed=[seed, index]))
     notes += [said for one in scenarios if (said := _said_stops(one))]
     notes += [f"not simulated: {', '.join(names)}: {reason}" for reason, names in undrawn.items()]
-    worst = _worst(scenarios)
+    hypotheses = tuple(hypothesis_design(study, name, believed) for name in study.hypotheses)
+    worst: tuple[Scenario, ...] = ()
+    curve: tuple[PowerAt, ...] = ()
+    if states:
+        planning = Planning(study, believed, correlation, drawn, seed)
+        hypotheses = tuple(planned(one, planning) for one in hypotheses)
+        curve = _curve(study, planning)
+        worst = worst_case(
+            study, believed, [one for one in states if not drawable(study, one, believed)], n_sims=drawn, seed=seed
+        )
     seeds_80, seeds_90 = (_seeds_for_all(hypotheses, target) for target in (80, 90))
     each = believed.seconds_per_run
-    curve = () if lacking else _curve(study, believed, n_sims=min(drawn, _CURVE_SIMS), seed=seed)
     return Design(
         study=study.study,
         test=registered,
@@ -171,8 +178,10 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         seed=seed,
         beliefs=believed.metrics,
         adopting=adopting_verdicts(study),
-        false_adoption=None if worst is None else worst.false_adopting,
-        false_adoption_in="" if worst is None else worst.name,
+        false_adoption=worst[0].false_adopting if worst else None,
+        false_adoption_in=worst[0].name if worst else "",
+        worst=worst,
+        power_floor=study.assume.power_floor,
         curve=curve,
         seeds_80=seeds_80,
         seeds_90=seeds_90,
@@ -184,58 +193,57 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
     )
 
 
-def _worst(scenarios: list[Scenario]) -> Scenario | None:
-    """Where the whole rule errs most often, the laws of differences being what the tests assume."""
-    plain = [one for one in scenarios if one.law == "normal" and not one.divergence]
-    counted = [(one.false_adopting.share, one) for one in plain if one.false_adopting is not None]
-    return max(counted, key=lambda pair: pair[0])[1] if counted else None
-
-
 def _seeds_for_all(hypotheses: tuple[HypothesisDesign, ...], target: int) -> int | None:
-    """The most seeds that any needed hypothesis asks for; none when one of them is unknown or beyond reach."""
-    asked = [one.seeds_80 if target == 80 else one.seeds_90 for one in hypotheses if one.needed]
-    known = [n for n in asked if n is not None]
-    return max(known) if known and len(known) == len(asked) else None
+    """The most seeds that any needed hypothesis needs; none when one of them is unknown or beyond reach."""
+    wanted = [one.seeds_80 if target == 80 else one.seeds_90 for one in hypotheses if one.needed]
+    known = [n for n in wanted if n is not None]
+    return max(known) if known and len(known) == len(wanted) else None
 
 
-def _curve(study: Study, beliefs: Beliefs, *, n_sims: int, seed: int) -> tuple[PowerAt, ...]:
-    """Power by number of seeds; the chance of adopting only where the rule can be simulated at every number."""
-    truth = Truth("every claim true", {name: effect_when_true(study, name) for name in study.hypotheses})
-    simulated = bool(adopting_verdicts(study)) and drawable(study, truth, beliefs) is None
+def _curve(study: Study, planning: Planning) -> tuple[PowerAt, ...]:
+    """Power by number of seeds; none for a sequential study, whose looks are those of its own number."""
+    if study.stopping != "fixed":
+        return ()
+    quick = affordable(study, 30) >= _CURVE_SIMS
     found = []
-    for n in sorted({*_CURVE, len(study.seeds)}):
-        chances = {}
-        for name, hypothesis in study.hypotheses.items():
-            sd = sd_difference(study, name, beliefs)
-            if sd is not None and hypothesis.smallest > 0:
-                chances[name] = power_of(study, name, sd, n)
-        chance = None
-        if simulated and batchable(study, n):
-            chance = adoption(study, truth, beliefs, n_seeds=n, n_sims=n_sims, seed=[seed, 1_000 + n])
-        found.append(PowerAt(n=n, power=chances, adopting=chance))
+    for n in sorted({*(_CURVE if quick else _SHORT_CURVE), len(study.seeds)}):
+        at = planning.at(n, n_sims=_CURVE_SIMS)
+        shown = {one: at.power[one] for one in study.hypotheses if study.hypotheses[one].smallest > 0}
+        found.append(PowerAt(n=n, power=shown, adopting=at.adopting))
     return tuple(found)
 
 
 def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
     notes = [
-        "normal differences and stable runs unless a scenario says otherwise; skewed differences have the same mean "
-        "and SD, and their long tail against the claim, where a t test errs most; seeds are independent, and different "
-        "metrics of one run are drawn independently of each other, which the format has no field to say otherwise",
-        "detectable sizes, power and seeds are those of a paired t"
-        + ("" if study.analysis.test == "paired_t" else f"; the chances are those of {study.analysis.test}"),
+        "normal differences, and no run diverges, unless a scenario says otherwise; skewed differences have the same "
+        "mean and SD, and their long tail against the claim, where a t test errs most; seeds are independent"
+        + _said_correlation(study),
+        f"power, detectable sizes and seeds are those of the registered rule ({study.analysis.test}), by simulation "
+        "with every claim true at once",
     ]
-    if study.stopping != "fixed":
-        notes.append("detectable sizes, power and seeds are those of all planned seeds judged once, without looks")
     notes += [said for said in (said_unasked(study), _said_assumed(study, beliefs)) if said]
     notes += [_said_belief(belief) for belief in beliefs.metrics]
     if lacking:
         notes.append(
-            "without assumed SDs no power can be given in the metric's unit, and only 'no effect anywhere' is "
-            "simulated, with SDs of 1, where margins mean nothing; write assume: {metrics: {"
+            "without assumed SDs there is no scale: no power, no chance of a verdict and no false-positive rate of the "
+            "rule can be given, and detectable sizes are in SDs of the differences, of a paired t; write assume: "
+            "{metrics: {"
             + ", ".join(f"{metric}: {{sd: SD, correlation: R}}" for metric in lacking)
             + "}}, or give --pilot STUDY"
         )
     return notes
+
+
+def _said_correlation(study: Study) -> str:
+    if len(groups_of(study)) < 2:
+        return ""
+    if study.assume.metric_correlation is not None:
+        return f"; the noise of two metrics of one run has the assumed correlation {study.assume.metric_correlation:g}"
+    looked = ", ".join(f"{one:g}" for one in correlations(study))
+    return (
+        f"; the noise of two metrics of one run is uncorrelated in the scenarios, and correlated by {looked} where the "
+        "worst case is looked for (assume: metric_correlation fixes it)"
+    )
 
 
 def _said_assumed(study: Study, beliefs: Beliefs) -> str:

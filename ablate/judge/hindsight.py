@@ -112,12 +112,14 @@ def _one(study: Study, finding: Finding, design: Design | None, planned: Hypothe
     n, verb = int(differences.size) if fixed else len(study.seeds), study.claims[finding.hypothesis].verb
     level = finding.alpha / (1 if study.analysis.correct == "none" else finding.family)
     kind, smallest = KIND[verb], finding.smallest
-    reached = min(1.0, power.power(kind, smallest / sd, n, level)) if smallest > 0 else None
-    seeds = power.seeds_for(kind, smallest / sd, level, 0.8) if smallest > 0 else None
+    # A change that is shown to be too small to matter is refuted, and counts against the power of its claim.
+    below = smallest / sd if verb in ("lowers", "raises", "changes") else None
+    reached = min(1.0, power.power(kind, smallest / sd, n, level, refuted_below=below)) if smallest > 0 else None
+    seeds = power.seeds_for(kind, smallest / sd, level, 0.8, refuted_below=below) if smallest > 0 else None
     undecided = finding.outcome == "inconclusive" and smallest > 0 and fixed
     selected = fixed and finding.outcome == ("refuted" if verb.startswith("does_not") else "supported")
     luck = None
-    if selected and smallest > 0:
+    if selected and smallest > 0 and not verb.endswith("_by"):
         luck = selection(smallest / sd, n, level)
         luck = luck if luck.power < LOW_POWER else None
     return Hindsight(
@@ -129,13 +131,20 @@ def _one(study: Study, finding: Finding, design: Design | None, planned: Hypothe
         correlation=finding.correlation,
         correlation_assumed=_assumed_correlation(study, finding, design),
         detectable=power.detectable(kind, n, level) * sd,
-        detectable_assumed=None if planned is None else planned.detectable,
+        detectable_assumed=_detectable_assumed(planned),
         power=reached,
         more_seeds=max(0, seeds - n) if undecided and seeds is not None else None,
         beyond_reach=undecided and seeds is None,
         exaggeration=None if luck is None else luck.exaggeration,
         wrong_sign=None if luck is None else luck.wrong_sign,
     )
+
+
+def _detectable_assumed(planned: HypothesisDesign | None) -> float | None:
+    """As the observed one is computed, so that the two differ by the SD alone."""
+    if planned is None or planned.sd_difference is None:
+        return None
+    return planned.detectable_sd_corrected * planned.sd_difference
 
 
 def _assumed_correlation(study: Study, finding: Finding, design: Design | None) -> float | None:

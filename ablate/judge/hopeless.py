@@ -1,4 +1,6 @@
-"""Designs in which some verdict can never happen: found by floors of p and the rule's diagram, with a witness.
+"""Designs in which some verdict can never happen, or a needed claim has too little power, each with a witness.
+
+What can never happen is found by floors of p and the rule's diagram; power comes from the simulated rule.
 
 Such a design is refused before anything is registered, unless the user's reason for going on goes on record.
 """
@@ -19,14 +21,14 @@ if TYPE_CHECKING:
 
 
 def require_possible(design: Design) -> None:
-    """Refuse a design in which a needed "supported", an adopting verdict or any other verdict can never happen."""
+    """Refuse a design in which a needed "supported" or any verdict can never happen, or power is below its floor."""
     found = obstacle(design)
     if found is not None:
         raise found
 
 
 def obstacle(design: Design) -> HopelessDesignError | None:
-    """What makes a design hopeless, with its witness and the least change that mends it; none when nothing does."""
+    """What makes a design hopeless, with its witness and the least change that fixes it; none when nothing does."""
     for hypothesis in design.hypotheses:
         if hypothesis.needed and not hypothesis.can_be_supported:
             corrected = f" after {design.correct} over {hypothesis.family}" if design.correct != "none" else ""
@@ -41,7 +43,7 @@ def obstacle(design: Design) -> HopelessDesignError | None:
                 where=Where(field=("hypotheses", hypothesis.hypothesis)),
             )
     if not design.unreachable:
-        return None
+        return _too_weak(design)
     stuck = [
         one.hypothesis + (" can never be refuted" if one.can_be_supported else " can never be supported")
         for one in design.hypotheses
@@ -52,6 +54,26 @@ def obstacle(design: Design) -> HopelessDesignError | None:
         required="data that could lead to every verdict",
         fix=design.remedy or "more seeds, or test: paired_t",
         where=Where(field=("decision",)),
+    )
+
+
+def _too_weak(design: Design) -> HopelessDesignError | None:
+    """The needed claim with the least power, where that is below the floor."""
+    known = [one for one in design.hypotheses if one.needed and one.power_at_smallest is not None]
+    weakest = min(known, key=lambda one: one.power_at_smallest or 0.0, default=None)
+    floor = design.power_floor
+    if weakest is None or floor is None or weakest.power_at_smallest is None or weakest.power_at_smallest >= floor:
+        return None
+    where = "if there is no difference" if not weakest.effect else f"at a true effect of {weakest.effect:.4g}"
+    more = "a less noisy measure, or a larger smallest difference"
+    if weakest.seeds_80 is not None:
+        more = f"give {weakest.seeds_80} seeds, for power 80%"
+    return HopelessDesignError(
+        f"'{weakest.hypothesis}' would be supported with a chance of {100 * weakest.power_at_smallest:.3g}% {where}, "
+        f"with {weakest.n} seeds",
+        required=f"power of {100 * floor:g}% or more (assume: power_floor) for a claim that the decision needs",
+        fix=more,
+        where=Where(field=("hypotheses", weakest.hypothesis)),
     )
 
 

@@ -24,12 +24,23 @@ _NODES = 256
 MOST_SEEDS = 2_000
 
 
-def power(kind: Kind, size_sd: float, n: int, alpha: float) -> float:
-    """Chance of rejecting; `size_sd` is the effect, or the margin, in SDs of the differences."""
+def power(kind: Kind, size_sd: float, n: int, alpha: float, *, refuted_below: float | None = None) -> float:
+    """Chance of rejecting; `size_sd` is the effect, or the margin, in SDs of the differences.
+
+    With `refuted_below`, a margin in the same unit, an effect that is shown to be smaller than it does not count,
+    although it is shown not to be zero: a claim of a change is refuted then (`ablate.judge.nulls`).
+    """
     assert n >= 2 and 0 < alpha < 1, (n, alpha)
     spread, weight = sample_sd(n - 1)
     shift = size_sd * np.sqrt(n)
     critical = float(special.stdtrit(n - 1, 1.0 - (alpha / 2.0 if kind in ("towards", "either") else alpha)))
+    if refuted_below is not None:
+        one_sided = float(special.stdtrit(n - 1, 1.0 - alpha))
+        needed = np.maximum(critical * spread, refuted_below * np.sqrt(n) - one_sided * spread)
+        chance = special.ndtr(shift - needed)
+        if kind == "either":
+            chance = chance + special.ndtr(-shift - needed)
+        return float((chance * weight).sum())
     chance = special.ndtr(shift - critical * spread)
     if kind == "either":
         chance = chance + special.ndtr(-shift - critical * spread)
@@ -47,9 +58,11 @@ def detectable(kind: Kind, n: int, alpha: float, target: float = 0.8) -> float:
     return float(optimize.brentq(lambda size: power(kind, size, n, alpha) - target, 0.0, high, xtol=1e-9))
 
 
-def seeds_for(kind: Kind, size_sd: float, alpha: float, target: float) -> int | None:
+def seeds_for(
+    kind: Kind, size_sd: float, alpha: float, target: float, *, refuted_below: float | None = None
+) -> int | None:
     """Fewest seeds that reach the target power; none when more than `MOST_SEEDS` are needed."""
-    return _first(lambda n: power(kind, size_sd, n, alpha) >= target, 2, MOST_SEEDS)
+    return _first(lambda n: power(kind, size_sd, n, alpha, refuted_below=refuted_below) >= target, 2, MOST_SEEDS)
 
 
 def _first(holds: Callable[[int], bool], low: int, high: int) -> int | None:

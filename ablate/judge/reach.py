@@ -1,7 +1,10 @@
 """What one hypothesis can come to with the registered number of seeds: floors of p, power, seeds needed.
 
-Power in closed form is a paired t's, and whoever shows it says so. The floors are those of the registered test after
-the first step of the correction: below them no data can go.
+The floors are those of the registered test after the first step of the correction: below them no data can go. Power,
+the detectable difference and the seeds needed come from the registered rule itself, simulated with every other claim
+true (`Planning`), so that they are the chances of what will run: with Holm's later steps, the registered test, its
+looks, and with findings that are refuted because they are too small to matter. Without a scale nothing can be
+simulated, and sizes in SDs of the differences are those of a paired t at the first step's level.
 """
 
 from __future__ import annotations
@@ -28,8 +31,6 @@ KIND: dict[Verb, power.Kind] = {
     "does_not_worsen": "margin",
     "does_not_change": "equivalence",
 }
-_MOST_FLOOR = 60
-"""No exact test needs more seeds than this for its smallest p: 2 / 2^60."""
 
 
 class HypothesisDesign(Part):
@@ -56,32 +57,36 @@ class HypothesisDesign(Part):
     needed: bool
     """Whether the decision asks supported() of it."""
     detectable_sd: float
-    """Power .80 at the uncorrected level, paired t: the effect (for does_not claims: the margin) in SDs of the
-    differences."""
+    """Power .80 at the uncorrected level, paired t against zero (margin claims: a margin, or the distance beyond one):
+    in SDs of the differences."""
     detectable_sd_corrected: float
     """The same at the level of the first step of the correction."""
     sd_difference: float | None
     """SD of the per-seed differences that `assume` implies; none without it."""
     detectable: float | None
-    """`detectable_sd_corrected` on the claim's scale."""
+    """The effect (for does_not claims: the margin) at which the registered test has power .80, on the claim's scale, by
+    simulation; none without `assume`, or beyond reach. In locks written before 2026-11-22: in closed form."""
     power_at_smallest: float | None
-    """Power at the corrected level when the truth is `smallest` (does_not claims: no difference)."""
+    """The chance of "supported" at `effect`, by simulation of the registered rule; none without `assume`, or at
+    smallest 0 where no effect is expected."""
     seeds_80: int | None
-    """Seeds for power .80 at `smallest`, corrected; none without `assume`, at smallest 0, or beyond reach."""
+    """Fewest seeds with power .80 there; none without `assume`, for planned looks, or beyond reach."""
     seeds_90: int | None
     """Seeds for power .90."""
+    effect: float | None = None
+    """The true effect at which power is stated: 0 for does_not claims."""
+    power_error: float | None = None
+    """Monte Carlo standard error of the power."""
 
 
 def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDesign:
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
     n, family = len(study.seeds), len(study.family(hypothesis.role))
-    level, kind = _level(study, name), KIND[claim.verb]
+    level, kind = level_of(study, name), KIND[claim.verb]
     support, refute = sides_of(claim.verb, hypothesis.smallest)
     floors = [None if side is None else floor_of(study, family, n, side) for side in (support, refute)]
     assert floors[0] is not None, name
-    size = power.detectable(kind, n, level)
     sd = sd_difference(study, name, beliefs)
-    relative = hypothesis.smallest / sd if sd is not None and hypothesis.smallest > 0 else None
     return HypothesisDesign(
         hypothesis=name,
         claim=hypothesis.claim,
@@ -94,30 +99,21 @@ def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDe
         can_be_refuted=floors[1] is not None and floors[1] <= analysis.alpha,
         needed=name in asked_to_be_supported(study),
         detectable_sd=power.detectable(kind, n, analysis.alpha),
-        detectable_sd_corrected=size,
+        detectable_sd_corrected=power.detectable(kind, n, level),
         sd_difference=sd,
-        detectable=None if sd is None else size * sd,
-        power_at_smallest=None if sd is None or not relative else power_of(study, name, sd, n),
-        seeds_80=None if sd is None or not relative else _seeds(study, name, sd, 0.8),
-        seeds_90=None if sd is None or not relative else _seeds(study, name, sd, 0.9),
+        detectable=None,
+        power_at_smallest=None,
+        seeds_80=None,
+        seeds_90=None,
     )
 
 
-def power_of(study: Study, name: str, sd: float, n: int) -> float:
-    """Power of a paired t at `smallest`, corrected; 0 where the registered test could not support the claim at all."""
-    if not attainable(study, name, n):
-        return 0.0
-    size = study.hypotheses[name].smallest / sd
-    return min(1.0, power.power(KIND[study.claims[name].verb], size, n, _level(study, name)))
-
-
-def _seeds(study: Study, name: str, sd: float, target: float) -> int | None:
-    """Fewest seeds that reach the power and that let the registered test support the claim at all."""
-    size = study.hypotheses[name].smallest / sd
-    n = power.seeds_for(KIND[study.claims[name].verb], size, _level(study, name), target)
-    while n is not None and n < _MOST_FLOOR and not attainable(study, name, n):
-        n += 1
-    return n
+def first_guess(study: Study, name: str, sd: float, target: float) -> int | None:
+    """About how many seeds reach the power: a paired t's at the first step's level, in closed form."""
+    smallest, effect = study.hypotheses[name].smallest, abs(effect_when_true(study, name))
+    kind = KIND[study.claims[name].verb]
+    size = (smallest if effect == 0.0 else effect - smallest if kind == "margin" else effect) / sd
+    return power.seeds_for(kind, size, level_of(study, name), target) if size > 0.0 else None
 
 
 def attainable(study: Study, name: str, n: int) -> bool:
@@ -144,23 +140,20 @@ def sides_of(verb: Verb, smallest: float) -> tuple[Side, Side | None]:
     return "less", "two"
 
 
-def _level(study: Study, name: str) -> float:
+def level_of(study: Study, name: str) -> float:
     """The level of the first step of the correction. Max-T is less strict; Holm's first step bounds it."""
     family = len(study.family(study.hypotheses[name].role))
     return study.analysis.alpha / (1 if study.analysis.correct == "none" else family)
 
 
 def effect_when_true(study: Study, name: str) -> float:
-    """The effect at which a claim's power is stated: `smallest`; twice that for a claim of at least `smallest`, which is
-    at its border there; none for a claim of no change."""
+    """The effect at which a claim's power is stated: the one that `assume` expects; else `smallest`, or twice that for
+    a claim of at least `smallest`, which is at its border there; 0 for a claim of no change."""
     verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
-    return {
-        "lowers": -smallest,
-        "raises": smallest,
-        "changes": smallest,
-        "lowers_by": -2.0 * smallest,
-        "raises_by": 2.0 * smallest,
-    }.get(verb, 0.0)
+    if verb.startswith("does_not"):
+        return 0.0
+    sign = -1.0 if verb in ("lowers", "lowers_by") else 1.0
+    return sign * study.assume.effects.get(name, 2.0 * smallest if verb.endswith("_by") else smallest)
 
 
 def sd_difference(study: Study, name: str, beliefs: Beliefs) -> float | None:

@@ -8,9 +8,11 @@ Three terms, used throughout:
 
     adopting verdict   one that a line gives whose condition asks `supported(H)` other than under `not`, and whose
                        words are not "inconclusive": a verdict that somebody acts on because a claim was supported
-    false support      a hypothesis supported although the null that support rejects is true
-    false adoption     an adopting verdict that the rule would not have given had every false support of that study
-                       been inconclusive: the verdict is owed to an error
+    false finding      a hypothesis supported, or refuted, although the null that this rejects is true
+    false adoption     an adopting verdict that rests on an error or does harm: the rule would have given another one
+                       had every false finding been inconclusive and every arm stable (in every state of the world that
+                       is simulated, all arms are equally stable); or an arm that the verdict adopts is, in truth,
+                       beyond the margin of a claim that it does no harm
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ import numpy.typing as npt
 from ablate.judge.batch import OUTCOME, Codes, Kept, batchable, judge_rows
 from ablate.judge.beliefs import Beliefs
 from ablate.judge.estimate import NoTestError, prepare
-from ablate.judge.nulls import Nulls, judge_families, weigh
+from ablate.judge.nulls import Nulls, direction_of, judge_families, weigh
 from ablate.judge.procedure import Floats
 from ablate.judge.resample import ENUMERATED_PAIRS
 from ablate.judge.stopping import run_to_the_stop
-from ablate.judge.truths import EDGE, Drawn, Law, Truth, direction, draw
+from ablate.judge.truths import EDGE, Drawn, Law, Truth, draw
 from ablate.judge.verdict import Outcome, Outcomes
 from prereg.analysis import Test
 from prereg.condition import All, AnyOf, Condition, Not, Question, parse_condition
@@ -77,6 +79,8 @@ class Scenario(Part):
     """Law of the differences about their means."""
     divergence: float = 0.0
     """Share of runs that diverge."""
+    correlation: float = 0.0
+    """Of the noise of two metrics in one run, each turned so that up is better."""
     stops: tuple[Chance, ...] = ()
     """The chance that a sequential study ends at each of its looks; none for a fixed number of seeds."""
     inadmissible: Chance | None = None
@@ -119,19 +123,20 @@ def adopting_verdicts(study: Study) -> tuple[str, ...]:
     found = {
         line.verdict
         for line in study.decision
-        if line.when is not None and line.verdict != "inconclusive" and _asks_support(parse_condition(line.when))
+        if line.when is not None and line.verdict != "inconclusive" and _supports(parse_condition(line.when))
     }
     return tuple(verdict for verdict in verdicts_of(study) if verdict in found)
 
 
-def _asks_support(condition: Condition, wanted: bool = True) -> bool:
+def _supports(condition: Condition, wanted: bool = True) -> set[str]:
+    """Hypotheses whose support a condition asks for."""
     match condition:
-        case Question(asked=asked):
-            return wanted and asked == "supported"
+        case Question(asked=asked, name=name):
+            return {name} if wanted and asked == "supported" else set()
         case Not(part=part):
-            return _asks_support(part, not wanted)
+            return _supports(part, not wanted)
         case All(parts=parts) | AnyOf(parts=parts):
-            return any(_asks_support(part, wanted) for part in parts)
+            return set().union(*(_supports(part, wanted) for part in parts))
 
 
 def judge_drawn(study: Study, drawn: Drawn) -> Codes:
@@ -154,11 +159,14 @@ def judge_drawn(study: Study, drawn: Drawn) -> Codes:
     return np.array(rows, dtype=np.int8)
 
 
-def simulate(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, seed: list[int]) -> Scenario:
-    """What the registered rule makes of simulated studies under a truth."""
-    drawn = draw(study, truth, beliefs, n_sims=n_sims, n_seeds=len(study.seeds), rng=np.random.default_rng(seed))
+def simulate(
+    study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, seed: list[int], n_seeds: int | None = None
+) -> Scenario:
+    """What the registered rule makes of simulated studies under a truth, with another number of seeds if asked."""
+    n_seeds = len(study.seeds) if n_seeds is None else n_seeds
+    drawn = draw(study, truth, beliefs, n_sims=n_sims, n_seeds=n_seeds, rng=np.random.default_rng(seed))
     names, looks = list(study.hypotheses), looks_of(study)
-    seen = np.full(n_sims, len(study.seeds))
+    seen = np.full(n_sims, n_seeds)
     stops: tuple[Chance, ...] = ()
     mean_seeds = None
     if looks:
@@ -173,22 +181,23 @@ def simulate(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, seed:
     codes, stable_arms = codes[ruled], drawn.stable[ruled]
     effects, adopting = truth.effects, adopting_verdicts(study)
     false = {
-        key: [one for one in names if not _true(study, one, effects[one], key)] for key in ("supported", "refuted")
+        key: [one for one in names if not is_true(study, one, effects[one], key)] for key in ("supported", "refuted")
     }
+    harmed = harmful_verdicts(study, effects)
+    settled = dict.fromkeys(study.arms, True)
     verdicts: Counter[str] = Counter()
-    adopted = owed = 0
+    adopted = wrongly = 0
     for case, stable, times in _cases(codes, stable_arms):
         outcomes = {name: OUTCOME[code] for name, code in zip(names, case, strict=True)}
-        standing = dict(zip(study.arms, stable, strict=True))
-        verdict = study.rule.decide(outcomes, standing).verdict
+        verdict = study.rule.decide(outcomes, dict(zip(study.arms, stable, strict=True))).verdict
         verdicts[verdict] += times
         if verdict in adopting:
             adopted += times
-            sobered: Outcomes = {
-                name: "inconclusive" if name in false["supported"] and outcome == "supported" else outcome
+            without: Outcomes = {
+                name: "inconclusive" if name in false.get(outcome, ()) else outcome
                 for name, outcome in outcomes.items()
             }
-            owed += times * (study.rule.decide(sobered, standing).verdict != verdict)
+            wrongly += times * (verdict in harmed or study.rule.decide(without, settled).verdict != verdict)
     roles = tuple(dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()))
 
     def counted(key: Outcome) -> tuple[Chance, ...]:
@@ -213,9 +222,10 @@ def simulate(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, seed:
         false_supported=wrong("supported"),
         false_refuted=wrong("refuted"),
         adopting=_chance("any adopting verdict", adopted, n_sims) if adopting else None,
-        false_adopting=_chance("any false adoption", owed, n_sims) if adopting else None,
+        false_adopting=_chance("any false adoption", wrongly, n_sims) if adopting else None,
         law=truth.law,
         divergence=truth.divergence,
+        correlation=truth.correlation,
         stops=stops,
         inadmissible=None if ruled.all() else _chance("inadmissible", int((~ruled).sum()), n_sims),
         mean_seeds=mean_seeds,
@@ -230,22 +240,6 @@ def _ruled(study: Study, drawn: Drawn, seen: npt.NDArray[np.int64]) -> Kept:
     so_far = np.arange(drawn.lost.shape[2]) < seen[:, None]
     found: Kept = np.logical_not(np.any(drawn.lost[:, arms, :] & so_far[:, None, :], axis=(1, 2)))
     return found
-
-
-def adoption(study: Study, truth: Truth, beliefs: Beliefs, *, n_seeds: int, n_sims: int, seed: list[int]) -> Chance:
-    """The chance of any adopting verdict with another number of seeds."""
-    drawn = draw(study, truth, beliefs, n_sims=n_sims, n_seeds=n_seeds, rng=np.random.default_rng(seed))
-    adopting, names = adopting_verdicts(study), list(study.hypotheses)
-    adopted = sum(
-        times
-        for case, stable, times in _cases(judge_drawn(study, drawn), drawn.stable)
-        if study.rule.decide(
-            {name: OUTCOME[code] for name, code in zip(names, case, strict=True)},
-            dict(zip(study.arms, stable, strict=True)),
-        ).verdict
-        in adopting
-    )
-    return _chance("any adopting verdict", adopted, n_sims)
 
 
 def _cases(codes: Codes, stable: Kept) -> Iterator[tuple[list[int], list[bool], int]]:
@@ -263,10 +257,10 @@ def _cases(codes: Codes, stable: Kept) -> Iterator[tuple[list[int], list[bool], 
         yield [int(code) for code in row[:split]], [bool(value) for value in row[split:]], int(number)
 
 
-def _true(study: Study, name: str, effect: float, outcome: str) -> bool:
+def is_true(study: Study, name: str, effect: float, outcome: str) -> bool:
     """Whether a "supported" or "refuted" would be right: whether the null it rejects is false."""
     verb, smallest, better = study.claims[name].verb, study.hypotheses[name].smallest, study.better(name)
-    along = effect * direction(verb, better)
+    along = effect * (direction_of(verb, better) or 1)
     short = along < smallest * (1.0 - EDGE)
     within = abs(effect) < smallest * (1.0 - EDGE)
     if verb in ("lowers", "raises"):
@@ -280,6 +274,35 @@ def _true(study: Study, name: str, effect: float, outcome: str) -> bool:
     return within if outcome == "supported" else effect != 0
 
 
+def harmful_verdicts(
+    study: Study, effects: Mapping[str, float], adopted: Mapping[str, set[str]] | None = None
+) -> frozenset[str]:
+    """Adopting verdicts of which an adopted arm breaks, in truth, a claim that it does no harm; `adopted` is that of
+    `adopted_arms`, where it is at hand."""
+    broken = {
+        arm
+        for name, hypothesis in study.hypotheses.items()
+        if hypothesis.role != "exploratory" and study.claims[name].verb.startswith("does_not")
+        if not is_true(study, name, effects[name], "supported")
+        for arm in study.claims[name].left
+        if arm != study.baseline
+    }
+    by_verdict = adopted_arms(study) if adopted is None else adopted
+    return frozenset(verdict for verdict, arms in by_verdict.items() if arms & broken)
+
+
+def adopted_arms(study: Study) -> dict[str, set[str]]:
+    """Verdict -> the arms that it adopts: those on the left of claims whose support its lines ask for, but for the
+    baseline."""
+    found: dict[str, set[str]] = {}
+    for line in study.decision:
+        if line.when is not None and line.verdict != "inconclusive":
+            names = _supports(parse_condition(line.when))
+            arms = {arm for name in names for arm in study.claims[name].left if arm != study.baseline}
+            found.setdefault(line.verdict, set()).update(arms)
+    return found
+
+
 def _chance(of: str, k: int, n: int) -> Chance:
     centre = (k + 2.0) / (n + 4.0)
     return Chance(of=of, share=k / n, error=sqrt(centre * (1.0 - centre) / (n + 4.0)))
@@ -289,9 +312,9 @@ def _chances(counts: Mapping[str, int], names: tuple[str, ...], n: int) -> tuple
     return tuple(_chance(name, counts.get(name, 0), n) for name in names)
 
 
-def affordable(study: Study) -> int:
+def affordable(study: Study, n: int | None = None) -> int:
     """How many studies a scenario takes by default: by test and n alone, so that a design repeats."""
-    n = len(study.seeds)
+    n = len(study.seeds) if n is None else n
     if study.stopping != "fixed":
         return 4_000
     if batchable(study, n):

@@ -1,13 +1,14 @@
-"""States of the world that a design asks about, and differences drawn from them.
+"""States of the world that a design looks at, and differences drawn from them.
 
-Differences are drawn on the claims' scales. Seeds are independent, and so are the metrics of one run unless nothing
-else is known of them: the format has no field for their correlation. The rest of the beliefs is `beliefs`'.
+Differences are drawn on the claims' scales, through the arms: what two claims share by their arms, their differences
+share. Seeds are independent. The noise of two metrics in one run is correlated as the state of the world says, each
+metric turned so that up is better: a lucky run is lucky in all of them. The rest of the beliefs is `beliefs`'.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp, log, log10, sqrt
 from typing import Literal
 
@@ -16,11 +17,10 @@ from scipy import special
 
 from ablate.judge.batch import Kept
 from ablate.judge.beliefs import Beliefs, Group, groups_of
+from ablate.judge.nulls import direction_of
 from ablate.judge.procedure import Floats
 from ablate.judge.reach import effect_when_true
-from prereg.claim import Verb
 from prereg.instability import Ceiling
-from prereg.metrics import Better
 from prereg.spec import Study
 
 Law = Literal["normal", "exponential", "lognormal"]
@@ -36,6 +36,10 @@ class Truth:
     effects: dict[str, float]
     law: Law = "normal"
     divergence: float = 0.0
+    correlation: float = 0.0
+    """Of the noise of two metrics in one run, each turned so that up is better."""
+    alarms: Mapping[str, float] = field(default_factory=dict)
+    """Arm -> chance that a run of it, stable in truth, is called unstable; 0 for an arm that is not here."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +56,13 @@ class Drawn:
     """Which runs diverged, studies x arms x seeds; none where none can."""
 
 
-def truths(study: Study, *, assumed: bool, divergence: float = 0.0) -> list[Truth]:
-    """The states of the world that a design looks at. Only the first can be drawn without knowing the SDs."""
+def truths(study: Study, *, divergence: float = 0.0, correlation: float = 0.0) -> list[Truth]:
+    """The states of the world whose chances a design prints; the worst one is searched for (`ablate.judge.worst`)."""
     nothing = dict.fromkeys(study.hypotheses, 0.0)
-    found = [Truth("no effect anywhere", nothing)]
-    if not assumed:
-        return found
     absences = [name for name in study.hypotheses if study.claims[name].verb.startswith("does_not")]
     gains = {name: effect_when_true(study, name) for name in study.hypotheses}
-    margins = {name: _at_margin(study, name) for name in absences}
-    found.append(Truth("every claim true at its smallest", gains))
+    margins = {name: at_margin(study, name) for name in absences}
+    found = [Truth("no effect anywhere", nothing), all_true(study)]
     if len(study.hypotheses) > 1:
         found += [
             Truth(f"only {name} true, at its smallest", nothing | {name: gains[name]})
@@ -81,19 +82,32 @@ def truths(study: Study, *, assumed: bool, divergence: float = 0.0) -> list[Trut
         share = f"{100 * divergence:.3g}% of runs diverge"
         found.append(Truth(f"no effect anywhere, {share}", nothing, divergence=divergence))
         found.append(Truth(f"every claim true at its smallest, {share}", gains, divergence=divergence))
-    return found
+    alarms = alarms_of(study)
+    return [Truth(one.name, one.effects, one.law, one.divergence, correlation, alarms) for one in found]
 
 
-def _at_margin(study: Study, name: str) -> float:
-    worse = -1.0 if study.claims[name].verb == "does_not_worsen" and study.better(name) == "higher" else 1.0
-    return worse * study.hypotheses[name].smallest
+def all_true(study: Study) -> Truth:
+    """Every claim true at the effect where its power is stated."""
+    gains = {name: effect_when_true(study, name) for name in study.hypotheses}
+    return Truth("every claim true at its smallest", gains, alarms=alarms_of(study))
+
+
+def alarms_of(study: Study) -> dict[str, float]:
+    """Arm -> chance that a stationary run is called unstable, of the arms whose stability the decision reads."""
+    return {}
+
+
+def at_margin(study: Study, name: str) -> float:
+    """The effect that a claim of no change must exclude, at its border."""
+    sign = direction_of(study.claims[name].verb, study.better(name))
+    return (sign or 1) * study.hypotheses[name].smallest
 
 
 def arm_means(study: Study, effects: Mapping[str, float]) -> dict[Group, Floats] | None:
     """Means of the arms, by metric and scale, that give every claim its effect; none when no means do."""
     found = {}
     for group, names in groups_of(study).items():
-        weights = _weights(study, names)
+        weights = weights_of(study, names)
         wanted = np.array([effects[name] for name in names])
         means = np.linalg.lstsq(weights, wanted, rcond=None)[0]
         if not np.allclose(weights @ means, wanted, rtol=EDGE, atol=EDGE * max(np.abs(wanted).max(), 1e-300)):
@@ -102,7 +116,8 @@ def arm_means(study: Study, effects: Mapping[str, float]) -> dict[Group, Floats]
     return found
 
 
-def _weights(study: Study, names: list[str]) -> Floats:
+def weights_of(study: Study, names: list[str]) -> Floats:
+    """Weights of the arms in each claim, hypotheses x arms."""
     return np.array([[study.claims[name].weights.get(arm, 0.0) for arm in study.arms] for name in names])
 
 
@@ -124,26 +139,33 @@ def drawable(study: Study, truth: Truth, beliefs: Beliefs) -> str | None:
 
 
 def draw(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, n_seeds: int, rng: np.random.Generator) -> Drawn:
-    """Simulated studies under a truth."""
+    """Simulated studies under a truth; every claimed metric has a belief."""
     means, arms = arm_means(study, truth.effects), list(study.arms)
     assert means is not None, truth
-    lost = rng.random((n_sims, len(arms), n_seeds)) < truth.divergence if truth.divergence else None
+    shape = (n_sims, len(arms), n_seeds)
+    lost = rng.random(shape) < truth.divergence if truth.divergence else None
+    groups = groups_of(study)
+    common = rng.standard_normal(shape) if truth.correlation > 0.0 and len(groups) > 1 else None
     differences: dict[str, Floats] = {}
-    for group, names in groups_of(study).items():
+    for group, names in groups.items():
         belief = beliefs.of(*group)
+        assert belief is not None, group
         # A component that all arms of a seed share cancels in every contrast, so only the rest is drawn.
-        sd = 1.0 if belief is None else belief.sd_of_rest
-        values = means[group][None, :, None] + sd * rng.standard_normal((n_sims, len(arms), n_seeds))
+        sd = belief.sd_of_rest
+        turned = -1.0 if study.better(names[0]) == "lower" else 1.0
+        values = means[group][None, :, None] + sd * turned * _noise(rng, shape, common, truth.correlation)
         if lost is not None and isinstance(study.on_divergence, Ceiling):
-            assert belief is not None and belief.level is not None, group
+            assert belief.level is not None, group
             values[lost] = scaled(study.on_divergence.ceiling, group) - belief.level
         if lost is not None and study.on_divergence == "rank":
             values[lost] = np.inf if study.better(names[0]) == "lower" else -np.inf
-        weights = _weights(study, names)
+        weights = weights_of(study, names)
         for hypothesis, own in zip(names, weights, strict=True):
-            mine = own != 0.0
+            mine = np.flatnonzero(own)
             with np.errstate(invalid="ignore"):  # worst minus worst is NaN: a tie, as in `hypotheses.contrast`
-                contrast = np.einsum("a,san->sn", own[mine], values[:, mine])
+                contrast = own[mine[0]] * values[:, mine[0]]
+                for place in mine[1:]:
+                    contrast = contrast + own[place] * values[:, place]
             differences[hypothesis] = _skewed(
                 contrast,
                 truth.effects[hypothesis],
@@ -151,16 +173,37 @@ def draw(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, n_seeds: 
                 truth.law,
                 _tail(study, hypothesis),
             )
+    stable = _stable(arms, lost, truth, shape, rng)
     if lost is None:
-        return Drawn(differences, None, np.ones((n_sims, len(arms)), dtype=bool))
+        return Drawn(differences, None, stable)
     kept: dict[str, Kept] | None = None
     if study.on_divergence == "exclude_pair":
         kept = {}
         for name, claim in study.claims.items():
             whole: Kept = ~np.any(lost[:, [arms.index(arm) for arm in claim.arms], :], axis=1)
             kept[name] = whole
-    stable: Kept = ~np.any(lost, axis=2)
     return Drawn(differences, kept, stable, lost)
+
+
+def _noise(rng: np.random.Generator, shape: tuple[int, int, int], common: Floats | None, correlation: float) -> Floats:
+    if common is None:
+        return rng.standard_normal(shape)
+    if correlation >= 1.0:
+        return common
+    found: Floats = sqrt(correlation) * common + sqrt(1.0 - correlation) * rng.standard_normal(shape)
+    return found
+
+
+def _stable(
+    arms: list[str], lost: Kept | None, truth: Truth, shape: tuple[int, int, int], rng: np.random.Generator
+) -> Kept:
+    """Which arms are called stable: no run diverged, and none raised a false alarm."""
+    stable: Kept = np.ones(shape[:2], dtype=bool) if lost is None else ~np.any(lost, axis=2)
+    for place, arm in enumerate(arms):
+        alarm = truth.alarms.get(arm, 0.0)
+        if alarm > 0.0:
+            stable[:, place] &= rng.random(shape[0]) >= 1.0 - (1.0 - alarm) ** shape[2]
+    return stable
 
 
 def _skewed(contrast: Floats, effect: float, sd: float, law: Law, tail: float) -> Floats:
@@ -186,10 +229,3 @@ def _tail(study: Study, name: str) -> float:
 
 def scaled(value: float, group: Group) -> float:
     return value if group[1] == "raw" else log(value) if group[1] == "log" else log10(value)
-
-
-def direction(verb: Verb, better: Better) -> float:
-    """The sign of an effect that goes the way the verb speaks of: the claimed way, or towards worse."""
-    if verb in ("lowers", "lowers_by") or (verb == "does_not_worsen" and better == "higher"):
-        return -1.0
-    return 1.0

@@ -17,7 +17,7 @@ def print_design(console: Console, design: Design) -> None:
     """What the registered rule can find with these seeds, and how often it errs, by simulation."""
     from ablate.judge.hopeless import obstacle
     from ablate.report.planned import facts_of
-    from ablate.report.promise import detectable_of
+    from ablate.report.promise import TERMS, detectable_of, power_cell
 
     cost = "" if design.cost_s is None else f", {words.duration(design.cost_s)} one after another"
     say(
@@ -44,16 +44,15 @@ def print_design(console: Console, design: Design) -> None:
             console,
             table,
             one.hypothesis,
-            " or ".join([*endings, "inconclusive"]),
+            "any outcome" if len(endings) == 2 else " or ".join([*endings, "inconclusive"]),
             detectable_of(one),
-            words.NONE if one.power_at_smallest is None else words.share(one.power_at_smallest),
+            power_cell(one),
             words.NONE if one.seeds_80 is None else str(one.seeds_80),
         )
     show_table(console, table)
     say(
         console,
-        "Detectable: found with power 80% by a paired t, after correction. Power: at the smallest "
-        "difference that matters. Seeds: for power 80% there.",
+        f"{TERMS} Seeds: for power 80% there.",
         style="dim",
     )
     for term, text in facts_of(design):

@@ -19,12 +19,22 @@ _FULL, _ADOPTING = "●", "○"
 def facts_of(design: Design) -> Iterator[tuple[str, str]]:
     """What a reader must know of a design, a term and a sentence each; nothing that its version did not compute."""
     if design.false_adoption is not None:
+        if design.worst:
+            over = (
+                "over true effects and over the correlation of metrics, with normal differences and no divergence, of "
+                f"an adopting verdict ({words.listed(design.adopting)}) that rests on a false finding or on a false "
+                "alarm of stability, or that adopts an arm beyond the margin of its own harm claim"
+            )
+        else:
+            over = (
+                "over the scenarios with normal differences and stable runs, of an adopting verdict "
+                f"({words.listed(design.adopting)}) that rests on a false 'supported'. This design was written by an "
+                "earlier version, and the number is a lower bound"
+            )
         yield (
             "False-positive rate of the whole rule",
             f"{words.share(design.false_adoption.share)} ±{words.share(design.false_adoption.error)}: the largest "
-            f"chance, over the scenarios with normal differences and stable runs, of an adopting verdict "
-            f"({words.listed(design.adopting)}) that the rule owes to a false 'supported'. It is largest if the truth "
-            f"is: {design.false_adoption_in}.",
+            f"chance, {over}. It is largest if the truth is: {design.false_adoption_in}.",
         )
     skewed = _worst_of(design, "lognormal", "exponential")
     if skewed is not None and skewed.false_adopting is not None:
@@ -32,6 +42,17 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
             "The same if differences are skewed",
             f"{words.share(skewed.false_adopting.share)} ±{words.share(skewed.false_adopting.error)} at worst "
             f"({skewed.name}).",
+        )
+    diverging = [one for one in design.scenarios if one.divergence and one.false_adopting is not None] * bool(
+        design.worst
+    )
+    if diverging:
+        worst = max(diverging, key=lambda one: one.false_adopting.share if one.false_adopting else 0.0)
+        assert worst.false_adopting is not None
+        yield (
+            "The same if runs diverge",
+            f"{words.share(worst.false_adopting.share)} ±{words.share(worst.false_adopting.error)} at worst "
+            f"({worst.name}, every arm equally often).",
         )
     if design.curve:
         yield "Seeds for power 80% and 90%", _said_seeds(design)
@@ -48,7 +69,8 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
 
 
 def _worst_of(design: Design, *laws: str) -> Scenario | None:
-    found = [one for one in design.scenarios if one.law in laws and one.false_adopting is not None]
+    drawn = (*design.scenarios, *design.worst)
+    found = [one for one in drawn if one.law in laws and one.false_adopting is not None]
     return max(found, key=lambda one: one.false_adopting.share if one.false_adopting else 0.0) if found else None
 
 
@@ -57,8 +79,8 @@ def _said_seeds(design: Design) -> str:
         return "beyond reach or unknown" if n is None else str(n)
 
     text = (
-        f"{said(design.seeds_80)} and {said(design.seeds_90)} (paired t after correction, at the smallest difference "
-        "that matters, every hypothesis that the decision asks to be supported)"
+        f"{said(design.seeds_80)} and {said(design.seeds_90)} (for every hypothesis that the decision asks to be "
+        "supported, with every claim true at the stated effect)"
     )
     if design.adoption_80 is not None:
         text += f"; an adopting verdict reaches 80% with {design.adoption_80} if every claim is true"
@@ -99,9 +121,9 @@ def power_figure(design: Design) -> Figure | None:
     chart = partial(power_by_seeds, power, adopting, registered=design.n_seeds)
     return Figure(
         "Power by number of seeds",
-        "Solid line and discs: the least power over the hypotheses that the decision asks to be supported (paired t "
-        "after correction, in closed form). Dashed line and rings: the chance of any adopting verdict when every claim "
-        "is true at its smallest difference that matters, by simulation of the registered rule. Vertical line: the "
+        "Solid line and discs: the least power over the hypotheses that the decision asks to be supported. Dashed line "
+        "and rings: the chance of any adopting verdict. Both with every claim true at the effect where its power is "
+        "stated, by simulation of the registered rule. Vertical line: the "
         f"registered {words.counted(design.n_seeds, 'seed')}. Horizontal line: 80%.",
         (Panel("", chart, f"Power by seeds. {said}.", "panel"),),
     )

@@ -1,0 +1,170 @@
+"""Power, detectable differences and seeds needed: the registered rule simulated with every claim true.
+
+One draw serves all: an effect only shifts the differences, so that the power at another effect, or against another
+margin, needs no new studies, and a power is the same number wherever it is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import sqrt
+
+import numpy as np
+
+from ablate.judge.batch import OUTCOME, code_rows, weigh_rows
+from ablate.judge.beliefs import Beliefs, groups_of
+from ablate.judge.reach import HypothesisDesign, attainable, effect_when_true, first_guess, sd_difference
+from ablate.judge.simulate import Chance, Scenario, affordable, simulate
+from ablate.judge.truths import Truth, all_true, arm_means, draw, weights_of
+from ablate.judge.worst import searchable
+from prereg.spec import Study
+
+MOST_SEEDS = 200
+"""More seeds than this are not planned for."""
+_STEPS = 14
+"""Halvings when a detectable difference is looked for: to 1/16000 of the bracket."""
+
+
+@dataclass(frozen=True)
+class AtSeeds:
+    """Chances with a number of seeds, every claim true."""
+
+    power: dict[str, float]
+    adopting: Chance | None
+    n_sims: int
+
+
+@dataclass
+class Planning:
+    """The registered rule with every claim true, at any number of seeds."""
+
+    study: Study
+    beliefs: Beliefs
+    correlation: float
+    n_sims: int
+    seed: int
+    _at: dict[int, AtSeeds] = field(default_factory=dict)
+
+    def at(self, n: int, *, n_sims: int | None = None) -> AtSeeds:
+        """Power of every hypothesis, and the chance of an adopting verdict, with n seeds."""
+        if n not in self._at:
+            # Memory, and time, grow with the number of seeds; the precision that is needed does not.
+            drawn = max(1_000, min(n_sims or self.n_sims, affordable(self.study, n), 400_000 // n))
+            truth = self._truth(None)
+            if truth is not None:
+                found = self._simulated(truth, n, drawn)
+                self._at[n] = AtSeeds({one.of: one.share for one in found.supported}, found.adopting, drawn)
+            else:
+                power = {
+                    name: next(
+                        one.share
+                        for one in self._simulated(self._truth(name) or all_true(self.study), n, drawn).supported
+                        if one.of == name
+                    )
+                    for name in self.study.hypotheses
+                }
+                self._at[n] = AtSeeds(power, None, drawn)
+        return self._at[n]
+
+    def _simulated(self, truth: Truth, n: int, n_sims: int) -> Scenario:
+        return simulate(self.study, truth, self.beliefs, n_sims=n_sims, seed=[self.seed, 1_000 + n], n_seeds=n)
+
+    def _truth(self, name: str | None) -> Truth | None:
+        """Every claim true; where claims exclude each other none, and for one of them that one alone."""
+        truth = all_true(self.study)
+        effects = truth.effects
+        if arm_means(self.study, effects) is None:
+            if name is None:
+                return None
+            effects = _alone(self.study, name)
+        return Truth(truth.name, effects, correlation=self.correlation, alarms=truth.alarms)
+
+    def seeds_for(self, name: str, target: float) -> int | None:
+        """Fewest seeds with which the claim is supported with this chance."""
+        sd = sd_difference(self.study, name, self.beliefs)
+        start = None if sd is None else first_guess(self.study, name, sd, target)
+        if self.study.stopping != "fixed" or start is None:
+            return None
+        # Beyond this a simulation of a slow test costs more than its answer is worth.
+        most = MOST_SEEDS if self.study.analysis.test == "paired_t" else 40
+
+        def enough(n: int) -> bool:
+            return attainable(self.study, name, n) and self.at(n).power[name] >= target
+
+        n = min(max(start, 2), most)
+        while n <= most and not enough(n):
+            n += 1
+        while n > 2 and enough(n - 1):
+            n -= 1
+        return n if n <= most else None
+
+    def detectable(self, name: str, target: float = 0.8) -> float | None:
+        """The effect, or the margin of a claim of no change, at which the claim is supported with this chance."""
+        study = self.study
+        sd, truth = sd_difference(study, name, self.beliefs), self._truth(name)
+        if sd is None or truth is None or not searchable(study) or not attainable(study, name, len(study.seeds)):
+            return None
+        n, n_sims = len(study.seeds), min(self.n_sims, affordable(study, len(study.seeds)), 10_000)
+        drawn = draw(study, truth, self.beliefs, n_sims=n_sims, n_seeds=n, rng=np.random.default_rng([self.seed, 999]))
+        names = list(study.family(study.hypotheses[name].role))
+        p = {one: weigh_rows(study, one, drawn.differences[one]) for one in names}
+        centred = drawn.differences[name] - truth.effects[name]
+        verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
+
+        def power(size: float) -> float:
+            if verb.startswith("does_not"):
+                mine = weigh_rows(study, name, centred, smallest=size)
+            else:
+                sign = -1.0 if verb in ("lowers", "lowers_by") else 1.0
+                mine = weigh_rows(study, name, centred + sign * size)
+            both = [np.stack([(p | {name: mine})[one][which] for one in names], axis=1) for which in (0, 1)]
+            codes = code_rows(study, names, *both)
+            return float((codes[:, names.index(name)] == OUTCOME.index("supported")).mean())
+
+        low = smallest if verb.endswith("_by") else 0.0
+        return _root(power, low, low + sd, target)
+
+
+def planned(one: HypothesisDesign, planning: Planning) -> HypothesisDesign:
+    """A hypothesis' design with its power, detectable difference and seeds."""
+    study, name = planning.study, one.hypothesis
+    effect = effect_when_true(study, name)
+    found = planning.at(len(study.seeds))
+    stated = effect != 0.0 or study.claims[name].verb.startswith("does_not")
+    power = found.power[name]
+    return one.model_copy(
+        update={
+            "effect": effect,
+            "detectable": planning.detectable(name),
+            "power_at_smallest": power if stated else None,
+            "power_error": sqrt(max(power * (1.0 - power), 1.0 / found.n_sims) / found.n_sims) if stated else None,
+            "seeds_80": planning.seeds_for(name, 0.8) if stated else None,
+            "seeds_90": planning.seeds_for(name, 0.9) if stated else None,
+        }
+    )
+
+
+def _alone(study: Study, name: str) -> dict[str, float]:
+    """The effects when this claim is true and its arms differ as little as that allows."""
+    effects = dict.fromkeys(study.hypotheses, 0.0)
+    for names in groups_of(study).values():
+        if name in names:
+            weights = weights_of(study, names)
+            row = weights[[names.index(name)]]
+            means = np.linalg.lstsq(row, np.array([effect_when_true(study, name)]), rcond=None)[0]
+            effects |= {one: float(effect) for one, effect in zip(names, weights @ means, strict=True)}
+    return effects
+
+
+def _root(power: Callable[[float], float], low: float, high: float, target: float) -> float | None:
+    for _ in range(12):
+        if power(high) >= target:
+            break
+        high = low + 2.0 * (high - low)
+    else:
+        return None
+    for _ in range(_STEPS):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if power(middle) >= target else (middle, high)
+    return high
