@@ -209,4 +209,4 @@ def test_a_study_that_changed_since_its_registration_is_not_exported(house: Hous
 def test_registering_says_where_the_page_is(house: House) -> None:
     study = house.write()
     _, said = say("register", study)
-    assert f"told in words: {page_of(house)}" in said.replace("\n", "")
+    assert f"in full sentences: {page_of(house)}" in said.replace("\n", "")

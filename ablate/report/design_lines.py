@@ -70,6 +70,19 @@ def print_design(console: Console, design: Design) -> None:
         say(console, f"- {note}")
 
 
+def print_power(console: Console, design: Design) -> None:
+    """Power of every claim that the decision needs, in one line each: what registration rests on."""
+    from ablate.report.promise import power_cell
+
+    for one in design.hypotheses:
+        if not one.needed:
+            continue
+        if one.power_at_smallest is None:
+            say(console, f"power of {one.hypothesis}: unknown, because nothing is assumed of the spread of its metric")
+        else:
+            say(console, f"power of {one.hypothesis}: {power_cell(one)}, n = {one.n} seeds, by simulation")
+
+
 def _print_scenarios(console: Console, design: Design) -> None:
     if not design.scenarios:
         return

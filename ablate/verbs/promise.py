@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ablate import chain
 from ablate.verbs.options import Accept, AsJson, Ots, Pilot, RootFolder, Sign, StudyFile, Timestamp, console
+
+if TYPE_CHECKING:
+    from prereg.registration import Registration
 
 
 def check(
@@ -116,9 +119,20 @@ def register(
             return
     else:
         print(f"registered {name} as {registration.sha256[:8]} at {registration.registered_at}")
-        print(f"told in words: {chain.open_case(study, root).root.page(name)}")
+        _print_power(registration)
+        print(f"in full sentences: {chain.open_case(study, root).root.page(name)}")
     case = chain.open_case(study, root)
     tell_seals(attest(case, registration, sign=sign, timestamp=timestamp, ots=ots), study)
+
+
+def _print_power(registration: Registration) -> None:
+    """What the new registration can find."""
+    from ablate.judge.hindsight import frozen_design
+    from ablate.report.design_lines import print_power
+
+    found = frozen_design(registration)
+    assert found is not None, registration.study.study
+    print_power(console(), found)
 
 
 def amend(
@@ -139,5 +153,5 @@ def amend(
 
     registration, entry = chain.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
     print_amendment(console(), registration.study, chain.registrations(study, root), entry)
-    print(f"told in words: {chain.open_case(study, root).root.page(registration.study.study)}")
+    print(f"in full sentences: {chain.open_case(study, root).root.page(registration.study.study)}")
     print(f"ledger head {entry.sha256}")

@@ -48,6 +48,7 @@ class Power(_Read):
     detectable: float | None = None
     power_at_smallest: float | None = None
     seeds_80: int | None = None
+    effect: float | None = None
 
 
 class Belief(_Read):
@@ -69,6 +70,7 @@ class Frozen(_Read):
     false_adoption: Chance | None = None
     false_adoption_in: str = ""
     adopting: tuple[str, ...] = ()
+    worst: tuple[Scenario, ...] = ()
     seconds_per_run: float | None = None
     timed: str = ""
     cost_s: float | None = None
@@ -134,6 +136,8 @@ def power_sentences(study: Study, design: Frozen) -> list[str]:
         text += " shown with power 80% if there is no difference" if absence else " found with power 80%"
         if one.power_at_smallest is not None:
             at = "at the registered margin" if absence else "at the smallest difference that matters"
+            if one.effect is not None and not absence:
+                at = f"at a true difference of {amount(study, one.hypothesis, abs(one.effect))}"
             text += f"; the power {at} is {share(one.power_at_smallest)}"
             if one.seeds_80 is not None:
                 text += f", and {counted(one.seeds_80, 'seed')} would give 80%"
@@ -157,6 +161,14 @@ def false_adoption(design: Frozen) -> str:
     """The false-positive rate of the whole rule, or of the tests where an older design did not count it."""
     if design.false_adoption is not None:
         n_sims = design.scenarios[0].n_sims if design.scenarios else 0
+        if design.worst:
+            return (
+                f"By simulation of the registered rule ({design.worst[0].n_sims:,} studies), the largest chance, over "
+                "true effects and over the correlation of metrics, of an adopting verdict "
+                f"({listed(design.adopting, last='or')}) that rests on a false finding, or adopts an arm beyond the "
+                f"margin of its own claim of no harm, is {share(design.false_adoption.share)} ± "
+                f"{share(design.false_adoption.error)} (simulation error), with normal differences and no divergence."
+            )
         return (
             f"By simulation of the registered rule ({n_sims:,} studies for each state of the world), the largest "
             f"chance of an adopting verdict ({listed(design.adopting, last='or')}) that is owed to a false finding is "
