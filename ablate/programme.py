@@ -24,6 +24,7 @@ from ablate.judge.programme import benjamini_hochberg, lord
 from prereg.canon import sha256_bytes
 from prereg.history import Promise, promises
 from prereg.ledger import Entry, Ledger
+from prereg.looks import recorded_afterwards
 from prereg.part import Part
 from prereg.root import Root
 
@@ -254,6 +255,7 @@ def _registered(
 def _decisions(root: Root, promise: Promise, entries: Iterable[Entry]) -> list[_Decision]:
     """The decisions of a registration, one for each state of the evidence, in the ledger's order."""
     all_of_study = [entry for entry in entries if entry.study == promise.study and entry.event == "decided"]
+    looks = recorded_afterwards(entry for entry in entries if entry.study == promise.study)
     written, digest = _verdict(root, promise.study)
     others = {entry.body.get("verdict_sha256") for entry in all_of_study}
     found: dict[str, _Decision] = {}
@@ -262,7 +264,8 @@ def _decisions(root: Root, promise: Promise, entries: Iterable[Entry]) -> list[_
         place = found[evidence].place if evidence in found else entry.index
         findings: Mapping[str, Mapping[str, Any]] | None = None
         without: Ending = "decided, its verdict file is not here"
-        if entry.body.get("status") == "inadmissible":
+        if entry.body.get("status") == "inadmissible" or any(look.index > entry.index for look in looks):
+            # An early look recorded after the decision: by the registered rules there is no verdict.
             without = "inadmissible"
         elif digest == entry.body.get("verdict_sha256") and written is not None:
             findings = {str(one["hypothesis"]): one for one in written["findings"]}

@@ -62,6 +62,8 @@ class StudyHealth(Part):
     """The first look not taken yet; none for a fixed number of seeds, and after the look that ended the study."""
     peeked: int = 0
     """Looks at unfinished outcomes (`ablate peek`) that the ledger holds."""
+    overruled: bool = False
+    """Whether an early look was recorded after the decision, so that by the registered rules there is no verdict."""
 
     def count(self, state: str) -> int:
         """Runs in a state."""
@@ -72,7 +74,7 @@ def read_status(case: Case) -> StudyHealth:
     """The state of a study from its files."""
     from prereg.differences import differing_fields
     from prereg.ledger import Ledger
-    from prereg.looks import next_look, taken_looks
+    from prereg.looks import next_look, recorded_afterwards, taken_looks
     from prereg.plan import plan
     from prereg.registration import load_registration
 
@@ -100,7 +102,8 @@ def read_status(case: Case) -> StudyHealth:
         folder = RunFolder(case.root.run(spec.study, spec.registration, spec.variant, spec.seed))
         found = _health(folder, spec.variant, spec.seed, spec.steps, active=active)
         health.append(found.model_copy(update={"breaches": _breaches(folder, spec)}))
-    decided = [entry for entry in ledger if entry.event == "decided" and entry.registration == registration.sha256]
+    mine = [entry for entry in ledger if entry.study == study.study]
+    decided = [entry for entry in mine if entry.event == "decided" and entry.registration == registration.sha256]
     look = next_look(registration.study, taken_looks(ledger, registration.sha256))
     verdict = str(decided[-1].body["verdict"] or decided[-1].body["status"]) if decided else None
     return StudyHealth(
@@ -112,6 +115,7 @@ def read_status(case: Case) -> StudyHealth:
         decided=verdict,
         runs=tuple(health),
         next_look=None if look is None else look.words,
+        overruled=bool(decided) and any(look.index > decided[-1].index for look in recorded_afterwards(mine)),
         peeked=sum(entry.event == "peeked" and entry.study == study.study for entry in ledger),
     )
 

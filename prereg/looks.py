@@ -6,12 +6,17 @@ What a look concludes is the judge's; here are only its place and its record, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from prereg.analysis import Looks
-from prereg.ledger import Entry
+from prereg.ledger import SEALS, Entry
 from prereg.part import Part
+from prereg.plan import plan
+from prereg.registration import Registration
 from prereg.spec import Study
+
+TOOK_PLACE = "took_place"
+"""In the body of a `peeked` entry: when the look took place, where it was recorded afterwards."""
 
 FIRST_OF_E_PROCESS = 3
 """Seeds before the first look of an e-process: with two, no data whatever could decide at a usual level."""
@@ -80,3 +85,38 @@ def next_look(study: Study, taken: tuple[Taken, ...]) -> Look | None:
         return None
     done = max((look.number for look in taken), default=0)
     return next((look for look in looks_of(study) if look.number > done), None)
+
+
+def due_look(study: Study, taken: tuple[Taken, ...], begun: Container[int]) -> Look:
+    """The look that is due in a sequential study of which the seeds in `begun` have runs.
+
+    The first that was not taken, but for two: a look that ended the study stays the last word, and a look is reported
+    again while no run of a later seed exists.
+    """
+    looks = looks_of(study)
+    ended = next((one for one in taken if one.final), None)
+    if ended is not None:
+        return _numbered(looks, ended.number)
+    if not taken:
+        return looks[0]
+    last = _numbered(looks, max(one.number for one in taken))
+    due = next_look(study, taken)
+    return last if due is None or not any(seed in begun for seed in study.seeds[last.n_seeds :]) else due
+
+
+def _numbered(looks: tuple[Look, ...], number: int) -> Look:
+    """The planned look of that number; a number that no plan holds is read as the last, and the audit names it."""
+    return next((look for look in looks if look.number == number), looks[-1])
+
+
+def recorded_afterwards(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """The early looks that were recorded after they took place: their place in the ledger is not that of the look."""
+    return tuple(entry for entry in entries if entry.event == "peeked" and TOOK_PLACE in entry.body)
+
+
+def is_unfinished(registration: Registration, entries: Iterable[Entry]) -> bool:
+    """Whether planned runs of a registration are not sealed and the ledger has no decision on it."""
+    mine = [entry for entry in entries if entry.registration == registration.sha256]
+    sealed = {(entry.body.get("variant"), entry.body.get("seed")) for entry in mine if entry.event in SEALS}
+    decided = any(entry.event == "decided" for entry in mine)
+    return not decided and any((spec.variant, spec.seed) not in sealed for spec in plan(registration))

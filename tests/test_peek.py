@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import datetime, timedelta
 from io import StringIO
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from test_cli import ablate as run_verb
 
 from ablate import chain
 from ablate.judge.glimpse import glimpse
-from ablate.records.gather import gather
+from ablate.records.gather import gather, open_tables
 from ablate.run.watch import PlainWatcher
 from prereg.errors import EvidenceError
 from prereg.ledger import Ledger
@@ -98,10 +99,11 @@ def test_what_cannot_be_logged_is_not_shown(unfinished: Path, monkeypatch: pytes
 
 
 def test_the_numbers_are_the_paired_differences_of_the_runs_that_ended(unfinished: Path) -> None:
-    seen = chain.peek(unfinished, reason=REASON).glimpse
+    peeked = chain.peek(unfinished, reason=REASON)
     case = chain.open_case(unfinished)
-    final = gather(case.root, chain.require_registered(case)).final("val/loss")
-    (claim,) = seen.claims
+    found = gather(case.root, chain.require_registered(case))
+    final = open_tables(case.root, found, look=peeked.entry).final("val/loss")
+    (claim,) = peeked.glimpse.claims
     differences = [final["layernorm", seed] - final["none", seed] for seed in (1, 2)]
     assert claim.n == 2
     assert claim.difference == pytest.approx(sum(differences) / 2, rel=1e-12)
@@ -167,3 +169,92 @@ def test_as_json_it_holds_the_same_and_the_entry(ablate: Verb, unfinished: Path)
     seen = json.loads(said)
     assert code == 0 and seen["head"] == ledger(unfinished).head()
     assert seen["claims"][0]["n"] == 2
+
+
+def test_values_of_an_unfinished_study_are_not_read_without_an_entry(unfinished: Path) -> None:
+    case = chain.open_case(unfinished)
+    found = gather(case.root, chain.require_registered(case))
+    assert found.withheld and found.metrics.empty and found.items is None
+    for read in (found.curve, found.final):
+        with pytest.raises(EvidenceError, match="values of val/loss while 1 of 6"):
+            read("val/loss")
+    said = chain.decide(unfinished).decision
+    assert not said.findings and not any("claimed metric" in check.name for check in said.checks)
+    entry = chain.peek(unfinished, reason=REASON).entry
+    for other in (entry.model_copy(update={"at": entry.at + "0"}), ledger(unfinished).entries()[0]):
+        with pytest.raises(EvidenceError, match="the ledger does not hold"):
+            open_tables(case.root, found, look=other)
+    assert set(open_tables(case.root, found, look=entry).curve("val/loss")["seed"]) == {1, 2, 3}
+
+
+def test_at_a_look_of_a_sequence_the_values_of_later_seeds_are_not_read(tmp_path: Path) -> None:
+    made = House(tmp_path / "house")
+    study = made.write(tiny_document(seeds=[1, 2, 3, 4], stopping={"looks": [3, 4]}))
+    chain.run(study, watcher=PlainWatcher(StringIO()), root=made.path)
+    case = chain.open_case(study)
+    registration = chain.require_registered(case)
+    found = gather(case.root, registration)
+    assert not found.withheld and set(found.metrics["seed"]) == {1, 2, 3}
+    last = next(made.path.glob("data/runs/tiny/*/none/3"))
+    shutil.move(last, tmp_path / "away")
+    assert gather(case.root, registration).withheld
+
+
+def moment_of(study: Path, event: str, *, last: bool = False) -> datetime:
+    entries = [entry for entry in ledger(study).entries() if entry.event == event]
+    return datetime.fromisoformat(entries[-1 if last else 0].at)
+
+
+def test_a_look_recorded_afterwards_takes_the_verdict_away(ablate: Verb, finished: House, tmp_path: Path) -> None:
+    study = Path(shutil.copytree(finished.path, tmp_path / "house")) / "studies" / "tiny.yaml"
+    first = chain.decide(study).decision
+    assert first.status != "inadmissible"
+    when = moment_of(study, "sealed").isoformat()
+    code, said, error = ablate("peek", study, "--reason", REASON, "--past", when)
+    assert code == 0, error
+    entry = ledger(study).entries()[-1]
+    assert (entry.event, entry.body["took_place"], entry.body["planned"]) == ("peeked", when, 6)
+    assert 1 <= int(str(entry.body["ended"])) <= 6 and f"this look is entry {entry.index}" in said
+    assert "by the registered rules there is no verdict" in " ".join(ablate("status", study)[1].split())
+    assert "recorded afterwards" in " ".join(ablate("ledger", study)[1].split())
+    programme = json.loads(ablate("ledger", "--hypotheses", "--json", "--root", str(study.parents[1]))[1])
+    assert {one["ending"] for one in programme["confirmatory"]} == {"inadmissible"}
+    with pytest.raises(EvidenceError, match="does not give the decision"):
+        chain.report(study)
+    again = chain.decide(study).decision
+    assert again.status == "inadmissible" and again.verdict is None
+    (failed,) = [check for check in again.checks if check.name == "no look before the last run ended"]
+    assert f"entry {entry.index}, recorded afterwards: the look took place at {when}" in failed.found
+    page = (study.parents[1] / "reports" / "tiny" / "report.md").read_text()
+    assert f"entry {entry.index} (peeked" in page and "recorded afterwards" in page
+
+
+def test_only_an_early_look_can_be_recorded_afterwards(finished: House, tmp_path: Path) -> None:
+    study = Path(shutil.copytree(finished.path, tmp_path / "house")) / "studies" / "tiny.yaml"
+    begun, ended = moment_of(study, "started"), moment_of(study, "sealed", last=True)
+    minute = timedelta(seconds=60)
+    for when, now, found in (
+        (begun - minute, ended + minute, "the first run was started at"),
+        (ended + 2 * minute, ended + minute, "it is 20"),
+        (ended + minute, ended + 2 * minute, "the last run ended"),
+    ):
+        with pytest.raises(EvidenceError, match=found):
+            chain.record_look(study, reason=REASON, took_place=when.isoformat(), now=now.isoformat)
+    assert chain.record_look(study, reason=REASON, took_place=ended.isoformat()).body["ended"] == 6
+
+
+def test_a_look_recorded_afterwards_needs_a_reason_a_time_with_its_offset_and_a_run(
+    ablate: Verb, finished: House, house: House
+) -> None:
+    study = finished.path / "studies" / "tiny.yaml"
+    before = ledger(study).head()
+    for text in ("yesterday", "2026-11-22T00:31:20"):
+        code, said, error = ablate("peek", study, "--reason", REASON, "--past", text)
+        assert (code, said) == (2, "") and "offset from UTC" in error
+    code, said, error = ablate("peek", study, "--reason", " ", "--past", "2026-11-22T00:31:20Z")
+    assert (code, said) == (2, "") and "a look without a reason" in error
+    assert ledger(study).head() == before
+    unbegun = house.write()
+    chain.register(unbegun, root=house.path)
+    with pytest.raises(EvidenceError, match="no run has been started"):
+        chain.record_look(unbegun, reason=REASON, took_place="2026-01-01T00:00:00Z")

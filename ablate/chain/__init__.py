@@ -21,7 +21,7 @@ from ablate.chain.case import (
 )
 from ablate.chain.deciding import Decided, decide, report
 from ablate.chain.importing import Imported, bring
-from ablate.chain.peeking import Peeked, peek
+from ablate.chain.peeking import Peeked, peek, record_look
 from ablate.chain.planning import PlannedRuns, plan_at_scale, plan_runs
 from ablate.chain.promising import accepted, amend, characterise, design, preflight, register, registrations
 from ablate.chain.reproducing import reproduce
@@ -58,6 +58,7 @@ __all__ = [
     "plan_runs",
     "preflight",
     "published_beside",
+    "record_look",
     "register",
     "registrations",
     "report",

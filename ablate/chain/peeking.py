@@ -1,12 +1,16 @@
-"""A look at an unfinished study, on record: the ledger takes the entry before anything is shown."""
+"""A look at an unfinished study, on record: the ledger takes the entry before anything is shown.
+
+A look that somebody took by hand, past these doors, can be recorded afterwards; it counts like any other.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.chain.case import Clock, open_case, require_registered, utc_now
+from ablate.chain.case import Case, Clock, open_case, require_registered, utc_now
 
 if TYPE_CHECKING:
     from ablate.judge.glimpse import Glimpse
@@ -25,18 +29,13 @@ def peek(path: str | Path, *, reason: str, root: Path | None = None, now: Clock 
     """Log a look at the runs that have ended, then describe them. Refused where a registered way to look is open."""
     from ablate.judge.glimpse import glimpse
     from ablate.judge.view import view
-    from ablate.records.gather import gather
+    from ablate.records.gather import gather, open_tables
     from prereg.errors import EvidenceError
     from prereg.ledger import Ledger
 
     case = open_case(Path(path), root)
     registration = require_registered(case)
-    if not reason.strip():
-        raise EvidenceError(
-            "a look without a reason",
-            required="why the numbers are needed before the last run has ended, in words",
-            fix=f'ablate peek {case.path} --reason "..."',
-        )
+    _require_reason(case, reason)
     evidence = gather(case.root, registration)
     due = view(registration, evidence)
     if not due.evidence.missing:
@@ -74,4 +73,86 @@ def peek(path: str | Path, *, reason: str, root: Path | None = None, now: Clock 
         },
         at=now(),
     )
-    return Peeked(glimpse(registration, evidence), entry)
+    return Peeked(glimpse(registration, open_tables(case.root, evidence, look=entry)), entry)
+
+
+def record_look(
+    path: str | Path, *, reason: str, took_place: str, root: Path | None = None, now: Clock = utc_now
+) -> Entry:
+    """Put an early look into the ledger that took place before, and show nothing. Needs no records.
+
+    Returns the entry. Raises `EvidenceError` where `took_place` is no time, or not one at which a look was early.
+    """
+    from prereg.errors import EvidenceError
+    from prereg.ledger import SEALS, Ledger
+    from prereg.looks import TOOK_PLACE
+    from prereg.plan import plan
+
+    case = open_case(Path(path), root)
+    registration = require_registered(case)
+    _require_reason(case, reason)
+    ledger, at = Ledger(case.root.ledger), now()
+    entries = [entry for entry in ledger.entries() if entry.study == case.study.study]
+    when = _moment(case, took_place)
+    planned = {(spec.variant, spec.seed) for spec in plan(registration)}
+    seals: dict[tuple[object, object], datetime] = {}
+    for entry in entries:
+        cell = (entry.body.get("variant"), entry.body.get("seed"))
+        if entry.event in SEALS and entry.registration == registration.sha256 and cell in planned:
+            seals.setdefault(cell, datetime.fromisoformat(entry.at))
+    begun = [datetime.fromisoformat(entry.at) for entry in entries if entry.event in ("started", *SEALS)]
+    finals = [datetime.fromisoformat(entry.at) for entry in entries if entry.event == "decided"]
+    # With a fixed number of seeds nothing is early once all have ended; in a sequence every look but the planned ones.
+    ends = [max(seals.values())] if case.study.stopping == "fixed" and len(seals) == len(planned) else finals[:1]
+    wrong = ""
+    if not begun or when < min(begun):
+        wrong = f"the first run was started at {min(begun).isoformat()}" if begun else "no run has been started"
+    elif when > datetime.fromisoformat(at):
+        wrong = f"it is {at} now"
+    elif ends and when > ends[0]:
+        wrong = f"the last run ended, or the decision was taken, at {ends[0].isoformat()}"
+    if wrong:
+        raise EvidenceError(
+            f"a look at {took_place} was no early look at '{case.study.study}': {wrong}",
+            required="a time after the first run was started and before the last planned run ended",
+            fix=f'ablate peek {case.path} --reason "..." --past TIME',
+        )
+    return ledger.append(
+        "peeked",
+        study=case.study.study,
+        registration=registration.sha256,
+        body={
+            "reason": reason.strip(),
+            "ended": sum(ended <= when for ended in seals.values()),
+            "planned": len(planned),
+            TOOK_PLACE: when.isoformat(timespec="seconds"),
+        },
+        at=at,
+    )
+
+
+def _require_reason(case: Case, reason: str) -> None:
+    from prereg.errors import EvidenceError
+
+    if not reason.strip():
+        raise EvidenceError(
+            "a look without a reason",
+            required="why the numbers are needed before the last run has ended, in words",
+            fix=f'ablate peek {case.path} --reason "..."',
+        )
+
+
+def _moment(case: Case, text: str) -> datetime:
+    from prereg.errors import EvidenceError
+
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        when = None
+    if when is None or when.tzinfo is None:
+        raise EvidenceError(
+            f"'{text}' is not a time with its offset from UTC",
+            required="when the look took place, as in 2026-11-22T00:31:20+00:00",
+            fix=f'ablate peek {case.path} --reason "..." --past 2026-11-22T00:31:20+00:00',
+        )
+    return when.astimezone(UTC)

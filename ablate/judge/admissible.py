@@ -64,9 +64,9 @@ def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
         *check_starts(registration, evidence),
         check_trained_once(registration, evidence.ledger),
         *check_reported(registration, evidence.ledger),
-        *check_measured(study, evidence),
+        *(() if evidence.withheld else check_measured(study, evidence)),
         *check_asked(registration, ended),
-        *check_items(study, evidence),
+        *(() if evidence.withheld else check_items(study, evidence)),
         *check_divergence(study, ended),
     )
 

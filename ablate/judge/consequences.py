@@ -79,7 +79,7 @@ DECLARED: tuple[Declared, ...] = (
     ),
     Declared(
         "no look before the last run ended",
-        "`peeked` entries before the last planned run was sealed; in a sequential study, all of them",
+        "`peeked` entries before the last planned run was sealed, or recorded afterwards; in a sequential study, all",
         ("inadmissible",),
         "seeds are fixed, but what was seen can end a study, retry a run or move an amendment, and not all of that "
         "shows; a sequential study pays alpha for every look, and paid none for this one",

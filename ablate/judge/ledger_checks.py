@@ -11,6 +11,7 @@ from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
 from prereg.amendments import amendments_of, chain_faults, touched
 from prereg.ledger import SEALS, Entry
+from prereg.looks import TOOK_PLACE, recorded_afterwards
 from prereg.registration import Registration
 from prereg.spec import Study
 
@@ -87,11 +88,17 @@ def check_amendments(study: Study, ledger: tuple[Entry, ...]) -> tuple[Check, ..
 
 
 def check_looks(registration: Registration, evidence: Evidence) -> Check:
-    """Peeks before the last planned run was sealed, under whatever registration; of a sequential study, all peeks."""
+    """Peeks before the last planned run was sealed, under whatever registration; of a sequential study, all peeks.
+
+    A look recorded afterwards is an early one wherever its entry lies: it is recorded only where it was.
+    """
     waiting, found = set(evidence.planned), []
+    afterwards = {entry.index for entry in recorded_afterwards(evidence.ledger)}
     for entry in evidence.ledger:
         if entry.event == "sealed" and entry.registration == registration.sha256:
             waiting.discard(cell_of(entry))
+        elif entry.index in afterwards:
+            found.append(f"entry {entry.index}, recorded afterwards: the look took place at {entry.body[TOOK_PLACE]}")
         elif entry.event == "peeked" and (waiting or registration.study.stopping != "fixed"):
             found.append(f"entry {entry.index}, at {entry.at}")
     return none_against("no look before the last run ended", found, "no look at outcomes while runs are missing")

@@ -12,7 +12,7 @@ from itertools import pairwise
 from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
 from prereg.ledger import SEALS, Entry
-from prereg.looks import Look, Taken, looks_of, next_look, taken_looks
+from prereg.looks import Look, Taken, due_look, looks_of, taken_looks
 from prereg.registration import Registration
 
 
@@ -33,28 +33,9 @@ def view(registration: Registration, evidence: Evidence) -> View:
     if not looks:
         return View(None, evidence)
     taken = taken_looks(evidence.ledger, registration.sha256)
-    look = _due(registration, evidence, taken)
+    look = due_look(study, taken, {run.seed for run in evidence.runs})
     following = None if look.last else looks[look.number]
     return View(look, restrict(evidence, study.seeds[: look.n_seeds]), following)
-
-
-def _due(registration: Registration, evidence: Evidence, taken: tuple[Taken, ...]) -> Look:
-    study = registration.study
-    looks = looks_of(study)
-    ended = next((one for one in taken if one.final), None)
-    if ended is not None:
-        return _numbered(looks, ended.number)
-    due = next_look(study, taken)
-    if not taken:
-        return looks[0]
-    last = _numbered(looks, max(one.number for one in taken))
-    later = set(study.seeds[last.n_seeds :])
-    return last if due is None or not any(run.seed in later for run in evidence.runs) else due
-
-
-def _numbered(looks: tuple[Look, ...], number: int) -> Look:
-    """The planned look of that number; a number that no plan holds is read as the last, and the audit names it."""
-    return next((look for look in looks if look.number == number), looks[-1])
 
 
 def restrict(evidence: Evidence, seeds: tuple[int, ...]) -> Evidence:

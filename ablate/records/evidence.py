@@ -12,6 +12,7 @@ import pandas as pd
 
 from ablate.records.run_record import RunRecord
 from prereg.canon import sha256_of
+from prereg.errors import EvidenceError
 from prereg.ledger import Entry
 
 ITEM_COLUMNS = ("variant", "seed", "task", "item", "item_sha256", "metric", "value")
@@ -34,6 +35,8 @@ class Evidence:
     """Cells whose run.json claims an end that its seals or the ledger do not bear out."""
     items: pd.DataFrame | None = None
     """One row an item, arm, seed and metric (`ITEM_COLUMNS`), where items were scored; none where no run has any."""
+    withheld: bool = False
+    """Whether both tables were left unread because planned runs are missing: reading them would be an early look."""
 
     @property
     def missing(self) -> tuple[tuple[str, int], ...]:
@@ -56,7 +59,13 @@ class Evidence:
         return sha256_of([[variant, seed, seals.get((variant, seed))] for variant, seed in self.planned])
 
     def curve(self, metric: str) -> pd.DataFrame:
-        """variant, seed, step, value of one metric, in order."""
+        """variant, seed, step, value of one metric, in order. Raises `EvidenceError` where values are withheld."""
+        if self.withheld:
+            raise EvidenceError(
+                f"values of {metric} while {len(self.missing)} of {len(self.planned)} planned runs are missing",
+                required="a finished study, or a look that the ledger holds",
+                fix='ablate peek STUDY --reason "..."',
+            )
         rows = self.metrics[self.metrics["metric"] == metric]
         return rows[["variant", "seed", "step", "value"]].sort_values(["variant", "seed", "step"], ignore_index=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +12,8 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from prereg.canon import sha256_file
 from prereg.errors import EvidenceError, LedgerError
-from prereg.ledger import SEALS, Ledger
+from prereg.ledger import SEALS, Entry, Ledger
+from prereg.looks import due_look, looks_of, taken_looks
 from prereg.plan import plan
 from prereg.registration import Registration
 from prereg.root import Root
@@ -33,7 +35,11 @@ def sealed_in_ledger(ledger: Ledger, registration: str) -> dict[Seal, str]:
 
 
 def gather(root: Root, registration: Registration) -> Evidence:
-    """The evidence of a registration as it lies on disk."""
+    """The evidence of a registration as it lies on disk.
+
+    No metric is read while runs are missing (of a sequential study: runs of the look that is due, and never those of
+    later seeds): the tables are then `withheld`, and only `open_tables` gives them, for a look that the ledger holds.
+    """
     study = registration.study.study
     ledger = Ledger(root.ledger)
     # An unfinished last line is what a crash leaves: it binds nothing, and the next append cuts it back.
@@ -49,8 +55,7 @@ def gather(root: Root, registration: Registration) -> Evidence:
     runs: list[RunRecord] = []
     broken: list[str] = []
     unsealed: list[tuple[str, int]] = []
-    sealed: list[Path] = []
-    scored: list[Path] = []
+    sealed: list[RunRecord] = []
     for variant, seed in planned:
         folder = RunFolder(root.run(study, registration.sha256, variant, seed))
         try:
@@ -75,21 +80,60 @@ def gather(root: Root, registration: Registration) -> Evidence:
         if wrong or run_hash is None:
             unsealed.append((variant, seed))
         if not wrong:
-            sealed.append(folder.sealed_path)
-            if record.items_sha256 is not None:
-                scored.append(folder.items_path)
-    return Evidence(
+            sealed.append(record)
+    found = Evidence(
         planned=planned,
         runs=tuple(runs),
-        metrics=read_metrics(sealed),
+        metrics=read_metrics([]),
         broken=tuple(_relative(text, root) for text in broken),
         extra=_strangers(root, registration, set(planned)),
         ledger=tuple(entry for entry in entries if entry.study == study),
         ledger_faults=faults,
         ledger_head=head,
         unsealed=tuple(unsealed),
-        items=read_items(scored) if scored else None,
+        withheld=True,
     )
+    seen = _seeds_to_see(registration, found)
+    if any(seed in seen for _, seed in found.missing):
+        return found
+    runs_of = root.runs(study, registration.sha256)
+    return _with_tables(runs_of, found, [record for record in sealed if record.seed in seen])
+
+
+def open_tables(root: Root, evidence: Evidence, *, look: Entry) -> Evidence:
+    """Unfinished evidence with the values of the runs that have ended. `look` is the entry that puts this on record.
+
+    Raises `EvidenceError` where the ledger does not hold that entry, or it is of other evidence.
+    """
+    if look not in Ledger(root.ledger).entries() or look.body.get("evidence") != evidence.sha256:
+        raise EvidenceError(
+            "an early look that the ledger does not hold",
+            required="the `peeked` entry of this evidence",
+            fix='ablate peek STUDY --reason "..."',
+        )
+    ended = [run for run in evidence.runs if run.status in ("done", "diverged")]
+    sealed = [run for run in ended if (run.variant, run.seed) not in evidence.unsealed]
+    return _with_tables(root.runs(look.study, look.registration), evidence, sealed)
+
+
+def _with_tables(runs: Path, evidence: Evidence, records: list[RunRecord]) -> Evidence:
+    folders = [(run, RunFolder(runs / run.variant / str(run.seed))) for run in records]
+    scored = [folder.items_path for run, folder in folders if run.items_sha256 is not None]
+    return replace(
+        evidence,
+        metrics=read_metrics([folder.sealed_path for _, folder in folders]),
+        items=read_items(scored) if scored else None,
+        withheld=False,
+    )
+
+
+def _seeds_to_see(registration: Registration, found: Evidence) -> tuple[int, ...]:
+    """The seeds whose runs must have ended before any value is read, and whose values are read then."""
+    study = registration.study
+    if not looks_of(study):
+        return study.seeds
+    taken = taken_looks(found.ledger, registration.sha256)
+    return study.seeds[: due_look(study, taken, {run.seed for run in found.runs}).n_seeds]
 
 
 def read_metrics(sealed: list[Path]) -> pd.DataFrame:

@@ -13,7 +13,9 @@ from ablate.report.blocks import Block, Column, Paragraph, Section, Table
 from ablate.report.told import Told
 from prereg.amendments import Amendment, amendments_of, reached, touched
 
-NONE_FOUND = "Every check held: nothing was found that departs from what was promised."
+NONE_FOUND = (
+    "Every check held, and no early look is in the ledger; no check can show whether somebody read the records by hand."
+)
 
 
 def tell_deviations(told: Told) -> Section:

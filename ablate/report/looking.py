@@ -13,6 +13,7 @@ from ablate.judge.checks import cell_of
 from ablate.report import words
 from ablate.report.told import Told
 from prereg.ledger import Entry
+from prereg.looks import TOOK_PLACE, recorded_afterwards
 
 SEALS: Final = ("sealed", "imported")
 LOOKS: Final = ("peeked", "looked", "decided")
@@ -63,6 +64,7 @@ def _before_the_last(told: Told, before: Sequence[Entry]) -> str:
         elif entry.event in LOOKS:
             found.append(entry)
     assert last is not None
+    found += [entry for entry in recorded_afterwards(told.evidence.ledger) if entry not in found]
     n_planned = len(told.evidence.planned)
     until = (
         f"before the seal of the last planned run (entry {last.index}, {words.moment(last.at)})"
@@ -78,6 +80,7 @@ def _before_the_last(told: Told, before: Sequence[Entry]) -> str:
 def _of_a_sequence(told: Told, before: Sequence[Entry]) -> str:
     looked = [entry for entry in before if entry.event == "looked" and entry.registration == told.registration.sha256]
     peeked = [entry for entry in before if entry.event == "peeked"]
+    peeked += [entry for entry in recorded_afterwards(told.evidence.ledger) if entry not in peeked]
     planned = f": {_named(told, looked)}" if looked else ""
     others = f"{words.counted(len(peeked), 'other')}: {_named(told, peeked)}" if peeked else "no other"
     looks = words.counted(len(looked), "planned look")
@@ -86,8 +89,14 @@ def _of_a_sequence(told: Told, before: Sequence[Entry]) -> str:
 
 def _named(told: Told, found: Sequence[Entry]) -> str:
     return words.listed(
-        f"entry {entry.index} ({entry.event} {words.moment(entry.at)}"
+        f"entry {entry.index} ({entry.event} {_when(entry)}"
         + ("" if entry.registration == told.registration.sha256 else ", under an earlier registration")
         + ")"
         for entry in found
     )
+
+
+def _when(entry: Entry) -> str:
+    if TOOK_PLACE not in entry.body:
+        return words.moment(entry.at)
+    return f"{words.moment(str(entry.body[TOOK_PLACE]))}, recorded afterwards, {words.moment(entry.at)}"

@@ -133,9 +133,9 @@ def _about_intervals(study: Study) -> str:
 def _closing(study: Study) -> str:
     return (
         f"The verdict is the first line of the registered decision list that holds, of {len(study.decision)}. "
-        "Before any inference, the evidence is checked against the registration: complete, matched, unpeeked, "
-        "unchanged code. If a check fails there is no verdict. Registration, starts, ends and looks stand in an "
-        "append-only, hash-chained ledger."
+        "Before any inference, the evidence is checked against the registration: complete, matched, no early look in "
+        "the ledger, unchanged code. If a check fails there is no verdict. Registration, starts, ends and looks stand "
+        "in an append-only, hash-chained ledger."
     )
 
 

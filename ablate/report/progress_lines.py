@@ -30,11 +30,7 @@ def print_status(console: Console, health: StudyHealth) -> None:
     tally = ", ".join(f"{count} {state}" for state, count in counts.items())
     at_work = " A process is at work." if health.active else ""
     say(console, f"{words.counted(len(health.runs), 'run')}: {tally}.{at_work}")
-    if health.decided is not None:
-        say(console, f"Decided: {health.decided}")
-    if health.peeked:
-        looks = words.counted(health.peeked, "early look")
-        say(console, f"The ledger holds {looks} at its numbers; every report will say so.")
+    _say_decided(console, health)
     if health.next_look is not None:
         say(console, f"Next: {health.next_look}. The runs of later seeds wait for what it says.")
     table = new_table(
@@ -61,6 +57,16 @@ def print_status(console: Console, health: StudyHealth) -> None:
             say(console, f"{run.variant}, seed {run.seed}: {run.error}", wrap=False)
         for breach in run.breaches:
             say(console, f"{run.variant}, seed {run.seed}, beyond its budget: {breach}", wrap=False)
+
+
+def _say_decided(console: Console, health: StudyHealth) -> None:
+    if health.decided is not None:
+        say(console, f"Decided: {health.decided}")
+    if health.overruled:
+        say(console, "An early look was recorded after the decision: by the registered rules there is no verdict.")
+    if health.peeked:
+        looks = words.counted(health.peeked, "early look")
+        say(console, f"The ledger holds {looks} at its numbers; every report will say so.")
 
 
 def print_glimpse(console: Console, seen: Glimpse) -> None:

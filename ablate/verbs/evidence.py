@@ -125,16 +125,32 @@ def peek(
     reason: Annotated[str, typer.Option(help="Why the numbers are needed now; kept in the ledger.")],
     root: RootFolder = None,
     as_json: AsJson = False,
+    past: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Record a look that somebody took at TIME, by whatever means; show nothing."),
+    ] = None,
 ) -> None:
     """Look at an unfinished study's numbers, on record.
 
     The look goes into the ledger before anything is shown, and counts: every report names it, and a study that was
     looked at before its last run ended gives no confirmatory verdict. For its health alone, use `ablate status`.
+    A look at the files of a run with other tools leaves no entry: record it with --past, at any time.
 
     Example:  ablate peek studies/embnorm.yaml --reason "the loss of one arm looks broken"
     """
     from ablate.report.progress_lines import print_glimpse
 
+    if past is not None:
+        entry = chain.record_look(study, reason=reason, took_place=past, root=root)
+        if as_json:
+            print(json.dumps({**entry.body, "entry": entry.index, "head": entry.sha256}))
+            return
+        print(f"recorded: an early look, when {entry.body['ended']} of {entry.body['planned']} planned runs had ended")
+        print("by the registered rules this study gives no verdict; where it was decided before: ablate decide, or")
+        print("ablate report where its sealed records are gone")
+        print(f"this look is entry {entry.index} of the ledger")
+        print(f"ledger head {entry.sha256}")
+        return
     seen = chain.peek(study, reason=reason, root=root)
     if as_json:
         print(
@@ -176,13 +192,17 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
 def report(study: StudyFile, root: RootFolder = None) -> None:
     """Write the last decision's reports again.
 
-    Decides nothing new.
+    Decides nothing new. Where sealed records are no longer on this disk the pages are kept as they are, under a notice.
 
     Example:  ablate report studies/embnorm.yaml
     """
     told = chain.report(study, root=root)
-    print(f"wrote {told.markdown_path}")
-    print(f"wrote {told.html_path}")
+    if told.absent:
+        print(f"the sealed records of {told.absent} runs are not on this disk, so nothing was judged again:")
+        print("the report is kept as it was written, and a notice at its top says so")
+    for page in (told.markdown_path, told.html_path):
+        if page is not None:
+            print(f"wrote {page}")
     print(f"ledger head {told.head}")
 
 
