@@ -16,6 +16,7 @@ from prereg.canon import sha256_file
 from prereg.corpora import KNOWN, Manifest, read_manifest, search_path, whole_sha256
 from prereg.errors import StudyError, StudyFileError, nearest
 from prereg.ledger import SEALS, Entry, Ledger
+from prereg.looks import recorded_afterwards
 from prereg.part import Part
 from prereg.registration import CorpusPin
 from prereg.root import Root
@@ -308,12 +309,10 @@ def check_verdict(root: Root, name: str, entries: list[Entry]) -> Item:
     if sha256_file(path) != decided[-1].body.get("verdict_sha256"):
         fault = f"{path.relative_to(root.path)} is not the decision the ledger recorded at {decided[-1].at}"
         return Item(study=name, what="verdict", faults=(fault,))
-    return Item(
-        study=name,
-        what="verdict",
-        faults=(),
-        note=str(decided[-1].body.get("verdict") or decided[-1].body.get("status")),
-    )
+    note = str(decided[-1].body.get("verdict") or decided[-1].body.get("status"))
+    if any(look.index > decided[-1].index for look in recorded_afterwards(entries)):
+        note += "; an early look was recorded after it: inadmissible by the registered rules"
+    return Item(study=name, what="verdict", faults=(), note=note)
 
 
 def _published(root: Root, name: str, told: object) -> tuple[str, str]:
@@ -352,7 +351,8 @@ def check_reports(root: Root, name: str, entries: list[Entry]) -> Item:
     decided = [entry for entry in entries if entry.event == "decided"]
     if decided and decided[-1].sha256 != last.body.get("decision"):
         faults.append("the reports tell an earlier decision than the ledger's last (ablate report writes them again)")
-    note = "" if faults else f"{len(pages)} of 2 pages are as they were written"
+    kept = ", kept with a notice: the records were gone, and nothing was judged again" if "kept" in last.body else ""
+    note = "" if faults else f"{len(pages)} of 2 pages are as they were written{kept}"
     fault, more = _published(root, name, last.body.get("published"))
     faults += [fault] if fault else []
     note = "; ".join(part for part in (note, more) if part)

@@ -16,6 +16,7 @@ from conftest import TINY_CORPUS, House
 from ablate import chain, cli
 from ablate.gpt.corpus import Library
 from ablate.records.store import RunFolder
+from ablate.report.kept import taken_off
 from ablate.run.watch import PlainWatcher
 from ablate.verify import (
     Item,
@@ -29,6 +30,7 @@ from ablate.verify import (
     verify_study,
 )
 from prereg.canon import sha256_file
+from prereg.errors import EvidenceError
 from prereg.ledger import Ledger
 from prereg.root import Root
 
@@ -255,3 +257,93 @@ def test_corpora_are_looked_for_where_the_trainer_looks(copy: Path, monkeypatch:
     for listed in ("", "/a:/b", ":/a:"):
         monkeypatch.setenv("ABLATE_CORPORA", listed)
         assert corpus_folders(root) == Library.of(root.corpora, os.environ).folders
+
+
+def page_of(house: Path, name: str) -> Path:
+    return house / "reports" / "tiny" / name
+
+
+def without_records(house: Path) -> dict[str, bytes]:
+    """The pages as they were written; the runs are moved away."""
+    shutil.move(house / "data" / "runs", house / "elsewhere")
+    return {page: page_of(house, page).read_bytes() for page in ("report.md", "report.html")}
+
+
+def test_a_report_whose_records_are_gone_is_kept_under_a_notice(copy: Path) -> None:
+    written = without_records(copy)
+    told = chain.report(copy / STUDY)
+    assert told.absent == 6 and stands(copy)
+    for page, data in written.items():
+        kept = page_of(copy, page).read_bytes()
+        assert taken_off(page, kept) == data != kept
+        assert b"Written by an older version of ablate; the sealed records are gone." in kept
+        assert b"The sealed records of its 6 runs are no longer here" in kept
+    assert page_of(copy, "report.md").read_text().startswith("<!-- ablate notice: begin -->\n> **NOT JUDGED AGAIN")
+    assert "kept with a notice" in item(copy, "reports").note
+    ledger = Ledger(copy / "studies" / "ledger.jsonl")
+    last = ledger.entries()[-1]
+    assert last.event == "reported" and set(written) == set(last.body["kept"])  # type: ignore[arg-type]
+    before = {page: sha256_file(page_of(copy, page)) for page in written}
+    assert chain.report(copy / STUDY).head == last.sha256
+    assert {page: sha256_file(page_of(copy, page)) for page in written} == before
+    shutil.move(copy / "elsewhere", copy / "data" / "runs")
+    assert chain.report(copy / STUDY).absent == 0
+    assert {page: page_of(copy, page).read_bytes() for page in written} == written and stands(copy)
+
+
+def test_what_came_after_the_decision_is_said_above_the_kept_report(copy: Path) -> None:
+    written = without_records(copy)
+    chain.report(copy / STUDY)
+    ledger = Ledger(copy / "studies" / "ledger.jsonl")
+    sealed = [entry for entry in ledger.entries() if entry.event == "sealed"]
+    look = chain.record_look(copy / STUDY, reason="read <b>by hand</b>", took_place=sealed[-1].at)
+    assert stands(copy) and "inadmissible by the registered rules" in item(copy, "verdict").note
+    chain.report(copy / STUDY)
+    assert stands(copy)
+    html, text = (page_of(copy, page).read_text() for page in ("report.html", "report.md"))
+    assert text.splitlines()[1].startswith("> **INADMISSIBLE: An early look was recorded after the decision")
+    assert '<aside class="kept grave"' in html and "&lt;b&gt;by hand" in html and "&lt;b>by hand" in text
+    assert f"(ledger entry {look.index})" in html and f"(ledger entry {look.index})" in text
+    assert {page: taken_off(page, page_of(copy, page).read_bytes()) for page in written} == written
+    study = copy / STUDY
+    study.write_text(study.read_text().replace("title: ", "title: Another, "))
+    _, entry = chain.amend(study, reason="a better title")
+    chain.report(study)
+    assert f"amended after this decision (ledger entry {entry.index}" in page_of(copy, "report.md").read_text()
+    assert stands(copy)
+
+
+def test_nothing_is_kept_that_is_not_what_was_written(copy: Path) -> None:
+    files, written = frozen(copy), without_records(copy)
+    ledger = Ledger(copy / "studies" / "ledger.jsonl")
+    head = ledger.head()
+
+    def refused(found: str) -> None:
+        with pytest.raises(EvidenceError, match=found):
+            chain.report(copy / STUDY)
+        assert ledger.head() == head
+
+    files["report.md"].write_bytes(written["report.md"] + b"It works wonders.\n")
+    refused("this page is not what was written")
+    files["report.md"].unlink()
+    files["report.html"].unlink()
+    refused("neither is a report")
+    verdict = files["verdict"].read_bytes()
+    files["verdict"].write_bytes(verdict + b" ")
+    refused("verdict.json is not the decision")
+    # A page from before hashes were kept is bound to its decision by the ledger's head that it names.
+    files["verdict"].write_bytes(verdict)
+    ledger.path.write_bytes(b"".join(ledger.path.read_bytes().splitlines(keepends=True)[:-1]))
+    head = ledger.head()
+    files["report.md"].write_bytes(written["report.md"].replace(head.encode(), b"0" * 64))
+    refused("this page is not what was written")
+    files["report.md"].write_bytes(written["report.md"])
+    assert chain.report(copy / STUDY).html_path is None and stands(copy)
+    assert "the ledger kept no hash of it at that time" in files["report.md"].read_text()
+    assert chain.report(copy / STUDY).head == ledger.head()
+
+
+def test_of_some_records_gone_the_notice_says_how_many(copy: Path) -> None:
+    shutil.rmtree(next(copy.glob("data/runs/tiny/*/none/2")))
+    assert chain.report(copy / STUDY).absent == 1
+    assert "The sealed records of 1 of its 6 runs are no longer here" in page_of(copy, "report.md").read_text()

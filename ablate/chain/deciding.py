@@ -31,6 +31,8 @@ class Decided:
     verdict_path: Path | None
     markdown_path: Path | None
     html_path: Path | None
+    absent: int = 0
+    """Runs whose sealed records are not on this disk, so that the pages were kept, under a notice, and not judged."""
 
 
 def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) -> Decided:
@@ -101,7 +103,8 @@ def _log_look(case: Case, registration: Registration, evidence: Evidence, look: 
 def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) -> Decided:
     """Write the reports of a decision again, from the evidence and the ledger; decides nothing new.
 
-    Another version of this tool may write other bytes; the ledger then takes their hashes.
+    Another version of this tool may write other bytes; the ledger then takes their hashes. Where sealed records are no
+    longer on this disk, the pages are kept and a notice above them says so (`ablate.report.kept`).
     """
     from ablate.judge.decide import decide as judge
     from ablate.judge.own_checks import run_own_checks
@@ -115,11 +118,11 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     case = open_case(Path(path), root)
     registration = require_registered(case)
     published = published_beside(case)
-    entries = [
-        entry
-        for entry in Ledger(case.root.ledger).entries()
-        if entry.event == "decided" and entry.registration == registration.sha256
-    ]
+    mine = [entry for entry in Ledger(case.root.ledger).entries() if entry.study == case.study.study]
+    decided = [entry for entry in mine if entry.event == "decided"]
+    if decided and _absent(case, decided[-1], mine):
+        return _keep(case, registration, decided[-1], mine, at=now())
+    entries = [entry for entry in decided if entry.registration == registration.sha256]
     if not entries:
         raise EvidenceError(
             f"'{case.study.study}' has not been decided",
@@ -136,6 +139,94 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
         )
     seen = view(registration, evidence).evidence
     return _tell(case, registration, entries[-1], decision, seen, published=published, at=now())
+
+
+def _absent(case: Case, decision: Entry, mine: list[Entry]) -> int:
+    """Runs that the ledger has sealed under the registration of a decision, and that are not on this disk."""
+    return sum(not case.root.run(*cell).exists() for cell in _sealed(decision, mine))
+
+
+def _sealed(decision: Entry, mine: list[Entry]) -> set[tuple[str, str, str, int]]:
+    from prereg.ledger import SEALS
+
+    return {
+        (entry.study, entry.registration, str(entry.body["variant"]), int(str(entry.body["seed"])))
+        for entry in mine
+        if entry.event in SEALS and entry.registration == decision.registration
+    }
+
+
+def _keep(case: Case, registration: Registration, decision: Entry, mine: list[Entry], *, at: str) -> Decided:
+    """Keep the pages of a decision that cannot be judged again, under a notice; the ledger takes their new hashes.
+
+    Raises `EvidenceError` where verdict.json or a page is not what was written.
+    """
+    from ablate.judge.verdict import Decision
+    from ablate.report.kept import known_pages, notice_of, put_on, taken_off
+    from prereg.canon import sha256_bytes
+    from prereg.disk import write_whole
+    from prereg.errors import EvidenceError, Where
+    from prereg.ledger import Ledger
+
+    folder, known = case.root.report(case.study.study), known_pages(decision, mine)
+    absent, sealed = _absent(case, decision, mine), len(_sealed(decision, mine))
+    gone = f"the sealed records of {absent} of {sealed} runs are not here, and "
+    verdict = folder / "verdict.json"
+    if not verdict.is_file() or sha256_bytes(verdict.read_bytes()) != decision.body["verdict_sha256"]:
+        raise EvidenceError(
+            f"{gone}verdict.json is not the decision taken {decision.at}",
+            required="the sealed records, or the verdict and the report as they were written",
+            fix="restore them from version control or a backup",
+            where=Where(file=verdict),
+        )
+    there: dict[str, bytes] = {}
+    for page in ("report.md", "report.html"):
+        path = folder / page
+        if not path.exists():
+            continue
+        there[page] = taken_off(page, path.read_bytes())
+        hashes = known.get(page, {})
+        # Before hashes of pages were kept, a page is bound to its decision by the ledger's head that it names.
+        right = sha256_bytes(there[page]) in hashes if hashes else decision.sha256.encode() in there[page]
+        if not right:
+            raise EvidenceError(
+                f"{gone}this page is not what was written of the decision taken {decision.at}",
+                required="the page as it was written",
+                fix="restore it from version control or a backup",
+                where=Where(file=path),
+            )
+    if not there:
+        raise EvidenceError(
+            f"{gone}neither is a report",
+            required="the sealed records, or a report to keep",
+            fix="restore them from version control or a backup",
+            where=Where(file=folder / "report.md"),
+        )
+    kept = {page: sha256_bytes(data) for page, data in there.items()}
+    body: dict[str, JsonValue] = {"decision": decision.sha256, "kept": dict(kept)}
+    for page, data in there.items():
+        notice = notice_of(
+            registration,
+            decision,
+            mine,
+            page_sha256=kept[page],
+            written=known.get(page, {}).get(kept[page]),
+            absent=absent,
+            sealed=sealed,
+        )
+        whole = put_on(page, data, notice)
+        write_whole(folder / page, whole)
+        body[page] = sha256_bytes(whole)
+    reported = [entry for entry in mine if entry.event == "reported"]
+    # The published figures that the kept pages show are those that they were written with.
+    if reported and "published" in reported[-1].body:
+        body["published"] = reported[-1].body["published"]
+    ledger = Ledger(case.root.ledger)
+    if not reported or not body.items() <= reported[-1].body.items():
+        ledger.append("reported", study=case.study.study, registration=decision.registration, body=body, at=at)
+    markdown, html = (folder / page if page in there else None for page in ("report.md", "report.html"))
+    decision_read = Decision.model_validate_json(verdict.read_bytes())
+    return Decided(decision_read, registration, ledger.head(), verdict, markdown, html, absent=absent)
 
 
 def pages(

@@ -14,6 +14,7 @@ from rich.console import Console
 from ablate.report import words
 from ablate.report.screen import Justify, new_table, put_row, say, show_table
 from prereg.ledger import Entry, Sound
+from prereg.looks import TOOK_PLACE
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -120,12 +121,14 @@ def _decided(body: Body) -> str:
 
 
 def _peeked(body: Body) -> str:
-    return f"{body.get('ended')} of {body.get('planned')} runs had ended; because: {body.get('reason')}"
+    past = f"recorded afterwards, the look took place {body[TOOK_PLACE]}; " if TOOK_PLACE in body else ""
+    return f"{past}{body.get('ended')} of {body.get('planned')} runs had ended; because: {body.get('reason')}"
 
 
 def _reported(body: Body) -> str:
     pages = [name for name in body if name.startswith("report.")]
-    return f"{words.listed(pages)} written, of decision {str(body.get('decision'))[:8]}"
+    how = "kept, with a notice that the records are gone" if "kept" in body else "written"
+    return f"{words.listed(pages)} {how}, of decision {str(body.get('decision'))[:8]}"
 
 
 def _facts(body: Body) -> str:
