@@ -464,6 +464,9 @@ def test_a_sequential_study_is_bundled_at_a_look_and_at_its_end(house: House, tm
     assert chain.decide(study).decision.status == "continue"
     going = bundled(study, out=tmp_path / "look.zip").check
     assert going.stands and "not decided yet; nothing is judged" in notes(going)
+    assert "the records of 4 runs" in {one.what for one in going.left_out}
+    with zipfile.ZipFile(tmp_path / "look.zip") as archive:
+        assert not any("data/runs" in name for name in archive.namelist())
     chain.run(study, watcher=QUIET)
     chain.decide(study)
     ended = bundled(study, out=tmp_path / "end.zip").check

@@ -19,7 +19,7 @@ from own_trainer import SCRIPT, OwnHouse
 from rich.console import Console
 
 from ablate import chain, cli
-from ablate.records.repeated import Reproduction, compare_items, compare_rows
+from ablate.records.repeated import MetricCompared, Reproduction, compare_items, compare_rows
 from ablate.records.run_record import RunRecord
 from ablate.records.store import ItemScore, Row, RunFolder, items_bytes, parquet_bytes
 from ablate.report.reproduction import print_reproduction
@@ -27,6 +27,7 @@ from ablate.run.messages import Message
 from ablate.run.watch import PlainWatcher
 from prereg.canon import sha256_bytes
 from prereg.errors import CorpusError, EvidenceError, RegistrationError, RunError, StudyError
+from prereg.ledger import Ledger
 
 QUIET = PlainWatcher(StringIO())
 
@@ -271,6 +272,35 @@ def test_the_new_records_are_kept_where_asked_and_nowhere_among_the_evidence(hou
         chain.reproduce(study_of(house), "none/1", keep=kept)
     with pytest.raises(RunError, match="lies among the runs"):
         chain.reproduce(study_of(house), "none/1", keep=house.path / "data" / "runs" / "tiny" / "new")
+
+
+def test_of_an_unfinished_study_no_value_can_be_worked_out(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ablate.records import repeated
+
+    def as_on_another_machine(sealed: list[Row], again: list[Row], **options: Any) -> Any:
+        last = [row for row in again if row.metric == "val/loss"][-1]
+        rows = [replace(row, value=row.value * (1.0 + 1e-6)) if row is last else row for row in again]
+        return compare_rows(sealed, rows, **options)
+
+    monkeypatch.setattr(repeated, "compare_rows", as_on_another_machine)
+    value = [row.value for row in folder_of(house).sealed_rows() if row.metric == "val/loss"][-1]
+
+    def distances() -> MetricCompared:
+        return next(m for m in chain.reproduce(study_of(house), "none/1").metrics if m.metric == "val/loss")
+
+    finished = distances()
+    assert finished.largest_absolute is not None
+    assert finished.largest_absolute / finished.largest_relative == pytest.approx(value, rel=1e-4)
+    ledger = house.path / "studies" / "ledger.jsonl"
+    seals = [entry.index for entry in Ledger(ledger).entries() if entry.event == "sealed"]
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[: seals[-1]]))
+    going = distances()
+    assert going.largest_absolute is None and going.largest_relative == finished.largest_relative
+    with pytest.raises(RunError, match="--keep while runs of 'tiny' are missing"):
+        chain.reproduce(study_of(house), "none/1", keep=tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
 
 
 def test_a_run_that_was_made_elsewhere_and_imported_comes_out_here(finished: Path, tmp_path: Path) -> None:

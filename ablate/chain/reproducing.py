@@ -36,6 +36,9 @@ def reproduce(
     `steps` makes only so many, of the same schedule. `within` is the largest relative difference to accept where equal
     bits are not promised: another processor, other libraries, other code. `keep` keeps the records of the new run.
     """
+    from prereg.errors import RunError
+    from prereg.ledger import Ledger
+    from prereg.looks import is_unfinished
     from prereg.scratch import scratch
 
     case = open_case(Path(path), root)
@@ -43,11 +46,22 @@ def reproduce(
     spec, sealed = _recorded(case, registration, run)
     _require_possible(case, spec, sealed, steps)
     require_pinned(case, registration)
+    unfinished = is_unfinished(registration, Ledger(case.root.ledger).entries())
     if keep is not None:
         _require_elsewhere(case, keep)
+        if unfinished:
+            raise RunError(
+                f"--keep while runs of '{case.study.study}' are missing: what it keeps holds the values of the run",
+                required="a study of which every planned run has ended",
+                fix=f"ablate reproduce {case.path} --run {run}",
+            )
         return _held_against(case, spec, sealed, keep.resolve(), steps=steps, within=within, onlooker=onlooker)
     with scratch("reproduce") as folder:
-        return _held_against(case, spec, sealed, folder / "run", steps=steps, within=within, onlooker=onlooker)
+        found = _held_against(case, spec, sealed, folder / "run", steps=steps, within=within, onlooker=onlooker)
+    if not unfinished:
+        return found
+    hidden = tuple(metric.model_copy(update={"largest_absolute": None}) for metric in found.metrics)
+    return found.model_copy(update={"metrics": hidden})
 
 
 def _held_against(

@@ -2,7 +2,8 @@
 
 Bits are compared, not digits: two numbers are equal when all sixty-four bits are. Of numbers that are not, the largest
 distances are told and never the numbers themselves, so that repeating a run of an unfinished study is no look at its
-outcome. Metrics whose definition says that they are not repeatable (speed, time) are left out, by name.
+outcome; of such a study only relative ones, since an absolute distance over a relative one is the number. Metrics
+whose definition says that they are not repeatable (speed, time) are left out, by name.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class MetricCompared(Part):
     """Steps at which only the sealed run recorded it."""
     only_again: int
     """Steps at which only the run made again did."""
-    largest_absolute: float = 0.0
-    """The largest |a - b|."""
+    largest_absolute: float | None = 0.0
+    """The largest |a - b|; none while the study is unfinished, for over the relative one it gives the value itself."""
     largest_relative: float = 0.0
     """The largest |a - b| / max(|a|, |b|)."""
     first_step: int | None = None

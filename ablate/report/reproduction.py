@@ -32,7 +32,8 @@ def print_reproduction(console: Console, found: Reproduction) -> None:
             lone = m.only_sealed + m.only_again
             steps = f"{m.n_different:,} of {m.n:,} steps" + (f", {lone:,} in one run only" if lone else "")
             first = "" if m.first_step is None else f"{m.first_step:,}"
-            put_row(console, table, m.metric, steps, first, f"{m.largest_absolute:.3g}", f"{m.largest_relative:.3g}")
+            absolute = words.NONE if m.largest_absolute is None else f"{m.largest_absolute:.3g}"
+            put_row(console, table, m.metric, steps, first, absolute, f"{m.largest_relative:.3g}")
         show_table(console, table)
         if len(apart) > _MOST_ROWS:
             say(console, f"{len(apart) - _MOST_ROWS} more metrics differ by less (--json shows all).")

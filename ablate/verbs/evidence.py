@@ -146,10 +146,10 @@ def peek(
             print(json.dumps({**entry.body, "entry": entry.index, "head": entry.sha256}))
             return
         print(f"recorded: an early look, when {entry.body['ended']} of {entry.body['planned']} planned runs had ended")
-        print("by the registered rules this study gives no verdict; where it was decided before: ablate decide, or")
-        print("ablate report where its sealed records are gone")
+        print("by the registered rules this study gives no verdict")
         print(f"this look is entry {entry.index} of the ledger")
         print(f"ledger head {entry.sha256}")
+        print(f"next:  ablate decide {study}   (ablate report {study} where its sealed records are gone)")
         return
     seen = chain.peek(study, reason=reason, root=root)
     if as_json:
