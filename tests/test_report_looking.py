@@ -125,3 +125,14 @@ def test_what_the_ledger_cannot_show_is_said_to_be_so() -> None:
     assert "damaged, and cannot show" in looks_shown(damaged) and "no entry that tells" not in looks_shown(damaged)
     imported = looks_shown(with_ledger(told(), first="imported"))
     assert "1 run came from elsewhere, and of looks there this ledger shows nothing" in imported
+
+
+def test_a_look_recorded_afterwards_is_named_wherever_its_entry_lies() -> None:
+    past: tuple[str, dict[str, JsonValue]] = ("peeked", {"took_place": "2026-05-01T10:00:00+00:00"})
+    fixed = with_ledger(told())
+    decided: tuple[str, dict[str, JsonValue]] = ("decided", {"evidence": fixed.decision.evidence})
+    said = looks_shown(going_on(fixed, decided, past))
+    assert "the ledger has 1 entry that tells of a look at outcomes before the seal of the last planned run" in said
+    assert "entry 18 (peeked 2026-05-01 10:00 UTC, recorded afterwards, " in said
+    sequence = with_ledger(told("incomplete", **LOOKS), "looked")
+    assert "1 other: entry 18 (peeked 2026-05-01" in looks_shown(going_on(sequence, past))
