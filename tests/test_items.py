@@ -9,17 +9,18 @@ from time import perf_counter
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
+from scipy import optimize, special, stats
 
 from ablate.judge.items import (
     Crossed,
-    MeanSquares,
+    Spread,
     TwoWay,
+    _critical,
+    _tail,
     cross,
-    mean_squares,
     pigeonhole,
     pigeonhole_interval,
-    variance_of_mean,
+    spread_of,
 )
 from ablate.judge.procedure import Floats, NoTestError
 from ablate.records.evidence import ITEM_COLUMNS
@@ -51,41 +52,111 @@ def item_table(values: Floats, *, arms: tuple[str, str] = ("layernorm", "none"))
     return pd.DataFrame(rows, columns=list(ITEM_COLUMNS))
 
 
-def test_mean_squares_are_those_of_the_randomised_block_design() -> None:
+def equal(n: int) -> Floats:
+    return np.full(n, 1.0 / n)
+
+
+def test_spreads_are_the_mean_squares_of_the_randomised_block_design() -> None:
     # Two-way layout without replication, worked by hand: rows 1,2,3 / 2,4,6 give row means 2, 4 and column means
-    # 1.5, 3, 4.5 around 3: SS rows 6, columns 9, rest 1.
-    found = mean_squares(np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]))
-    assert (found.seeds, found.items, found.interaction) == pytest.approx((6.0, 4.5, 0.5))
+    # 1.5, 3, 4.5 around 3: SS rows 6, columns 9, rest 1, so mean squares 6, 4.5 and .5, each over six cells.
+    found = spread_of(np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]), equal(3))
+    assert (found.seeds, found.units, found.both) == pytest.approx((1.0, 0.75, 0.5 / 6))
+    assert found.half(1.0, 1.0) == pytest.approx(sqrt(1.0 + 0.75 - 0.5 / 6))
 
 
-def test_the_variance_of_the_mean_is_unbiased_and_its_df_is_satterthwaites() -> None:
-    squares = MeanSquares(seeds=6.0, items=4.5, interaction=0.5)
-    variance, df, dropped = variance_of_mean(squares, 2, 3, "new_seeds_and_items")
-    assert variance == pytest.approx((6.0 + 4.5 - 0.5) / 6)
-    assert df == pytest.approx(10.0**2 / (36.0 / 1 + 4.5**2 / 2 + 0.25 / 2))
-    assert dropped == ()
-    rng = np.random.default_rng(0)
-    true = 0.5 / 4 + 0.8 / 6 + 1.2 / 24
-    found = []
-    for _ in range(4000):
-        squares = mean_squares(draw(rng, 4, 6, by_seed=0.5, by_item=0.8, both=1.2))
-        found.append((squares.seeds + squares.items - squares.interaction) / 24)
-    assert np.mean(found) == pytest.approx(true, abs=4 * np.std(found) / sqrt(4000))
+@pytest.mark.parametrize("weights", [equal(6), np.array([0.5, 0.2, 0.1, 0.1, 0.06, 0.04])])
+def test_the_variance_of_the_mean_is_unbiased_whatever_the_weights(weights: Floats) -> None:
+    rng, found = np.random.default_rng(0), []
+    for _ in range(2000):
+        one = spread_of(draw(rng, 4, 6, by_seed=0.5, by_item=0.8, both=1.2), weights)
+        found.append(float(one.seeds + one.units - one.both))
+    true = 0.5 / 4 + (0.8 + 1.2 / 4) * float((weights**2).sum())
+    assert np.mean(found) == pytest.approx(true, abs=4 * np.std(found) / sqrt(2000))
 
 
-@pytest.mark.parametrize(
-    ("squares", "expected", "df", "dropped"),
-    [
-        ((6.0, 0.4, 0.5), 6.0, 2, ("items",)),
-        ((0.4, 6.0, 0.5), 6.0, 9, ("seeds",)),
-        ((0.4, 0.3, 0.5), 0.5, 18, ("seeds", "items")),
-    ],
-)
-def test_a_component_that_is_not_positive_is_taken_as_zero(
-    squares: tuple[float, float, float], expected: float, df: int, dropped: tuple[str, ...]
-) -> None:
-    found = variance_of_mean(MeanSquares(*squares), 3, 10, "new_seeds_and_items")
-    assert found == (pytest.approx(expected / 30), df, dropped)
+def test_each_term_has_its_own_critical_value_and_none_is_undercut() -> None:
+    spread = Spread(seeds=3.0, units=2.0, both=1.0)
+    assert spread.half(4.0, 2.0) == pytest.approx(sqrt(16 * 3 + 4 * 2 - 4 * 1))
+    assert spread.half(2.0, 4.0) == pytest.approx(sqrt(4 * 3 + 16 * 2 - 4 * 1))
+    # An estimated component below zero takes nothing from the other factor.
+    assert Spread(seeds=0.2, units=2.0, both=1.0).half(2.0, 2.0) == pytest.approx(sqrt(4 * 2.0))
+    assert Spread(seeds=3.0, units=0.1, both=1.0).half(4.0, 2.0) == pytest.approx(sqrt(16 * 3.0))
+
+
+@pytest.mark.parametrize("labels", [None, [0] * 3 + [1] * 4 + [2] * 13])
+@pytest.mark.parametrize("alpha", [0.5, 0.05, 1e-6])
+def test_intervals_invert_the_tests(labels: list[int] | None, alpha: float) -> None:
+    test = TwoWay(crossed(draw(np.random.default_rng(1), 4, 20, by_seed=0.1, by_item=1.0, both=1.0) + 0.3, labels))
+    bounds = test.bounds(alpha)
+    assert bounds is not None
+    low, high = bounds
+    assert test.p(low, "two") == pytest.approx(alpha, rel=1e-8) == pytest.approx(test.p(high, "two"), rel=1e-8)
+    assert test.p(low, "greater") == pytest.approx(alpha / 2, rel=1e-8) == pytest.approx(test.p(high, "less"), rel=1e-8)
+    assert test.p(low, "less") == pytest.approx(1 - alpha / 2)
+    assert (test.p(test.mean, "two"), test.p(test.mean, "greater")) == (1.0, 0.5)
+    assert 0.0 < test.p(-1e100, "two") < 1e-100 and 0.0 < test.p(-1e300, "two") < 1e-100
+
+
+def test_with_one_factor_alone_it_is_its_paired_t() -> None:
+    rng = np.random.default_rng(2)
+    rows, columns = rng.standard_normal((4, 1)), rng.standard_normal((1, 9))
+    for values, reference in (
+        (rows + np.zeros((1, 9)), stats.ttest_1samp(rows.ravel(), 0.0)),
+        (np.zeros((4, 1)) + columns, stats.ttest_1samp(columns.ravel(), 0.0)),
+    ):
+        assert TwoWay(crossed(values)).p(0.0, "two") == pytest.approx(reference.pvalue)
+
+
+def test_two_seeds_do_not_pass_for_nine_degrees_of_freedom() -> None:
+    # The seeds' mean square is small by chance, and Satterthwaite's df were then those of the items: .076 at .0125.
+    rng, studies, rejected = np.random.default_rng(3), 600, 0
+    for _ in range(studies):
+        table = crossed(draw(rng, 2, 10, by_seed=0.7, by_item=0.0, both=1.0))
+        rejected += TwoWay(table).p(0.0, "two") <= 0.0125
+    assert rejected / studies <= 0.0125 + 3 * sqrt(0.0125 * 0.9875 / studies), rejected
+
+
+def test_few_unequal_tasks_do_not_pass_for_many() -> None:
+    # Five tasks of 10 to 500 items weigh like 2.2: with four degrees of freedom the error was .23 at .05.
+    sizes = np.array([10, 27, 71, 188, 500])
+    labels = np.repeat(np.arange(5), sizes).tolist()
+    rng, studies, rejected = np.random.default_rng(4), 60, 0
+    for _ in range(studies):
+        tasks = draw(rng, 5, 5, by_seed=0.0, by_item=1.0, both=0.05)
+        test = TwoWay(crossed(np.repeat(tasks, sizes, axis=1), labels))
+        bounds = test.bounds(0.05)
+        assert bounds is not None
+        rejected += not bounds[0] <= 0.0 <= bounds[1]
+    assert rejected / studies <= 0.05 + 3 * sqrt(0.05 * 0.95 / studies), rejected
+    assert test.items is not None and test.items.effective == pytest.approx(sizes.sum() ** 2 / (sizes**2).sum())
+    assert test.notes == ("5 tasks of 10 to 500 items weigh like 2.18 of equal size",)
+    assert TwoWay(crossed(np.repeat(tasks, 4, axis=1), [i // 4 for i in range(20)])).notes == ()
+
+
+@pytest.mark.parametrize("sizes", [(100, 50), (100, 60, 40, 20), tuple(np.geomspace(10, 500, 10).round())])
+def test_the_quantile_of_unequal_tasks_is_exact(sizes: tuple[float, ...]) -> None:
+    weights = np.array(sizes) / sum(sizes)
+    tail = _tail(weights)
+    rng, draws = np.random.default_rng(5), 100_000
+    worst = np.zeros(3)
+    for share in (0.0, 0.5, 1.0):
+        means = rng.standard_normal((draws, weights.size))
+        means *= np.sqrt(1.0 - share + share / (weights.size * weights))
+        mean = means @ weights
+        counts = weights**2 / (1.0 - 2.0 * weights + (weights**2).sum())
+        ratio = np.abs(mean) / np.sqrt((means - mean[:, None]) ** 2 @ counts)
+        worst = np.maximum(worst, [(ratio > critical).mean() for critical in (1.0, 3.0, 8.0)])
+    for found, critical in zip(worst, (1.0, 3.0, 8.0), strict=True):
+        exact = tail(critical)
+        assert abs(found - exact) <= 4 * sqrt(exact * (1 - exact) / draws), (critical, found, exact)
+    assert tail(0.0) == 1.0 and tail(1e-9) == pytest.approx(1.0)
+
+
+def test_tasks_of_almost_equal_size_are_as_good_as_equal() -> None:
+    near, same = _tail(np.array([0.1001, 0.0999, *[0.1] * 8])), _tail(equal(10))
+    for critical in (0.5, 2.0, 5.0, 50.0):
+        assert same(critical) == pytest.approx(2 * stats.t.sf(critical, 9))
+        assert near(critical) == pytest.approx(same(critical), rel=2e-3)
 
 
 def test_with_the_items_fixed_it_is_the_paired_t_over_the_means_of_seeds() -> None:
@@ -109,19 +180,18 @@ def test_items_that_differ_widen_the_interval_when_new_items_are_meant() -> None
 def test_clusters_of_equal_size_give_the_published_clustered_error() -> None:
     # Values 0..19, cluster = i mod 4: clustered SE of the mean .6454972 (the statistics notes' reference value).
     values = np.tile(np.arange(20.0), (2, 1))
-    cells = crossed(values, [i % 4 for i in range(20)]).cells
-    assert sqrt(mean_squares(cells).items / cells.size) == pytest.approx(0.6454972, abs=1e-7)
+    table = crossed(values, [i % 4 for i in range(20)])
+    assert sqrt(spread_of(table.means, table.weights).units) == pytest.approx(0.6454972, abs=1e-7)
 
 
 def test_clusters_of_unequal_size_keep_the_mean_over_items() -> None:
     values = draw(np.random.default_rng(3), 4, 30, by_seed=0.1, by_item=1.0, both=1.0)
     labels = [0] * 15 + [1] * 10 + [2] * 5
-    cells = crossed(values, labels).cells
-    assert cells.mean(axis=1) == pytest.approx(values.mean(axis=1))
+    table = crossed(values, labels)
+    assert table.means @ table.weights == pytest.approx(values.mean(axis=1))
     # Adding a constant moves the mean and nothing else: sizes alone are no effect.
-    assert TwoWay(crossed(values + 5.0, labels)).se == pytest.approx(TwoWay(crossed(values, labels)).se)
-    alone = crossed(values, list(range(30))).cells
-    assert alone == pytest.approx(values)
+    assert TwoWay(crossed(values + 5.0, labels)).se == pytest.approx(TwoWay(table).se)
+    assert crossed(values, list(range(30))).means == pytest.approx(values)
 
 
 def test_one_cluster_or_one_item_has_no_standard_error_instead_of_zero() -> None:
@@ -241,3 +311,66 @@ def test_coverage_of_the_crossed_design_is_that_of_the_statistics_notes(seeds: i
     for found, expected in zip(covered / studies, (0.95, single, holes), strict=True):
         # Rounding of the notes and of their own simulation (.01), and four errors of this one.
         assert abs(found - expected) <= 0.01 + 4 * sqrt(expected * (1 - expected) / studies), (seeds, covered / studies)
+
+
+SEEDS, ITEMS, ALPHAS = (2, 3, 5, 8, 10), (2, 3, 5, 10, 50, 500), (0.05, 0.0125, 0.005)
+COMPONENTS = (1.0, 1.1, 1.5, 2.0, 4.0, 8.0, 20.0, 100.0, 1e6)
+"""Expected mean squares of a factor, in units of the interaction's: 1 without a component of its own."""
+
+
+def error(squares: Floats, seeds: int, items: int, alpha: float, *, by_seed: float, by_item: float) -> float:
+    """Two-sided error given draws of the three mean squares over their expectations: the mean given them is normal."""
+    spread = Spread(seeds=by_seed * squares[0], units=by_item * squares[1], both=squares[2])
+    half = spread.half(_critical(seeds - 1, alpha), _critical(items - 1, alpha))
+    return float(2.0 * special.ndtr(-half / sqrt(by_seed + by_item - 1.0)).mean())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_the_level_holds_whatever_the_components(seeds: int) -> None:
+    uniform = stats.qmc.Sobol(3, seed=1).random(2**12)
+    for items in ITEMS:
+        df = np.array([seeds - 1, items - 1, (seeds - 1) * (items - 1)])
+        squares = (2.0 * special.gammaincinv(df / 2.0, uniform) / df).T
+        for alpha in ALPHAS:
+            for by_seed in COMPONENTS:
+                for by_item in COMPONENTS:
+                    found = error(squares, seeds, items, alpha, by_seed=by_seed, by_item=by_item)
+                    # What quadrature leaves where the error is alpha exactly: a factor alone.
+                    assert found <= 1.01 * alpha, (items, alpha, by_seed, by_item, found)
+                    if {by_seed, by_item} == {1.0, 1e6}:
+                        assert found >= 0.95 * alpha, (items, alpha, by_seed, by_item, found)
+
+
+TASKS = {
+    "ten of 10 to 500": np.geomspace(10, 500, 10).round(),
+    "five of 10 to 500": np.geomspace(10, 500, 5).round(),
+    "three": np.array([100.0, 50.0, 20.0]),
+    "one large": np.array([1000.0, *[50.0] * 19]),
+    "two large": np.array([500.0, 500.0, *[10.0] * 8]),
+    "sixty-seven": np.geomspace(10, 500, 67).round(),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TASKS)
+def test_the_level_holds_for_unequal_tasks(name: str) -> None:
+    weights = TASKS[name] / TASKS[name].sum()
+    count, tail, rng, studies = weights.size, _tail(weights), np.random.default_rng(6), 6_000
+    effective = 1.0 / float((weights**2).sum())
+    quantiles = {a: float(optimize.brentq(lambda c, a=a: np.log(tail(c) / a), 0.0, 1e4)) for a in ALPHAS}
+    for seeds in (3, 10):
+        for by_seed, by_task, both in ((0.0, 1.0, 0.01), (0.3, 1.0, 1.0), (3.0, 0.3, 1.0), (0.0, 0.0, 1.0)):
+            for share in (0.0, 0.5, 1.0):
+                deviation = np.sqrt(1.0 - share + share / (count * weights))
+                tables = (
+                    sqrt(by_seed / effective) * rng.standard_normal((studies, seeds, 1))
+                    + sqrt(by_task) * rng.standard_normal((studies, 1, count)) * deviation
+                    + sqrt(both) * rng.standard_normal((studies, seeds, count)) * deviation
+                )
+                spread = spread_of(tables, weights)
+                means = np.abs((tables @ weights).mean(axis=1))
+                for alpha, quantile in quantiles.items():
+                    found = float((means > spread.half(_critical(seeds - 1, alpha), quantile)).mean())
+                    limit = alpha + 3.5 * sqrt(alpha * (1 - alpha) / studies)
+                    assert found <= limit, (seeds, by_seed, by_task, both, share, alpha, found)

@@ -92,11 +92,12 @@ def test_a_gain_over_seeds_and_items_is_decided_and_told_with_everything_it_rest
     decision = decide(*case(study, drawn(study, gain=0.2)))
     assert (decision.status, decision.verdict) == ("decided", "yes"), decision.because
     found = only(decision)
-    assert found.estimate is not None and found.estimate.items is not None and found.estimate.df is not None
+    assert found.estimate is not None and found.estimate.items is not None
     assert (found.estimate.method, found.n, found.estimate.items.n_items) == ("items", 5, 60)
     assert found.estimate.items.estimand == "new_seeds_and_items"
     assert "two-way t over 5 seeds x 60 items" in found.sentence
-    assert f"df {found.estimate.df:.4g}" in found.sentence and "for new seeds and new items" in found.sentence
+    assert "df 4 over seeds and 59 over items, for new seeds and new items" in found.sentence
+    assert found.estimate.df is None
     assert found.sentence.startswith("layernorm raises harness/accuracy by 0.2224 share (95% CI 0.1952 to 0.2496, ")
     assert [interval.method.split(",")[0] for interval in found.beside] == ["pigeonhole bootstrap"]
     low, high = found.beside[0].low, found.beside[0].high
@@ -117,9 +118,12 @@ def test_the_two_way_error_is_the_anova_of_statsmodels() -> None:
     ms_s, ms_i, ms_r = squares["C(s)"], squares["C(i)"], squares["Residual"]
     assert found.estimate is not None
     assert found.estimate.se == pytest.approx(sqrt((ms_s + ms_i - ms_r) / 300), rel=1e-9)
-    df = (ms_s + ms_i - ms_r) ** 2 / (ms_s**2 / 4 + ms_i**2 / 59 + ms_r**2 / (4 * 59))
-    assert found.estimate.df == pytest.approx(df, rel=1e-9)
-    assert found.estimate.p == pytest.approx(2 * stats.t.sf(abs(values.mean()) / found.estimate.se, df), rel=1e-9)
+    # Each mean square with the t of its own df: the interval at 1 - alpha, and at 1 - p it ends at zero.
+    interval = found.estimate.interval
+    assert interval is not None and interval.low is not None and interval.high is not None
+    for alpha, half in ((0.05, (interval.high - interval.low) / 2), (found.estimate.p, abs(values.mean()))):
+        seeds, items = stats.t.isf(alpha / 2, 4), stats.t.isf(alpha / 2, 59)
+        assert half == pytest.approx(sqrt((seeds**2 * ms_s + items**2 * (ms_i - ms_r)) / 300), rel=1e-9)
 
 
 def test_with_these_items_it_is_the_paired_t_on_seed_means_to_the_last_digit() -> None:
@@ -272,7 +276,7 @@ def test_the_hash_of_the_evidence_covers_items_and_only_where_there_are_some() -
     assert plain.sha256 == sha256_of(seals)
 
 
-def test_clusters_change_the_degrees_of_freedom_as_they_should() -> None:
+def test_clusters_change_the_test_as_they_should() -> None:
     # Four tasks whose items move together: as single items they look like 80 observations, and they are 4.
     tasks = [f"task{place % 4}" for place in range(80)]
     single, clustered = items_study(), items_study(clusters="tasks")
@@ -282,11 +286,26 @@ def test_clusters_change_the_degrees_of_freedom_as_they_should() -> None:
     alone, together = (only(decide(*case(study, scores, tasks=tasks))) for study in (single, clustered))
     assert alone.estimate is not None and together.estimate is not None
     assert alone.estimate.difference == pytest.approx(together.estimate.difference, abs=1e-12)
-    assert alone.estimate.df is not None and together.estimate.df is not None
-    assert together.estimate.df == pytest.approx(3.0, abs=0.1) and alone.estimate.df > 60
+    assert "df 4 over seeds and 79 over items" in alone.sentence
+    assert "df 4 over seeds and 3 over tasks" in together.sentence
     assert alone.estimate.se is not None and together.estimate.se is not None
     assert together.estimate.se > 3 * alone.estimate.se
     assert "two-way t over 5 seeds x 4 tasks (80 items)" in together.sentence and "new tasks" in together.sentence
+
+
+def test_unequal_tasks_are_counted_by_what_they_weigh() -> None:
+    study = items_study(clusters="tasks")
+    decision = decide(*case(study, drawn(study, gain=0.2), tasks=["a"] * 40 + ["b"] * 15 + ["c"] * 5))
+    found = only(decision)
+    assert found.estimate is not None and found.estimate.items is not None
+    effective = 60**2 / (40**2 + 15**2 + 5**2)
+    assert found.estimate.items.effective == pytest.approx(effective)
+    assert f"df 4 over seeds and exact over {effective:.3g} effective tasks" in found.sentence
+    assert found.estimate.notes == ("3 tasks of 5 to 40 items weigh like 1.95 of equal size",)
+    # Three tasks of which one is two thirds: all that is seen of tasks is seen from two small ones.
+    assert found.estimate.p > 2 * stats.t.sf(found.estimate.difference / found.estimate.se, 2)
+    equal = only(decide(*case(study, drawn(study, gain=0.2), tasks=["a", "b", "c"] * 20)))
+    assert equal.estimate is not None and "effective" not in equal.estimate.model_dump(mode="json")["items"]
 
 
 def test_one_cluster_has_no_standard_error_and_no_verdict() -> None:

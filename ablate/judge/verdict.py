@@ -47,6 +47,15 @@ class ItemLayout(Part):
     """How many of them."""
     estimand: Estimand
     """Whether they are fixed, or a sample as the seeds are."""
+    effective: float | None = None
+    """Equal tasks that would weigh like these, where tasks of unequal size are a sample: (sum n)^2 / sum n^2."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_sizes(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        written: dict[str, JsonValue] = handler(self)
+        if self.effective is None:
+            written.pop("effective", None)
+        return written
 
 
 class Estimate(Part):
@@ -70,7 +79,7 @@ class Estimate(Part):
     se: float | None = None
     """Standard error of the difference, where the method has one."""
     df: float | None = None
-    """Degrees of freedom, where the method has them."""
+    """Degrees of freedom, where the method has one number of them; a test over seeds and new items has two."""
     notes: tuple[str, ...] = ()
     """What a reader must know: enumeration or resamples, zero-SE rule, ties."""
     items: ItemLayout | None = None

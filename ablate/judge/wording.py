@@ -122,15 +122,20 @@ def _over_items(estimate: Estimate, items: ItemLayout) -> list[str]:
     count = f"{items.n_units:,} {items.unit if items.n_units > 1 else items.unit[:-1]}"
     if items.unit == "tasks":
         count += f" ({items.n_items:,} items)"
-    assert estimate.df is not None, estimate
-    df = f"df {estimate.df:.4g}"
     if items.estimand == "new_seeds":
         return [
             f"paired t over {estimate.n} seeds on their means of {count}",
-            df,
+            f"df {estimate.df:.4g}",
             f"for new seeds on these {items.unit}",
         ]
-    return [f"two-way t over {estimate.n} seeds x {count}", df, f"for new seeds and new {items.unit}"]
+    units = f"{items.n_units - 1:,} over {items.unit}"
+    if items.effective is not None:
+        units = f"exact over {items.effective:.3g} effective tasks"
+    return [
+        f"two-way t over {estimate.n} seeds x {count}",
+        f"df {estimate.n - 1} over seeds and {units}",
+        f"for new seeds and new {items.unit}",
+    ]
 
 
 def _said_correction(analysis: Analysis, family: int, adjusted: float, outcome: Outcome) -> str:

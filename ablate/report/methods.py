@@ -16,9 +16,10 @@ ABOUT_ESTIMANDS = {
     "1908) over the seeds' means of them.",
     "new_seeds_and_items": " The verdict speaks of new seeds and new {units}: both are samples, and an item's luck is "
     "shared by all seeds. The standard error is that of the two-way layout without replication (Cornfield and Tukey "
-    "1956), with degrees of freedom after Satterthwaite (1946); a component of variance whose estimate is not positive "
-    "is taken as 0. The pigeonhole bootstrap beside it (McCullagh 2000, Owen 2007) resamples seeds and {units} apart, "
-    "and is description.",
+    "1956), and the mean square of each factor is weighed with the critical value of t for its own degrees of freedom "
+    "(Banerjee 1960), the number of seeds or of {units} less one, so that few of either cannot pass for many. Tasks of "
+    "unequal size have the exact quantile of their mean over its standard error in place of t. The pigeonhole "
+    "bootstrap beside it (McCullagh 2000, Owen 2007) resamples seeds and {units} apart, and is description.",
 }
 
 

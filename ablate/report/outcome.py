@@ -82,6 +82,16 @@ def test_of(estimate: Estimate) -> str:
     return f"two-way t, new seeds and new {items.unit}"
 
 
+def df_of(estimate: Estimate) -> str:
+    """Degrees of freedom: of seeds and of units where both are samples, unless tasks of unequal size have none."""
+    items = estimate.items
+    if estimate.df is not None:
+        return words.compact(round(estimate.df, 2))
+    if items is None:
+        return words.NONE
+    return f"{estimate.n - 1}; {f'{items.n_units - 1:,}' if items.effective is None else 'exact'}"
+
+
 def n_of(estimate: Estimate | None, pairs: int) -> str:
     """Pairs; over items, seeds x items."""
     items = None if estimate is None else estimate.items
@@ -266,7 +276,7 @@ def _details(findings: Iterable[Finding]) -> Table:
                 words.p_cell(estimate.p),
                 words.p_cell(estimate.p_floor),
                 words.NONE if estimate.se is None else words.number(estimate.se, decimals + 1),
-                words.NONE if estimate.df is None else words.compact(round(estimate.df, 2)),
+                df_of(estimate),
                 words.NONE if finding.correlation is None else words.number(finding.correlation, 2),
                 n_of(estimate, finding.n),
             )
