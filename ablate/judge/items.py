@@ -20,9 +20,9 @@ own critical value (Banerjee 1960), t_S of df S - 1 and t_I of df I - 1, both tw
 
 Without the subtraction the level is proven: P(|Z| > x) is convex in x^2, so a weighted mean of exact tests errs no more
 often than they do. With it the level is computed: over 2 to 20 seeds, 2 to 5,000 items, alpha from .2 to .0005 and
-components from none to dominant, no error exceeds alpha by more than the quadrature's own. Largest error over S = 2 to 10,
-I = 2 to 500 and alpha = .05, .0125, .005, in multiples of alpha, and power at .05 with no seed component and an item
-component half the interaction's (a z test with the SE known has .80):
+components from none to dominant, no error exceeds alpha by more than the quadrature's own. Largest error over S = 2 to
+10, I = 2 to 500 and alpha = .05, .0125, .005, in multiples of alpha, and power at .05 without a seed component, with an
+item component half the interaction's (a z test with the SE known has .80):
 
     procedure                                                error     power at S, I = 3, 50    5, 500
     Satterthwaite df, components not positive taken as 0     18.4                    .667      .761
@@ -43,8 +43,8 @@ factor, and the estimate stays the mean over items: task c counts by its share w
 and the interaction likewise, with d_c the task's mean minus the mean: unbiased where tasks are a sample, and the mean
 squares above where tasks are equal. Where they are not, mean / SE has no t distribution (ten tasks of 10 to 500 items
 weigh like 4.6, and a t of df 9 errs .14 at .05), so t_I gives way to the exact quantile, see `_tail`. The effective
-number of tasks, 1 / h, is reported. Sizes are taken as saying nothing of a task's effect: where the effect rises by half
-of its SD with an SD of log size (ten tasks, that SD being 1), the error is .09 at .05.
+number of tasks, 1 / h, is reported. Sizes are taken as saying nothing of a task's effect: where it rises by half of its
+SD with an SD of log size (ten tasks, that SD being 1), the error is .09 at .05.
 
 **Metrics that count tasks alike** (`prereg.item_metrics`) are means of tasks' means, and those are the values here.
 
