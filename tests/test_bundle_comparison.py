@@ -65,6 +65,24 @@ def test_sentences_and_fields_that_one_side_lacks_are_words_and_are_named() -> N
     )
 
 
+def test_effect_sizes_of_another_version_are_described_and_a_hypothesis_of_that_name_is_still_judged() -> None:
+    g_z = {"name": "g_z", "value": 1.5, "interval": {"low": 0.2, "high": 2.1, "method": "noncentral t"}}
+    earlier = g_z | {"interval": {"low": 0.1, "high": 1.9, "method": "noncentral t, times the correction"}}
+    found = compare_verdicts(written(findings=finding(effects=[earlier])), written(findings=finding(effects=[g_z])))
+    assert found.matter == ()
+    assert found.words == (
+        "findings.gain.effects.g_z.interval.low (which decides nothing) is 0.1, and 0.2 when judged here",
+        "findings.gain.effects.g_z.interval.high (which decides nothing) is 1.9, and 2.1 when judged here",
+        "findings.gain.effects.g_z.interval.method",
+    )
+    none = compare_verdicts(
+        written(findings=finding(effects=[g_z | {"interval": None}])), written(findings=finding(effects=[g_z]))
+    )
+    assert none.matter, "an interval that is lost is no other number"
+    named = finding(hypothesis="effects"), finding(hypothesis="effects", p=0.5)
+    assert compare_verdicts(written(findings=named[0]), written(findings=named[1])).matter
+
+
 def test_a_hypothesis_that_is_left_out_is_named_too() -> None:
     assert (
         compare_verdicts(written(findings=[]), written()).matter

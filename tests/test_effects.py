@@ -97,3 +97,57 @@ def test_a_point_where_the_library_has_no_value_does_not_stop_the_search(t: floa
         grid = (np.arange(400_000) + 0.5) / 400_000
         spread = np.abs(stats.norm.ppf(0.5 + grid / 2.0))  # chi with one degree of freedom, by its quantiles
         assert float(stats.norm.cdf(t * spread - bound).mean()) == pytest.approx(target, abs=1e-5)
+
+
+def with_t(t: float, n: int) -> np.ndarray:
+    """n differences whose t statistic is t."""
+    x = np.random.default_rng(n).standard_normal(n)
+    return (x - x.mean()) / x.std(ddof=1) + t / sqrt(n)
+
+
+@pytest.mark.parametrize("n", [3, 5, 10])
+@pytest.mark.parametrize("effect", [0.0, 0.5, 1.5, 3.0])
+def test_the_interval_of_g_z_covers_the_effect_between_its_quantiles_and_nowhere_else(n: int, effect: float) -> None:
+    # Coverage without chance: the interval falls with t, so it covers the effect just between two quantiles of t.
+    # With limits times J, as once, 31% of samples missed an effect of 3 with three pairs.
+    law = stats.nct(n - 1, effect * sqrt(n))
+    for share, covers in ((0.02, False), (0.03, True), (0.97, True), (0.98, False)):
+        found = by_name(with_t(float(law.ppf(share)), n), np.zeros(n))["g_z"].interval
+        assert (found.low <= effect <= found.high) == covers, (share, found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [3, 5, 10])
+@pytest.mark.parametrize("effect", [0.0, 0.5, 1.5, 3.0])
+def test_the_interval_of_g_z_covers_in_simulation(n: int, effect: float) -> None:
+    rng, covered, given = np.random.default_rng(n), 0, 0
+    for _ in range(400):
+        found = by_name(rng.standard_normal(n) + effect, np.zeros(n))["g_z"].interval
+        if found is not None:
+            given += 1
+            covered += found.low <= effect <= found.high
+    assert given > 380 and covered / given == pytest.approx(0.95, abs=4 * sqrt(0.95 * 0.05 / given))
+
+
+def test_g_z_has_the_interval_of_d_z() -> None:
+    found = by_name(DRUG_1, DRUG_2)
+    assert found["g_z"].interval == found["d_z"].interval
+    assert found["g_z"].interval.low == pytest.approx(-2.118017, abs=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [2.0**-1040, 2.0**-830, 2.0**-665, 2.0**-530, 2.0**520, 2.0**1000, 2.0**1021])
+def test_effects_do_not_depend_on_the_unit(scale: float) -> None:
+    # Squares of differences below 1e-162 vanish, those beyond 1e154 overflow, and so do some differences at the last.
+    left, right = np.round(16 * (DRUG_1 - 4.6)) / 16, np.round(16 * (4.6 - DRUG_2)) / 16
+    for name, one in by_name(left * scale, right * scale).items():
+        whole = by_name(left, right)[name]
+        assert one.value == pytest.approx(whole.value, rel=1e-9)
+        if whole.interval is not None:
+            assert (one.interval.low, one.interval.high) == pytest.approx((whole.interval.low, whole.interval.high))
+
+
+def test_the_correction_is_exact_at_any_number_of_pairs() -> None:
+    # Beyond the first terms of its series nothing is left at df 1e6 and more; two log gammas lose seven digits there.
+    for df in (1e4, 1e6, 1e9, 1e12):
+        assert hedges_j(df) == pytest.approx(1 - 3 / (4 * df) - 7 / (32 * df**2), abs=2e-12 if df < 1e5 else 1e-15)

@@ -2,7 +2,8 @@
 
 Two processors may differ in the last digits of a sum, and two versions in their words and in what they add. Neither may
 differ in what was found. So numbers must agree to nine digits whatever tool wrote them, and so must every outcome;
-sentences and fields may differ between two versions, and are named when they do.
+sentences and fields may differ between two versions, and are named when they do. So may the standardised effects, which
+describe and decide nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Comparison:
     matter: tuple[str, ...] = ()
     """What was found is not the same: where, and both values."""
     words: tuple[str, ...] = ()
-    """Where words or the form differ."""
+    """Where words, the form or standardised effects differ: a fault only if the same version wrote both."""
     digits: bool = False
     """Whether last digits differ."""
 
@@ -70,33 +71,37 @@ def compare_pages(name: str, written: bytes, now: bytes) -> Comparison:
     return Comparison(words=tuple(words), digits=not words)
 
 
-def _differences(old: Any, new: Any, place: str) -> Iterator[tuple[str, str]]:
+def _differences(old: Any, new: Any, place: str, *, described: bool = False) -> Iterator[tuple[str, str]]:
     if isinstance(old, list) and isinstance(new, list):
         keyed = _keyed(old), _keyed(new)
         if keyed[0] is not None and keyed[1] is not None:
             old, new = keyed
         elif len(old) == len(new):
             for at, (a, b) in enumerate(zip(old, new, strict=True)):
-                yield from _differences(a, b, f"{place}[{at}]")
+                yield from _differences(a, b, f"{place}[{at}]", described=described)
             return
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*old, *new]):
             inner = f"{place}.{key}" if place else str(key)
             if key in old and key in new:
-                yield from _differences(old[key], new[key], inner)
+                # A list: a hypothesis may bear the name as well.
+                effects = key == "effects" and isinstance(old[key], list)
+                yield from _differences(old[key], new[key], inner, described=described or effects)
             else:
                 yield "words", f"{inner} stands in one of them only"
         return
-    yield from _leaves(old, new, place)
+    yield from _leaves(old, new, place, described=described)
 
 
-def _leaves(old: Any, new: Any, place: str) -> Iterator[tuple[str, str]]:
+def _leaves(old: Any, new: Any, place: str, *, described: bool) -> Iterator[tuple[str, str]]:
     if type(old) is type(new) and old == new:
         return
     if _is_number(old) and _is_number(new) and isclose(old, new, rel_tol=_DIGITS, abs_tol=0.0):
         yield "digits", place
     elif _WORDED & set(re.split(r"[.\[\]]", place)) and isinstance(old, str | list) and isinstance(new, str | list):
         yield "words", place
+    elif described and (_is_number(old) or old is None) and (_is_number(new) or new is None):
+        yield "words", f"{place} (which decides nothing) is {_short(old)}, and {_short(new)} when judged here"
     else:
         yield "matter", f"{place} is {_short(old)}, and {_short(new)} when judged here"
 

@@ -1,7 +1,7 @@
 """Standardised effects of a paired contrast: description, always shown beside the raw difference.
 
     d_z          mean / SD of the differences
-    g_z          d_z x J(n - 1), with Hedges' (1981) exact gamma form of J
+    g_z          d_z x J(n - 1), with Hedges' (1981) exact gamma form of J; the interval is that of d_z
     g_av         mean / root mean variance of the two sides x J(df), df = 2 (n - 1) / (1 + r^2)
     cliff_delta  P(left > right) - P(left < right) over all cross pairs
 
@@ -11,7 +11,7 @@ equal variances, so one must never be passed off as the other. Signs are kept.
 
 from __future__ import annotations
 
-from math import exp, sqrt
+from math import sqrt
 
 import numpy as np
 from scipy import integrate, optimize, special, stats
@@ -19,29 +19,27 @@ from scipy import integrate, optimize, special, stats
 from ablate.judge.procedure import EQUAL, Floats
 from ablate.judge.verdict import EffectSize, Interval
 
+_NEAR_OVERFLOW = 2.0**1000
+
 
 def effect_sizes(left: Floats, right: Floats, *, alpha: float) -> tuple[EffectSize, ...]:
-    """The standardised effects of left minus right; those that the data leave undefined are not given."""
+    """The standardised effects of left minus right; those that the data leave undefined are not given.
+
+    d_z and g_z estimate the same population effect, so that both have its one noncentral-t interval: the correction of
+    g_z is of the estimate's bias, and limits times J would cover the effect too seldom.
+    """
     assert left.shape == right.shape and left.ndim == 1, (left.shape, right.shape)
-    differences = left - right
+    if max(np.abs(left).max(), np.abs(right).max()) > _NEAR_OVERFLOW:
+        left, right = left * 2.0**-50, right * 2.0**-50
+    differences = _unit(left - right)
     n = left.size
     found: list[EffectSize] = []
     if n >= 2 and np.ptp(differences) > EQUAL * np.abs(differences).max():
         d_z = float(differences.mean() / differences.std(ddof=1))
-        bounds = noncentral_interval(d_z * sqrt(n), n - 1, alpha)
-        found.append(
-            EffectSize(name="d_z", value=d_z, interval=_scaled(bounds, 1.0 / sqrt(n), alpha, ""), df=float(n - 1))
-        )
+        interval = _effect_interval(d_z, n, alpha)
+        found.append(EffectSize(name="d_z", value=d_z, interval=interval, df=float(n - 1)))
         if n >= 3:  # J(1) is 0: with two pairs g_z would be 0 whatever the data
-            j = hedges_j(n - 1)
-            found.append(
-                EffectSize(
-                    name="g_z",
-                    value=j * d_z,
-                    df=float(n - 1),
-                    interval=_scaled(bounds, j / sqrt(n), alpha, ", times the correction"),
-                )
-            )
+            found.append(EffectSize(name="g_z", value=hedges_j(n - 1) * d_z, interval=interval, df=float(n - 1)))
     average = _g_av(left, right)
     if average is not None:
         found.append(average)
@@ -52,7 +50,8 @@ def effect_sizes(left: Floats, right: Floats, *, alpha: float) -> tuple[EffectSi
 def hedges_j(df: float) -> float:
     """Exact small-sample correction: Gamma(df/2) / (sqrt(df/2) Gamma((df-1)/2)) (Hedges 1981)."""
     assert df > 1, df
-    return exp(float(special.gammaln(df / 2.0) - special.gammaln((df - 1.0) / 2.0))) / sqrt(df / 2.0)
+    # As a ratio: the difference of two log gammas loses a digit with every factor of ten of df.
+    return float(special.poch((df - 1.0) / 2.0, 0.5)) / sqrt(df / 2.0)
 
 
 def cliff_delta(left: Floats, right: Floats) -> float:
@@ -113,10 +112,19 @@ def _nct_cdf(t: float, df: float, noncentrality: float) -> float:
     return float(integrate.quad(integrand, 0.0, np.inf, limit=200, epsabs=1e-13, epsrel=1e-11)[0])
 
 
-def _scaled(bounds: tuple[float, float] | None, factor: float, alpha: float, extra: str) -> Interval | None:
+def _effect_interval(d_z: float, n: int, alpha: float) -> Interval | None:
+    bounds = noncentral_interval(d_z * sqrt(n), n - 1, alpha)
     if bounds is None:
         return None
-    return Interval(low=bounds[0] * factor, high=bounds[1] * factor, level=1.0 - alpha, method=f"noncentral t{extra}")
+    low, high = (bound / sqrt(n) for bound in bounds)
+    return Interval(low=low, high=high, level=1.0 - alpha, method="noncentral t")
+
+
+def _unit(values: Floats) -> Floats:
+    """The values times a power of two that brings the largest below 1: squares neither overflow nor vanish."""
+    exponent = np.frexp(np.abs(values).max())[1]
+    # In two steps: for subnormal numbers the power itself would overflow.
+    return np.ldexp(np.ldexp(values, -(exponent // 2)), -(exponent - exponent // 2))
 
 
 def _g_av(left: Floats, right: Floats) -> EffectSize | None:
@@ -124,7 +132,9 @@ def _g_av(left: Floats, right: Floats) -> EffectSize | None:
     n = left.size
     if n < 3 or np.ptp(left) <= EQUAL * np.abs(left).max() or np.ptp(right) <= EQUAL * np.abs(right).max():
         return None
+    both = _unit(np.concatenate([left, right]))
+    r = float(np.corrcoef(_unit(left), _unit(right))[0, 1])
+    left, right = both[:n], both[n:]
     pooled = sqrt((float(left.var(ddof=1)) + float(right.var(ddof=1))) / 2.0)
-    r = float(np.corrcoef(left, right)[0, 1])
     df = 2.0 * (n - 1) / (1.0 + r * r)
     return EffectSize(name="g_av", value=hedges_j(df) * float((left - right).mean()) / pooled, df=df)
