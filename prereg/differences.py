@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
 
-from prereg.canon import canonical_bytes
+from prereg.canon import canonical_bytes, sha256_bytes
 from prereg.command import ScriptPin
 from prereg.errors import FieldPath, RegistrationError, Where, dotted
 from prereg.load import Loaded
@@ -41,8 +42,19 @@ def differing_fields(old: Study, new: Study) -> list[Difference]:
     return found
 
 
+def as_registered(registration: Registration, loaded: Loaded) -> Loaded:
+    """The file with the study that was registered from the same bytes; a file of other bytes as it is.
+
+    A default that has changed since then changes no registered study.
+    """
+    if sha256_bytes(loaded.source_bytes) != registration.source_sha256:
+        return loaded
+    return replace(loaded, study=registration.study)
+
+
 def require_unchanged(registration: Registration, loaded: Loaded) -> None:
     """Raise `RegistrationError` when the study, or the code of one of its own checks, is not as registered any more."""
+    loaded = as_registered(registration, loaded)
     name = loaded.study.study
     refuse_change(loaded.path, name, registration, differing_fields(registration.study, loaded.study))
     pins = pin_checks(loaded.study, loaded.path.parent)

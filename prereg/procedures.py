@@ -9,7 +9,7 @@ from __future__ import annotations
 from prereg.analysis import EProcess, Looks, Test
 from prereg.instability import Ceiling
 from prereg.spec import Study
-from prereg.words import compact, listed
+from prereg.words import compact, level, listed
 
 TESTS: dict[Test, str] = {
     "paired_t": "paired t test",
@@ -78,9 +78,20 @@ def divergence(study: Study) -> str:
 
 def instability(study: Study) -> str:
     """What makes a run unstable."""
-    spike = study.stable.loss_spike
     return (
-        f"training loss of a step more than {compact(spike.above)} robust standard deviations above the median of "
-        f"the last {spike.window} steps, or above {compact(study.stable.diverged.loss_above)} times the first step's, "
-        "or not finite"
+        f"training loss of a step {spike(study)}, or above {compact(study.stable.diverged.loss_above)} times the first "
+        "step's, or not finite"
+    )
+
+
+def spike(study: Study) -> str:
+    """How far above the last steps a training loss is a spike."""
+    rule = study.stable.loss_spike
+    last = f"robust standard deviations above the median of the last {rule.window} steps"
+    if rule.above is not None:
+        return f"more than {compact(rule.above)} {last}"
+    assert rule.false_alarms is not None, rule
+    return (
+        f"so many {last} that losses of stationary normal noise have such a step in {level(rule.false_alarms)} of "
+        "studies of this size"
     )

@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from prereg.canon import sha256_bytes
 from prereg.command import ScriptPin
 from prereg.differences import (
+    as_registered,
     code_of,
     differences,
     differing_fields,
@@ -132,6 +133,7 @@ def amend(
                 fix=f'ablate amend {loaded.path} --reason "..."',
                 where=where,
             )
+        loaded = as_registered(registered, loaded)
         changes = [
             *differing_fields(registered.study, loaded.study),
             *differing_pins(registered, corpus, scripts, data, tasks),

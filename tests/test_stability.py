@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import json
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from evidence_factory import make_evidence, small_study, with_losses
+from scipy import stats
 
-from ablate.judge.stability import judge_stability, spike_places
+from ablate.judge.stability import (
+    false_alarm_rate,
+    false_alarm_text,
+    judge_stability,
+    spike_chance,
+    spike_limit,
+    spike_places,
+)
+from ablate.judge.verdict import Stability
+from prereg.errors import SpecError
+from prereg.instability import LossSpike
+from prereg.procedures import instability
+from prereg.spec import Study
+
+STUDIES = Path(__file__).resolve().parents[1] / "studies"
 
 
 def noisy(n: int = 100, seed: int = 0) -> np.ndarray:
@@ -90,3 +110,151 @@ def test_the_registered_limit_and_window_are_used() -> None:
     strict = small_study(stable={"loss_spike": {"above": 2.0, "window": 10}})
     blind = small_study(stable={"loss_spike": {"above": 1e6, "window": 10}})
     assert not judge_stability(strict, spiky)[0].stable and judge_stability(blind, spiky)[0].stable
+
+
+def study_of(steps: int = 300, *, seeds: int = 5, **spike: Any) -> Study:
+    """Three arms of so many steps."""
+    shape = {"layers": 2, "width": 16, "heads": 2, "context": 8}
+    return small_study(
+        base={"budget": {"steps": steps, "batch": 4}, "model": shape},
+        seeds=list(range(1, seeds + 1)),
+        stable={"loss_spike": spike},
+    )
+
+
+def share_unstable(runs: np.ndarray, above: float, window: int) -> float:
+    return float(np.mean([spike_places(run, above=above, window=window).size > 0 for run in runs]))
+
+
+def test_the_chance_of_a_spike_is_that_of_simulated_windows() -> None:
+    # Given a window the chance is a normal tail: averaging it over windows has a small error far out, too.
+    rng, n = np.random.default_rng(0), 40_000
+    for window in (9, 20, 21):
+        before = rng.standard_normal((n, window))
+        median = np.median(before, axis=1)
+        scale = 1.4826 * np.median(np.abs(before - median[:, None]), axis=1)
+        for above in (3.0, 6.0):
+            tails = stats.norm.sf(median + above * scale)
+            error = float(tails.std() / sqrt(n))
+            assert spike_chance(above, window) == pytest.approx(float(tails.mean()), abs=4 * error + 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("window", "above", "chance"),
+    [
+        # The integral over all four middle values of an even window, and over the two of an odd one; with a billion
+        # simulated steps for a window of 20 at 6 the chance was 2.08e-4.
+        (6, 6.0, 1.071478e-02),
+        (20, 3.0, 1.071290e-02),
+        (20, 6.0, 2.073886e-04),
+        (20, 10.0, 4.351593e-06),
+        (20, 20.0, 1.055245e-08),
+        (21, 10.0, 4.237179e-06),
+        (40, 6.0, 1.255612e-05),
+        (60, 10.0, 3.141677e-10),
+    ],
+)
+def test_the_chance_of_a_spike_far_out(window: int, above: float, chance: float) -> None:
+    assert spike_chance(above, window) == pytest.approx(
+        chance, rel=1e-6 if window % 2 else 0.012 if above < 5 else 6e-3
+    )
+
+
+def test_the_former_default_called_one_run_in_twenty_of_pure_noise_unstable() -> None:
+    runs = np.random.default_rng(1).standard_normal((800, 300))
+    found = share_unstable(runs, 6.0, 20)
+    assert found == pytest.approx(0.0535, abs=4 * sqrt(0.0535 * 0.9465 / 800))  # 10^5 runs: .0535
+    stated = false_alarm_rate(study_of(above=6.0), "none")
+    assert stated == pytest.approx(0.0565, abs=5e-4)  # an upper bound: alarms of neighbouring steps come together
+
+
+def test_a_study_that_says_nothing_registers_one_false_alarm_in_a_hundred_studies() -> None:
+    study = study_of()
+    assert study.stable.model_dump()["loss_spike"] == {"window": 20, "false_alarms": 0.01}
+    rates = [false_alarm_rate(study, arm) for arm in study.arms]
+    assert 1 - np.prod([(1 - rate) ** 5 for rate in rates]) == pytest.approx(0.01, rel=0.01)
+    assert spike_limit(study) == 10.76  # 15 runs of 280 judged steps
+    # More steps, more runs or a smaller rate: a higher limit. A longer window: lighter tails.
+    assert spike_limit(study_of(600)) > spike_limit(study_of(seeds=8)) > spike_limit(study)
+    assert spike_limit(study_of(false_alarms=0.001)) > spike_limit(study) > spike_limit(study_of(window=50))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window", [20, 21, 50])
+def test_the_registered_rate_of_false_alarms_is_kept(window: int) -> None:
+    # A rate that a simulation can see: one in ten studies of 6 runs, 30 steps judged in each.
+    study = study_of(window + 30, seeds=2, window=window, false_alarms=0.1)
+    rng, n = np.random.default_rng(2), 20_000
+    found = share_unstable(rng.standard_normal((n, window + 30)), spike_limit(study), window)
+    rate = false_alarm_rate(study, "none")
+    assert 0.85 * rate - 4 * sqrt(rate / n) < found < rate + 4 * sqrt(rate / n)
+
+
+def test_arms_of_other_lengths_share_one_limit_and_short_runs_have_no_alarm() -> None:
+    budgets = {"none": {}, "layernorm": {"budget.steps": 15}, "rmsnorm": {"budget.steps": 600}}
+    study = small_study(variants=budgets, measure={"every": 15})
+    rates = {arm: false_alarm_rate(study, arm) for arm in study.arms}
+    assert rates["layernorm"] == 0.0 and rates["rmsnorm"] == pytest.approx(rates["none"] * 580 / 40, rel=1e-2)
+
+
+def own_trainer(**spike: Any) -> Study:
+    return small_study(
+        trainer="command",
+        command=["{python}", "train.py"],
+        base={"norm": 0},
+        variants={"none": {}, "layernorm": {"norm": 1}, "rmsnorm": {"norm": 2}},
+        stable={"loss_spike": spike},
+    )
+
+
+def test_a_trainer_of_ones_own_is_judged_by_the_steps_that_it_took() -> None:
+    study = own_trainer()
+    assert spike_limit(study, longest=300) == spike_limit(study_of(300))
+    assert false_alarm_rate(study, "none") == pytest.approx(0.01 / 15, rel=0.01)
+    assert false_alarm_rate(own_trainer(above=6.0), "none") is None
+    assert "registers no number of steps" in false_alarm_text(own_trainer(above=6.0))
+
+
+def test_the_limit_in_force_is_found_and_used() -> None:
+    study = small_study()
+    limit = spike_limit(study)
+    _, evidence = make_evidence(study)
+    found = {one.variant: one for one in judge_stability(study, with_losses(evidence, ("rmsnorm", 4), {50: 9.0}))}
+    assert found["none"].above == limit == found["rmsnorm"].above and not found["rmsnorm"].stable
+    old = small_study(stable={"loss_spike": {"above": 6.0, "window": 20}})
+    assert all(one.above is None and "above" not in one.model_dump() for one in judge_stability(old, evidence))
+    assert "above" not in Stability(variant="a", stable=True, runs=1).model_dump()
+
+
+def test_a_real_spike_is_found() -> None:
+    # Of 12 and 15 SDs, at the limit of 15 runs of 300 steps: the limit is 10.76 robust SDs, of a scale that varies.
+    limit, rng = spike_limit(study_of()), np.random.default_rng(3)
+    for size, least in ((12.0, 0.5), (15.0, 0.8), (20.0, 0.97)):
+        runs = rng.standard_normal((600, 21))
+        runs[:, 20] += size
+        assert share_unstable(runs, limit, 20) > least
+
+
+def test_a_registered_limit_keeps_its_bytes_and_its_words() -> None:
+    for name in ("embnorm", "normplace"):
+        lock = json.loads((STUDIES / f"{name}.lock.json").read_text(encoding="utf-8"))["study"]
+        spike = LossSpike.model_validate(lock["stable"]["loss_spike"])
+        assert spike.model_dump(mode="json") == lock["stable"]["loss_spike"] == {"above": 6.0, "window": 20}
+    assert "more than 6 robust standard deviations above the median of the last 20 steps" in instability(
+        study_of(above=6.0)
+    )
+    assert "stationary normal noise have such a step in 1% of studies of this size" in instability(study_of())
+
+
+def test_a_limit_and_a_rate_contradict_each_other() -> None:
+    with pytest.raises(SpecError, match=r"above is 5 and false_alarms is 0\.02") as found:
+        study_of(above=5.0, false_alarms=0.02)
+    assert found.value.where.field == ("stable", "loss_spike")
+
+
+def test_the_rates_are_stated_where_the_decision_asks() -> None:
+    said = false_alarm_text(study_of(above=6.0))
+    assert "robust z of 6 over 20 steps" in said and "5.7%, an arm of 5 runs 25%" in said
+    assert "any arm of the study 1%;" in false_alarm_text(study_of())
+    silent = small_study(decision=[{"verdict": "yes", "when": "supported(gain_ln)"}, {"verdict": "inconclusive"}])
+    assert false_alarm_text(silent) == ""

@@ -42,14 +42,21 @@ class Case:
 
 
 def open_case(path: Path, root: Path | None = None) -> Case:
-    """Read a study file; a bare name is looked for under `studies/`."""
+    """Read a study file; a bare name is looked for under `studies/`. What was registered from its bytes holds."""
+    from prereg.differences import as_registered
+    from prereg.errors import StudyError
     from prereg.load import load_study
+    from prereg.registration import load_registration
     from prereg.root import Root
 
     if path.suffix not in (".yaml", ".yml") and not path.exists():
         path = (root or Path()) / "studies" / f"{path.name}.yaml"
-    loaded = load_study(path)
-    return Case(path, Root.find(path, root), loaded)
+    loaded, found = load_study(path), Root.find(path, root)
+    try:
+        standing = load_registration(found, loaded.study.study)
+    except StudyError:
+        standing = None  # whatever needs the registration says what is wrong with it
+    return Case(path, found, loaded if standing is None else as_registered(standing, loaded))
 
 
 def load(path: str | Path) -> Study:

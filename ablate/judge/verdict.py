@@ -6,7 +6,7 @@ evidence under the same registration always gives the same bytes.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
@@ -253,6 +253,17 @@ class Stability(Part):
     """Seeds whose run diverged."""
     spikes: dict[int, tuple[int, ...]] = {}
     """Seed -> steps of loss spikes."""
+    above: float | None = None
+    """The robust z above which a step is a spike, where it follows from a rate of false alarms; none, and not written,
+    where the limit itself is registered."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_a_rate(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A verdict under a registered limit keeps the bytes that its ledger entry has hashed.
+        written: dict[str, Any] = handler(self)
+        if self.above is None:
+            written.pop("above", None)
+        return written
 
 
 class Decision(Part):

@@ -170,8 +170,9 @@ def _stability(stability: tuple[Stability, ...]) -> Table:
                 spikes or words.NONE,
             )
         )
+    above = next((f" A spike has a robust z above {words.compact(arm.above)}." for arm in stability if arm.above), "")
     return Table(
-        "Stability by the registered rule. One unstable run makes an arm unstable.",
+        f"Stability by the registered rule. One unstable run makes an arm unstable.{above}",
         (Column("Arm"), Column("Stability"), Column("Runs", True), Column("Diverged"), Column("Loss spikes")),
         tuple(rows),
         marked=frozenset(at for at, arm in enumerate(stability) if not arm.stable),

@@ -73,6 +73,11 @@ def print_check(console: Console, study: Study, scripts: Sequence[ScriptPin] = (
         "line can decide.",
         style="dim",
     )
+    from ablate.judge.stability import false_alarm_text
+
+    spikes = false_alarm_text(study)
+    if spikes:
+        say(console, f"Stability: {spikes}.")
     unasked = said_unasked(study)
     if unasked:
         say(console, f"Note: {unasked}.")

@@ -7,7 +7,7 @@ from prereg.condition import parse_condition, questions
 from prereg.export.claims import arms, plain
 from prereg.instability import Ceiling
 from prereg.looks import FIRST_OF_E_PROCESS
-from prereg.procedures import SPENDING, instability
+from prereg.procedures import SPENDING, instability, spike
 from prereg.spec import Study
 from prereg.words import compact, counted, listed, ranged
 
@@ -129,12 +129,12 @@ def exclusions_in_brief(study: Study) -> str:
 
 def stability_in_brief(study: Study) -> str:
     """What an unstable run is, with fewer words."""
-    asked, spike = _asked_stable(study), study.stable.loss_spike
-    return (
-        f"Stable (asked of {arms(asked) if asked else 'no arm'}): no run diverged or had a training loss over "
-        f"{compact(spike.above)} robust standard deviations above the median of the last "
-        f"{counted(spike.window, 'step')}."
-    )
+    asked, rule = _asked_stable(study), study.stable.loss_spike
+    far = spike(study)
+    if rule.above is not None:
+        last = counted(rule.window, "step")
+        far = f"over {compact(rule.above)} robust standard deviations above the median of the last {last}"
+    return f"Stable (asked of {arms(asked) if asked else 'no arm'}): no run diverged or had a training loss {far}."
 
 
 def stability(study: Study) -> str:
