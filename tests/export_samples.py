@@ -22,6 +22,7 @@ def document(**changes: Any) -> dict[str, Any]:
         "variants": {"small": {}, "wide": {"model.width": 256}, "deep": {"model.layers": 12}},
         "baseline": "small",
         "seeds": [1, 2, 3, 4, 5, 6, 7, 8],
+        "stable": {"loss_spike": {"above": 6.0, "window": 20}},  # as every lock says that is older than rates
         "hypotheses": {
             "gain": {"claim": "wide lowers val/loss", "smallest": 0.02},
             "harm": {"claim": "wide does_not_worsen val/accuracy", "smallest": 0.01, "role": "guardrail"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, changed, house_with, load_text
 
+from ablate.chain.case import open_case
 from prereg import register as registering
 from prereg.canon import sha256_bytes, sha256_file
 from prereg.differences import differing_fields, require_unchanged
@@ -69,6 +71,25 @@ def test_a_registration_freezes_the_resolved_study_and_the_ledger_names_its_byte
         "file": "studies/embnorm.yaml",
     }
     assert verify_registration(root, "embnorm") == []
+
+
+def test_a_default_that_has_changed_since_changes_no_registered_study(tmp_path: Path) -> None:
+    # A file that says nothing of spikes, registered when that meant a limit of 6.
+    root, loaded = house_with(tmp_path, NORMPLACE, "normplace")
+    assert loaded.study.stable.loss_spike.false_alarms == 0.01
+    earlier = {"loss_spike": {"above": 6.0, "window": 20}, "diverged": {"loss_above": 2.0}}
+    meant = study_from_document(loaded.study.model_dump(mode="json") | {"stable": earlier})
+    registration, _ = do(root, replace(loaded, study=meant))
+    assert registration.study.stable.loss_spike.above == 6.0
+    require_unchanged(registration, loaded)
+    assert do(root, loaded)[0] == registration
+    assert open_case(loaded.path).study == registration.study
+    with pytest.raises(RegistrationError, match="nothing differs"):
+        redo(root, loaded)
+    # Other bytes are read as they are now, and the difference is named.
+    edited = load_text(loaded.path.parent, NORMPLACE + "# a remark\n", "normplace")
+    with pytest.raises(RegistrationError, match=r"stable\.loss_spike\.above \(registered 6\.0"):
+        require_unchanged(registration, edited)
 
 
 def test_the_lock_is_for_people_too_and_holds_every_default(tmp_path: Path) -> None:
