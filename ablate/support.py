@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prereg.errors import UnsupportedError, Where
+from prereg.errors import SpecError, UnsupportedError, Where
 from prereg.instability import Ceiling
 from prereg.spec import Study
 
@@ -16,7 +16,8 @@ Missing = tuple[tuple[str | int, ...], bool, str, str]
 
 
 def require_supported(study: Study) -> None:
-    """Refuse a study that this version cannot carry out whole."""
+    """Refuse a study that this version cannot carry out whole, or whose ceiling has no side. What is refused here was
+    accepted once, and a lock that holds it is still read."""
     for field, asked, what, instead in _missing_parts(study):
         if asked:
             raise UnsupportedError(
@@ -25,6 +26,16 @@ def require_supported(study: Study) -> None:
                 fix=instead,
                 where=Where(field=field),
             )
+    sides = {study.better(name) for name in study.hypotheses}
+    if isinstance(study.on_divergence, Ceiling) and (len(sides) > 1 or sides == {"neither"}):
+        metric = next(iter(study.claims.values())).metric
+        raise SpecError(
+            f"a diverged run is scored at {study.on_divergence.ceiling:g}, and nothing says on which side of "
+            f"{metric} the worse values lie",
+            required="one side for all claims: better: lower, or better: higher",
+            fix="better: lower under each hypothesis, or on_divergence: exclude_pair",
+            where=Where(field=("on_divergence",)),
+        )
 
 
 def _missing_parts(study: Study) -> Iterator[Missing]:

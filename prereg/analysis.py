@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from prereg.part import Part
 
@@ -28,6 +28,17 @@ class Analysis(Part):
     estimand: Literal["new_seeds", "new_seeds_and_items"] = "new_seeds"
     """What the verdict speaks of: new seeds on these validation items, or new seeds and new items. Only `test: items`
     can speak of new items, and it has no default there: the study says which."""
+    least_pairs: Annotated[int, Field(ge=2)] | None = None
+    """Under `on_divergence: exclude_pair`: a hypothesis that lost pairs is inconclusive with fewer left. By default
+    half the seeds, rounded up, and three where there are as many; not written where it is the default."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_least_pairs(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A promise without it keeps the bytes that were hashed before the format had it.
+        written: dict[str, Any] = handler(self)
+        if self.least_pairs is None:
+            written.pop("least_pairs", None)
+        return written
 
 
 class Looks(Part):

@@ -68,4 +68,5 @@ class Ceiling(Part):
     """A diverged run is scored at a fixed value."""
 
     ceiling: float
-    """The value of the metric that a diverged run is given, on the metric's own scale."""
+    """The value of the metric that a diverged run is given, on the metric's own scale: worse than any value that a
+    finished run reaches, or there is no verdict."""

@@ -7,6 +7,7 @@ here decides anything: what a procedure does is `ablate.judge`'s.
 from __future__ import annotations
 
 from prereg.analysis import EProcess, Looks, Test
+from prereg.divergence import least_pairs
 from prereg.instability import Ceiling
 from prereg.spec import Study
 from prereg.words import compact, level, listed
@@ -69,9 +70,12 @@ def stopping(study: Study) -> str:
 def divergence(study: Study) -> str:
     """What becomes of a diverged run in the tests."""
     if isinstance(study.on_divergence, Ceiling):
-        return f"scored at {compact(study.on_divergence.ceiling)}"
+        return (
+            f"scored at {compact(study.on_divergence.ceiling)}, which must be worse than any value that a run reached"
+        )
     return {
-        "exclude_pair": "the pair is left out of the tests and the stability rule takes over",
+        "exclude_pair": "its pair is left out of the tests; a verdict is given only if it is the same with the lost "
+        f"pairs at their worst, and a hypothesis that lost pairs needs {least_pairs(study)} of {len(study.seeds)}",
         "rank": "ranked worst",
     }[study.on_divergence]
 

@@ -270,6 +270,15 @@ def _check_analysis(study: Study) -> None:
             f"'{study.analysis.test}' decides and stands under 'also'",
             required="tests other than the deciding one",
         )
+    least = study.analysis.least_pairs
+    if least is not None and (least > len(study.seeds) or study.on_divergence != "exclude_pair"):
+        lost = study.on_divergence == "exclude_pair"
+        raise _fault(
+            ("analysis", "least_pairs"),
+            f"least_pairs is {least} " + (f"with {len(study.seeds)} seeds" if lost else "where no pair is left out"),
+            required=f"2 to {len(study.seeds)} pairs, and on_divergence: exclude_pair",
+            fix=f"least_pairs: {len(study.seeds)}" if lost else "leave it out",
+        )
     for index, metric in enumerate(study.tie_breakers):
         if study.trainer == "gpt" and metric.startswith("harness/"):
             check_harness_metric(study, metric, ("tie_breakers", index), f"a tie-breaker reads {metric}")

@@ -133,8 +133,8 @@ class Study(Part):
     stable: Stable = Stable()
     """What counts as an unstable run."""
     on_divergence: Literal["exclude_pair", "rank"] | Ceiling = "exclude_pair"
-    """How a diverged run enters the tests: its pair is left out (stability rules then decide), it ranks worst,
-    or it is scored at a registered ceiling."""
+    """How a diverged run enters the tests: its pair is left out (and a verdict is given only if it is the same with
+    the pair at its worst), it ranks worst, or it is scored at a registered ceiling."""
     hypotheses: dict[Name, Hypothesis]
     """The claims, by name."""
     analysis: Analysis = Analysis()

@@ -55,7 +55,8 @@ def test_the_judge_over_rows_is_the_scalar_judge(study: Study, seed: int, coarse
     found = judge_rows(study, drawn, kept)
     for row in range(rows):
         one = {name: values[row] if kept is None else values[row][kept[name][row]] for name, values in drawn.items()}
-        expected = outcomes_of(study, one)
+        whose = None if kept is None else {name: tuple(np.flatnonzero(kept[name][row])) for name in kept}
+        expected = outcomes_of(study, one, seeds=whose)
         assert [OUTCOME[code] for code in found[row]] == [expected[name] for name in study.hypotheses], row
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from math import log, sqrt
+from math import comb, log, sqrt
 from time import perf_counter
 
 import numpy as np
@@ -177,40 +177,46 @@ def test_diverged_runs_take_their_pairs_along_and_their_arms_stability() -> None
     assert drawn.stable.mean() == pytest.approx(0.9**5, abs=0.01)
     quiet = scenario(design(study, n_sims=2000), "no effect anywhere")
     noisy = scenario(design(study, n_sims=2000), "no effect anywhere, 10% of runs diverge")
-    # The registered line "not stable(none) and stable(layernorm) and not refuted(harm_ln)" adopts without a finding:
-    # often when runs diverge, and by luck alone, because all arms diverge equally often.
-    assert quiet.adopting is not None and noisy.adopting is not None and noisy.false_adopting is not None
-    assert quiet.adopting.share < 0.05 and noisy.adopting.share > 0.1
-    assert noisy.false_adopting.share == pytest.approx(noisy.adopting.share, abs=0.01)
+    # The line "not stable(none) and stable(layernorm) and not refuted(harm_ln)" adopts without a finding; with the
+    # baseline's pairs at their worst "adopt rmsnorm" would come first, and so there is no verdict.
+    assert quiet.adopting is not None and noisy.adopting is not None and noisy.inadmissible is not None
+    assert quiet.adopting.share < 0.05 and noisy.adopting.share < 0.05 and noisy.inadmissible.share > 0.2
     assert not any(one.divergence for one in design(small_study(assume={**BELIEVED, "divergence": 0.0})).scenarios)
 
 
 def test_a_study_that_divergence_makes_inadmissible_gives_no_verdict_in_the_design_either() -> None:
     believed = {"metrics": {"val/loss": {"sd": 0.01}}, "divergence": 0.1}
-    found = design(one_claim(assume=believed), n_sims=4_000)
-    noisy = scenario(found, "every claim true at its smallest, 10% of runs diverge")
-    # Three arms of five seeds, none asked for its stability: one diverged run is enough.
-    assert noisy.inadmissible is not None
-    assert noisy.inadmissible.share == pytest.approx(1 - 0.9**15, abs=0.03)
-    assert sum(one.share for one in noisy.verdicts) + noisy.inadmissible.share == pytest.approx(1.0)
-    assert noisy.adopting is not None and noisy.adopting.share <= 0.9**15 + 0.03
-    assert scenario(found, "every claim true at its smallest").inadmissible is None
-    assert any("should a run of none or layernorm or rmsnorm diverge" in note for note in found.notes)
+    study = one_claim(assume=believed)
+    found = simulate(study, Truth("t", {"h": -0.2}, divergence=0.1), assumed(study), n_sims=20_000, seed=[1])
+    # The effect is seen in any three pairs. Pairs of the baseline leave "yes" as it is; one of layernorm takes it away.
+    three = [3, 4, 5]
+    left = sum(comb(5, k) * 0.81**k * 0.19 ** (5 - k) for k in three)
+    whole = sum(comb(5, k) * 0.81**k * 0.09 ** (5 - k) for k in three)
+    chances = {one.of: one.share for one in found.verdicts}
+    assert found.inadmissible is not None
+    assert found.inadmissible.share == pytest.approx(left - whole, abs=0.015)
+    assert chances == {
+        "yes": pytest.approx(whole, abs=0.015),
+        "no": 0.0,
+        "inconclusive": pytest.approx(1 - left, abs=0.015),
+    }
+    planned = design(study, n_sims=500)
+    assert scenario(planned, "every claim true at its smallest").inadmissible is None
+    assert any("once a run of layernorm has diverged, 'yes' can no longer be given" in note for note in planned.notes)
     stable = "supported(h) and stable(none) and stable(layernorm) and stable(rmsnorm)"
     asked = one_claim(assume=believed, decision=[{"verdict": "yes", "when": stable}, {"verdict": "inconclusive"}])
-    found = design(asked, n_sims=500)
-    assert all(one.inadmissible is None for one in found.scenarios)
-    assert not any("inadmissible" in note for note in found.notes)
+    assert all(one.inadmissible is None for one in design(asked, n_sims=500).scenarios)
 
 
 def test_a_sequential_study_is_inadmissible_only_by_what_it_has_seen() -> None:
     believed = {"metrics": {"val/loss": {"sd": 0.01}}, "divergence": 0.02}
     study = one_claim(seeds=10, stopping={"looks": [3, 10], "spending": "pocock"}, assume=believed)
     truth = Truth("t", {"h": -0.2}, divergence=0.02)
-    found = simulate(study, truth, assumed(study), n_sims=4_000, seed=[1])
-    # The effect is so large that nearly every study ends at its first look, where 9 of 30 runs are seen.
-    assert found.stops[0].share > 0.9 and found.inadmissible is not None
-    assert found.inadmissible.share == pytest.approx(1 - 0.98**9, abs=0.06)
+    found = simulate(study, truth, assumed(study), n_sims=20_000, seed=[1])
+    # The effect is so large that a study ends at its first look unless one of its three pairs was lost: fewer than the
+    # least, five of ten, are left then. The last look gives no "yes" to a study whose layernorm lost a pair.
+    assert found.stops[0].share == pytest.approx(0.98**6, abs=0.01) and found.inadmissible is not None
+    assert found.inadmissible.share == pytest.approx(1 - 0.98**6 - 0.98**10 * (1 - 0.98**3), abs=0.01)
 
 
 def test_max_t_flips_the_same_seeds_in_the_design_as_in_the_judge_where_pairs_are_left_out(

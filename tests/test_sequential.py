@@ -157,7 +157,8 @@ def test_simulated_studies_stop_where_the_judge_of_real_ones_stops(stopping: obj
     drawn["gain_ln"] -= 0.08 * rng.random((n_studies, 1))
     drawn["gain_rms"][:5, :4] = 0.25  # no spread, and so no test, at the first look
     stable = np.ones((n_studies, 3), dtype=bool)
-    codes, stopped = run_to_the_stop(study, drawn, None, stable)
+    codes, stopped, ruled = run_to_the_stop(study, drawn, None, stable)
+    assert ruled.all()  # no pair was lost
     assert len(set(stopped)) > 1, "the draws should reach several looks"
     for row in range(n_studies):
         for look in looks_of(study):

@@ -27,6 +27,7 @@ from ablate.judge.ledger_checks import (
 from ablate.judge.provenance_checks import check_provenance
 from ablate.judge.run_checks import (
     check_built_in,
+    check_ceiling,
     check_command,
     check_configuration,
     check_divergence,
@@ -68,6 +69,7 @@ def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
         *check_asked(registration, ended),
         *(() if evidence.withheld else check_items(study, evidence)),
         *check_divergence(study, ended),
+        *check_ceiling(study, evidence),
     )
 
 

@@ -19,6 +19,7 @@ from scipy import special
 from ablate.judge.procedure import EQUAL, TINY, Floats, Side
 from ablate.judge.verdict import Outcome
 from prereg.claim import Verb
+from prereg.divergence import End, least_pairs, refutable
 from prereg.metrics import Better
 from prereg.spec import Study
 
@@ -49,13 +50,49 @@ def judge_rows(
 
     `rows_of` makes another test than the study's own: at a look of a sequential study, the test of that look.
     """
+    return code_rows(study, list(study.hypotheses), *_ps(study, differences, kept, rows_of))
+
+
+def judge_rows_at_worst(
+    study: Study,
+    differences: Mapping[str, Floats],
+    kept: Mapping[str, Kept],
+    ends: Mapping[End, Kept],
+    *,
+    rows_of: Callable[[Floats], Rows] | None = None,
+) -> tuple[Codes, Codes]:
+    """The same codes, and `lost_pairs.possible_outcomes` over rows: a bit for each outcome to reckon with.
+
+    `ends` are the ends towards which lost pairs push each hypothesis, each studies x hypotheses.
+    """
+    support, refute = _ps(study, differences, kept, rows_of)
+    names = list(study.hypotheses)
+    codes = code_rows(study, names, support, refute)
+    can = np.array([refutable(study, name) for name in study.hypotheses])
+    possible = np.left_shift(1, codes).astype(np.int8)
+    for end, moved in ends.items():
+        at = (TINY, 1.0) if end == "supported" else (1.0, TINY)
+        there = code_rows(study, names, np.where(moved, at[0], support), np.where(moved & can, at[1], refute))
+        possible |= np.left_shift(1, there).astype(np.int8)
+    both = 1 << OUTCOME.index("supported") | 1 << OUTCOME.index("refuted")
+    possible[possible & both == both] |= 1 << OUTCOME.index("inconclusive")
+    return codes, possible
+
+
+def _ps(
+    study: Study,
+    differences: Mapping[str, Floats],
+    kept: Mapping[str, Kept] | None,
+    rows_of: Callable[[Floats], Rows] | None,
+) -> tuple[Floats, Floats]:
+    """p of support and of refutation before correction, studies x hypotheses; 1 where there is none."""
     names = list(study.hypotheses)
     n_studies = len(differences[names[0]])
     support, refute = np.ones((n_studies, len(names))), np.ones((n_studies, len(names)))
     for place, name in enumerate(names):
         whole = None if kept is None else kept[name]
         support[:, place], refute[:, place] = weigh_rows(study, name, differences[name], whole, rows_of=rows_of)
-    return code_rows(study, names, support, refute)
+    return support, refute
 
 
 def weigh_rows(
@@ -75,7 +112,7 @@ def weigh_rows(
     claim = study.claims[name]
     smallest = study.hypotheses[name].smallest if smallest is None else smallest
     support, refute = np.ones(len(differences)), np.ones(len(differences))
-    for rows, values in _complete(differences, kept):
+    for rows, values in _complete(differences, kept, least_pairs(study)):
         test = rows_of(values)
         supporting, refuting = _weigh(test, claim.verb, study.better(name), smallest)
         # A study that cannot be tested keeps its place in the family with p = 1.
@@ -97,15 +134,15 @@ def code_rows(study: Study, names: list[str], support: Floats, refute: Floats) -
     return codes
 
 
-def _complete(differences: Floats, kept: Kept | None) -> Iterator[tuple[npt.NDArray[np.intp], Floats]]:
-    """Studies with equally many complete pairs, and these pairs in the order of their seeds."""
+def _complete(differences: Floats, kept: Kept | None, least: int) -> Iterator[tuple[npt.NDArray[np.intp], Floats]]:
+    """Studies with equally many complete pairs, all or at least `least`, and these pairs in the order of the seeds."""
     if kept is None:
         yield np.arange(len(differences)), differences
         return
     counts = kept.sum(axis=1)
     for count in np.unique(counts):
         rows = np.flatnonzero(counts == count)
-        if count >= 2:
+        if count >= (2 if count == differences.shape[1] else least):
             yield rows, np.ascontiguousarray(differences[rows][kept[rows]].reshape(len(rows), count))
 
 

@@ -16,8 +16,10 @@ from scipy import stats
 from ablate.judge.headroom import ROOM_SD, pinned
 from ablate.judge.procedure import Floats
 from ablate.records.evidence import Evidence
+from prereg.divergence import is_worse
 from prereg.errors import EvidenceError, SpecError, Where
 from prereg.hypothesis import Scale
+from prereg.instability import Ceiling
 from prereg.part import Part
 from prereg.registration import Registration
 from prereg.spec import Study
@@ -138,6 +140,7 @@ def _learned(study: Study, group: Group, pilot: Registration, evidence: Evidence
     table = raw if scale == "raw" else np.vectorize(log if scale == "log" else log10)(raw)
     rest, total = _variances(table)
     require_headroom(study, metric, raw, name)
+    _require_ceiling(study, metric, raw, name)
     df = (len(seeds) - 1) * (len(arms) - 1)
     low, high = (sqrt(2.0 * rest * df / stats.chi2.ppf(q, df)) for q in (0.975, 0.025))
     # Where seeds vary less than their interaction with arms the estimate of r is below 0, and it is left there.
@@ -179,3 +182,19 @@ def require_headroom(study: Study, metric: str, values: Floats, pilot: str) -> N
         fix=fix,
         where=Where(field=("hypotheses", named)),
     )
+
+
+def _require_ceiling(study: Study, metric: str, values: Floats, pilot: str) -> None:
+    """Refuse a ceiling that a run of the pilot reached: a diverged run would be scored as better than that one."""
+    if not isinstance(study.on_divergence, Ceiling):
+        return
+    ceiling = study.on_divergence.ceiling
+    named = next(name for name, claim in study.claims.items() if claim.metric == metric)
+    worst = max(values.flat, key=lambda value: value if study.better(named) == "lower" else -value)
+    if not is_worse(study, named, ceiling, worst):
+        raise SpecError(
+            f"diverged runs are scored at {ceiling:g}, and a run of the pilot '{pilot}' has {metric} {worst:.6g}",
+            required="a ceiling worse than any value that a run reaches",
+            fix="a worse ceiling, or on_divergence: exclude_pair",
+            where=Where(field=("on_divergence", "ceiling")),
+        )

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from ablate.judge.headroom import HEADROOM
 from ablate.judge.limits import LIMITS
+from ablate.judge.lost_pairs import SAME_AT_WORST
 from ablate.judge.matching import TOKENIZER, VALIDATED
 from ablate.judge.own_checks import OWN
+from ablate.judge.run_checks import CEILING
 from ablate.judge.stability import CURVE
 from ablate.judge.touched import RESTS_ON_NOTHING_AMENDED
 from ablate.judge.verdict import Check, Severity
@@ -339,10 +341,16 @@ DECLARED: tuple[Declared, ...] = (
         "told only where a run diverged; the rest are the luckier seeds",
     ),
     Declared(
-        "the decision asks whether a diverged arm is stable",
-        "the rule, where pairs were left out",
+        CEILING,
+        "the value at which diverged runs are scored, against those of finished runs",
         ("inadmissible",),
-        "told only where a run diverged; without it the luckier seeds decide alone",
+        "reported only when it fails and a run diverged; diverging would be an improvement",
+    ),
+    Declared(
+        SAME_AT_WORST,
+        "the rule, over every outcome that lost pairs leave open",
+        ("inadmissible",),
+        "reported only where pairs were left out; without it the luckier seeds decide alone",
     ),
     Declared(
         HEADROOM,

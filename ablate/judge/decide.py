@@ -3,6 +3,8 @@
     runs missing                 -> inadmissible, and no contrast is computed: nothing is shown early
     the ledger is damaged        -> the same: a look that cannot be logged is not given
     complete, an audit failure   -> inadmissible, findings shown, no verdict
+    another verdict is possible  -> the same (`ablate.judge.lost_pairs`)
+      with lost pairs at worst
     the verdict rests on what an -> the same (`ablate.judge.touched`)
       amendment made exploratory
     complete and clean           -> the rule's verdict
@@ -26,16 +28,18 @@ from pydantic import JsonValue
 from ablate.judge.admissible import admissible, audit
 from ablate.judge.headroom import check_headroom
 from ablate.judge.hypotheses import judge_hypotheses
-from ablate.judge.nulls import require_known_methods
+from ablate.judge.lost_pairs import Lost, check_lost, lost_pairs, other_verdicts, possible_outcomes
+from ablate.judge.nulls import Nulls, require_known_methods
 from ablate.judge.own_checks import not_run, quiet
 from ablate.judge.readings import read_values, reading_of
 from ablate.judge.stability import judge_stability
 from ablate.judge.stopping import settles
 from ablate.judge.touched import because_it_rests, check_verdict, mark, rests_on, spread
-from ablate.judge.verdict import Check, Decision, Finding, Stability
+from ablate.judge.verdict import Check, Decision, Finding, Outcome, Stability
 from ablate.judge.view import View, check_looks, view
 from ablate.records.evidence import Evidence
-from prereg.amendments import amendments_of, touched
+from prereg.amendments import Touched, amendments_of, touched
+from prereg.condition import OUTCOMES
 from prereg.instability import Ceiling
 from prereg.looks import Look
 from prereg.registration import Registration
@@ -94,11 +98,17 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     stable = {one.variant: one.stable for one in stability}
     ruling = study.rule.decide(outcomes, stable)
     resting = rests_on(study, outcomes, stable, moved)
-    # What an amendment touched cannot end a study early either; only the last look says that it would have.
-    if early and (resting or not settles(study, outcomes, stable)):
+    lost = lost_pairs(study, [(run.variant, run.seed) for run in evidence.runs if run.status == "diverged"])
+    # Together with what amendments touched: lost pairs and an amendment may change the verdict only between them.
+    freed = Touched() if resting else moved
+    possible = _possible(study, findings, lost, freed)
+    answers = {arm: (False, True) if arm in freed.arms else (answer,) for arm, answer in stable.items()}
+    others = other_verdicts(study, ruling.verdict, possible, answers) if lost else ()
+    # What an amendment touched, or lost pairs, cannot end a study early either; only the last look says that it would.
+    if early and (resting or others or not settles(study, outcomes, stable)):
         return _decision(registration, evidence, look, checks=quiet(checks), because=_continues(seen))
-    checks = spoken + check_verdict(moved, resting)
-    if resting:
+    checks = spoken + check_verdict(moved, resting) + check_lost(lost, ruling.verdict, others)
+    if resting or others:
         return _decision(
             registration,
             evidence,
@@ -106,7 +116,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
             checks=checks,
             findings=findings,
             stability=stability,
-            because=because_it_rests(moved, resting),
+            because=because_it_rests(moved, resting) if resting else _not_as_promised(checks),
         )
     return _decision(
         registration,
@@ -140,6 +150,19 @@ def final_values(study: Study, evidence: Evidence) -> Mapping[str, Mapping[tuple
 def worst_of(study: Study, metric: str) -> float:
     """The worse end of the line; claims about one metric agree on it (`prereg.promises`)."""
     return inf if study.better(next(n for n, c in study.claims.items() if c.metric == metric)) == "lower" else -inf
+
+
+def _possible(
+    study: Study, findings: tuple[Finding, ...], lost: Mapping[str, Lost], moved: Touched
+) -> dict[str, frozenset[Outcome]]:
+    """What every hypothesis could have come to: with lost pairs at their worst, and whatever an amendment touched."""
+    possible = possible_outcomes(
+        study,
+        {one.hypothesis: one.outcome for one in findings},
+        {one.hypothesis: None if one.p_support is None else Nulls(one.p_support, one.p_refute) for one in findings},
+        {name: one.ends for name, one in lost.items()},
+    )
+    return possible | dict.fromkeys(moved.hypotheses, frozenset(OUTCOMES))
 
 
 def rng_seed_of(registration: Registration) -> int:

@@ -21,7 +21,7 @@ from ablate.judge.simulate import Chance, Scenario, adopting_verdicts, affordabl
 from ablate.judge.truths import drawable, truths
 from ablate.judge.worst import correlations, worst_case
 from prereg.analysis import Test
-from prereg.divergence import said_unasked
+from prereg.divergence import said_losses
 from prereg.part import Part
 from prereg.spec import Study
 
@@ -221,7 +221,7 @@ def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
         f"power, detectable sizes and seeds are those of the registered rule ({study.analysis.test}), by simulation "
         "with every claim true at once",
     ]
-    notes += [said for said in (said_unasked(study), _said_assumed(study, beliefs)) if said]
+    notes += [*said_losses(study), *filter(None, [_said_assumed(study, beliefs)])]
     notes += [_said_belief(belief) for belief in beliefs.metrics]
     if lacking:
         notes.append(

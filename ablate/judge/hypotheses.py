@@ -28,10 +28,12 @@ from ablate.judge.readings import reading_of
 from ablate.judge.sequential import EProcessT, RepeatedT, prepare_at, require_own_rule
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair
 from ablate.judge.wording import sentence
+from prereg.divergence import least_pairs
 from prereg.hypothesis import Scale
+from prereg.instability import Ceiling
 from prereg.looks import Look
 from prereg.spec import Study
-from prereg.words import unit_of
+from prereg.words import compact, unit_of
 
 Values = Mapping[str, Mapping[tuple[str, int], float]]
 
@@ -111,16 +113,18 @@ def generator(rng_seed: int) -> np.random.Generator:
 
 
 def contrast(
-    study: Study, name: str, values: Values, seeds: Sequence[int] | None = None, *, fewest: int = 2
+    study: Study, name: str, values: Values, seeds: Sequence[int] | None = None, *, fewest: int | None = None
 ) -> Contrast:
-    """Left and right side of a claim by seed, on its scale; refused with fewer complete pairs than a test needs."""
+    """Left and right side of a claim by seed, on its scale; refused with fewer complete pairs than a test needs, or,
+    where pairs are left out, than the study registered. `fewest` is for description, in place of both."""
     claim, scale = study.claims[name], study.hypotheses[name].scale
     reading = reading_of(study, name)
     found = values.get(reading, {})
     arms = tuple(dict.fromkeys([*claim.left, *claim.right]))
     kept: list[int] = []
     notes: list[str] = []
-    for seed in seeds if seeds is not None else study.seeds:
+    planned = seeds if seeds is not None else study.seeds
+    for seed in planned:
         lacking = [arm for arm in arms if (arm, seed) not in found]
         if lacking:
             notes.append(f"seed {seed} is left out: no {reading} from {', '.join(lacking)}")
@@ -131,10 +135,19 @@ def contrast(
     worst = inf if study.better(name) == "lower" else -inf
     beyond = [cell for cell, value in used.items() if study.on_divergence == "rank" and value == worst]
     notes += [f"{arm}, seed {seed}, diverged and is ranked worst" for arm, seed in beyond]
+    # No finished run has the ceiling's value: `run_checks.check_ceiling`.
+    ceiling = study.on_divergence.ceiling if isinstance(study.on_divergence, Ceiling) else None
+    notes += [
+        f"{arm}, seed {seed}, diverged and is scored at the ceiling, {compact(ceiling)}"
+        for (arm, seed), value in used.items()
+        if ceiling is not None and value == ceiling
+    ]
     refused = _unusable(reading, scale, {cell: value for cell, value in used.items() if cell not in beyond})
-    if refused is None and len(kept) < fewest:
-        needed = "a test needs at least two" if fewest == 2 else f"at least {fewest} must be there"
-        refused = f"{len(kept)} complete pair(s), and {needed}"
+    least = 2 if len(kept) == len(planned) else least_pairs(study)
+    if refused is None and len(kept) < (least if fewest is None else fewest):
+        refused = f"{len(kept)} complete pair(s), and a test needs at least two"
+        if fewest is not None or len(kept) >= 2:
+            refused = f"{len(kept)} complete pair(s), and at least {fewest or least} must be there"
     if refused is not None:
         return Contrast((), np.empty(0), np.empty(0), tuple(notes), refused)
     sides = [

@@ -199,17 +199,18 @@ def _judge_family(study: Study, role: Role, nulls: Mapping[str, Nulls | None], r
 def _corrected(study: Study, found: Sequence[Nulls | None], which: int, rng_seed: int) -> tuple[tuple[float, ...], str]:
     """Corrected p of support (0) or refutation (1), and a note; a claim without a p keeps its place with 1."""
     p = [1.0 if one is None or (value := (one.support, one.refute)[which]) is None else value for one in found]
-    if study.analysis.correct == "holm":
-        return holm(p), ""
     if study.analysis.correct == "none":
         return tuple(p), ""
+    # A p without the test it comes from has no joint distribution.
+    if study.analysis.correct == "holm" or any(one is not None and one.test is None for one in found):
+        return holm(p), ""
     return adjust([_member(one, which) for one in found], rng_seed=rng_seed)
 
 
 def _member(one: Nulls | None, which: int) -> Member | None:
     if one is None:
         return None
-    assert one.test is not None and one.asked is not None, "max_t corrects tests, not p values"
+    assert one.test is not None and one.asked is not None, one
     null = one.asked[which]
     return None if null is None else (one.test, null)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from math import isfinite
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -17,10 +19,14 @@ from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
 from prereg.canon import sha256_of
 from prereg.command import code_sha256
-from prereg.divergence import unasked_arms
+from prereg.divergence import is_worse
+from prereg.instability import Ceiling
 from prereg.registration import Registration
 from prereg.spec import Study
 from prereg.training import Training
+from prereg.words import compact
+
+CEILING: Final = "the ceiling of diverged runs is worse than any value"
 
 
 def check_present(evidence: Evidence) -> Check:
@@ -164,25 +170,28 @@ def check_measured(study: Study, evidence: Evidence) -> tuple[Check, ...]:
 
 
 def check_divergence(study: Study, ended: list[RunRecord]) -> tuple[Check, ...]:
-    """Pairs that divergence took away. They are the worst seeds of their arm, so the rest alone may not decide.
-
-    Leaving them out is honest only where the stability rule takes over: where the decision asks `stable` of the arm.
-    """
-    diverged = [run for run in ended if run.status == "diverged"]
+    """Pairs that divergence took away. Whether the rest may decide is `ablate.judge.lost_pairs`' matter."""
+    diverged = [named_run(run) for run in ended if run.status == "diverged"]
     if study.on_divergence != "exclude_pair" or not diverged:
         return ()
-    arms = unasked_arms(study)
-    unasked = [named_run(run) for run in diverged if run.variant in arms]
-    return (
-        none_against(
-            "no pair was left out for divergence", [named_run(run) for run in diverged], "every seed in", "deviation"
-        ),
-        none_against(
-            "the decision asks whether a diverged arm is stable",
-            unasked,
-            "stable(ARM) in the decision, or on_divergence: rank, for every arm that may diverge",
-        ),
-    )
+    return (none_against("no pair was left out for divergence", diverged, "every seed in", "deviation"),)
+
+
+def check_ceiling(study: Study, evidence: Evidence) -> tuple[Check, ...]:
+    """Whether the ceiling at which diverged runs are scored is worse than every value that a finished run has; none
+    where it is, and where no run diverged."""
+    if not isinstance(study.on_divergence, Ceiling) or all(run.status != "diverged" for run in evidence.runs):
+        return ()
+    ceiling, faults = study.on_divergence.ceiling, []
+    for reading, name in {reading_of(study, name): name for name in study.hypotheses}.items():
+        if study.better(name) == "neither":
+            faults.append(f"nothing says which way {study.claims[name].metric} improves")
+        faults += [
+            f"the ceiling {compact(ceiling)} is not worse than the {reading} of {named(cell)}, {compact(value)}"
+            for cell, value in read_values(study, name, evidence).items()
+            if isfinite(value) and not is_worse(study, name, ceiling, value)
+        ]
+    return (none_against(CEILING, faults, "a ceiling worse than any value that a run reached"),) if faults else ()
 
 
 def _config_sha256(study: Study, variant: str) -> str:

@@ -22,11 +22,11 @@ from collections.abc import Iterator, Mapping
 from math import inf, sqrt
 
 import numpy as np
-import numpy.typing as npt
 
-from ablate.judge.batch import OUTCOME, Codes, Kept, batchable, judge_rows
+from ablate.judge.batch import OUTCOME, Codes, Kept, batchable, judge_rows, judge_rows_at_worst
 from ablate.judge.beliefs import Beliefs
 from ablate.judge.estimate import NoTestError, prepare
+from ablate.judge.lost_pairs import ends_of_rows, masked, possible_outcomes, same_verdict_rows
 from ablate.judge.nulls import Nulls, direction_of, judge_families, weigh
 from ablate.judge.procedure import Floats
 from ablate.judge.resample import ENUMERATED_PAIRS
@@ -35,7 +35,7 @@ from ablate.judge.truths import EDGE, Drawn, Law, Truth, draw
 from ablate.judge.verdict import Outcome, Outcomes
 from prereg.analysis import Test
 from prereg.condition import All, AnyOf, Condition, Not, Question, parse_condition
-from prereg.divergence import unasked_arms
+from prereg.divergence import least_pairs
 from prereg.looks import looks_of
 from prereg.part import Part
 from prereg.spec import Study
@@ -84,8 +84,8 @@ class Scenario(Part):
     stops: tuple[Chance, ...] = ()
     """The chance that a sequential study ends at each of its looks; none for a fixed number of seeds."""
     inadmissible: Chance | None = None
-    """The chance of no verdict, because a run diverged of an arm whose stability the decision never asks: with it the
-    verdicts add up to 1, and only the other studies count above. None where that cannot happen."""
+    """The chance of no verdict, because lost pairs at their worst could have changed it: with it the verdicts add up to
+    1, and only the other studies count above. None where that did not happen."""
     mean_seeds: float | None = None
     """Seeds that a sequential study takes on average."""
 
@@ -101,16 +101,26 @@ def outcomes_of(
 
     `seeds` says whose differences they are, where pairs were left out: a joint resampling pairs claims by seed.
     """
+    nulls = _nulls(study, differences, rng_seed, seeds)
+    return {name: judged.outcome for name, judged in judge_families(study, nulls, rng_seed=rng_seed).items()}
+
+
+def _nulls(
+    study: Study, differences: Mapping[str, Floats], rng_seed: int, seeds: Mapping[str, tuple[int, ...]] | None
+) -> dict[str, Nulls | None]:
+    """Both p values of every claim; none where it cannot be tested, or lost too many pairs."""
     nulls: dict[str, Nulls | None] = {}
     for name, claim in study.claims.items():
         try:
+            if seeds is not None and len(seeds[name]) < least_pairs(study):
+                raise NoTestError("too few pairs are left")
             test = prepare(differences[name], study.analysis.test, np.random.default_rng(rng_seed))
             if seeds is not None:
                 test.seeds = seeds[name]
             nulls[name] = weigh(test, claim.verb, study.better(name), study.hypotheses[name].smallest)
         except NoTestError:
             nulls[name] = None
-    return {name: judged.outcome for name, judged in judge_families(study, nulls, rng_seed=rng_seed).items()}
+    return nulls
 
 
 def verdicts_of(study: Study) -> tuple[str, ...]:
@@ -141,22 +151,43 @@ def _supports(condition: Condition, wanted: bool = True) -> set[str]:
 
 def judge_drawn(study: Study, drawn: Drawn) -> Codes:
     """Outcome codes of simulated studies: over rows where that is proved to be the same, one by one elsewhere."""
+    return _judged(study, drawn)[0]
+
+
+def _judged(study: Study, drawn: Drawn) -> tuple[Codes, Kept]:
+    """The codes, and which studies have a verdict: one that is the same with lost pairs at their worst."""
     n_seeds = next(iter(drawn.differences.values())).shape[1]
+    whole: Kept = np.ones(len(drawn.stable), dtype=bool)
     if study.stopping != "fixed":
-        return run_to_the_stop(study, drawn.differences, drawn.kept, drawn.stable)[0]
+        codes, _, ruled = run_to_the_stop(study, drawn.differences, drawn.kept, drawn.stable, drawn.lost)
+        return codes, ruled
     unsized = study.on_divergence == "rank" and not all(np.isfinite(rows).all() for rows in drawn.differences.values())
+    ends = None if drawn.kept is None or drawn.lost is None else ends_of_rows(study, drawn.lost)
     if batchable(study, n_seeds) and not unsized:
-        return judge_rows(study, drawn.differences, drawn.kept)
-    rows = []
+        if drawn.kept is None or ends is None:
+            return judge_rows(study, drawn.differences), whole
+        codes, possible = judge_rows_at_worst(study, drawn.differences, drawn.kept, ends)
+        return codes, same_verdict_rows(study, codes, possible, drawn.stable)
+    rows, masks = [], []
     for index in range(len(drawn.stable)):
         one = {name: values[index] for name, values in drawn.differences.items()}
         seeds = None
         if drawn.kept is not None:
             seeds = {name: tuple(map(int, np.flatnonzero(kept[index]))) for name, kept in drawn.kept.items()}
             one = {name: values[list(seeds[name])] for name, values in one.items()}
-        outcomes = outcomes_of(study, one, rng_seed=index, seeds=seeds)
+        nulls = _nulls(study, one, index, seeds)
+        outcomes = {name: judged.outcome for name, judged in judge_families(study, nulls, rng_seed=index).items()}
         rows.append([OUTCOME.index(outcomes[name]) for name in study.hypotheses])
-    return np.array(rows, dtype=np.int8)
+        if ends is not None:
+            mine = {
+                name: frozenset(end for end, moved in ends.items() if moved[index, place])
+                for place, name in enumerate(study.hypotheses)
+            }
+            masks.append([masked(found) for found in possible_outcomes(study, outcomes, nulls, mine).values()])
+    codes = np.array(rows, dtype=np.int8)
+    if ends is None:
+        return codes, whole
+    return codes, same_verdict_rows(study, codes, np.array(masks, dtype=np.int8), drawn.stable)
 
 
 def simulate(
@@ -166,18 +197,15 @@ def simulate(
     n_seeds = len(study.seeds) if n_seeds is None else n_seeds
     drawn = draw(study, truth, beliefs, n_sims=n_sims, n_seeds=n_seeds, rng=np.random.default_rng(seed))
     names, looks = list(study.hypotheses), looks_of(study)
-    seen = np.full(n_sims, n_seeds)
     stops: tuple[Chance, ...] = ()
     mean_seeds = None
     if looks:
-        codes, stopped = run_to_the_stop(study, drawn.differences, drawn.kept, drawn.stable)
-        seen = np.array([look.n_seeds for look in looks])[stopped - 1]
+        codes, stopped, ruled = run_to_the_stop(study, drawn.differences, drawn.kept, drawn.stable, drawn.lost)
         counts = {look.words: int((stopped == look.number).sum()) for look in looks}
         stops = _chances(counts, tuple(counts), n_sims)
         mean_seeds = sum(counts[look.words] * look.n_seeds for look in looks) / n_sims
     else:
-        codes = judge_drawn(study, drawn)
-    ruled = _ruled(study, drawn, seen)
+        codes, ruled = _judged(study, drawn)
     codes, stable_arms = codes[ruled], drawn.stable[ruled]
     effects, adopting = truth.effects, adopting_verdicts(study)
     false = {
@@ -230,16 +258,6 @@ def simulate(
         inadmissible=None if ruled.all() else _chance("inadmissible", int((~ruled).sum()), n_sims),
         mean_seeds=mean_seeds,
     )
-
-
-def _ruled(study: Study, drawn: Drawn, seen: npt.NDArray[np.int64]) -> Kept:
-    """Studies that get a verdict: as `admissible` asks, among the first seeds that each has seen."""
-    if drawn.lost is None:
-        return np.ones(len(drawn.stable), dtype=bool)
-    arms = [list(study.arms).index(arm) for arm in unasked_arms(study)]
-    so_far = np.arange(drawn.lost.shape[2]) < seen[:, None]
-    found: Kept = np.logical_not(np.any(drawn.lost[:, arms, :] & so_far[:, None, :], axis=(1, 2)))
-    return found
 
 
 def _cases(codes: Codes, stable: Kept) -> Iterator[tuple[list[int], list[bool], int]]:

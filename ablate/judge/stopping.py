@@ -11,16 +11,14 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ablate.judge.batch import OUTCOME, Codes, Kept, Rows, RowsOfT, judge_rows
+from ablate.judge.batch import OUTCOME, Codes, Kept, Rows, RowsOfT, judge_rows, judge_rows_at_worst
+from ablate.judge.lost_pairs import UNDECIDED, ends_of_rows, same_verdict_rows
 from ablate.judge.procedure import TINY, Floats, Side
 from ablate.judge.sequential import e_from, repeated_ps
 from ablate.judge.verdict import Outcome
 from prereg.analysis import Looks
 from prereg.looks import Look, looks_of
 from prereg.spec import Study
-
-UNDECIDED = "inconclusive"
-"""The verdict whose words mean that the study did not decide, and the outcome of a hypothesis that is neither."""
 
 
 def settles(study: Study, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool]) -> bool:
@@ -34,9 +32,14 @@ def settles(study: Study, outcomes: Mapping[str, Outcome], stable: Mapping[str, 
 
 
 def run_to_the_stop(
-    study: Study, differences: Mapping[str, Floats], kept: Mapping[str, Kept] | None, stable: Kept
-) -> tuple[Codes, npt.NDArray[np.int64]]:
-    """Outcome codes of simulated sequential studies at the look where each stops, and which look that was, from 1.
+    study: Study,
+    differences: Mapping[str, Floats],
+    kept: Mapping[str, Kept] | None,
+    stable: Kept,
+    lost: Kept | None = None,
+) -> tuple[Codes, npt.NDArray[np.int64], Kept]:
+    """Outcome codes of simulated sequential studies at the look where each stops, which look that was, from 1, and
+    whether each has a verdict there: whether it is the same with lost pairs at their worst.
 
     Which arms were stable is taken over all seeds, not over those that a look sees: a difference only to rules that
     ask for stability, in scenarios where runs diverge.
@@ -44,18 +47,25 @@ def run_to_the_stop(
     names = list(study.hypotheses)
     codes = np.full((len(stable), len(names)), OUTCOME.index("inconclusive"), dtype=np.int8)
     stopped = np.zeros(len(stable), dtype=np.int64)
+    ruled: Kept = np.ones(len(stable), dtype=bool)
     for look in looks_of(study):
         going = np.flatnonzero(stopped == 0)
         if not going.size:
             break
         seen = {name: values[going, : look.n_seeds] for name, values in differences.items()}
         whole = None if kept is None else {name: values[going, : look.n_seeds] for name, values in kept.items()}
-        found = judge_rows(study, seen, whole, rows_of=partial(_rows_at, study, look))
-        codes[going] = found
-        stopped[going[np.ones(going.size, dtype=bool) if look.last else _settled(study, found, stable[going])]] = (
-            look.number
-        )
-    return codes, stopped
+        rows_of = partial(_rows_at, study, look)
+        if whole is None or lost is None:
+            found, same = judge_rows(study, seen, whole, rows_of=rows_of), np.ones(going.size, dtype=bool)
+        else:
+            ends = ends_of_rows(study, lost[going, :, : look.n_seeds])
+            found, possible = judge_rows_at_worst(study, seen, whole, ends, rows_of=rows_of)
+            same = same_verdict_rows(study, found, possible, stable[going])
+        codes[going], ruled[going] = found, same
+        # A look that is not the last ends nothing where its verdict would not be given.
+        ends_here = np.ones(going.size, dtype=bool) if look.last else same & _settled(study, found, stable[going])
+        stopped[going[ends_here]] = look.number
+    return codes, stopped, ruled
 
 
 def _settled(study: Study, codes: Codes, stable: Kept) -> Kept:

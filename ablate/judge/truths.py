@@ -180,7 +180,7 @@ def draw(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, n_seeds: 
     if study.on_divergence == "exclude_pair":
         kept = {}
         for name, claim in study.claims.items():
-            whole: Kept = ~np.any(lost[:, [arms.index(arm) for arm in claim.arms], :], axis=1)
+            whole: Kept = ~np.any(lost[:, [arms.index(arm) for arm in claim.named], :], axis=1)
             kept[name] = whole
     return Drawn(differences, kept, stable, lost)
 

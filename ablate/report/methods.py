@@ -8,7 +8,7 @@ from ablate.report.promise import units_of
 from ablate.report.told import Told
 from prereg.analysis import EProcess, Looks
 from prereg.looks import Look
-from prereg.procedures import ABOUT_CORRECTIONS, ABOUT_E_PROCESS, ABOUT_TESTS, SPENDING, TESTS
+from prereg.procedures import ABOUT_CORRECTIONS, ABOUT_E_PROCESS, ABOUT_TESTS, SPENDING, TESTS, divergence
 from prereg.spec import Study
 
 ABOUT_ESTIMANDS = {
@@ -134,6 +134,7 @@ def _about_intervals(study: Study) -> str:
 def _closing(study: Study) -> str:
     return (
         f"The verdict is the first line of the registered decision list that holds, of {len(study.decision)}. "
+        f"A run that diverged: {divergence(study)}. "
         "Before any inference, the evidence is checked against the registration: complete, matched, no early look in "
         "the ledger, unchanged code. If a check fails there is no verdict. Registration, starts, ends and looks stand "
         "in an append-only, hash-chained ledger."

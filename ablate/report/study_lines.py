@@ -10,7 +10,7 @@ from rich.console import Console
 from ablate.report import words
 from ablate.report.screen import new_table, put_row, say, show_table
 from prereg.command import ScriptPin, command_line, filled
-from prereg.divergence import said_unasked
+from prereg.divergence import said_losses
 from prereg.harness_promises import is_folder
 
 if TYPE_CHECKING:
@@ -78,9 +78,8 @@ def print_check(console: Console, study: Study, scripts: Sequence[ScriptPin] = (
     spikes = false_alarm_text(study)
     if spikes:
         say(console, f"Stability: {spikes}.")
-    unasked = said_unasked(study)
-    if unasked:
-        say(console, f"Note: {unasked}.")
+    for note in said_losses(study):
+        say(console, f"Note: {note}.")
 
 
 def _command(console: Console, study: Study, scripts: Sequence[ScriptPin]) -> None:

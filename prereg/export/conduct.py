@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prereg.analysis import EProcess, Looks
 from prereg.condition import parse_condition, questions
+from prereg.divergence import cost_of_divergence, least_pairs
 from prereg.export.claims import arms, plain
 from prereg.instability import Ceiling
 from prereg.looks import FIRST_OF_E_PROCESS
@@ -94,18 +95,25 @@ def divergence(study: Study) -> str:
     if isinstance(study.on_divergence, Ceiling):
         metric = plain(next(iter(study.claims.values())).metric)
         return (
-            f"{first}It is scored at a {metric} of {compact(study.on_divergence.ceiling)}, on the metric's own scale."
+            f"{first}It is scored at a {metric} of {compact(study.on_divergence.ceiling)}, on the metric's own scale. "
+            "If a run that did not diverge is as bad as that, no verdict is given."
         )
     if study.on_divergence == "rank":
         return f"{first}It enters the tests by its rank, as worse than every run that did not diverge."
-    unasked = [name for name in study.arms if name not in _asked_stable(study)]
-    consequence = (
-        f" If a run of {arms(unasked, last='or')} diverges, no verdict is given, because no line of the decision list "
-        "asks whether that arm is stable."
-        if unasked
-        else ""
+    cost = "".join(
+        f" Once a run of {arms(named, last='or')} has diverged, {_verdicts(verdicts)} can no longer be the verdict."
+        for verdicts, named in cost_of_divergence(study).items()
+        if verdicts is not None
     )
-    return f"{first}The pairs that it belongs to are left out of the tests.{consequence}"
+    return (
+        f"{first}The pairs that it belongs to are left out of the tests, and a verdict is given only if it is the same "
+        f"with the lost pairs at their worst. A hypothesis that lost pairs is inconclusive with fewer than "
+        f"{least_pairs(study)} of {len(study.seeds)} left.{cost}"
+    )
+
+
+def _verdicts(verdicts: tuple[str, ...]) -> str:
+    return listed([f'"{verdict}"' for verdict in verdicts], last="or")
 
 
 def exclusions_in_brief(study: Study) -> str:
@@ -120,10 +128,8 @@ def exclusions_in_brief(study: Study) -> str:
     elif study.on_divergence == "rank":
         text += "it is ranked as worse than every run that did not."
     else:
-        unasked = [name for name in study.arms if name not in _asked_stable(study)]
-        text += "its pair is left out of the tests."
-        if unasked:
-            text += f" If {arms(unasked, last='or')} diverges, there is no verdict: no line asks if it is stable."
+        text += "its pair is left out, and a verdict must be the same with lost pairs at their worst and "
+        text += f"{least_pairs(study)} of {len(study.seeds)} pairs left."
     return f"{text} Missing and failed runs are made again."
 
 

@@ -25,7 +25,7 @@ from prereg.export.source import Source
 from prereg.spec import Study
 from prereg.words import counted, listed, moment
 
-WORDING = 1
+WORDING = 2
 """Version of the words; raise it whenever the same registration would give other bytes."""
 _WORDED = re.compile(r"in the words of version (\d+)\.\n\Z")
 
