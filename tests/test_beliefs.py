@@ -77,6 +77,14 @@ def test_a_pilot_gives_a_ceiling_its_level() -> None:
     assert diverging[1].supported[0].share < 0.7
 
 
+@pytest.mark.parametrize(("claim", "ceiling"), [("lowers val/loss", 1.0), ("raises val/accuracy", 0.9)])
+def test_a_ceiling_that_a_run_of_the_pilot_reached_is_refused_in_the_design(claim: str, ceiling: float) -> None:
+    study = one_claim(f"layernorm {claim}", on_divergence={"ceiling": ceiling}, assume={})
+    with pytest.raises(SpecError, match=rf"scored at {ceiling:g}, and a run of the pilot") as caught:
+        learned(study, *pilot())
+    assert str(caught.value.where) == "on_divergence.ceiling"
+
+
 def test_an_unfinished_pilot_is_not_looked_at() -> None:
     with pytest.raises(EvidenceError, match="early look"):
         learned(planned(), *pilot(5, left_out=(("layernorm", 3),)))

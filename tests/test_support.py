@@ -8,7 +8,7 @@ import pytest
 from conftest import tiny_document
 
 from ablate.support import require_supported
-from prereg.errors import UnsupportedError
+from prereg.errors import SpecError, UnsupportedError
 from prereg.spec import study_from_document
 
 
@@ -49,3 +49,14 @@ def test_one_ceiling_for_two_metrics_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="one ceiling"):
         document = tiny_document(on_divergence={"ceiling": 9.0}, hypotheses=two, decision=decision)
         require_supported(study_from_document(document))
+
+
+def test_a_ceiling_on_a_metric_without_a_worse_side_is_refused_where_a_lock_with_it_is_read() -> None:
+    def ceiling(**better: str) -> Any:
+        claim = {"claim": "layernorm lowers grad/norm", "smallest": 0.05} | better
+        return study_from_document(tiny_document(on_divergence={"ceiling": 9.0}, hypotheses={"gain": claim}))
+
+    require_supported(ceiling(better="lower"))
+    with pytest.raises(SpecError, match="nothing says on which side of grad/norm") as caught:
+        require_supported(ceiling())
+    assert str(caught.value.where) == "on_divergence" and "better: lower" in caught.value.fix
