@@ -9,6 +9,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from prereg.part import Part
 
 Test = Literal["paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "items", "percentile", "bca"]
+Zeros = Literal["pratt", "wilcox"]
 Alpha = Annotated[float, Field(gt=0.0, le=0.5)]
 
 
@@ -25,6 +26,9 @@ class Analysis(Part):
     """Correction over the hypotheses of one role."""
     also: tuple[Test, ...] = ()
     """Tests reported beside the deciding one; they never decide. Here items always speaks of new items too."""
+    zeros: Zeros = "pratt"
+    """What wilcoxon, and ranked diverged runs, do with a difference equal to the null: pratt ranks it with the others
+    and then leaves it out, wilcox leaves it out before ranking. Not written where it is pratt."""
     estimand: Literal["new_seeds", "new_seeds_and_items"] = "new_seeds"
     """What the verdict speaks of: new seeds on these validation items, or new seeds and new items. Only `test: items`
     can speak of new items, and it has no default there: the study says which."""
@@ -38,6 +42,14 @@ class Analysis(Part):
         written: dict[str, Any] = handler(self)
         if self.least_pairs is None:
             written.pop("least_pairs", None)
+        return written
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_zeros(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A promise without it keeps the bytes that were hashed before the format had it.
+        written: dict[str, Any] = handler(self)
+        if self.zeros == "pratt":
+            written.pop("zeros", None)
         return written
 
 

@@ -12,6 +12,7 @@ from scipy import stats
 
 from ablate.judge.estimate import NoTestError, estimate, p_against, p_floor, prepare
 from ablate.judge.procedure import TINY
+from ablate.judge.resample import COUNTED_PAIRS, SignFlip
 from prereg.errors import UnsupportedError
 
 METHODS = ("paired_t", "bootstrap_t", "sign_flip", "wilcoxon")
@@ -90,12 +91,48 @@ def test_sign_flip_enumerates_every_sign_vector() -> None:
 
 
 def test_sign_flip_beyond_enumeration_draws_and_never_gives_zero() -> None:
-    differences = np.linspace(1.0, 2.0, 30)
-    found = estimate(differences, "sign_flip", alpha=0.05, rng=rng())
-    assert found.p == pytest.approx(p_floor("sign_flip", 30)) == 2 / 10_000
-    noisy = differences - 1.5 + 0.05
-    exact_like = stats.ttest_1samp(noisy, 0.0).pvalue
-    assert p_against(noisy, "sign_flip", null=0.0, side="two", rng=rng()) == pytest.approx(exact_like, abs=0.03)
+    n = COUNTED_PAIRS + 1
+    found = estimate(np.linspace(1.0, 2.0, n), "sign_flip", alpha=0.05, rng=rng())
+    assert found.p == pytest.approx(p_floor("sign_flip", n)) == 2 / 10_000
+    assert any("random sign vectors" in note and "third digit" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("n", [2, 7, 16])
+def test_counting_by_halves_is_the_enumeration(n: int) -> None:
+    for differences in (rng(n).standard_normal(n) + 0.3, np.round(4 * rng(n).standard_normal(n)) / 10):
+        listed = prepare(differences, "sign_flip", rng())
+        assert isinstance(listed, SignFlip) and listed.subset_means is not None
+        counted = prepare(differences, "sign_flip", rng())
+        assert isinstance(counted, SignFlip)
+        counted.subset_means = None
+        for null in (0.0, 0.1, -0.3, 0.7):
+            for side in ("two", "greater", "less"):
+                assert counted.p(null, side) == listed.p(null, side)
+        for alpha in (0.02, 0.05, 0.3):
+            bounds = listed.bounds(alpha)
+            assert counted.bounds(alpha) == (bounds if bounds is None else pytest.approx(bounds, abs=2e-12))
+
+
+def test_thirty_pairs_are_flipped_exactly_without_random_numbers() -> None:
+    # By 9,999 random sign vectors the p of these differences came out anywhere between .036 and .043.
+    differences = rng(5).standard_normal(30) + 0.37
+    found = {estimate(differences, "sign_flip", alpha=0.05, rng=rng(seed)).model_dump_json() for seed in range(3)}
+    assert len(found) == 1
+    test = prepare(differences, "sign_flip", rng())
+    # An exact count on integers: sums of the rounded differences, by convolution.
+    whole = np.rint(differences * 2000).astype(np.int64)
+    ways = np.zeros(2 * int(np.abs(whole).sum()) + 1)
+    ways[ways.size // 2] = 1.0
+    for value in np.abs(whole):
+        ways = np.roll(ways, value) + np.roll(ways, -value)
+    beyond = np.abs(np.arange(ways.size) - ways.size // 2) >= abs(int(whole.sum()))
+    expected = float(ways[beyond].sum()) / 2**30
+    assert prepare(whole.astype(float), "sign_flip", rng()).p(0.0, "two") == pytest.approx(expected, rel=1e-12)
+    for alpha in (0.05, 0.01, 1e-5):
+        bounds = test.bounds(alpha)
+        assert bounds is not None
+        for end, outwards in zip(bounds, (-1e-9, 1e-9), strict=True):
+            assert test.p(end + outwards, "two") <= alpha < test.p(end - outwards, "two")
 
 
 def test_bootstrap_t_enumerates_all_index_vectors_up_to_six_pairs() -> None:

@@ -12,7 +12,7 @@ from scipy import stats
 
 from ablate.judge.decide import decide
 from ablate.judge.estimate import estimate, prepare
-from ablate.judge.ranked import hodges_lehmann
+from ablate.judge.resample import hodges_lehmann
 from ablate.judge.verdict import Finding
 from ablate.report import html, markdown
 from ablate.report.told import Told

@@ -1,23 +1,40 @@
 """Thousands of simulated studies judged at once: the scalar judge written over rows, and nothing else.
 
-A design asks for 20,000 studies in a dozen states of the world. One study at a time that takes minutes; here each
-row of an array is a study. Every number is made by the same operations in the same order as in `procedure`,
-`resample`, `nulls` and `multiplicity`, so that outcomes are the same and not merely close: `tests/test_batch.py`
-draws studies at random and compares. What has no such form (bootstrap-t, signed ranks, many pairs under sign-flip,
-any correction but Holm's or none) is left to the scalar judge, and `batchable` says so.
+A design asks for thousands of studies in a dozen states of the world. One study at a time that takes minutes; here each
+row of an array is a study. Outcomes are those of the scalar judge and not merely close: `tests/test_batch.py` draws
+studies at random and compares. Where rounding could part the two (resamples of nearly equal values, ranks that tie)
+a row is given to the scalar test. A joint correction is left to the scalar judge whole, and `batchable` says so.
+
+The studies of one call share the resamples of one `rng_seed`: each is judged as the scalar judge would with that seed.
+One exception: from `resample.LISTED_PAIRS` to `resample.COUNTED_PAIRS` the scalar sign-flip counts all sign vectors,
+which takes too long for thousands of studies; here they are drawn as they are beyond, and a design says so.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from ablate.judge.procedure import EQUAL, TINY, Floats, Side
+from ablate.judge.estimate import undecided
+from ablate.judge.procedure import EQUAL, FAR, TINY, Floats, Side
+from ablate.judge.resample import (
+    ENUMERATED_PAIRS,
+    LISTED_PAIRS,
+    RESAMPLES,
+    BootstrapT,
+    doubled_ranks,
+    multisets,
+    random_flips,
+    rank_sum_tails,
+    subsets_up_to,
+)
 from ablate.judge.verdict import Outcome
+from prereg.analysis import Test, Zeros
 from prereg.claim import Verb
 from prereg.divergence import End, least_pairs, refutable
 from prereg.metrics import Better
@@ -27,16 +44,18 @@ Codes = npt.NDArray[np.int8]
 Kept = npt.NDArray[np.bool_]
 OUTCOME: tuple[Outcome, ...] = ("supported", "refuted", "inconclusive")
 """What a code means."""
-FLIPPED_PAIRS = 8
-"""Up to here sign-flip is enumerated for all studies at once: 255 subset means a study."""
-_CHUNK = 4_000_000
-"""Subset means held at a time: 32 MB."""
+ROWS_LISTED_PAIRS = 12
+"""Up to here the subset means of a sign-flip are listed for all studies of a block; then counted study by study."""
+_CHUNK = 160_000
+"""Numbers held at a time by one array over rows and resamples: 1.3 MB, which a cache holds."""
+_STEEP = 100.0
+"""A t beyond this is compared with its resamples by the scalar test: the form over rows loses its digits there."""
 
 
 def batchable(study: Study, n: int) -> bool:
     """Whether this judge over rows knows the study's test with n pairs, its correction and its stopping."""
-    known = study.analysis.test == "paired_t" or (study.analysis.test == "sign_flip" and n <= FLIPPED_PAIRS)
-    return known and study.analysis.correct in ("holm", "none") and study.stopping == "fixed"
+    known = study.analysis.test in ("paired_t", "bootstrap_t", "wilcoxon", "sign_flip")
+    return known and n >= 2 and study.analysis.correct in ("holm", "none") and study.stopping == "fixed"
 
 
 def judge_rows(
@@ -44,13 +63,14 @@ def judge_rows(
     differences: Mapping[str, Floats],
     kept: Mapping[str, Kept] | None = None,
     *,
+    rng_seed: int = 0,
     rows_of: Callable[[Floats], Rows] | None = None,
 ) -> Codes:
     """Outcome codes, studies x hypotheses; `differences` are studies x seeds, `kept` the pairs that enter.
 
     `rows_of` makes another test than the study's own: at a look of a sequential study, the test of that look.
     """
-    return code_rows(study, list(study.hypotheses), *_ps(study, differences, kept, rows_of))
+    return code_rows(study, list(study.hypotheses), *_ps(study, differences, kept, rows_of, rng_seed))
 
 
 def judge_rows_at_worst(
@@ -59,13 +79,14 @@ def judge_rows_at_worst(
     kept: Mapping[str, Kept],
     ends: Mapping[End, Kept],
     *,
+    rng_seed: int = 0,
     rows_of: Callable[[Floats], Rows] | None = None,
 ) -> tuple[Codes, Codes]:
     """The same codes, and `lost_pairs.possible_outcomes` over rows: a bit for each outcome to reckon with.
 
     `ends` are the ends towards which lost pairs push each hypothesis, each studies x hypotheses.
     """
-    support, refute = _ps(study, differences, kept, rows_of)
+    support, refute = _ps(study, differences, kept, rows_of, rng_seed)
     names = list(study.hypotheses)
     codes = code_rows(study, names, support, refute)
     can = np.array([refutable(study, name) for name in study.hypotheses])
@@ -84,6 +105,7 @@ def _ps(
     differences: Mapping[str, Floats],
     kept: Mapping[str, Kept] | None,
     rows_of: Callable[[Floats], Rows] | None,
+    rng_seed: int,
 ) -> tuple[Floats, Floats]:
     """p of support and of refutation before correction, studies x hypotheses; 1 where there is none."""
     names = list(study.hypotheses)
@@ -91,7 +113,9 @@ def _ps(
     support, refute = np.ones((n_studies, len(names))), np.ones((n_studies, len(names)))
     for place, name in enumerate(names):
         whole = None if kept is None else kept[name]
-        support[:, place], refute[:, place] = weigh_rows(study, name, differences[name], whole, rows_of=rows_of)
+        support[:, place], refute[:, place] = weigh_rows(
+            study, name, differences[name], whole, rng_seed=rng_seed, rows_of=rows_of
+        )
     return support, refute
 
 
@@ -101,24 +125,30 @@ def weigh_rows(
     differences: Floats,
     kept: Kept | None = None,
     *,
+    rng_seed: int = 0,
     rows_of: Callable[[Floats], Rows] | None = None,
     smallest: float | None = None,
 ) -> tuple[Floats, Floats]:
     """p of support and of refutation of one hypothesis, study by study; 1 where it has no p. `smallest` replaces the
     registered margin."""
+    resampled = 1 if rows_of is not None else _resampled(study.analysis.test, differences.shape[1])
     if rows_of is None:
         assert batchable(study, differences.shape[1]), (study.analysis, study.stopping, differences.shape)
-        rows_of = RowsOfT if study.analysis.test == "paired_t" else _RowsOfFlips
+
+        def rows_of(values: Floats) -> Rows:
+            return _rows_of_test(study, values, rng_seed)
+
     claim = study.claims[name]
     smallest = study.hypotheses[name].smallest if smallest is None else smallest
     support, refute = np.ones(len(differences)), np.ones(len(differences))
-    for rows, values in _complete(differences, kept, least_pairs(study)):
+    for rows, values in _blocks(differences, kept, least_pairs(study), resampled):
         test = rows_of(values)
         supporting, refuting = _weigh(test, claim.verb, study.better(name), smallest)
         # A study that cannot be tested keeps its place in the family with p = 1.
         support[rows] = np.where(test.usable, supporting, 1.0)
         if refuting is not None:
             refute[rows] = np.where(test.usable, refuting, 1.0)
+        del test  # its arrays make room for the next block's
     return support, refute
 
 
@@ -134,6 +164,28 @@ def code_rows(study: Study, names: list[str], support: Floats, refute: Floats) -
     return codes
 
 
+def _resampled(test: Test, n: int) -> int:
+    """How many numbers a study takes in the largest array over its resamples."""
+    if test == "bootstrap_t":
+        return 512 if n <= ENUMERATED_PAIRS else RESAMPLES
+    if test == "sign_flip":
+        return 2**n if n <= ROWS_LISTED_PAIRS else RESAMPLES
+    return n
+
+
+def _blocks(
+    differences: Floats, kept: Kept | None, least: int, resampled: int
+) -> Iterator[tuple[npt.NDArray[np.intp], Floats]]:
+    """Studies with equally many complete pairs and all or not all of them with a size, a block at a time."""
+    for rows, values in _complete(differences, kept, least):
+        sized = np.isfinite(values).all(axis=1)
+        for alike in (np.flatnonzero(sized), np.flatnonzero(~sized)):
+            step = max(1, _CHUNK // resampled)
+            for start in range(0, alike.size, step):
+                chosen = alike[start : start + step]
+                yield rows[chosen], values[chosen]
+
+
 def _complete(differences: Floats, kept: Kept | None, least: int) -> Iterator[tuple[npt.NDArray[np.intp], Floats]]:
     """Studies with equally many complete pairs, all or at least `least`, and these pairs in the order of the seeds."""
     if kept is None:
@@ -146,15 +198,34 @@ def _complete(differences: Floats, kept: Kept | None, least: int) -> Iterator[tu
             yield rows, np.ascontiguousarray(differences[rows][kept[rows]].reshape(len(rows), count))
 
 
+def _rows_of_test(study: Study, values: Floats, rng_seed: int) -> Rows:
+    test, n = study.analysis.test, values.shape[1]
+    if test == "wilcoxon" or not np.isfinite(values).all():
+        return _RowsOfRanks(values, study.analysis.zeros)
+    if test == "paired_t":
+        return RowsOfT(values)
+    if test == "bootstrap_t":
+        return _RowsOfBootstrap(values, rng_seed)
+    if n > LISTED_PAIRS:
+        return _RowsOfDrawnFlips(values, rng_seed)
+    return _RowsOfFlips(values) if n <= ROWS_LISTED_PAIRS else _RowsOfHalves(values)
+
+
 class Rows(ABC):
-    """One test for every row."""
+    """One test for every row, each in its own unit as in `Procedure`."""
 
     def __init__(self, values: Floats) -> None:
-        self.values, self.n = values, values.shape[1]
-        self.mean = values.mean(axis=1)
-        self.size = np.abs(values).max(axis=1)
+        self.exponent = np.frexp(np.abs(values).max(axis=1))[1]
+        self.values, self.n = np.ldexp(values, -self.exponent[:, None]), values.shape[1]
+        self.mean = self.values.mean(axis=1)
+        self.size = np.abs(self.values).max(axis=1)
         self.usable: Kept = np.ones(len(values), dtype=bool)
         self.leaning = np.sign(self.mean)
+
+    def to_unit(self, null: float) -> Floats:
+        """A null in the unit of every row."""
+        with np.errstate(over="ignore"):
+            return np.clip(np.ldexp(null, -self.exponent), -FAR, FAR)
 
     @abstractmethod
     def p(self, null: float, side: Side) -> Floats:
@@ -167,12 +238,16 @@ class RowsOfT(Rows):
     def __init__(self, values: Floats) -> None:
         super().__init__(values)
         # Equal differences have no SE. All zero, the scalar test says p = 1 or nothing at all: the same outcome.
-        self.usable = np.ptp(values, axis=1) > EQUAL * self.size
-        self.se = values.std(axis=1, ddof=1) / np.sqrt(self.n)
+        self.usable = np.ptp(self.values, axis=1) > EQUAL * self.size
+        self.se = self.values.std(axis=1, ddof=1) / np.sqrt(self.n)
+
+    def statistic(self, null: float) -> Floats:
+        """t against the null; 0 where a row is not usable."""
+        t: Floats = (self.mean - self.to_unit(null)) / np.where(self.usable, self.se, np.inf)
+        return t
 
     def p(self, null: float, side: Side) -> Floats:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            t = (self.mean - null) / self.se
+        t = self.statistic(null)
         tail = -np.abs(t) if side == "two" else -t if side == "greater" else t
         p: Floats = np.maximum(t_cdf(self.n - 1, tail) * (2.0 if side == "two" else 1.0), TINY)
         return p
@@ -204,26 +279,163 @@ def t_cdf(df: int, t: Floats) -> Floats:
     return found
 
 
+class _RowsOfBootstrap(RowsOfT):
+    """`BootstrapT` over rows.
+
+    With s and q the sum and the sum of squares of a resample's centred values, t*^2 = (n - 1) r / (1 - r) where
+    r = s^2 / (n q): so t* is compared with t by comparing r with t^2 / (n - 1 + t^2), and every resample of every row
+    is two products of matrices.
+    """
+
+    def __init__(self, values: Floats, rng_seed: int) -> None:
+        super().__init__(values)
+        self.usable &= undecided("bootstrap_t", self.n) is None
+        self.close = np.diff(np.sort(self.values, axis=1), axis=1).min(axis=1) < 1e-6 * self.size
+        # Nearly equal values: which resamples have a spread is for the scalar test to say.
+        self.rng_seed = rng_seed
+        counts, self.weights = _resamples(self.n, rng_seed)
+        centred = self.values - self.mean[:, None]
+        both = np.concatenate([centred, self.n * centred**2]) @ counts
+        self.signed, squares = both[: len(values)], both[len(values) :]
+        self.signed *= np.abs(self.signed)
+        with np.errstate(divide="ignore", invalid="ignore"):  # equal values, which `close` leaves to the scalar test
+            self.signed /= squares
+
+    def p(self, null: float, side: Side) -> Floats:
+        t = self.statistic(null)
+        slack = EQUAL * np.maximum(1.0, np.abs(t))
+        least = np.abs(t) - slack if side == "two" else t - slack if side == "greater" else -t - slack
+        square = least * np.abs(least)
+        limit = (square / (self.n - 1 + np.abs(square)))[:, None]
+        found = np.zeros(len(t))
+        if side != "less":
+            found += self._counted(self.signed >= limit)
+        if side != "greater":
+            found += self._counted(self.signed <= -limit)
+        total = float(self.signed.shape[1]) if self.weights is None else self.weights.sum()
+        p: Floats = (1.0 + np.minimum(found, total)) / (1.0 + total)
+        for row in np.flatnonzero(self.usable & (self.close | (np.abs(t) > _STEEP))):
+            exact = BootstrapT(self.values[row], np.random.default_rng(self.rng_seed))
+            p[row] = exact.p(float(self.to_unit(null)[row]), side)
+        return p
+
+    def _counted(self, reached: Kept) -> Floats:
+        return np.count_nonzero(reached, axis=1) if self.weights is None else reached @ self.weights
+
+
+@lru_cache(maxsize=16)
+def _resamples(n: int, rng_seed: int) -> tuple[Floats, Floats | None]:
+    """Resamples with two values or more as counts, pairs x resamples, and how often each occurs (none: once)."""
+    if n <= ENUMERATED_PAIRS:
+        counts, weights = multisets(n)
+        spread = counts.max(axis=1) < n
+        return np.ascontiguousarray(counts[spread].T), weights[spread]
+    counts = _drawn(n, rng_seed)
+    return np.ascontiguousarray(counts[counts.max(axis=1) < n].T), None
+
+
+def _drawn(n: int, rng_seed: int) -> Floats:
+    """The resamples that `BootstrapT` draws."""
+    drawn = np.random.default_rng(rng_seed).integers(0, n, size=(RESAMPLES, n))
+    counts = np.zeros((RESAMPLES, n))
+    np.add.at(counts, (np.arange(RESAMPLES)[:, None], drawn), 1.0)
+    return counts
+
+
 class _RowsOfFlips(Rows):
     """`SignFlip` over rows, by the same doubling."""
 
-    def p(self, null: float, side: Side) -> Floats:
-        step = max(1, _CHUNK // 2**self.n)
-        return np.concatenate([self._p(at, at + step, null, side) for at in range(0, len(self.values), step)])
+    def __init__(self, values: Floats) -> None:
+        super().__init__(values)
+        self.means = self._subset_means()
 
-    def _p(self, start: int, stop: int, null: float, side: Side) -> Floats:
-        values = self.values[start:stop]
-        sums, counts = np.zeros((len(values), 1)), np.zeros(1)
-        for column in values.T:
+    def _subset_means(self) -> Floats:
+        sums, counts = np.zeros((len(self.values), 1)), np.zeros(1)
+        for column in self.values.T:
             sums = np.concatenate([sums, sums + column[:, None]], axis=1)
             counts = np.concatenate([counts, counts + 1.0])
-        means = sums[:, 1:] / counts[1:]
-        slack = (EQUAL * np.maximum(self.size[start:stop], abs(null)))[:, None]
-        total = 2.0**self.n
-        above = (1.0 + (means <= null + slack).sum(axis=1)) / total
-        below = (1.0 + (means >= null - slack).sum(axis=1)) / total
-        chosen: Floats = {"two": np.minimum(1.0, 2.0 * np.minimum(above, below)), "greater": above, "less": below}[side]
-        return chosen
+        return sums[:, 1:] / counts[1:]
+
+    def p(self, null: float, side: Side) -> Floats:
+        limit = self.to_unit(null)
+        slack = EQUAL * np.maximum(self.size, np.abs(limit))
+        total = 1.0 + self.means.shape[1]
+        above = below = np.ones(len(limit))
+        if side != "less":
+            above = (1.0 + np.count_nonzero(self.means <= (limit + slack)[:, None], axis=1)) / total
+        if side != "greater":
+            below = (1.0 + np.count_nonzero(self.means >= (limit - slack)[:, None], axis=1)) / total
+        return np.minimum(1.0, 2.0 * np.minimum(above, below)) if side == "two" else np.minimum(above, below)
+
+
+class _RowsOfDrawnFlips(_RowsOfFlips):
+    """`SignFlip` over rows with random sign vectors."""
+
+    def __init__(self, values: Floats, rng_seed: int) -> None:
+        self.flipped = _drawn_flips(values.shape[1], rng_seed)
+        super().__init__(values)
+
+    def _subset_means(self) -> Floats:
+        means = self.values @ self.flipped
+        means /= self.flipped.sum(axis=0)
+        return means
+
+
+@lru_cache(maxsize=16)
+def _drawn_flips(n: int, rng_seed: int) -> Floats:
+    return np.ascontiguousarray(random_flips(n, np.random.default_rng(rng_seed)).T)
+
+
+class _RowsOfHalves(Rows):
+    """`SignFlip` over rows with too many pairs for a list: one count a row."""
+
+    def p(self, null: float, side: Side) -> Floats:
+        limit = self.to_unit(null)
+        slack = EQUAL * np.maximum(self.size, np.abs(limit))
+        above = below = np.ones(len(limit))
+        if side != "less":
+            above = self._counted(self.values - (limit + slack)[:, None])
+        if side != "greater":
+            below = self._counted(-self.values + (limit - slack)[:, None])
+        return np.minimum(1.0, 2.0 * np.minimum(above, below)) if side == "two" else np.minimum(above, below)
+
+    def _counted(self, shifted: Floats) -> Floats:
+        return np.array([subsets_up_to(row) for row in shifted]) / 2.0**self.n
+
+
+class _RowsOfRanks(Rows):
+    """`SignedRank` over rows, and `RankedPairs` where a run diverged."""
+
+    def __init__(self, values: Floats, zeros: Zeros) -> None:
+        super().__init__(np.where(np.isfinite(values), values, 0.0))
+        self.zeros = zeros
+        self.beyond = np.where(np.isinf(values), values, 0.0)
+        self.both = np.isnan(values)
+        doubled, signs = self._ranks(0.0)
+        self.leaning = np.sign((doubled * signs).sum(axis=1)).astype(np.float64)
+
+    def _ranks(self, null: float) -> tuple[npt.NDArray[np.int64], Floats]:
+        """Doubled mid-ranks, 0 for a zero, and signs."""
+        limit = self.to_unit(null)
+        scale = np.maximum(self.size, np.abs(limit))
+        scale[scale == 0.0] = 1.0
+        shifted = np.round((self.values - limit[:, None]) / scale[:, None], 12)
+        shifted = np.where(self.both, 0.0, np.where(self.beyond != 0.0, self.beyond, shifted))
+        return doubled_ranks(shifted, self.zeros)
+
+    def p(self, null: float, side: Side) -> Floats:
+        doubled, signs = self._ranks(null)
+        observed = np.where(signs > 0, doubled, 0).sum(axis=1)
+        patterns, place = np.unique(np.sort(doubled, axis=1), axis=0, return_inverse=True)
+        place = place.reshape(-1)
+        above, below = np.empty(len(doubled)), np.empty(len(doubled))
+        for index, pattern in enumerate(patterns):
+            rows = np.flatnonzero(place == index)
+            tails = rank_sum_tails(tuple(pattern[pattern > 0].tolist()))
+            above[rows], below[rows] = tails[0][observed[rows]], tails[1][observed[rows]]
+        if side == "two":
+            return np.minimum(1.0, 2.0 * np.minimum(above, below))
+        return above if side == "greater" else below
 
 
 def _weigh(test: Rows, verb: Verb, better: Better, smallest: float) -> tuple[Floats, Floats | None]:

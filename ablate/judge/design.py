@@ -17,6 +17,7 @@ from ablate.judge.hopeless import remedy_of, unreachable_verdicts
 from ablate.judge.nulls import require_known_methods
 from ablate.judge.planning import Planning, planned
 from ablate.judge.reach import HypothesisDesign, hypothesis_design
+from ablate.judge.resample import COUNTED_PAIRS, LISTED_PAIRS
 from ablate.judge.simulate import Chance, Scenario, adopting_verdicts, affordable, simulate
 from ablate.judge.truths import drawable, truths
 from ablate.judge.worst import correlations, worst_case
@@ -30,7 +31,8 @@ _CURVE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 25, 30)
 _SHORT_CURVE = (3, 5, 8, 10)
 """The same where every study costs a resampling."""
 _CURVE_SIMS = 4_000
-_RANKED_SIMS = 1_000
+_FEW_SIMS = 2_000
+"""With fewer simulated studies a scenario the design says how many, because a second digit is then uncertain."""
 _OVER_THESE_ITEMS = (
     "over seeds and these items the test is a paired t over the seeds' means, and is simulated as one; the SDs are "
     "those of a run's mean over its items"
@@ -144,10 +146,7 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         if reason is not None:
             undrawn.setdefault(reason, []).append(f"'{truth.name}'")
             continue
-        # Diverged runs by rank are judged one study at a time.
-        ranked = truth.divergence > 0.0 and study.on_divergence == "rank"
-        n_here = min(drawn, _RANKED_SIMS) if ranked else drawn
-        scenarios.append(simulate(study, truth, believed, n_sims=n_here, seed=[seed, index]))
+        scenarios.append(simulate(study, truth, believed, n_sims=drawn, seed=[seed, index]))
     notes += [said for one in scenarios if (said := _said_stops(one))]
     notes += [f"not simulated: {', '.join(names)}: {reason}" for reason, names in undrawn.items()]
     hypotheses = tuple(hypothesis_design(study, name, believed) for name in study.hypotheses)
@@ -221,6 +220,17 @@ def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
         f"power, detectable sizes and seeds are those of the registered rule ({study.analysis.test}), by simulation "
         "with every claim true at once",
     ]
+    if affordable(study) < _FEW_SIMS:
+        notes.append(
+            f"{affordable(study):,} simulated studies a scenario, because {study.analysis.test} with "
+            f"{study.analysis.correct} over {len(study.seeds)} seeds is slow to judge: a chance has a standard "
+            f"error of up to {0.5 / sqrt(affordable(study)):.2f}"
+        )
+    if study.analysis.test == "sign_flip" and len(study.seeds) > LISTED_PAIRS:
+        notes.append(
+            f"sign_flip over more than {LISTED_PAIRS} seeds is simulated with random sign vectors, where the judge "
+            f"counts all of them up to {COUNTED_PAIRS} seeds"
+        )
     notes += [*said_losses(study), *filter(None, [_said_assumed(study, beliefs)])]
     notes += [_said_belief(belief) for belief in beliefs.metrics]
     if lacking:

@@ -12,19 +12,19 @@ from ablate.judge.items import TwoWay
 from ablate.judge.percentile import Bca, Percentile
 from ablate.judge.procedure import Floats, NoTestError, PairedT, Procedure, Side
 from ablate.judge.ranked import RankedPairs
-from ablate.judge.resample import BootstrapT, SignedRank, SignFlip
+from ablate.judge.resample import FEWEST_BOOTSTRAPPED, BootstrapT, SignedRank, SignFlip
 from ablate.judge.verdict import Estimate
-from prereg.analysis import Test
+from prereg.analysis import Test, Zeros
 from prereg.errors import UnsupportedError
 
-__all__ = ["NoTestError", "Side", "estimate", "p_against", "p_floor", "prepare", "words"]
+__all__ = ["NoTestError", "Side", "estimate", "p_against", "p_floor", "prepare", "undecided", "words"]
 
 PROCEDURES: dict[str, type[Procedure]] = {
     kind.name: kind for kind in (PairedT, BootstrapT, SignFlip, SignedRank, Percentile, Bca, TwoWay)
 }
 
 
-def prepare(differences: Floats, method: Test, rng: np.random.Generator) -> Procedure:
+def prepare(differences: Floats, method: Test, rng: np.random.Generator, zeros: Zeros = "pratt") -> Procedure:
     """The test bound to these differences. Raises `NoTestError` where the test is undefined.
 
     An infinite difference is a pair with one diverged run, NaN one with two: see `ablate.judge.ranked`.
@@ -37,19 +37,32 @@ def prepare(differences: Floats, method: Test, rng: np.random.Generator) -> Proc
             fix="test: paired_t",
         )
     if not np.isfinite(differences).all():
-        return RankedPairs(differences, method)
+        return RankedPairs(differences, method, zeros)
     if issubclass(kind, Percentile):
         return kind(differences, rng)
     if kind is BootstrapT:
         return BootstrapT(differences, rng)
     if kind is SignFlip:
         return SignFlip(differences, rng)
-    return PairedT(differences) if kind is PairedT else SignedRank(differences)
+    return PairedT(differences) if kind is PairedT else SignedRank(differences, zeros)
 
 
-def estimate(differences: Floats, method: Test, *, alpha: float, rng: np.random.Generator) -> Estimate:
-    """Mean difference, two-sided interval at 1 - alpha and two-sided p against zero. Nothing is corrected here."""
-    return summarise(prepare(differences, method, rng), alpha)
+def undecided(method: Test, n: int) -> str | None:
+    """Why a test may describe n pairs and not decide from them; none where it may decide."""
+    if issubclass(PROCEDURES[method], Percentile):
+        return f"{words(method)} describes and does not decide: it rejects a true null too often at any number of seeds"
+    if method == BootstrapT.name and n < FEWEST_BOOTSTRAPPED:
+        return (
+            f"{n} pairs, and {words(method)} decides from {FEWEST_BOOTSTRAPPED} on: with fewer it errs more than alpha"
+        )
+    return None
+
+
+def estimate(
+    differences: Floats, method: Test, *, alpha: float, rng: np.random.Generator, zeros: Zeros = "pratt"
+) -> Estimate:
+    """The effect shown, two-sided interval at 1 - alpha and two-sided p against zero. Nothing is corrected here."""
+    return summarise(prepare(differences, method, rng, zeros), alpha)
 
 
 def summarise(test: Procedure, alpha: float) -> Estimate:

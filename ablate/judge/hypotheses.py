@@ -19,10 +19,9 @@ import pandas as pd
 
 from ablate.judge import max_t
 from ablate.judge.effects import effect_sizes
-from ablate.judge.estimate import NoTestError, estimate, prepare, summarise, words
+from ablate.judge.estimate import NoTestError, estimate, prepare, summarise, undecided, words
 from ablate.judge.items import TwoWay, cross, pigeonhole, pigeonhole_interval
 from ablate.judge.nulls import AgainstMargin, Judged, Nulls, judge_families, require_known_methods, weigh, zones
-from ablate.judge.percentile import FEWEST_PAIRS, Bca, Percentile
 from ablate.judge.procedure import EQUAL, Floats, Procedure
 from ablate.judge.readings import reading_of
 from ablate.judge.sequential import EProcessT, RepeatedT, prepare_at, require_own_rule
@@ -181,14 +180,15 @@ def _prepared(
 ) -> Procedure | NoTestError:
     if pairs.refused is not None:
         return NoTestError(pairs.refused)
-    if study.analysis.test in (Percentile.name, Bca.name) and len(pairs.seeds) < FEWEST_PAIRS:
-        return NoTestError(f"{len(pairs.seeds)} pairs, and {words(study.analysis.test)} decides from {FEWEST_PAIRS} on")
+    reason = undecided(study.analysis.test, len(pairs.seeds))
+    if reason is not None:
+        return NoTestError(reason)
     try:
         test: Procedure
         if study.analysis.test == TwoWay.name:
             test = _crossed(study, name, pairs, items, study.analysis.estimand)
         elif look is None:
-            test = prepare(pairs.differences, study.analysis.test, generator(rng_seed))
+            test = prepare(pairs.differences, study.analysis.test, generator(rng_seed), study.analysis.zeros)
         else:
             test = prepare_at(pairs.differences, study, look)
     except NoTestError as error:
@@ -324,7 +324,8 @@ def _description(
                 crossed = _crossed(study, name, pairs, items, "new_seeds_and_items")
                 found.append(summarise(crossed, study.analysis.alpha))
                 continue
-            found.append(estimate(pairs.differences, method, alpha=study.analysis.alpha, rng=generator(rng_seed)))
+            rng, zeros = generator(rng_seed), study.analysis.zeros
+            found.append(estimate(pairs.differences, method, alpha=study.analysis.alpha, rng=rng, zeros=zeros))
         except NoTestError as error:
             unable.append(f"{words(method)}: {error}")
     return tuple(found), tuple(unable)

@@ -36,7 +36,7 @@ import numpy as np
 from ablate.judge.estimate import p_floor
 from ablate.judge.multiplicity import holm
 from ablate.judge.procedure import EQUAL, Floats, Procedure, Side, Studentized
-from ablate.judge.resample import FLIPPED_PAIRS, RESAMPLES, studentized_draws
+from ablate.judge.resample import LISTED_PAIRS, RESAMPLES, studentized_draws
 from ablate.judge.verdict import Interval
 from prereg.analysis import Analysis
 
@@ -84,6 +84,9 @@ def adjust(members: Sequence[Member | None], *, rng_seed: int) -> tuple[tuple[fl
             for side in product(*(null.points for _, null in tested))
         ]
         found = np.maximum(np.max(choices, axis=0), own).tolist()
+        seeds = {seed for test, _ in tested for seed in test.seeds}
+        if not isinstance(tested[0][0], Studentized) and len(seeds) > LISTED_PAIRS:
+            note = f"max-T over {RESAMPLES} random joint sign vectors: another draw moves the third digit of p"
     left = iter(found)
     return tuple(1.0 if member is None else float(next(left)) for member in members), note
 
@@ -92,6 +95,8 @@ def p_floor_of(analysis: Analysis, family: int, n: int, side: Side) -> float:
     """Smallest p after correction that any n pairs can give, at the first step."""
     # A paired t in a family under max-T is corrected by the joint bootstrap-t, and that has a floor.
     joint = analysis.correct == "max_t" and family > 1 and analysis.test == "paired_t"
+    if analysis.correct == "max_t" and family > 1 and not joint and n > LISTED_PAIRS:
+        return max(p_floor(analysis.test, n, side), 1.0 / (RESAMPLES + 1))  # random joint signs
     steps = family if analysis.correct == "holm" else 1
     return min(1.0, steps * p_floor("bootstrap_t" if joint else analysis.test, n, side))
 
@@ -120,10 +125,9 @@ def intervals(tests: Sequence[Procedure], alpha: float, *, family: int, rng_seed
         return None
     found = []
     for test in tests:
-        assert test.se is not None
-        half = float(largest[order][place]) * test.se
-        method = f"joint bootstrap-t, max-T over {family}"
-        found.append(Interval(low=test.mean - half, high=test.mean + half, level=1.0 - alpha, method=method))
+        assert isinstance(test, Studentized)
+        low, high = test.around_mean(float(largest[order][place]) * test.scaled_se)
+        found.append(Interval(low=low, high=high, level=1.0 - alpha, method=f"joint bootstrap-t, max-T over {family}"))
     return tuple(found)
 
 
@@ -178,7 +182,7 @@ def _bootstrapped(tests: Sequence[Procedure], rng_seed: int) -> tuple[Floats, Fl
     """
     columns, weights = [], np.ones(0)
     for test in tests:
-        t_star, weights, _ = studentized_draws(test.differences, np.random.default_rng(rng_seed))
+        t_star, weights, _ = studentized_draws(test.scaled, np.random.default_rng(rng_seed))
         columns.append(np.zeros_like(t_star) if test.all_zero else t_star)
     drawn = np.stack(columns, axis=1)
     kept = ~np.isnan(drawn).any(axis=1)
@@ -198,7 +202,7 @@ def _flipped(asked: Sequence[tuple[Procedure, float]], rng_seed: int) -> tuple[F
         scores[[place_of[seed] for seed in test.seeds], column] = test.scores(null)
     size = np.sqrt((scores**2).sum(axis=0))
     scores /= np.where(size > 0, size, 1.0)
-    if len(seeds) <= FLIPPED_PAIRS:
+    if len(seeds) <= LISTED_PAIRS:
         sums = np.zeros((1, len(asked)))
         for row in scores:  # doubling: no 2^n x n table of signs
             sums = np.concatenate([sums + row, sums - row])

@@ -4,6 +4,10 @@ A `Procedure` is made once from the per-seed differences and then asked for p va
 and for intervals. The two-sided test against zero, the one-sided tests against a margin and the
 interval therefore always rest on the same statistic and the same resamples: they cannot disagree.
 
+Numbers are computed in a unit of the data's own, the power of two just above the largest difference: dividing by it is
+exact, no sum or square over- or underflows in it, and a p does not change when differences and null are multiplied by
+a power of two.
+
 It never picks a side from the data: whoever asks for a one-sided p names the side.
 """
 
@@ -28,8 +32,17 @@ EQUAL: Final = 1e-12
 """Differences whose spread is below this share of their size are equal up to rounding: they have no SE."""
 
 
+FAR: Final = 2.0**500
+"""A null this many units away is beyond any test, and its square is still finite."""
+
+
 class NoTestError(Exception):
     """These differences admit no such test. Not a user's mistake: the finding is inconclusive and says why."""
+
+
+def exponent_of(values: Floats) -> int:
+    """The power of two just above the largest size, 0 where all are zero."""
+    return int(np.frexp(np.abs(values).max(initial=0.0))[1])
 
 
 class Procedure(ABC):
@@ -49,17 +62,22 @@ class Procedure(ABC):
         if values.size < 2:
             raise NoTestError(f"{values.size} pair(s); a test needs at least two")
         self.differences = values
+        self.exponent = exponent_of(values)
+        self.scaled = np.ldexp(values, -self.exponent)
+        """The differences in their own unit, 2**exponent: the largest lies between 1/2 and 1."""
         self.n = int(values.size)
         self.seeds: tuple[int, ...] = tuple(range(self.n))
         """Which seed each difference is of: what a joint resampling of several tests shares."""
-        self.mean = float(values.mean())
+        self.scaled_mean = float(self.scaled.mean())
+        self.mean = self.from_unit(self.scaled_mean)
         self.centre: float | None = self.mean
         """The effect that is shown: the mean, unless a test has reason to give another, or none."""
         self.unsized = 0
         """Pairs without a size, because a run diverged and is ranked."""
         self.size = float(np.abs(values).max())
         self.all_zero = self.size == 0.0
-        self.all_equal = bool(np.ptp(values) <= EQUAL * self.size)
+        self.scaled_size = float(np.abs(self.scaled).max())
+        self.all_equal = bool(np.ptp(self.scaled) <= EQUAL * self.scaled_size)
         self.notes: tuple[str, ...] = ()
         self.items: ItemLayout | None = None
         """The items, where they are crossed with the seeds."""
@@ -67,6 +85,16 @@ class Procedure(ABC):
         self.df: float | None = None
         if self.all_zero:
             self.notes += ("every difference is exactly zero",)
+
+    def to_unit(self, null: float) -> float:
+        """A null in the differences' own unit; one that is beyond every difference stays finite."""
+        with np.errstate(over="ignore"):
+            return float(np.clip(np.ldexp(null, -self.exponent), -FAR, FAR))
+
+    def from_unit(self, value: float) -> float:
+        """A value in the differences' own unit as the reader's number; infinite beyond the largest double."""
+        with np.errstate(over="ignore"):
+            return float(np.ldexp(value, self.exponent))
 
     @classmethod
     @abstractmethod
@@ -86,16 +114,17 @@ class Procedure(ABC):
         found = self.bounds(alpha)
         if found is None:
             return None
-        return Interval(low=found[0], high=found[1], level=1.0 - alpha, method=self.words + suffix)
+        low, high = (end if np.isfinite(end) else None for end in found)
+        return Interval(low=low, high=high, level=1.0 - alpha, method=self.words + suffix)
 
     def scores(self, null: float) -> Floats:
         """What the test adds up, one score a pair, its sign the pair's: what a joint sign-flip flips."""
-        return self.differences - null
+        return self.scaled - self.to_unit(null)
 
     @property
     def leaning(self) -> int:
         """Sign of the statistic the test itself looks at: where a rejection of zero would point."""
-        return int(np.sign(self.mean))
+        return int(np.sign(self.scaled_mean))
 
     def without_interval(self, alpha: float) -> str:
         """Why there is no interval."""
@@ -115,11 +144,11 @@ class Studentized(Procedure):
                 f"all {self.n} differences equal {self.mean:.6g}: their standard error is zero, "
                 f"so {self.words} has no p; sign_flip is defined here"
             )
-        self.se = 0.0 if self.all_zero else float(self.differences.std(ddof=1) / np.sqrt(self.n))
+        self.scaled_se = 0.0 if self.all_zero else float(self.scaled.std(ddof=1) / np.sqrt(self.n))
+        self.se = self.from_unit(self.scaled_se)
 
     def statistic(self, null: float) -> float | None:
         """t against the null; none when every difference is zero and so is the null, where p is 1."""
-        assert self.se is not None
         if self.all_zero:
             if null == 0.0:
                 return None
@@ -127,7 +156,11 @@ class Studentized(Procedure):
                 f"all {self.n} differences are zero: their standard error is zero, so {self.words} "
                 f"has no p against {null:.6g}; sign_flip is defined here"
             )
-        return (self.mean - null) / self.se
+        return (self.scaled_mean - self.to_unit(null)) / self.scaled_se
+
+    def around_mean(self, half: float) -> tuple[float, float]:
+        """The interval of this half-width in the differences' own unit."""
+        return self.from_unit(self.scaled_mean - half), self.from_unit(self.scaled_mean + half)
 
 
 class PairedT(Studentized):
@@ -155,6 +188,5 @@ class PairedT(Studentized):
         return max(p, TINY)
 
     def bounds(self, alpha: float) -> tuple[float, float] | None:
-        assert self.df is not None and self.se is not None
-        half = float(special.stdtrit(self.df, 1.0 - alpha / 2.0)) * self.se
-        return self.mean - half, self.mean + half
+        assert self.df is not None
+        return self.around_mean(float(special.stdtrit(self.df, 1.0 - alpha / 2.0)) * self.scaled_se)

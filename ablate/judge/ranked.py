@@ -1,8 +1,8 @@
 """Diverged runs as the worst there is: a signed-rank test that needs no number for them (`on_divergence: rank`).
 
 A pair in which one run diverged has a difference with a sign and no size: it is ranked beyond every finite one, all
-such pairs tied. A pair in which both diverged is a tie and says nothing about any null: it is ranked with the zeros
-and left out (Pratt 1959). The distribution is exact over the observed mid-ranks, so it stays valid however many tie
+such pairs tied. A pair in which both diverged is a tie and says nothing about any null: it is handled as a zero
+(`analysis.zeros`). The distribution is exact over the observed mid-ranks, so it stays valid however many tie
 at the bottom, and so it does for sign_flip, which takes ranks as soon as one run diverged: whether one did is known
 from the sizes of the differences, and flipping signs leaves sizes alone.
 
@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 
 from ablate.judge.procedure import Floats
-from ablate.judge.resample import SignedRank
-from prereg.analysis import Test
+from ablate.judge.resample import SignedRank, hodges_lehmann
+from prereg.analysis import Test, Zeros
 
 RANKABLE: tuple[Test, ...] = ("wilcoxon", "sign_flip")
 """The tests that a diverged run can enter by its rank."""
@@ -27,13 +27,13 @@ class RankedPairs(SignedRank):
 
     words = "signed-rank test with diverged runs ranked worst"
 
-    def __init__(self, differences: Floats, method: Test) -> None:
+    def __init__(self, differences: Floats, method: Test, zeros: Zeros = "pratt") -> None:
         # Whoever asks otherwise was refused when the study was read (`prereg.promises`).
         assert method in RANKABLE, (method, differences)
         sized = np.isfinite(differences)
         self.beyond = np.where(np.isinf(differences), np.sign(differences), 0.0)
         self.both = np.isnan(differences)
-        super().__init__(np.where(sized, differences, 0.0))
+        super().__init__(np.where(sized, differences, 0.0), zeros)
         self.name = method
         self.unsized = int((~sized).sum())
         self.centre = hodges_lehmann(differences)
@@ -54,13 +54,3 @@ class RankedPairs(SignedRank):
 
     def without_interval(self, alpha: float) -> str:
         return f"{self.unsized} pair(s) hold a diverged run, whose difference has no size"
-
-
-def hodges_lehmann(differences: Floats) -> float | None:
-    """Median of the Walsh averages over the extended line, ties of two diverged runs as 0; none if not finite."""
-    values = np.where(np.isnan(differences), 0.0, differences)
-    upper, lower = np.triu_indices(values.size)
-    with np.errstate(invalid="ignore"):
-        walsh = np.nan_to_num((values[upper] + values[lower]) / 2.0, nan=0.0, posinf=np.inf, neginf=-np.inf)
-        middle = float(np.median(walsh))
-    return middle if np.isfinite(middle) else None

@@ -16,16 +16,24 @@ from math import factorial, floor
 from typing import Final
 
 import numpy as np
-from scipy import stats
+import numpy.typing as npt
+from scipy import special, stats
 
-from ablate.judge.procedure import EQUAL, Floats, Procedure, Side, Studentized
+from ablate.judge.procedure import EQUAL, Floats, Procedure, Side, Studentized, exponent_of
+from prereg.analysis import Zeros
+
+Ranks = npt.NDArray[np.int64]
 
 RESAMPLES: Final = 9_999
 """Monte Carlo draws: with them p = (1 + k) / 10,000 (Davison and Hinkley 1997, eq. 4.11)."""
 ENUMERATED_PAIRS: Final = 6
 """Up to here all n^n resamples are used: 46,656 index vectors, 462 distinct multisets."""
-FLIPPED_PAIRS: Final = 20
-"""Up to here all 2^n sign vectors are used."""
+FEWEST_BOOTSTRAPPED: Final = 4
+"""With fewer pairs bootstrap-t errs more often than alpha (measured: `tests/test_size_slow.py`) and decides nothing."""
+LISTED_PAIRS: Final = 20
+"""Up to here all 2^n sign vectors are listed: 8 MB of subset means."""
+COUNTED_PAIRS: Final = 40
+"""Up to here all 2^n sign vectors are counted, as pairs of halves of them: 2^20 subset sums a half, 8 MB each."""
 
 
 class BootstrapT(Studentized):
@@ -44,7 +52,7 @@ class BootstrapT(Studentized):
         self.t_star, self.weights = np.empty(0), np.empty(0)
         if self.all_zero:
             return
-        t_star, weights, how = studentized_draws(self.differences, rng)
+        t_star, weights, how = studentized_draws(self.scaled, rng)
         kept = ~np.isnan(t_star)
         self.t_star, self.weights = t_star[kept], weights[kept]
         dropped = int(weights[~kept].sum())
@@ -67,7 +75,6 @@ class BootstrapT(Studentized):
         return float((1.0 + self.weights[extreme].sum()) / (1.0 + self.weights.sum()))
 
     def bounds(self, alpha: float) -> tuple[float, float] | None:
-        assert self.se is not None
         if self.all_zero:
             return 0.0, 0.0
         # p(null) > alpha  <=>  at least floor(alpha (N + 1)) of the |t*| reach |t(null)|.
@@ -76,8 +83,7 @@ class BootstrapT(Studentized):
             return None
         order = np.argsort(-np.abs(self.t_star), kind="stable")
         reached = np.cumsum(self.weights[order])
-        half = float(np.abs(self.t_star)[order][np.searchsorted(reached, rank)]) * self.se
-        return self.mean - half, self.mean + half
+        return self.around_mean(float(np.abs(self.t_star)[order][np.searchsorted(reached, rank)]) * self.scaled_se)
 
 
 def studentized_draws(differences: Floats, rng: np.random.Generator) -> tuple[Floats, Floats, str]:
@@ -116,8 +122,11 @@ class SignFlip(Procedure):
     """Exact sign-flip test of the mean (Fisher 1935), exact for differences symmetric about the null.
 
     A flipped sum reaches the observed one exactly when the mean of the flipped subset does not exceed the null
-    (Hartigan 1969), so the sorted subset means give every p and the interval at once. The empty subset is the
-    observed sample and always counts: p is never below 1 / 2^n.
+    (Hartigan 1969), so the number of subsets with such a mean gives every p, and the sorted subset means give the
+    interval. The empty subset is the observed sample and always counts: p is never below 1 / 2^n.
+
+    Up to `LISTED_PAIRS` the subset means are listed; up to `COUNTED_PAIRS` they are counted without a list, by
+    `subsets_up_to`; beyond that, random sign vectors are drawn and p = (1 + k) / (1 + B).
     """
 
     name = "sign_flip"
@@ -125,55 +134,138 @@ class SignFlip(Procedure):
 
     def __init__(self, differences: Floats, rng: np.random.Generator) -> None:
         super().__init__(differences)
-        if self.n <= FLIPPED_PAIRS:
+        self.subset_means: Floats | None = None
+        self.total = 2.0**self.n
+        if self.n <= LISTED_PAIRS:
             # Doubling: 8 MB at n = 20, where a 2^n x n table of signs would be 160 MB.
             sums, counts = np.zeros(1), np.zeros(1)
-            for value in self.differences:
+            for value in self.scaled:
                 sums, counts = np.concatenate([sums, sums + value]), np.concatenate([counts, counts + 1.0])
-            sums, counts = sums[1:], counts[1:]
+            self.subset_means = np.sort(sums[1:] / counts[1:])
             self.notes += (f"all 2^{self.n} sign vectors enumerated",)
+        elif self.n <= COUNTED_PAIRS:
+            self.notes += (f"all 2^{self.n} sign vectors counted, as sums of two halves",)
         else:
-            flipped = rng.integers(0, 2, size=(RESAMPLES, self.n)).astype(np.float64)
-            flipped = flipped[flipped.any(axis=1)]
-            sums, counts = flipped @ self.differences, flipped.sum(axis=1)
-            self.notes += (f"{len(flipped)} random sign vectors, the observed sample counted",)
-        self.subset_means = np.sort(sums / counts)
+            flipped = random_flips(self.n, rng)
+            self.subset_means = np.sort(flipped @ self.scaled / flipped.sum(axis=1))
+            self.total = self.subset_means.size + 1.0
+            self.notes += (
+                f"{len(flipped)} random sign vectors, the observed sample counted: another draw moves the third digit "
+                f"of p; exact up to {COUNTED_PAIRS} pairs",
+            )
 
     @classmethod
     def floor(cls, n: int, side: Side = "two") -> float:
-        return (2.0 if side == "two" else 1.0) / (2**n if n <= FLIPPED_PAIRS else RESAMPLES + 1)
+        return (2.0 if side == "two" else 1.0) / (2.0**n if n <= COUNTED_PAIRS else RESAMPLES + 1)
 
     def p(self, null: float, side: Side) -> float:
-        slack = EQUAL * max(self.size, abs(null))
-        total = self.subset_means.size + 1.0
-        above = (1.0 + np.searchsorted(self.subset_means, null + slack, side="right")) / total
-        below = (1.0 + self.subset_means.size - np.searchsorted(self.subset_means, null - slack, side="left")) / total
-        return float({"two": min(1.0, 2.0 * min(above, below)), "greater": above, "less": below}[side])
+        null = self.to_unit(null)
+        slack = EQUAL * max(self.scaled_size, abs(null))  # a tie that rounding broke counts as a tie
+        chosen = ("greater", "less") if side == "two" else (side,)
+        tails = []
+        if "greater" in chosen:
+            tails.append(self._up_to(null + slack, self.scaled, self.subset_means) / self.total)
+        if "less" in chosen:
+            mirrored = None if self.subset_means is None else -self.subset_means[::-1]
+            tails.append(self._up_to(-null + slack, -self.scaled, mirrored) / self.total)
+        return float(min(1.0, 2.0 * min(tails)) if side == "two" else tails[0])
+
+    @staticmethod
+    def _up_to(limit: float, differences: Floats, subset_means: Floats | None) -> float:
+        """Subsets whose mean does not exceed the limit, the empty one among them."""
+        if subset_means is None:
+            return float(subsets_up_to(differences - limit))
+        return 1.0 + float(np.searchsorted(subset_means, limit, side="right"))
 
     def bounds(self, alpha: float) -> tuple[float, float] | None:
-        rank = floor(alpha * (self.subset_means.size + 1) / 2.0 + EQUAL)
+        rank = floor(alpha * self.total / 2.0 + EQUAL)
         if rank < 1:
             return None
-        return float(self.subset_means[rank - 1]), float(self.subset_means[-rank])
+        if self.subset_means is not None:
+            return self.from_unit(self.subset_means[rank - 1]), self.from_unit(self.subset_means[-rank])
+        return self.from_unit(subset_mean(self.scaled, rank)), self.from_unit(-subset_mean(-self.scaled, rank))
+
+
+def random_flips(n: int, rng: np.random.Generator) -> Floats:
+    """Random subsets of the pairs, draws x pairs, without the empty one."""
+    flipped = rng.integers(0, 2, size=(RESAMPLES, n)).astype(np.float64)
+    return flipped[flipped.any(axis=1)]
+
+
+def subsets_up_to(values: Floats) -> int:
+    """How many subsets have a sum of at most 0, the empty one among them: exact, by meeting in the middle.
+
+    Every subset is one of the first half and one of the second, so the sorted subset sums of the halves answer for all
+    2^n of them (Horowitz and Sahni 1974; for this test Pagano and Tritchler 1983 count on a grid instead).
+    """
+    halves = []
+    for half in np.array_split(values, 2):
+        sums = np.zeros(1)
+        for value in half:
+            sums = np.concatenate([sums, sums + value])
+        halves.append(np.sort(sums))
+    return int(np.searchsorted(halves[0], -halves[1], side="right").sum())
+
+
+def subset_mean(values: Floats, rank: int) -> float:
+    """The mean of a subset with rank - 1 smaller ones among all non-empty subsets, up to 1e-12 of the largest value.
+
+    The number of means up to a point is nearly normal in the point, so secants on the normal scale close in fast.
+    """
+    total, size = 2.0**values.size, float(np.abs(values).max())
+    wanted = float(special.ndtri(rank / total))  # reached with rank + 1 subsets, the empty one among them, less 1/2
+
+    def above(point: float) -> float:
+        return float(special.ndtri((subsets_up_to(values - point) - 0.5) / total)) - wanted
+
+    low, high, tolerance = float(values.min()), float(values.max()), EQUAL * size
+    if subsets_up_to(values - low) - 1 >= rank or high - low <= tolerance:
+        return low
+    spread = float(values.std()) / np.sqrt(values.size)
+    last, point = float(values.mean()), float(np.clip(values.mean() + wanted * spread, low, high))
+    height = above(last)
+    low, high = (low, last) if height > 0 else (last, high)
+    step = high - low
+    while high - low > tolerance:
+        if not low < point < high:
+            point = (low + high) / 2.0
+        found = above(point)
+        low, high = (low, point) if found > 0 else (point, high)
+        slope = (found - height) / (point - last) if point != last else 0.0
+        guess = point - found / slope if slope > 0 else (low + high) / 2.0
+        # A step beyond the guess brings the other end along, once the guesses have come close.
+        step = abs(guess - point)
+        last, height = point, found
+        point = guess + (0.25 * tolerance + 0.01 * step) * (1.0 if found <= 0 else -1.0)
+    return high
 
 
 class SignedRank(Procedure):
-    """Wilcoxon's signed-rank test, exact over the observed ranks; zeros after Pratt (1959), ties as mid-ranks.
+    """Wilcoxon's signed-rank test of the pseudomedian, exact over the observed ranks, ties as mid-ranks.
 
-    Pratt ranks zeros with the others and then leaves them out, so a zero still tells how small the rest is not.
-    The interval is for the pseudomedian (Hodges and Lehmann 1963) and is given when no two differences tie.
+    Zeros (differences equal to the null): `pratt` ranks them with the others and then leaves them out (Pratt 1959), so
+    a zero still says how small the rest is not; `wilcox` leaves them out before ranking (Wilcoxon 1945).
+
+    The effect shown is Hodges and Lehmann's estimate of the pseudomedian (1963), the median of the Walsh averages. The
+    interval inverts the test: p as a function of the null is constant between neighbouring Walsh averages, so it is
+    taken at each of them and between them, and the interval reaches to the outermost nulls that are not rejected. That
+    is exact under ties and zeros too, where the law of the ranks itself moves with the null.
     """
 
     name = "wilcoxon"
     words = "Wilcoxon signed-rank"
+    against_mean = "the ranks point the other way than the Hodges-Lehmann estimate; the direction is that of the ranks"
 
-    def __init__(self, differences: Floats) -> None:
+    def __init__(self, differences: Floats, zeros: Zeros = "pratt") -> None:
         super().__init__(differences)
-        self.tied = bool(np.unique(self.differences).size < self.n)
+        self.zeros = zeros
+        self.centre = hodges_lehmann(self.differences)
         self.notes += (
-            "exact over the observed ranks; zeros after Pratt, ties as mid-ranks",
-            "tests and bounds the pseudomedian; the difference shown is the mean",
+            f"exact over the observed ranks; zeros after {zeros.capitalize()}, ties as mid-ranks",
+            "tests and bounds the pseudomedian; the difference shown is its Hodges-Lehmann estimate",
         )
+        if self.centre is not None and np.sign(self.centre) * self.scaled_mean < 0:
+            self.notes += (f"the mean difference, {self.mean:.6g}, has the other sign",)
 
     @classmethod
     def floor(cls, n: int, side: Side = "two") -> float:
@@ -181,58 +273,112 @@ class SignedRank(Procedure):
 
     def ranks(self, null: float) -> tuple[Floats, Floats]:
         """Mid-ranks of the non-zero shifted differences, and their signs."""
-        shifted = self._shifted(null)
-        kept = shifted != 0.0
-        return stats.rankdata(np.abs(shifted))[kept], np.sign(shifted[kept])
+        doubled, signs = self._doubled(null)
+        return doubled[signs != 0.0] / 2.0, signs[signs != 0.0]
+
+    def _doubled(self, null: float) -> tuple[Ranks, Floats]:
+        doubled, signs = doubled_ranks(self._shifted(self.to_unit(null))[None, :], self.zeros)
+        return doubled[0], signs[0]
 
     def _shifted(self, null: float) -> Floats:
-        scale = max(self.size, abs(null)) or 1.0
-        return np.round((self.differences - null) / scale, 12)  # ties and zeros survive the shift's rounding
+        scale = max(self.scaled_size, abs(null)) or 1.0
+        return np.round((self.scaled - null) / scale, 12)  # ties and zeros survive the shift's rounding
 
     def scores(self, null: float) -> Floats:
-        shifted = self._shifted(null)
-        signed: Floats = stats.rankdata(np.abs(shifted)) * np.sign(shifted)
-        return signed
+        doubled, signs = self._doubled(null)
+        return doubled * signs / 2.0
 
     def p(self, null: float, side: Side) -> float:
-        ranks, signs = self.ranks(null)
-        if ranks.size == 0:
-            return 1.0
-        # Mid-ranks are halves: doubled, they are integers and the distribution is one exact convolution.
-        doubled = np.rint(2.0 * ranks).astype(np.int64)
-        observed = int(doubled[signs > 0].sum())
-        share = _rank_sum(tuple(sorted(doubled.tolist())))
-        above, below = float(share[observed:].sum()), float(share[: observed + 1].sum())
-        return {"two": min(1.0, 2.0 * min(above, below)), "greater": above, "less": below}[side]
+        return rank_sum_p(*self._doubled(null), side)
 
     @property
     def leaning(self) -> int:
-        ranks, signs = self.ranks(0.0)
-        return int(np.sign((ranks * signs).sum()))
+        doubled, signs = self._doubled(0.0)
+        return int(np.sign((doubled * signs).sum()))
 
     def bounds(self, alpha: float) -> tuple[float, float] | None:
-        if self.tied:
+        if self.floor(self.n) > alpha:
             return None
-        upper, lower = np.triu_indices(self.n)
-        walsh = np.sort((self.differences[upper] + self.differences[lower]) / 2.0)
-        share = _rank_sum(tuple(2 * rank for rank in range(1, self.n + 1)))[::2]
-        rank = int(np.searchsorted(2.0 * np.cumsum(share), alpha * (1.0 + EQUAL), side="right"))
-        return None if rank < 1 else (float(walsh[rank - 1]), float(walsh[-rank]))
+        walsh, size = walsh_averages(self.scaled), self.scaled_size
+        walsh = walsh[np.concatenate([[True], np.diff(walsh) > 4.0 * EQUAL * size])]
+        # Every null that differs to the test: beyond the outermost averages, on each of them, and between two.
+        nulls = np.empty(2 * walsh.size + 1)
+        nulls[1::2], nulls[2:-1:2] = walsh, (walsh[:-1] + walsh[1:]) / 2.0
+        nulls[0], nulls[-1] = walsh[0] - size, walsh[-1] + size
+        scale = np.maximum(size, np.abs(nulls))[:, None]
+        scale[scale == 0.0] = 1.0
+        doubled, signs = doubled_ranks(np.round((self.scaled - nulls[:, None]) / scale, 12), self.zeros)
+        ends = []
+        for inwards in (1, -1):
+            place = next(
+                (row for row in range(nulls.size)[::inwards] if rank_sum_p(doubled[row], signs[row], "two") > alpha),
+                None,
+            )
+            if place in (None, 0, nulls.size - 1):
+                return None
+            # Kept between averages and not on the one before: an open end, moved by what rounding makes a tie of.
+            end = nulls[place] if place % 2 else nulls[place - inwards] + 2.0 * inwards * EQUAL * size
+            ends.append(self.from_unit(end))
+        return ends[0], ends[1]
 
     def without_interval(self, alpha: float) -> str:
-        if self.tied:
-            return "no Hodges-Lehmann interval: some differences tie, and the Walsh averages are then not exact"
+        if self.floor(self.n) <= alpha:
+            return f"no {1.0 - alpha:.6g} interval: with these ties and zeros every null or none is rejected"
         return super().without_interval(alpha)
 
 
-@lru_cache(maxsize=256)
-def _rank_sum(doubled: tuple[int, ...]) -> Floats:
-    """Null distribution of the doubled sum of positive ranks."""
+def walsh_averages(values: Floats) -> Floats:
+    """Means of all pairs of values, each with itself too, ascending."""
+    upper, lower = np.triu_indices(values.size)
+    return np.sort(values[upper] / 2.0 + values[lower] / 2.0)
+
+
+def hodges_lehmann(differences: Floats) -> float | None:
+    """Median of the Walsh averages over the extended line, ties of two diverged runs as 0; none if not finite."""
+    values = np.where(np.isnan(differences), 0.0, differences)
+    finite = values[np.isfinite(values)]
+    exponent = exponent_of(finite)
+    with np.errstate(invalid="ignore"):  # beyond every number on either side: taken as a tie
+        walsh = np.sort(
+            np.nan_to_num(walsh_averages(np.ldexp(values, -exponent)), nan=0.0, posinf=np.inf, neginf=-np.inf)
+        )
+    middle = walsh[[(walsh.size - 1) // 2, walsh.size // 2]]
+    if not np.isfinite(middle).all():
+        return None
+    return float(np.ldexp(middle.mean(), exponent))
+
+
+def doubled_ranks(shifted: Floats, zeros: Zeros) -> tuple[Ranks, Floats]:
+    """Twice the mid-ranks of every row, integers so that their law is one exact convolution, and the signs.
+
+    A zero has rank 0: it adds nothing to any sum, whether it was ranked with the others (pratt) or not (wilcox).
+    """
+    sizes = np.abs(shifted)
+    ranks = np.rint(2.0 * stats.rankdata(sizes, axis=1)).astype(np.int64)
+    if zeros == "wilcox":
+        ranks -= 2 * np.count_nonzero(sizes == 0.0, axis=1)[:, None]
+    return np.where(sizes == 0.0, 0, ranks), np.sign(shifted)
+
+
+def rank_sum_p(doubled: Ranks, signs: Floats, side: Side) -> float:
+    """p of the sum of the positive ranks under random signs; 1 where no rank is left."""
+    above, below = (
+        float(tail[doubled[signs > 0].sum()]) for tail in rank_sum_tails(tuple(np.sort(doubled[doubled > 0]).tolist()))
+    )
+    return {"two": min(1.0, 2.0 * min(above, below)), "greater": above, "less": below}[side]
+
+
+@lru_cache(maxsize=1024)
+def rank_sum_tails(doubled: tuple[int, ...]) -> tuple[Floats, Floats]:
+    """Chance under random signs that the doubled sum of positive ranks is at least, and at most, each number."""
     share = np.zeros(sum(doubled) + 1)
     share[0] = 1.0
     for rank in doubled:
         moved = np.zeros_like(share)
         moved[rank:] = share[: share.size - rank]
         share = (share + moved) / 2.0
-    share.setflags(write=False)
-    return share
+    below = np.cumsum(share)
+    above = below[::-1]  # the law is symmetric
+    for tail in (above, below):
+        tail.setflags(write=False)
+    return above, below

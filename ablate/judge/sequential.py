@@ -135,11 +135,11 @@ class EProcessT(Studentized):
     def __init__(self, differences: Floats) -> None:
         super().__init__(differences)
         count = np.arange(1, self.n + 1)
-        means = np.cumsum(self.differences) / count
-        squares = np.array([((self.differences[:k] - means[k - 1]) ** 2).sum() for k in count])
+        means = np.cumsum(self.scaled) / count
+        squares = np.array([((self.scaled[:k] - means[k - 1]) ** 2).sum() for k in count])
         # Seeds so far that do not differ have no standard error, and say nothing: e counts as 1 there.
-        spreads = np.array([np.ptp(self.differences[:k]) for k in count])
-        usable = spreads > 1e-12 * self.size
+        spreads = np.array([np.ptp(self.scaled[:k]) for k in count])
+        usable = spreads > 1e-12 * self.scaled_size
         self._n, self._means = count[usable].astype(np.float64), means[usable]
         self._squares = squares[usable]
 
@@ -150,7 +150,7 @@ class EProcessT(Studentized):
 
     def e_values(self, null: float) -> Floats:
         """e against the null after each number of seeds at which the differences have a spread."""
-        t2_by_df = self._n * (self._means - null) ** 2 / self._squares  # t^2 / (n - 1)
+        t2_by_df = self._n * (self._means - self.to_unit(null)) ** 2 / self._squares  # t^2 / (n - 1)
         return e_from(t2_by_df, self._n)
 
     def p(self, null: float, side: Side) -> float:
@@ -158,7 +158,7 @@ class EProcessT(Studentized):
             return 1.0
         values = self.e_values(null)
         if side != "two":
-            values = values[np.sign(self._means - null) == (1.0 if side == "greater" else -1.0)]
+            values = values[np.sign(self._means - self.to_unit(null)) == (1.0 if side == "greater" else -1.0)]
         return min(1.0, max(TINY, 1.0 / float(values.max(initial=1.0))))
 
     def bounds(self, alpha: float) -> tuple[float, float] | None:
@@ -172,7 +172,7 @@ class EProcessT(Studentized):
         scale, reach = scale[bounded], reach[bounded]
         half = np.sqrt(self._squares[bounded] / self._n[bounded] * (reach - 1.0) / (1.0 - reach / scale))
         low, high = float((self._means[bounded] - half).max()), float((self._means[bounded] + half).min())
-        return (low, high) if low <= high else None
+        return (self.from_unit(low), self.from_unit(high)) if low <= high else None
 
     @property
     def leaning(self) -> int:

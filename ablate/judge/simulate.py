@@ -19,21 +19,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from math import inf, sqrt
+from math import sqrt
 
 import numpy as np
 
-from ablate.judge.batch import OUTCOME, Codes, Kept, batchable, judge_rows, judge_rows_at_worst
+from ablate.judge.batch import OUTCOME, ROWS_LISTED_PAIRS, Codes, Kept, batchable, judge_rows, judge_rows_at_worst
 from ablate.judge.beliefs import Beliefs
-from ablate.judge.estimate import NoTestError, prepare
+from ablate.judge.estimate import NoTestError, prepare, undecided
 from ablate.judge.lost_pairs import ends_of_rows, masked, possible_outcomes, same_verdict_rows
 from ablate.judge.nulls import Nulls, direction_of, judge_families, weigh
 from ablate.judge.procedure import Floats
-from ablate.judge.resample import ENUMERATED_PAIRS
+from ablate.judge.resample import ENUMERATED_PAIRS, LISTED_PAIRS
 from ablate.judge.stopping import run_to_the_stop
 from ablate.judge.truths import EDGE, Drawn, Law, Truth, draw
 from ablate.judge.verdict import Outcome, Outcomes
-from prereg.analysis import Test
 from prereg.condition import All, AnyOf, Condition, Not, Question, parse_condition
 from prereg.divergence import least_pairs
 from prereg.looks import looks_of
@@ -111,10 +110,14 @@ def _nulls(
     """Both p values of every claim; none where it cannot be tested, or lost too many pairs."""
     nulls: dict[str, Nulls | None] = {}
     for name, claim in study.claims.items():
+        if undecided(study.analysis.test, len(differences[name])) is not None:
+            nulls[name] = None
+            continue
         try:
             if seeds is not None and len(seeds[name]) < least_pairs(study):
                 raise NoTestError("too few pairs are left")
-            test = prepare(differences[name], study.analysis.test, np.random.default_rng(rng_seed))
+            rng = np.random.default_rng(rng_seed)
+            test = prepare(differences[name], study.analysis.test, rng, study.analysis.zeros)
             if seeds is not None:
                 test.seeds = seeds[name]
             nulls[name] = weigh(test, claim.verb, study.better(name), study.hypotheses[name].smallest)
@@ -161,9 +164,8 @@ def _judged(study: Study, drawn: Drawn) -> tuple[Codes, Kept]:
     if study.stopping != "fixed":
         codes, _, ruled = run_to_the_stop(study, drawn.differences, drawn.kept, drawn.stable, drawn.lost)
         return codes, ruled
-    unsized = study.on_divergence == "rank" and not all(np.isfinite(rows).all() for rows in drawn.differences.values())
     ends = None if drawn.kept is None or drawn.lost is None else ends_of_rows(study, drawn.lost)
-    if batchable(study, n_seeds) and not unsized:
+    if batchable(study, n_seeds):
         if drawn.kept is None or ends is None:
             return judge_rows(study, drawn.differences), whole
         codes, possible = judge_rows_at_worst(study, drawn.differences, drawn.kept, ends)
@@ -331,16 +333,15 @@ def _chances(counts: Mapping[str, int], names: tuple[str, ...], n: int) -> tuple
 
 
 def affordable(study: Study, n: int | None = None) -> int:
-    """How many studies a scenario takes by default: by test and n alone, so that a design repeats."""
-    n = len(study.seeds) if n is None else n
+    """How many studies a scenario takes by default: by test and number of seeds alone, so that a design repeats."""
+    n, test = len(study.seeds) if n is None else n, study.analysis.test
     if study.stopping != "fixed":
         return 4_000
-    if batchable(study, n):
-        return 20_000
-    if study.analysis.correct == "max_t" and study.analysis.test in ("paired_t", "bootstrap_t"):
-        return 500 if n <= ENUMERATED_PAIRS else 100  # a joint bootstrap a study
-    slow: dict[Test, list[tuple[float, int]]] = {
-        "bootstrap_t": [(ENUMERATED_PAIRS, 500), (inf, 100)],
-        "sign_flip": [(12, 1_000), (16, 200), (inf, 50)],
-    }
-    return next((most for limit, most in slow.get(study.analysis.test, []) if n <= limit), 1_000)
+    if not batchable(study, n):
+        return 1_000
+    if test == "bootstrap_t":
+        return 20_000 if n <= ENUMERATED_PAIRS else 2_000
+    if test == "sign_flip":
+        limits = ((8, 20_000), (10, 4_000), (ROWS_LISTED_PAIRS, 2_000), (LISTED_PAIRS, 1_000))
+        return next((most for limit, most in limits if n <= limit), 2_000)
+    return 20_000 if test == "paired_t" or n <= 6 else 10_000

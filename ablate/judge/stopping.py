@@ -106,6 +106,7 @@ class _RowsOfE(RowsOfT):
         super().__init__(values)
         count = np.arange(1.0, self.n + 1)
         self._n = count
+        values = self.values
         self._means = np.cumsum(values, axis=1) / count
         centred = values - values.mean(axis=1, keepdims=True)
         middle = np.cumsum(centred, axis=1) / count
@@ -117,13 +118,13 @@ class _RowsOfE(RowsOfT):
 
     def _e(self, null: float) -> Floats:
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = self._n * (self._means - null) ** 2 / self._squares
+            ratio = self._n * (self._means - self.to_unit(null)[:, None]) ** 2 / self._squares
         return np.where(self._known, e_from(np.where(self._known, ratio, 0.0), self._n), 1.0)
 
     def p(self, null: float, side: Side) -> Floats:
         values = self._e(null)
         if side != "two":
             wanted = 1.0 if side == "greater" else -1.0
-            values = np.where(np.sign(self._means - null) == wanted, values, 1.0)
+            values = np.where(np.sign(self._means - self.to_unit(null)[:, None]) == wanted, values, 1.0)
         found: Floats = np.clip(1.0 / values.max(axis=1), TINY, 1.0)
         return found
