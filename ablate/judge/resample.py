@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
+from scipy import optimize, special, stats
 
 from ablate.judge.procedure import EQUAL, Floats, Procedure, Side, Studentized, exponent_of
 from prereg.analysis import Zeros
@@ -210,7 +210,7 @@ def subsets_up_to(values: Floats) -> int:
 def subset_mean(values: Floats, rank: int) -> float:
     """The mean of a subset with rank - 1 smaller ones among all non-empty subsets, up to 1e-12 of the largest value.
 
-    The number of means up to a point is nearly normal in the point, so secants on the normal scale close in fast.
+    The number of means up to a point is nearly normal in the point, so a root on the normal scale is found fast.
     """
     total, size = 2.0**values.size, float(np.abs(values).max())
     wanted = float(special.ndtri(rank / total))  # reached with rank + 1 subsets, the empty one among them, less 1/2
@@ -222,22 +222,11 @@ def subset_mean(values: Floats, rank: int) -> float:
     if subsets_up_to(values - low) - 1 >= rank or high - low <= tolerance:
         return low
     spread = float(values.std()) / np.sqrt(values.size)
-    last, point = float(values.mean()), float(np.clip(values.mean() + wanted * spread, low, high))
-    height = above(last)
-    low, high = (low, last) if height > 0 else (last, high)
-    step = high - low
-    while high - low > tolerance:
-        if not low < point < high:
-            point = (low + high) / 2.0
-        found = above(point)
-        low, high = (low, point) if found > 0 else (point, high)
-        slope = (found - height) / (point - last) if point != last else 0.0
-        guess = point - found / slope if slope > 0 else (low + high) / 2.0
-        # A step beyond the guess brings the other end along, once the guesses have come close.
-        step = abs(guess - point)
-        last, height = point, found
-        point = guess + (0.25 * tolerance + 0.01 * step) * (1.0 if found <= 0 else -1.0)
-    return high
+    for end in (float(values.mean()) + (wanted - 0.3) * spread, float(values.mean()) + (wanted + 0.3) * spread):
+        if low < end < high:
+            low, high = (low, end) if above(end) > 0 else (end, high)
+    found = float(optimize.brentq(above, low, high, xtol=tolerance))
+    return found if above(found) > 0 else found + tolerance
 
 
 class SignedRank(Procedure):
