@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ablate.judge.estimate import undecided, words
 from prereg.errors import SpecError, UnsupportedError, Where
 from prereg.instability import Ceiling
 from prereg.spec import Study
@@ -16,8 +17,12 @@ Missing = tuple[tuple[str | int, ...], bool, str, str]
 
 
 def require_supported(study: Study) -> None:
-    """Refuse a study that this version cannot carry out whole, or whose ceiling has no side. What is refused here was
-    accepted once, and a lock that holds it is still read."""
+    """Raise `UnsupportedError` or `SpecError` for a study that this version cannot carry out whole, whose test errs too
+    often, or whose ceiling has no side.
+
+    A lock from before one of these refusals still loads; what the judge makes of it is in the findings.
+    """
+    _require_sound_test(study)
     for field, asked, what, instead in _missing_parts(study):
         if asked:
             raise UnsupportedError(
@@ -35,6 +40,27 @@ def require_supported(study: Study) -> None:
             required="one side for all claims: better: lower, or better: higher",
             fix="better: lower under each hypothesis, or on_divergence: exclude_pair",
             where=Where(field=("on_divergence",)),
+        )
+
+
+def _require_sound_test(study: Study) -> None:
+    """Refuse a deciding test whose measured error exceeds alpha, and a correction that costs power against Holm's."""
+    test, n = study.analysis.test, len(study.seeds)
+    reason = undecided(test, n)
+    if reason is not None:
+        raise UnsupportedError(
+            f"test is '{test}' with {n} seeds: {reason}",
+            required="a test that keeps its error rate: paired_t, sign_flip, wilcoxon, or bootstrap_t with more seeds",
+            fix=f"test: paired_t, and also: [{test}] as description",
+            where=Where(field=("analysis", "test")),
+        )
+    if study.analysis.correct == "max_t" and test in ("paired_t", "bootstrap_t"):
+        raise UnsupportedError(
+            f"correct is 'max_t' and test is '{test}', whose joint resampling is a bootstrap: Holm has more power here "
+            "(five seeds: .77 against .31)",
+            required=f"max_t with sign_flip or wilcoxon, whose joint sign-flips are exact; holm with {words(test)}",
+            fix="correct: holm",
+            where=Where(field=("analysis", "correct")),
         )
 
 

@@ -18,12 +18,12 @@ class Analysis(Part):
 
     test: Test = "paired_t"
     """The test that decides, over per-seed paired differences (items: over seeds and items, which asks for claims about
-    metrics that are means over items, and for `estimand`). percentile and bca decide from twenty seeds on, and below
-    only describe."""
+    metrics that are means over items, and for `estimand`). percentile and bca are for `also`: as `test` they are
+    refused, because they err too often, and so is bootstrap_t with fewer than four seeds."""
     alpha: Alpha = 0.05
     """Chance of any false finding of one kind within the hypotheses of one role."""
     correct: Literal["holm", "max_t", "none"] = "holm"
-    """Correction over the hypotheses of one role."""
+    """Correction over the hypotheses of one role. max_t is for sign_flip and wilcoxon, whose sign-flips are joint."""
     also: tuple[Test, ...] = ()
     """Tests reported beside the deciding one; they never decide. Here items always speaks of new items too."""
     zeros: Zeros = "pratt"

@@ -18,8 +18,8 @@ TESTS: dict[Test, str] = {
     "sign_flip": "exact sign-flip test",
     "wilcoxon": "exact Wilcoxon signed-rank test",
     "items": "two-way test over seeds and items",
-    "percentile": "percentile bootstrap (description below twenty pairs)",
-    "bca": "BCa bootstrap (description below twenty pairs)",
+    "percentile": "percentile bootstrap (description)",
+    "bca": "BCa bootstrap (description)",
 }
 CORRECTIONS = {"holm": "Holm (1979)", "max_t": "max-T over shared seeds", "none": "none"}
 SPENDING = {"obrien_fleming": "O'Brien-Fleming type", "pocock": "Pocock type"}
@@ -35,8 +35,8 @@ ABOUT_TESTS: dict[Test, str] = {
     "wilcoxon": "The deciding test is the exact Wilcoxon signed-rank test (Wilcoxon 1945). It assumes that, under the "
     "null, differences are symmetric about zero.",
     "items": "The deciding test is over seeds and items, paired by seed and by the item's task, name and text.",
-    "percentile": "The deciding test is the percentile bootstrap of the mean (Efron 1979) over at least twenty pairs.",
-    "bca": "The deciding test is the BCa bootstrap of the mean (Efron 1987) over at least twenty pairs.",
+    "percentile": "The deciding test is the percentile bootstrap of the mean (Efron 1979).",
+    "bca": "The deciding test is the BCa bootstrap of the mean (Efron 1987).",
 }
 """The deciding test, in a sentence or two."""
 ABOUT_E_PROCESS = (

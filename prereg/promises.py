@@ -249,21 +249,14 @@ def _check_ranks(study: Study) -> None:
 
 
 def _check_analysis(study: Study) -> None:
-    if study.analysis.test in ("percentile", "bca"):
-        if len(study.seeds) < 20:
-            raise _fault(
-                ("analysis", "test"),
-                f"test is '{study.analysis.test}' with {len(study.seeds)} seeds",
-                required="twenty seeds or more: with fewer it rejects a true null two to six times too often",
-                fix=f"test: bootstrap_t, and also: [{study.analysis.test}] as description",
-            )
-        if study.analysis.correct == "max_t":
-            raise _fault(
-                ("analysis", "correct"),
-                f"correct is 'max_t' and test is '{study.analysis.test}'",
-                required="paired_t, bootstrap_t, sign_flip or wilcoxon, which have a joint resampling",
-                fix="correct: holm",
-            )
+    ranked = study.on_divergence == "rank" or "wilcoxon" in (study.analysis.test, *study.analysis.also)
+    if study.analysis.zeros != "pratt" and not ranked:
+        raise _fault(
+            ("analysis", "zeros"),
+            f"zeros is '{study.analysis.zeros}' and no test ranks differences",
+            required="wilcoxon, or on_divergence: rank",
+            fix="leave it out",
+        )
     if study.analysis.test in study.analysis.also:
         raise _fault(
             ("analysis", "also"),

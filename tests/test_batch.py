@@ -113,3 +113,14 @@ def test_five_hundred_studies_of_ten_seeds_take_a_moment(test: Test, allowed_s: 
     started = time.process_time()
     judge_rows(study, drawn)
     assert time.process_time() - started < allowed_s
+
+
+@pytest.mark.parametrize("test", ["paired_t", "bootstrap_t", "sign_flip", "wilcoxon"])
+@pytest.mark.parametrize("power", [-1000, -700, 700, 1015])
+def test_outcomes_over_rows_do_not_move_with_the_unit(test: Test, power: int) -> None:
+    study = one_claim(seeds=6, analysis={"test": test})
+    values = np.random.default_rng(2).standard_normal((30, 6)) + 0.7
+    values[0], values[1], values[2, :3] = 0.0, 0.5, 0.25
+    plain, scaled = (_rows_of_test(study, values * 2.0**k, 0) for k in (0, power))
+    for side in ("two", "greater", "less"):
+        assert plain.p(0.25, side).tolist() == scaled.p(0.25 * 2.0**power, side).tolist()  # type: ignore[arg-type]

@@ -191,7 +191,6 @@ def test_a_file_over_one_mebibyte_is_refused(tmp_path: Path) -> None:
         ("gain_ln:\n", "gain ln:\n", "hypotheses.gain ln", 'found "gain ln"', ""),
         ("title: E", "title: 5 #", "title", "found 5", ""),
         ("test: paired_t", "test: shift", "analysis.test", 'found "shift"', ""),
-        ("test: paired_t", "test: percentile", "analysis.test", "'percentile' with 5 seeds", "test: bootstrap_t"),
         ("verdict: inconclusive", "verdict: ''", "decision[5].verdict", 'found ""', ""),
     ],
 )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import tiny_document
+from evidence_factory import make_evidence, one_claim, small_study
 
+from ablate.judge.batch import OUTCOME, judge_rows
+from ablate.judge.decide import decide
+from ablate.judge.simulate import outcomes_of
 from ablate.support import require_supported
 from prereg.errors import SpecError, UnsupportedError
 from prereg.spec import study_from_document
@@ -60,3 +66,41 @@ def test_a_ceiling_on_a_metric_without_a_worse_side_is_refused_where_a_lock_with
     with pytest.raises(SpecError, match="nothing says on which side of grad/norm") as caught:
         require_supported(ceiling())
     assert str(caught.value.where) == "on_divergence" and "better: lower" in caught.value.fix
+
+
+def test_bootstrap_t_is_refused_below_four_seeds_and_gives_no_finding_where_pairs_were_lost() -> None:
+    # At three pairs it errs in .072 two-sided and .094 one-sided at .05 (200,000 studies of normal differences).
+    with pytest.raises(UnsupportedError, match="decides from 4 on") as caught:
+        require_supported(one_claim(seeds=3, analysis={"test": "bootstrap_t"}))
+    assert str(caught.value.where) == "analysis.test"
+    study = one_claim(seeds=4, analysis={"test": "bootstrap_t"})
+    require_supported(study)
+    effects = {"val/loss": {"layernorm": -0.9}}
+    assert decide(*make_evidence(study, effects=effects)).findings[0].outcome == "supported"
+    lost = decide(*make_evidence(study, effects=effects, diverged=(("none", 4),))).findings[0]
+    assert lost.outcome == "inconclusive" and any("3 pairs" in note for note in lost.notes)
+    planned = outcomes_of(study, {"h": np.array([-0.9, -0.91, -0.92])})
+    assert planned == {"h": "inconclusive"}
+    assert judge_rows(study, {"h": np.array([[-0.9, -0.91, -0.92]])}).tolist() == [[OUTCOME.index("inconclusive")]]
+
+
+@pytest.mark.parametrize("test", ["paired_t", "bootstrap_t"])
+def test_max_t_with_a_t_is_refused_for_new_studies_and_judged_as_registered(test: str) -> None:
+    study = small_study(seeds=[1, 2, 3, 4, 5, 6], analysis={"test": test, "correct": "max_t"})
+    with pytest.raises(UnsupportedError, match="Holm has more power") as caught:
+        require_supported(study)
+    assert (str(caught.value.where), caught.value.fix) == ("analysis.correct", "correct: holm")
+    found = decide(*make_evidence(study, effects={"val/loss": {"layernorm": -0.2, "rmsnorm": -0.2}}, sd=0.004))
+    assert found.verdict == "adopt layernorm"
+    for exact in ("sign_flip", "wilcoxon"):
+        require_supported(small_study(analysis={"test": exact, "correct": "max_t"}))
+
+
+def test_a_choice_of_zeros_is_written_only_where_it_is_one_and_asks_for_ranks() -> None:
+    default = one_claim(analysis={"test": "wilcoxon"})
+    assert "zeros" not in default.model_dump_json()
+    chosen = one_claim(analysis={"test": "wilcoxon", "zeros": "wilcox"})
+    assert study_from_document(json.loads(chosen.model_dump_json())) == chosen
+    assert chosen.analysis.zeros == "wilcox" and '"zeros":"wilcox"' in chosen.model_dump_json()
+    with pytest.raises(SpecError, match="no test ranks"):
+        one_claim(analysis={"zeros": "wilcox"})

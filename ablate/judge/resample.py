@@ -288,7 +288,7 @@ class SignedRank(Procedure):
     def bounds(self, alpha: float) -> tuple[float, float] | None:
         if self.floor(self.n) > alpha:
             return None
-        walsh, size = walsh_averages(self.scaled), self.scaled_size
+        walsh, size = walsh_averages(self.scaled), self.scaled_size or 1.0
         walsh = walsh[np.concatenate([[True], np.diff(walsh) > 4.0 * EQUAL * size])]
         # Every null that differs to the test: beyond the outermost averages, on each of them, and between two.
         nulls = np.empty(2 * walsh.size + 1)
