@@ -14,7 +14,7 @@ from scipy import stats
 from ablate.judge.batch import judge_rows
 from ablate.judge.effects import effect_sizes
 from ablate.judge.estimate import p_against, prepare
-from ablate.judge.hypotheses import judge_hypotheses
+from ablate.judge.hypotheses import contrast, generator, judge_hypotheses
 from ablate.judge.nulls import weigh
 from ablate.judge.verdict import Finding
 from ablate.judge.wording import said_p
@@ -414,3 +414,20 @@ def test_a_mean_of_two_arms_is_compared_by_its_weights_and_named_so() -> None:
     assert found.estimate is not None
     assert found.estimate.difference == pytest.approx(-0.06)
     assert found.sentence.startswith("(0.5*layernorm + 0.5*rmsnorm) lowers val/loss by 0.06")
+
+
+@pytest.mark.parametrize("size", [1e-310, 1e-200, 1e300, 1.7e308])
+def test_values_at_the_edge_of_the_numbers_are_judged_or_say_why_not(size: float) -> None:
+    study = one_claim(smallest=0.0)
+    values = {
+        "val/loss": {
+            (arm, seed): sign * size * (1.0 - 0.01 * seed)
+            for seed in study.seeds
+            for arm, sign in (("none", 1.0), ("layernorm", -1.0))
+        }
+    }
+    found = contrast(study, "h", values)
+    if size < 1e308:
+        assert prepare(found.differences, "paired_t", generator(0)).p(0.0, "two") < 1e-6
+    else:  # the difference of two such numbers is none
+        assert found.refused is not None and "largest number" in found.refused

@@ -19,6 +19,7 @@ from ablate.judge.planning import Planning, planned
 from ablate.judge.reach import HypothesisDesign, hypothesis_design
 from ablate.judge.resample import COUNTED_PAIRS, LISTED_PAIRS
 from ablate.judge.simulate import Chance, Scenario, adopting_verdicts, affordable, simulate
+from ablate.judge.stability import false_alarm_text
 from ablate.judge.truths import drawable, truths
 from ablate.judge.worst import correlations, worst_case
 from prereg.analysis import Test
@@ -231,7 +232,7 @@ def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
             f"sign_flip over more than {LISTED_PAIRS} seeds is simulated with random sign vectors, where the judge "
             f"counts all of them up to {COUNTED_PAIRS} seeds"
         )
-    notes += [*said_losses(study), *filter(None, [_said_assumed(study, beliefs)])]
+    notes += [*said_losses(study), *filter(None, [false_alarm_text(study), _said_assumed(study, beliefs)])]
     notes += [_said_belief(belief) for belief in beliefs.metrics]
     if lacking:
         notes.append(

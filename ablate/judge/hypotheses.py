@@ -22,7 +22,7 @@ from ablate.judge.effects import effect_sizes
 from ablate.judge.estimate import NoTestError, estimate, prepare, summarise, undecided, words
 from ablate.judge.items import TwoWay, cross, pigeonhole, pigeonhole_interval
 from ablate.judge.nulls import AgainstMargin, Judged, Nulls, judge_families, require_known_methods, weigh, zones
-from ablate.judge.procedure import EQUAL, Floats, Procedure
+from ablate.judge.procedure import EQUAL, Floats, Procedure, exponent_of
 from ablate.judge.readings import reading_of
 from ablate.judge.sequential import EProcessT, RepeatedT, prepare_at, require_own_rule
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair
@@ -156,6 +156,13 @@ def contrast(
         )
         for weights in (claim.left, claim.right)
     ]
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart = ~np.isfinite([*sides, sides[0] - sides[1]]).all(axis=0)
+    too_far = [seed for seed, is_apart in zip(kept, apart, strict=True) if is_apart]
+    too_far = [seed for seed in too_far if not any((arm, seed) in beyond for arm in arms)]
+    if too_far:
+        reason = f"{reading} differs by more than the largest number there is, seed {too_far[0]}"
+        return Contrast((), np.empty(0), np.empty(0), tuple(notes), reason)
     return Contrast(tuple(kept), sides[0], sides[1], tuple(notes))
 
 
@@ -346,12 +353,14 @@ def _arms(study: Study, name: str, values: Mapping[tuple[str, int], float]) -> t
     for arm in dict.fromkeys([*claim.left, *claim.right]):
         found = np.array([values[arm, seed] for seed in study.seeds if isfinite(values.get((arm, seed), np.nan))])
         if found.size:
+            power = exponent_of(found)
+            unit = np.ldexp(found, -power)
             summaries.append(
                 ArmSummary(
                     arm=arm,
                     n=int(found.size),
-                    mean=float(found.mean()),
-                    sd=float(found.std(ddof=1)) if found.size > 1 else None,
+                    mean=float(np.ldexp(unit.mean(), power)),
+                    sd=float(np.ldexp(unit.std(ddof=1), power)) if found.size > 1 else None,
                 )
             )
     return tuple(summaries)
@@ -362,4 +371,4 @@ def _correlation(pairs: Contrast) -> float | None:
     sides = (pairs.left[pairs.sized], pairs.right[pairs.sized])
     if sides[0].size < 3 or any(np.ptp(side) <= EQUAL * np.abs(side).max() for side in sides):
         return None
-    return float(np.corrcoef(*sides)[0, 1])
+    return float(np.corrcoef(*(np.ldexp(side, -exponent_of(side)) for side in sides))[0, 1])

@@ -64,8 +64,8 @@ class Estimate(Part):
     method: str
     """paired_t, bootstrap_t, sign_flip, wilcoxon, items; e_process where a study adds seeds until decided."""
     difference: float | None
-    """The effect: left side of the claim minus right side, on the registered scale. The mean; where diverged runs are
-    ranked the Hodges-Lehmann estimate, and none where that is not finite."""
+    """The effect: left side of the claim minus right side, on the registered scale. The mean; under
+    wilcoxon, and where diverged runs are ranked, the Hodges-Lehmann estimate, and none where that is not finite."""
     interval: Interval | None
     """Two-sided at 1 - alpha, uncorrected; none where the method yields no finite one at this n."""
     p: float

@@ -177,8 +177,10 @@ def _forest(findings: list[Finding]) -> Figure:
     said = "; ".join(f"{f.label}: {difference_of(f)} {interval_of(f)}, {f.outcome}, n = {f.n}" for f in findings)
     levels = {finding.estimate.interval.level for finding in findings if finding.estimate and finding.estimate.interval}
     thick = f"thick bar: the {words.level(levels.pop())} interval of each test alone; " if len(levels) == 1 else ""
+    ranked = any(finding.estimate and finding.estimate.method == "wilcoxon" for finding in findings)
+    shown = "Hodges-Lehmann estimate of the difference" if ranked else "mean difference"
     caption = (
-        f"Point: mean difference (circle supported, square refuted, diamond inconclusive); {thick}thin bar: "
+        f"Point: {shown} (circle supported, square refuted, diamond inconclusive); {thick}thin bar: "
         f"{_interval_methods(findings)}; grey: differences too small to matter, as registered. A margin is "
         "tested on one side, so a claim can be settled by it although the two-sided bar still touches the "
         "grey. " + "; ".join(f"{f.label}: n = {n_of(f.estimate, f.n)}, {method_of(f)}" for f in findings) + "."
