@@ -225,7 +225,7 @@ class Rows(ABC):
     def to_unit(self, null: float) -> Floats:
         """A null in the unit of every row."""
         with np.errstate(over="ignore"):
-            return np.clip(np.ldexp(null, -self.exponent), -FAR, FAR)
+            return np.asarray(np.clip(np.ldexp(null, -self.exponent), -FAR, FAR))
 
     @abstractmethod
     def p(self, null: float, side: Side) -> Floats:
@@ -376,7 +376,7 @@ class _RowsOfDrawnFlips(_RowsOfFlips):
         super().__init__(values)
 
     def _subset_means(self) -> Floats:
-        means = self.values @ self.flipped
+        means: Floats = self.values @ self.flipped
         means /= self.flipped.sum(axis=0)
         return means
 
@@ -400,7 +400,7 @@ class _RowsOfHalves(Rows):
         return np.minimum(1.0, 2.0 * np.minimum(above, below)) if side == "two" else np.minimum(above, below)
 
     def _counted(self, shifted: Floats) -> Floats:
-        return np.array([subsets_up_to(row) for row in shifted]) / 2.0**self.n
+        return np.array([subsets_up_to(row) for row in shifted], dtype=np.float64) / 2.0**self.n
 
 
 class _RowsOfRanks(Rows):

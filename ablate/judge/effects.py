@@ -124,7 +124,7 @@ def _unit(values: Floats) -> Floats:
     """The values times a power of two that brings the largest below 1: squares neither overflow nor vanish."""
     exponent = np.frexp(np.abs(values).max())[1]
     # In two steps: for subnormal numbers the power itself would overflow.
-    return np.ldexp(np.ldexp(values, -(exponent // 2)), -(exponent - exponent // 2))
+    return np.asarray(np.ldexp(np.ldexp(values, -(exponent // 2)), -(exponent - exponent // 2)))
 
 
 def _g_av(left: Floats, right: Floats) -> EffectSize | None:

@@ -157,7 +157,7 @@ def contrast(
         for weights in (claim.left, claim.right)
     ]
     with np.errstate(over="ignore", invalid="ignore"):
-        apart = ~np.isfinite([*sides, sides[0] - sides[1]]).all(axis=0)
+        apart: npt.NDArray[np.bool_] = ~np.all(np.isfinite([*sides, sides[0] - sides[1]]), axis=0)
     too_far = [seed for seed, is_apart in zip(kept, apart, strict=True) if is_apart]
     too_far = [seed for seed in too_far if not any((arm, seed) in beyond for arm in arms)]
     if too_far:
@@ -371,4 +371,5 @@ def _correlation(pairs: Contrast) -> float | None:
     sides = (pairs.left[pairs.sized], pairs.right[pairs.sized])
     if sides[0].size < 3 or any(np.ptp(side) <= EQUAL * np.abs(side).max() for side in sides):
         return None
-    return float(np.corrcoef(*(np.ldexp(side, -exponent_of(side)) for side in sides))[0, 1])
+    left, right = (np.ldexp(side, -exponent_of(side)) for side in sides)
+    return float(np.corrcoef(left, right)[0, 1])

@@ -111,12 +111,12 @@ def check_lost(lost: Mapping[str, Lost], verdict: str, others: tuple[str, ...]) 
 
 def ends_of_rows(study: Study, lost: Kept) -> dict[End, Kept]:
     """`Lost.ends` of simulated studies: end -> studies x hypotheses. `lost` is studies x arms x seeds."""
-    any_lost = lost.any(axis=2)
+    any_lost: Kept = np.any(lost, axis=2)
     arms = list(study.arms)
     found: dict[End, Kept] = {}
     for end in ENDS:
         pushing = [[at for at, arm in enumerate(arms) if end in pushed(study, name, arm)] for name in study.hypotheses]
-        found[end] = np.stack([any_lost[:, places].any(axis=1) for places in pushing], axis=1)
+        found[end] = np.stack([np.any(any_lost[:, places], axis=1) for places in pushing], axis=1)
     return found
 
 

@@ -184,7 +184,7 @@ def spike_chance(above: float, window: int) -> float:
 def _binomial(k: int, chance: Floats) -> Floats:
     """The chances of 0 to k successes, along a last axis."""
     i, chance = np.arange(k + 1), chance[..., None]
-    return special.binom(k, i) * chance**i * (1.0 - chance) ** (k - i)
+    return np.asarray(special.binom(k, i) * chance**i * (1.0 - chance) ** (k - i))
 
 
 def _nodes(n: int, low: Floats, high: Floats) -> tuple[Floats, Floats]:

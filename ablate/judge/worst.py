@@ -115,14 +115,13 @@ class _Screen:
         self.names = list(study.hypotheses)
         self.digits = np.array(list(product(range(len(OUTCOME)), repeat=len(self.names))), dtype=np.int64)
         self.powers = len(OUTCOME) ** np.arange(len(self.names))[::-1]
-        stable = dict.fromkeys(study.arms, True)
-        self.verdicts = np.array(
-            [
-                study.rule.decide({n: OUTCOME[d] for n, d in zip(self.names, row, strict=True)}, stable).verdict
-                for row in self.digits
-            ]
-        )
-        self.adopting = np.isin(self.verdicts, adopting_verdicts(study))
+        alarms = alarms_of(study)
+        # No false alarm, or that of one arm: of several at once there are few, and the cases found are drawn afresh.
+        quiet = 1.0 - sum(1.0 - (1.0 - rate) ** len(study.seeds) for rate in alarms.values())
+        self.calls = [(max(quiet, 0.0), self._verdicts(None))]
+        self.calls += [(1.0 - (1.0 - rate) ** len(study.seeds), self._verdicts(arm)) for arm, rate in alarms.items()]
+        self.verdicts = self.calls[0][1]
+        self.adopting = list(adopting_verdicts(study))
         self.adopted = adopted_arms(study)
         self.free = _independent(study)
         # How the effects of all claims follow from those that are chosen freely, through the means of the arms.
@@ -134,7 +133,7 @@ class _Screen:
             self.follows[tuple(names)] = (chosen, weights @ np.linalg.pinv(rows))
 
     def share(self, case: Case) -> float:
-        """The chance of a false adoption, every arm stable."""
+        """The chance of a false adoption."""
         effects = dict(case)
         roles = dict.fromkeys(hypothesis.role for hypothesis in self.study.hypotheses.values())
         keys = sum(self._keys(tuple((name, effects[name]) for name in self.study.family(role))) for role in roles)
@@ -146,9 +145,19 @@ class _Screen:
         )
         owed = ((self.digits == 0) & wrong[0]) | ((self.digits == 1) & wrong[1])
         without = np.where(owed, OUTCOME.index("inconclusive"), self.digits) @ self.powers
-        harmed = np.isin(self.verdicts, list(harmful_verdicts(self.study, effects, self.adopted)))
-        false = self.adopting & (harmed | (self.verdicts[without] != self.verdicts))
-        return float(false[keys].mean())
+        harmful = list(harmful_verdicts(self.study, effects, self.adopted))
+        settled = self.verdicts[without]
+        false = sum(
+            weight * (np.isin(verdicts, self.adopting) & (np.isin(verdicts, harmful) | (settled != verdicts)))
+            for weight, verdicts in self.calls
+        )
+        return float(np.asarray(false)[keys].mean())
+
+    def _verdicts(self, unstable: str | None) -> npt.NDArray[np.str_]:
+        """The verdict of every combination of outcomes, with one arm called unstable or none."""
+        stable = {arm: arm != unstable for arm in self.study.arms}
+        rows = ({name: OUTCOME[digit] for name, digit in zip(self.names, row, strict=True)} for row in self.digits)
+        return np.array([self.study.rule.decide(row, stable).verdict for row in rows])
 
     def _keys(self, case: Case) -> npt.NDArray[np.int64]:
         """What the outcomes of one role add to the number of a combination, study by study."""
