@@ -400,7 +400,8 @@ class _RowsOfHalves(Rows):
         return np.minimum(1.0, 2.0 * np.minimum(above, below)) if side == "two" else np.minimum(above, below)
 
     def _counted(self, shifted: Floats) -> Floats:
-        return np.array([subsets_up_to(row) for row in shifted], dtype=np.float64) / 2.0**self.n
+        found: Floats = np.array([subsets_up_to(row) for row in shifted], dtype=np.float64) / 2.0**self.n
+        return found
 
 
 class _RowsOfRanks(Rows):
