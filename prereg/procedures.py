@@ -1,16 +1,20 @@
-"""What a study registers of its conduct, in words: tests, corrections, stopping, divergence, stability.
+"""What a study registers of its conduct, in words: tests, claims, errors, corrections, stopping, divergence, stability.
 
-The report and the documents of a registration say these things with the same words, which stand here once. Nothing
+The report and the documents of a registration say these things with the same words, which are here once. Nothing
 here decides anything: what a procedure does is `ablate.judge`'s.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from prereg.analysis import EProcess, Looks, Test
+from prereg.claim import Claim, Verb
 from prereg.divergence import least_pairs
 from prereg.instability import Ceiling
+from prereg.metrics import Better
 from prereg.spec import Study
-from prereg.words import compact, level, listed
+from prereg.words import compact, counted, level, listed, side, unit_of
 
 TESTS: dict[Test, str] = {
     "paired_t": "paired t test",
@@ -22,6 +26,8 @@ TESTS: dict[Test, str] = {
     "bca": "BCa bootstrap (description)",
 }
 CORRECTIONS = {"holm": "Holm (1979)", "max_t": "max-T over shared seeds", "none": "none"}
+PSEUDOMEDIAN = "pseudomedian (Hodges-Lehmann)"
+"""What Wilcoxon's test, its interval and the difference shown with them are about."""
 SPENDING = {"obrien_fleming": "O'Brien-Fleming type", "pocock": "Pocock type"}
 
 ABOUT_TESTS: dict[Test, str] = {
@@ -33,7 +39,7 @@ ABOUT_TESTS: dict[Test, str] = {
     "sign_flip": "The deciding test is the exact sign-flip test on per-seed differences (Fisher 1935). It assumes "
     "that, under the null, each difference is as likely to have either sign.",
     "wilcoxon": "The deciding test is the exact Wilcoxon signed-rank test (Wilcoxon 1945). It assumes that, under the "
-    "null, differences are symmetric about zero.",
+    f"null, differences are symmetric about zero. The difference shown, and its interval, are of the {PSEUDOMEDIAN}.",
     "items": "The deciding test is over seeds and items, paired by seed and by the item's task, name and text.",
     "percentile": "The deciding test is the percentile bootstrap of the mean (Efron 1979).",
     "bca": "The deciding test is the BCa bootstrap of the mean (Efron 1987).",
@@ -50,6 +56,106 @@ ABOUT_CORRECTIONS = {
     "none": "",
 }
 """Within each family, p values are corrected ..."""
+
+
+_BARE: dict[Verb, str] = {
+    "lowers": "lower",
+    "lowers_by": "lower",
+    "raises": "raise",
+    "raises_by": "raise",
+    "changes": "change",
+    "does_not_worsen": "worsen",
+    "does_not_change": "change",
+}
+
+
+def meaning(claim: Claim, outcome: str, smallest: float, *, unit: str = "", baseline: str = "") -> str:
+    """What an outcome says of a claim, in plain words: of a refuted `a does_not_worsen M` that `a worsens M`."""
+    left, right, verb = side(claim.left), side(claim.right), _BARE[claim.verb]
+    than = "" if right == baseline else f" compared with {right}"
+    amount = f" by {compact(smallest)} {unit}".rstrip() if smallest > 0.0 else ""
+    absence = claim.verb.startswith("does_not")
+    if outcome == "inconclusive":
+        by = f"{amount} or more" if absence else _at_least(claim, unit)
+        return f"whether {left} {verb}s {claim.metric}{by}{than} is undecided"
+    if absence is (outcome == "supported"):
+        return f"{left} does not {verb} {claim.metric}{amount}{' or more' * bool(amount)}{than}"
+    return f"{left} {verb}s {claim.metric}{_at_least(claim, unit)}{than}"
+
+
+def meanings(study: Study, name: str, metric: str | None = None) -> tuple[str, str]:
+    """What 'supported' and what 'refuted' says of a hypothesis' claim, in plain words; `metric` renames it."""
+    claim, hypothesis = study.claims[name], study.hypotheses[name]
+    unit = unit_of(claim.metric, hypothesis.scale, study.own_units)
+    claim = replace(claim, metric=metric or claim.metric)
+    supported, refuted = (
+        meaning(claim, outcome, hypothesis.smallest, unit=unit, baseline=study.baseline)
+        for outcome in ("supported", "refuted")
+    )
+    return supported, refuted
+
+
+def can_be_refuted(study: Study, name: str) -> bool:
+    """Whether any data refute the claim: none show that a change of any size is nothing."""
+    return study.claims[name].verb != "changes" or study.hypotheses[name].smallest > 0.0
+
+
+def _at_least(claim: Claim, unit: str) -> str:
+    return "" if claim.by is None else f" by at least {compact(claim.by)} {unit}".rstrip()
+
+
+def against_margin(verb: Verb, outcome: str) -> bool:
+    """Whether an outcome of a claim with a margin is a one-sided test against it; else it is one against zero."""
+    if verb.startswith("does_not"):
+        return outcome != "refuted"
+    return verb in ("lowers_by", "raises_by") or outcome == "refuted"
+
+
+def zone_in_words(verb: Verb, better: Better, zone: str) -> str:
+    """A zone (`ablate.judge.verdict.Zone`) as it reads for the claim."""
+    if zone == "undecided":
+        return zone
+    reached = zone == "at least the margin"
+    if verb == "does_not_worsen":
+        return "worse by the margin or more" if reached else "less than the margin"
+    if verb in ("changes", "does_not_change"):
+        return zone if reached else "less than the margin"
+    if reached:
+        return zone
+    gain = {"lower": "lowers", "higher": "raises"}.get(better)
+    other = "the other way" if gain is None else "worse" if verb.startswith(gain) else "better"
+    return f"{other} or too small to matter"
+
+
+def after_correction(correct: str) -> str:
+    """At which level a power was computed."""
+    return "without correction" if correct == "none" else "after correction"
+
+
+def at_level(correct: str) -> str:
+    """The same of a level."""
+    return "at the level of each test alone" if correct == "none" else "at the corrected level"
+
+
+def errors_held(study: Study) -> dict[str, str]:
+    """Per claim, per role and for the verdict: which chance of a false finding is held, and which is not."""
+    alpha, either = compact(study.analysis.alpha), compact(min(1.0, 2 * study.analysis.alpha))
+    roles = dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values())
+    said = listed(f"{role} ({counted(len(study.family(role)), 'claim')})" for role in roles)
+    family = (
+        f"in each of {said}, any false 'supported' at most {alpha}, any false 'refuted' at most {alpha}, either "
+        "at most "
+        f"{either}"
+    )
+    if study.analysis.correct == "none" and any(len(study.family(role)) > 1 for role in roles):
+        family = f"not held: no correction is registered, and false findings add up over the claims of a role: {said}"
+    return {
+        "Per claim": f"a false 'supported' at most {alpha}, a false 'refuted' at most {alpha}, where the test's "
+        "assumptions hold",
+        "Per role": family,
+        "For the verdict": "not held by any correction, which ends at a role; ablate design simulates how often the "
+        "rule gives a wrong verdict, under the assumptions it states",
+    }
 
 
 def test(study: Study) -> str:

@@ -1,7 +1,7 @@
 """How numbers, lists and times become words: one rule for each, in the report and in what was registered.
 
-Text only. What is rounded here is rounded for reading; hashes and tests never see it. Numbers that come with an
-uncertainty (differences, intervals, p values) have their rules in `ablate.report.words`.
+Text only. What is rounded here is rounded for reading; hashes and tests never see it. Differences and intervals have
+their rules in `ablate.report.words`. Nothing is rounded across a threshold: a p of .04996 is never shown as .050.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from prereg.hypothesis import Scale
 from prereg.metrics import METRICS
 
 MINUS = "−"
+P_LEAST = 1e-4  # below this, digits of a p value describe the tails of a model and not the evidence
+P_MARKS = (0.1, 0.05, 0.025, 0.01, 0.005, 0.001)
 
 
 def number(value: float, decimals: int) -> str:
@@ -35,6 +37,32 @@ def compact(value: float) -> str:
         text = format(Decimal(text), ",f")
         text = text.rstrip("0").rstrip(".") if "." in text else text
     return text.replace("-", MINUS)
+
+
+def p_value(p: float, levels: Iterable[float] = ()) -> str:
+    """A p value without its name: `.034`, `< .0001`, `1`. Never 0, and never on another side of a level than p itself.
+
+    `levels` are the levels in use; the usual thresholds are kept to as well.
+    """
+    assert 0 < p <= 1, p
+    marks = {*P_MARKS, *levels}
+    if p < P_LEAST and all(p < mark for mark in marks):
+        return "< .0001"
+    if p == 1:
+        return "1"
+    if p > 0.999:
+        return "> .999"
+    digits = 4 if p < 0.01 else 3
+    for more in range(digits, digits + 6):
+        text = f"{p:.{more}f}"
+        if float(text) > 0 and all(_sign(float(text) - mark) == _sign(p - mark) for mark in marks):
+            return text.removeprefix("0")
+    nearest = min(marks, key=lambda mark: abs(mark - p))
+    return f"{'<' if p < nearest else '>'} {nearest:g}".replace(" 0.", " .")
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)
 
 
 def level(value: float) -> str:

@@ -66,7 +66,7 @@ class Hindsight(Part):
     detectable_assumed: float | None
     """The same as it was planned."""
     power: float | None
-    """Power at the registered `smallest` with the observed SD; none where `smallest` is 0."""
+    """Power at the registered `smallest` (of a claim by at least D at 2 D) with the observed SD; none where it is 0."""
     more_seeds: int | None = None
     """Further seeds for power .80 there, for an inconclusive hypothesis; none where it is not, or beyond reach."""
     beyond_reach: bool = False
@@ -117,7 +117,11 @@ def _one(study: Study, finding: Finding, design: Design | None, planned: Hypothe
     reached = min(1.0, power.power(kind, smallest / sd, n, level, refuted_below=below)) if smallest > 0 else None
     seeds = power.seeds_for(kind, smallest / sd, level, 0.8, refuted_below=below) if smallest > 0 else None
     undecided = finding.outcome == "inconclusive" and smallest > 0 and fixed
-    selected = fixed and finding.outcome == ("refuted" if verb.startswith("does_not") else "supported")
+    # A claim by at least D is selected against D, which is not the test that `selection` describes.
+    by_margin = verb in ("lowers_by", "raises_by")
+    selected = (
+        fixed and not by_margin and finding.outcome == ("refuted" if verb.startswith("does_not") else "supported")
+    )
     luck = None
     if selected and smallest > 0 and not verb.endswith("_by"):
         luck = selection(smallest / sd, n, level)

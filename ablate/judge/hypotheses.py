@@ -26,7 +26,7 @@ from ablate.judge.procedure import EQUAL, Floats, Procedure, exponent_of
 from ablate.judge.readings import reading_of
 from ablate.judge.sequential import EProcessT, RepeatedT, prepare_at, require_own_rule
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair
-from ablate.judge.wording import sentence
+from ablate.judge.wording import same_in_every_pair, sentence
 from prereg.divergence import least_pairs
 from prereg.hypothesis import Scale
 from prereg.instability import Ceiling
@@ -261,8 +261,11 @@ def _finding(
         notes.append(str(test))
     else:
         deciding = summarise(test, analysis.alpha)
-        simultaneous = together or test.interval(analysis.alpha / family, suffix=f", Bonferroni over {family}")
-        if simultaneous is None:
+        # Without a correction no interval of a family of several is simultaneous, and none is given as if it were.
+        together_ = analysis.correct != "none" or family == 1
+        if together_:
+            simultaneous = together or test.interval(analysis.alpha / family, suffix=f", Bonferroni over {family}")
+        if simultaneous is None and together_:
             notes.append("no simultaneous interval: " + test.without_interval(analysis.alpha / family))
         if test.centre is not None and test.leaning and test.leaning != np.sign(test.centre):
             notes.append(test.against_mean)
@@ -274,6 +277,8 @@ def _finding(
         notes.append("no standardised effect: a diverged run has no number")
     also, unable = _description(study, name, pairs, rng_seed, items)
     adjusted = judged.refute if judged.outcome == "refuted" else judged.support
+    margin = _margin(test, against, analysis.alpha, family if analysis.correct != "none" else 1)
+    same = same_in_every_pair(pairs.left, pairs.right)
     return Finding(
         hypothesis=name,
         claim=hypothesis.claim,
@@ -284,7 +289,16 @@ def _finding(
         better=study.better(name),
         smallest=hypothesis.smallest,
         outcome=judged.outcome,
-        sentence=sentence(study, name, outcome=judged.outcome, estimate=deciding, adjusted=adjusted, reason=str(test)),
+        sentence=sentence(
+            study,
+            name,
+            outcome=judged.outcome,
+            estimate=deciding,
+            adjusted=adjusted,
+            reason=str(test),
+            margin=margin,
+            same=same,
+        ),
         n=len(pairs.seeds),
         family=family,
         alpha=analysis.alpha,
@@ -301,15 +315,19 @@ def _finding(
         arms=_arms(study, name, values),
         correlation=_correlation(pairs),
         notes=(*notes, *unable),
-        margin=_margin(test, against, analysis.alpha),
+        margin=margin,
     )
 
 
-def _margin(test: Procedure | NoTestError, against: AgainstMargin | None, alpha: float) -> MarginTest | None:
+def _margin(
+    test: Procedure | NoTestError, against: AgainstMargin | None, alpha: float, corrected: int
+) -> MarginTest | None:
+    """The test against the margin, with its interval at 1 - 2 alpha over the claims that are corrected together."""
     if against is None or isinstance(test, NoTestError):
         return None
-    # At alpha of one half or more there is no interval at 1 - 2 alpha.
-    bounds = test.interval(2.0 * alpha) if alpha < 0.5 else None
+    # At a level of one half or more there is no interval at 1 - 2 alpha.
+    suffix = f", Bonferroni over {corrected}" if corrected > 1 else ""
+    bounds = test.interval(2.0 * alpha / corrected, suffix=suffix) if alpha / corrected < 0.5 else None
     return MarginTest(zone=against.zone, p_reached=against.reached, p_short=against.short, interval=bounds)
 
 

@@ -147,7 +147,8 @@ class MarginTest(Part):
     p_short: float
     """One-sided p of the null that the effect reaches d, uncorrected; of two one-sided tests the larger."""
     interval: Interval | None
-    """Two-sided at 1 - 2 alpha, uncorrected: its ends are the one-sided bounds at alpha that margins are tested by."""
+    """Two-sided at 1 - 2 alpha, of a role of m that is corrected at 1 - 2 alpha/m (Bonferroni): its ends are one-sided
+    bounds, as margins are tested."""
 
 
 class Finding(Part):
@@ -182,7 +183,7 @@ class Finding(Part):
     estimate: Estimate | None
     """The registered test; none when there is nothing to test (a reason stands in the notes)."""
     simultaneous: Interval | None
-    """Bonferroni interval at 1 - alpha/family, two-sided."""
+    """Bonferroni interval at 1 - alpha/family, two-sided; none over several hypotheses without a correction."""
     p_support: float | None
     """p of the null that the claim must reject to be supported."""
     p_refute: float | None

@@ -1,120 +1,198 @@
 """A finding in one plain sentence: what, by how much, how sure, from how many, by which method.
 
-It never says "no effect" for a p above alpha, and never writes a p of 0.
+It never says "no effect" for a p above alpha, and never writes a p of 0. Where the outcome is a one-sided test against
+the margin, the interval is that of the test (1 - 2 alpha), with t against the margin and both one-sided p values.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import floor, log10
 
+import numpy as np
+
 from ablate.judge.estimate import words
+from ablate.judge.nulls import direction_of, nulls_of
+from ablate.judge.procedure import EQUAL
 from ablate.judge.readings import reading_of
-from ablate.judge.verdict import Estimate, Interval, ItemLayout, Outcome
-from prereg.analysis import Analysis, EProcess, Looks
-from prereg.claim import Claim, Verb
+from ablate.judge.verdict import Estimate, Interval, ItemLayout, MarginTest, Outcome
+from prereg.analysis import EProcess, Looks
+from prereg.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
 from prereg.spec import Study
-from prereg.words import side, unit_of
-
-_PLAIN: dict[Verb, str] = {
-    "lowers_by": "lower",
-    "raises_by": "raise",
-    "lowers": "lower",
-    "raises": "raise",
-    "changes": "change",
-    "does_not_worsen": "worsen",
-    "does_not_change": "change",
-}
+from prereg.words import p_value, side, unit_of
 
 
-def said_p(p: float) -> str:
-    """A p value as `= .0004` or `< .0001`."""
-    if p < 0.0001:
-        return "< .0001"
-    shown = f"{p:.4f}" if p < 0.01 else f"{p:.3f}"
-    return "= " + (shown.lstrip("0") if p < 0.9995 else "1")
+def said_p(p: float, levels: Sequence[float] = ()) -> str:
+    """A p value as `= .0004` or `< .0001`, never rounded across one of the levels in use."""
+    text = p_value(p, levels)
+    return text if text[0] in "<>" else f"= {text}"
+
+
+def same_in_every_pair(left: Sequence[float], right: Sequence[float]) -> str:
+    """What a reader must know where every pair has the same difference; nothing where they differ."""
+    sides = [np.asarray(side_, dtype=np.float64) for side_ in (left, right)]
+    differences = sides[0] - sides[1]
+    size = max(float(np.abs(one).max(initial=0.0)) for one in sides)
+    if differences.size < 2 or not np.isfinite(size) or np.ptp(differences) > EQUAL * size:
+        return ""
+    n = differences.size
+    if all(np.ptp(one) <= EQUAL * size for one in sides):
+        return (
+            f"all {n} seeds give the same values: the seed seems to do nothing, or the metric does not depend on it, "
+            f"and {n} pairs are then no more evidence than one"
+        )
+    if np.abs(differences).max() <= EQUAL * size:
+        return (
+            f"all {n} differences are zero: the arms seem not to differ, or the metric does not depend on what they "
+            "change"
+        )
+    return (
+        f"all {n} differences are the same: the seed seems to do nothing to them, or the metric does not depend on it"
+    )
 
 
 def sentence(
-    study: Study, name: str, *, outcome: Outcome, estimate: Estimate | None, adjusted: float | None, reason: str
+    study: Study,
+    name: str,
+    *,
+    outcome: Outcome,
+    estimate: Estimate | None,
+    adjusted: float | None,
+    reason: str,
+    margin: MarginTest | None = None,
+    same: str = "",
 ) -> str:
-    """The finding of one hypothesis; `adjusted` is the corrected p of the null that was rejected, or of support."""
+    """The finding of one hypothesis; `adjusted` is the corrected p of the null that was rejected, or of support.
+
+    `same` is what `same_in_every_pair` says of the pairs.
+    """
     hypothesis, claim = study.hypotheses[name], study.claims[name]
-    if estimate is None:
-        claim = replace(claim, metric=reading_of(study, name))
-        return f"Whether {_asked(claim)} cannot be tested: {reason}."
     unit = unit_of(claim.metric, hypothesis.scale, study.own_units)
     claim = replace(claim, metric=reading_of(study, name))
+    same = f" Note: {same}." if same else ""
+    if estimate is None:
+        undecided = meaning(claim, "inconclusive", hypothesis.smallest, unit=unit, baseline=study.baseline)
+        return f"{_capital(undecided.removesuffix(' is undecided'))} cannot be tested: {reason}.{same}"
     unit = f" {unit}" if unit else ""
-    matters = f"smallest that matters {hypothesis.smallest:g}"
+    ending = f"; smallest that matters {hypothesis.smallest:g}"
+    if margin is not None:
+        ending += f"; zone: {zone_in_words(claim.verb, study.better(name), margin.zone)}"
+    ending += f".{same}"
     flip = outcome == "supported" and claim.verb == "lowers"
-    evidence = _evidence(study, name, estimate, adjusted, flip=flip, outcome=outcome)
-    plain = outcome == "supported" and claim.verb in ("lowers", "raises")
+    evidence = _evidence(study, name, estimate, adjusted, margin, flip=flip, outcome=outcome)
+    head = _capital(meaning(claim, outcome, hypothesis.smallest, unit=unit.strip(), baseline=study.baseline))
     if estimate.difference is None:
-        head = f"{side(claim.left)} {claim.verb} {claim.metric}{_than(study, claim)}" if plain else None
-        head = head or _head(claim, outcome, hypothesis.smallest, unit)
-        return f"{head}; runs diverged, so no difference can be stated ({evidence}); {matters}."
+        return f"{head}; runs diverged, so no difference can be stated ({evidence}){ending}"
     by_how_much = _number(-estimate.difference if flip else estimate.difference, estimate)
-    if plain:
-        return (
-            f"{side(claim.left)} {claim.verb} {claim.metric}{_than(study, claim)} by "
-            f"{by_how_much}{unit} ({evidence}); {matters}."
-        )
-    head = _head(claim, outcome, hypothesis.smallest, unit)
-    return f"{head}: {side(claim.left)} minus {side(claim.right)} is {by_how_much}{unit} ({evidence}); {matters}."
+    centre = f"a {PSEUDOMEDIAN} of " if is_pseudomedian(estimate) else ""
+    if outcome == "supported" and claim.verb in ("lowers", "raises"):
+        return f"{head} by {centre}{by_how_much}{unit} ({evidence}){ending}"
+    shown = f"{'has' if centre else 'is'} {centre}{by_how_much}{unit}"
+    return f"{head}: {side(claim.left)} minus {side(claim.right)} {shown} ({evidence}){ending}"
 
 
-def _head(claim: Claim, outcome: Outcome, smallest: float, unit: str) -> str:
-    return {
-        "supported": _held(claim, smallest, unit),
-        "refuted": _denied(claim, smallest, unit),
-        "inconclusive": f"Whether {_asked(claim)} is undecided",
-    }[outcome]
+def is_pseudomedian(estimate: Estimate) -> bool:
+    """Whether the difference of an estimate is the Hodges-Lehmann one and not the mean."""
+    return estimate.method == "wilcoxon" or estimate.ranked > 0
 
 
-def _held(claim: Claim, smallest: float, unit: str) -> str:
-    left = side(claim.left)
-    if claim.verb == "changes":
-        return f"{left} changes {claim.metric}"
-    if claim.by is not None:
-        return f"{left} {claim.plain_verb} {claim.metric} by at least {smallest:g}{unit}"
-    return f"{left} does not {_PLAIN[claim.verb]} {claim.metric} by {smallest:g}{unit}"
-
-
-def _denied(claim: Claim, smallest: float, unit: str) -> str:
-    left = side(claim.left)
-    if claim.verb.startswith("does_not"):
-        return f"{left} {_PLAIN[claim.verb]}s {claim.metric}"
-    amount = f" by {smallest:g}{unit} or more" if smallest > 0 else ""
-    return f"{left} does not {_PLAIN[claim.verb]} {claim.metric}{amount}"
-
-
-def _asked(claim: Claim) -> str:
-    verb = claim.plain_verb if not claim.verb.startswith("does_not") else f"{_PLAIN[claim.verb]}s"
-    least = "" if claim.by is None else f" by at least {claim.by:g}"
-    return f"{side(claim.left)} {verb} {claim.metric}{least}"
-
-
-def _than(study: Study, claim: Claim) -> str:
-    right = side(claim.right)
-    return "" if right == study.baseline else f" against {right}"
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:] if text.startswith("whether ") else text
 
 
 def _evidence(
-    study: Study, name: str, estimate: Estimate, adjusted: float | None, *, flip: bool, outcome: Outcome
+    study: Study,
+    name: str,
+    estimate: Estimate,
+    adjusted: float | None,
+    margin: MarginTest | None,
+    *,
+    flip: bool,
+    outcome: Outcome,
 ) -> str:
+    verb = study.claims[name].verb
+    if not against_margin(verb, outcome):
+        margin = None
     parts = []
-    if estimate.interval is not None:
-        parts.append(_bounds(estimate.interval, estimate, flip=flip, kind=_kind_of_interval(study)))
+    bounds = estimate.interval if margin is None else margin.interval
+    if bounds is not None:
+        said = _bounds(bounds, estimate, flip=flip, kind=_kind_of_interval(study))
+        parts.append(said if margin is None else f"{said} at {_level(study, name)}")
     tested = "t-test e-process" if isinstance(study.stopping, EProcess) else words(study.analysis.test)
     if estimate.ranked:
-        shown = "" if estimate.difference is None else "; the difference is Hodges and Lehmann's"
-        tested = f"signed ranks, diverged runs ranked worst in {estimate.ranked} of {estimate.n} pairs{shown}"
+        tested = f"signed ranks, diverged runs ranked worst in {estimate.ranked} of {estimate.n} pairs"
     parts += [tested, f"n = {estimate.n} seeds"] if estimate.items is None else _over_items(estimate, estimate.items)
-    if adjusted is not None:
-        family = len(study.family(study.hypotheses[name].role))
-        parts.append(_said_correction(study.analysis, family, adjusted, outcome))
+    if margin is not None:
+        parts += _against_margin(study, name, estimate, margin, outcome)
+    if adjusted is not None and (margin is None or _corrected(study, name)):
+        parts.append(_said_correction(study, name, adjusted, outcome))
     return ", ".join(parts)
+
+
+def _against_margin(study: Study, name: str, estimate: Estimate, margin: MarginTest, outcome: Outcome) -> list[str]:
+    """t against the margin, both one-sided p values, and why the interval does not show what was decided if so."""
+    verb, better = study.claims[name].verb, study.better(name)
+    smallest, levels = study.hypotheses[name].smallest, _levels(study, name)
+    parts = []
+    if estimate.se and estimate.difference is not None and not isinstance(study.stopping, EProcess):
+        sign = direction_of(verb, better)
+        margins = [sign * smallest] if sign else [-smallest, smallest]
+        found = " and ".join(f"{(estimate.difference - one) / estimate.se:.2f} against {one:g}" for one in margins)
+        # Over items the degrees of freedom are named with the layout.
+        df = f", df {estimate.df:.4g}" if estimate.df is not None and estimate.items is None else ""
+        parts.append(f"t = {found}{df}")
+    reached, short = (zone_in_words(verb, better, zone) for zone in ("at least the margin", "short of the margin"))
+    parts.append(
+        f"one-sided p {said_p(margin.p_reached, levels)} for '{reached}' and {said_p(margin.p_short, levels)} for "
+        f"'{short}'"
+    )
+    return [*parts, *_disagreement(study, name, margin, outcome)]
+
+
+def _disagreement(study: Study, name: str, margin: MarginTest, outcome: Outcome) -> list[str]:
+    """Why the interval that is shown lies on another side of the margin than the outcome; nothing where it does not."""
+    if margin.interval is None:
+        return []
+    claim, smallest = study.claims[name], study.hypotheses[name].smallest
+    support, refute = nulls_of(claim.verb, study.better(name), smallest)
+    asked = {
+        "supported": [support],
+        "refuted": [refute],
+        "inconclusive": [support, refute][: 1 + (claim.by is not None)],
+    }
+    low, high = margin.interval.low, margin.interval.high
+    assert low is not None and high is not None, margin
+    excluded = [
+        all(high < value if side_ == "less" else low > value for value, side_ in null.points)
+        for null in asked[outcome]
+        if null is not None
+    ]
+    if any(excluded) is (outcome != "inconclusive"):
+        return []
+    p = margin.p_reached if outcome == "supported" and claim.by is not None else margin.p_short
+    steps = _corrected(study, name) and outcome != "inconclusive" and p > _levels(study, name)[-1]
+    if steps:
+        how = "Holm's steps" if study.analysis.correct == "holm" else "the joint correction"
+        return [f"decided by {how}, which can find more than this interval shows"]
+    return ["decided by the one-sided test, of which this interval is not the exact inverse"]
+
+
+def _corrected(study: Study, name: str) -> bool:
+    return study.analysis.correct != "none" and len(study.family(study.hypotheses[name].role)) > 1
+
+
+def _levels(study: Study, name: str) -> tuple[float, ...]:
+    """Every level that a p of the hypothesis may be compared with, the smallest last."""
+    family = len(study.family(study.hypotheses[name].role)) if _corrected(study, name) else 1
+    return tuple(study.analysis.alpha / k for k in range(1, family + 1))
+
+
+def _level(study: Study, name: str) -> str:
+    """The level of the interval against a margin, in words."""
+    if not _corrected(study, name):
+        return "1 - 2 alpha"
+    return f"1 - 2 alpha/{len(study.family(study.hypotheses[name].role))} (Bonferroni)"
 
 
 def _over_items(estimate: Estimate, items: ItemLayout) -> list[str]:
@@ -138,12 +216,19 @@ def _over_items(estimate: Estimate, items: ItemLayout) -> list[str]:
     ]
 
 
-def _said_correction(analysis: Analysis, family: int, adjusted: float, outcome: Outcome) -> str:
+def _said_correction(study: Study, name: str, adjusted: float, outcome: Outcome) -> str:
     against = {"supported": "", "refuted": " for the refutation", "inconclusive": " for support"}[outcome]
-    if analysis.correct != "none" and family > 1:
-        named = "Holm" if analysis.correct == "holm" else "max-T"
-        return f"{named} p {said_p(adjusted)} over {family}{against}"
-    return f"p {said_p(adjusted)}{against}"
+    p = said_p(adjusted, _levels(study, name))
+    if (
+        outcome == "refuted"
+        and study.hypotheses[name].smallest == 0.0
+        and not study.claims[name].verb.startswith("does")
+    ):
+        against += ", one-sided, as the interval is not"
+    if _corrected(study, name):
+        named = "Holm" if study.analysis.correct == "holm" else "max-T"
+        return f"{named} p {p} over {len(study.family(study.hypotheses[name].role))}{against}"
+    return f"p {p}{against}"
 
 
 def _kind_of_interval(study: Study) -> str:

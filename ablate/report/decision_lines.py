@@ -81,25 +81,35 @@ def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
             style=OUTCOME_STYLE[finding.outcome],
         )
     show_table(console, table)
+    for finding in findings:
+        say(console, _in_words(finding))
     if any(finding.amended for finding in findings):
         say(console, "Exploratory: touched by an amendment after evidence; no verdict rests on it.", style="bold")
-    levels = sorted(
-        {
+    levels = [
+        [
             words.level(bounds.level)
             for finding in findings
-            if (bounds := finding.simultaneous or (finding.estimate and finding.estimate.interval))
-        }
-    )
+            if finding.estimate
+            and (bounds := words.shown_interval(finding))
+            and words.rests_on_margin(finding) is margin
+        ]
+        for margin in (False, True)
+    ]
+    intervals = [
+        f"{words.listed(dict.fromkeys(found))} {what}"
+        for found, what in zip(levels, ("against zero", "(1 − 2 alpha) against a margin, on one side"), strict=True)
+        if found
+    ]
+    corrected = words.is_corrected(findings)
     layouts = [finding.estimate.items for finding in findings if finding.estimate and finding.estimate.items]
     tests = (one.estimate for one in findings if one.estimate)
     methods = words.listed(dict.fromkeys(test_of(one) if one.items else one.method for one in tests))
     units = words.listed(dict.fromkeys(layout.unit for layout in layouts), last="or")
     say(
         console,
-        f"n: pairs of seeds{' x ' + units if units else ''}. Test: {methods or 'none'}. Intervals: simultaneous over "
-        "a role, "
-        f"{words.listed(levels) or 'none'}. p: corrected over a role; of refutation where refuted, else of "
-        "support.",
+        f"n: pairs of seeds{' x ' + units if units else ''}. Test: {methods or 'none'}. Intervals: "
+        f"{'over all claims of a role, ' * corrected}{words.listed(intervals) or 'none'}. p: "
+        f"{'corrected over a role, ' * corrected}of refutation where refuted, else of support.",
         style="dim",
     )
 
@@ -108,7 +118,7 @@ def _difference(finding: Finding) -> str:
     if finding.estimate is None:
         return "no estimate"
     decimals = words.finding_decimals(finding)
-    bounds = finding.simultaneous or finding.estimate.interval
+    bounds = words.shown_interval(finding)
     interval = words.interval(bounds, decimals) if bounds is not None else "[none]"
     return f"{words.signed(finding.estimate.difference, decimals)} {interval}"
 
@@ -119,4 +129,16 @@ def _n(finding: Finding) -> str:
 
 
 def _p(finding: Finding) -> str:
-    return words.p_cell(finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted)
+    p = finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted
+    return words.p_cell(p, words.levels_of(finding))
+
+
+def _in_words(finding: Finding) -> str:
+    """`no_harm: supported - b does not worsen val/accuracy by 0.01 share or more; zone: less than the margin`."""
+    from ablate.judge.wording import same_in_every_pair
+
+    said = f"{finding.label}: {finding.outcome} - {words.meaning_of(finding)}"
+    if finding.margin is not None:
+        said += f"; zone: {words.zone_of(finding)}"
+    same = same_in_every_pair([pair.left for pair in finding.pairs], [pair.right for pair in finding.pairs])
+    return f"{said}. Note: {same}" if same else said

@@ -67,7 +67,7 @@ def compose(told: Told) -> Document:
         tell_checks(told),
         tell_runs(told),
         tell_methods(told),
-        tell_glossary(),
+        tell_glossary(told),
     )
     return Document(
         told.decision.study,

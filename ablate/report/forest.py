@@ -6,6 +6,7 @@ No statistics: every number arrives computed. Drawn twice, for a broad page or p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any
 
 import altair as alt
@@ -109,7 +110,7 @@ def _forest_row(place: int, finding: Finding, low: float, high: float, half: flo
         "row": place,
         "name": finding.label,
         "outcome": finding.outcome,
-        "contrast": finding.claim.replace(" than ", "\nthan "),
+        "contrast": "\n".join(wrap(words.meaning_of(finding), 40)),
         "ending": f"{finding.outcome}, n = {finding.n}",
         "numbers": f"no estimate, n = {finding.n}",
         "difference": None,
@@ -124,12 +125,12 @@ def _forest_row(place: int, finding: Finding, low: float, high: float, half: flo
     estimate = finding.estimate
     if estimate is None:
         return row
-    outer = finding.simultaneous or estimate.interval
+    outer = words.shown_interval(finding)
     row["difference"] = estimate.difference
     row["numbers"] = f"{words.signed(estimate.difference, decimals)} {words.interval(outer, decimals)}"
     row["low"] = low if outer is None or outer.low is None else outer.low
     row["high"] = high if outer is None or outer.high is None else outer.high
-    if estimate.interval is not None:
+    if estimate.interval is not None and finding.simultaneous is not None and not words.rests_on_margin(finding):
         row["inner_low"] = low if estimate.interval.low is None else estimate.interval.low
         row["inner_high"] = high if estimate.interval.high is None else estimate.interval.high
     return row
@@ -141,7 +142,7 @@ def _forest_domain(findings: Sequence[Finding]) -> tuple[float, float]:
         ends += [finding.smallest, -finding.smallest]
         if finding.estimate is not None:
             ends += [] if finding.estimate.difference is None else [finding.estimate.difference]
-            for bounds in (finding.estimate.interval, finding.simultaneous):
+            for bounds in (finding.estimate.interval, words.shown_interval(finding)):
                 ends += [end for end in (bounds.low, bounds.high) if end is not None] if bounds else []
     return padded(ends)
 

@@ -8,6 +8,7 @@ from ablate.report import words
 from ablate.report.blocks import Block, Column, Facts, Paragraph, Section, Table
 from ablate.report.told import Told
 from prereg.looks import Look
+from prereg.procedures import after_correction, at_level
 
 POST_HOC = (
     "Post hoc: computed after the data and no part of the verdict. Power is at the registered smallest difference that "
@@ -32,17 +33,18 @@ def tell_hindsight(told: Told) -> Section | None:
     if not found:
         return None
     findings = {finding.hypothesis: finding for finding in told.decision.findings}
-    blocks: list[Block] = [Paragraph(POST_HOC, "aside"), _table(found, findings)]
+    correct = told.study.analysis.correct
+    blocks: list[Block] = [Paragraph(POST_HOC, "aside"), _table(found, findings, correct)]
     if told.decision.look is not None:
         blocks.insert(1, Paragraph(_said_look(told.decision.look, len(told.study.seeds)), "aside"))
     paired = [(one, findings[one.hypothesis]) for one in found]
-    said = tuple((finding.label, text) for one, finding in paired if (text := _sentence(one, finding)))
+    said = tuple((finding.label, text) for one, finding in paired if (text := _sentence(one, finding, correct)))
     if said:
         blocks.append(Facts(said))
     return Section("hindsight", "Looking back at the plan", tuple(blocks))
 
 
-def _table(found: tuple[Hindsight, ...], findings: dict[str, Finding]) -> Table:
+def _table(found: tuple[Hindsight, ...], findings: dict[str, Finding], correct: str) -> Table:
     rows = []
     for one in found:
         decimals = words.finding_decimals(findings[one.hypothesis]) + 1
@@ -71,20 +73,23 @@ def _table(found: tuple[Hindsight, ...], findings: dict[str, Finding]) -> Table:
             Column("n", True),
         ),
         tuple(rows),
-        note="Detectable: found with power 80% by a paired t after correction. Power: with the achieved SD.",
+        note=f"Detectable: found with power 80% by a paired t {after_correction(correct)}. Power: with the "
+        "achieved SD. Of a claim by at least D: detectable that far beyond D, and power at 2 D.",
     )
 
 
-def _sentence(one: Hindsight, finding: Finding) -> str:
-    smallest = f"{words.compact(finding.smallest)} {finding.unit}".strip()
+def _sentence(one: Hindsight, finding: Finding, correct: str) -> str:
+    # At its own border a claim by at least D is never found: its power is stated at twice that.
+    size = finding.smallest * (1.0 if words.claim_of(finding).by is None else 2.0)
+    smallest = f"{words.compact(size)} {finding.unit}".strip()
     if one.exaggeration is not None and one.wrong_sign is not None and one.power is not None:
         return (
             f"Beware of the winner's curse. If the true difference were the registered {smallest}, this test would "
             f"find it with power {words.share(one.power)} (below {words.share(LOW_POWER)}), and an estimate that it "
             f"does find would on average be {words.number(one.exaggeration, 1)} times too large (type M error), with "
             f"the wrong sign in {words.share(one.wrong_sign)} of cases (type S error). "
-            f"SD {words.compact(float(f'{one.sd:.3g}'))}, n = {one.n}, paired t at the corrected level (Gelman and "
-            "Carlin 2014)."
+            f"SD {words.compact(float(f'{one.sd:.3g}'))}, n = {one.n}, paired t {at_level(correct)} (Gelman "
+            "and Carlin 2014)."
         )
     if one.beyond_reach:
         return (
@@ -101,6 +106,7 @@ def _sentence(one: Hindsight, finding: Finding) -> str:
     more = words.counted(one.more_seeds, "more seed")
     return (
         f"Inconclusive. The same rule would need {more} ({one.n + one.more_seeds} in all) for power 80% at {smallest}, "
-        "at the achieved SD and by a paired t after correction. Post hoc: it plans another study and must not extend "
+        f"at the achieved SD and by a paired t {after_correction(correct)}. Post hoc: it plans another study "
+        "and must not extend "
         "this one."
     )

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from ablate.judge.verdict import Check
 from ablate.report import words
 from ablate.report.blocks import Facts, Paragraph, Section
 from ablate.report.promise import units_of
 from ablate.report.told import Told
 from prereg.analysis import EProcess, Looks
 from prereg.looks import Look
-from prereg.procedures import ABOUT_CORRECTIONS, ABOUT_E_PROCESS, ABOUT_TESTS, SPENDING, TESTS, divergence
+from prereg.procedures import (
+    ABOUT_CORRECTIONS,
+    ABOUT_E_PROCESS,
+    ABOUT_TESTS,
+    SPENDING,
+    TESTS,
+    after_correction,
+    divergence,
+    errors_held,
+)
 from prereg.spec import Study
 
 ABOUT_ESTIMANDS = {
@@ -23,11 +33,20 @@ ABOUT_ESTIMANDS = {
 }
 
 
+MATCHING = (
+    "pairs start from the same weights",
+    "pairs read the same batches",
+    "pairs drew the same dropout",
+    "pairs are matched",
+)
+"""Checks that compare what the runs of one seed share."""
+
+
 def tell_methods(told: Told) -> Section:
     """Each procedure by name, and which error rate is controlled."""
     study = told.study
     looked = [] if told.decision.look is None else [_looks(told, told.decision.look)]
-    paragraphs = [_pairs(told), _tests(study), *looked, _rate(study), _closing(study)]
+    paragraphs = [_pairs(told), _tests(study), *looked, _rate(study), _verdict(told)]
     return Section("methods", "Methods", tuple(Paragraph(text) for text in paragraphs))
 
 
@@ -38,11 +57,38 @@ def _pairs(told: Told) -> str:
         seeds = f"{words.counted(look.n_seeds, 'seed')} (of {len(study.seeds)} planned)"
     return (
         f"{words.counted(len(study.arms), 'arm').capitalize()} were trained with the same "
-        f"{seeds}. Where their configurations allow it, runs of one "
-        "seed share the initial value of every tensor they have in common, the order of batches and the keys of "
-        "dropout, so each seed gives one paired difference for each claim: left side minus right side, "
-        f"{_read_at(study)}."
+        f"{seeds}, and each seed gives one paired difference for each claim: left side minus right side, "
+        f"{_read_at(study)}. {_shared(told)}"
     )
+
+
+def _shared(told: Told) -> str:
+    """What the runs of one seed share, as far as the checks of this decision show it."""
+    checks = {check.name: check for check in told.decision.checks}
+    found = [checks[name] for name in MATCHING if name in checks]
+    held = [check for check in found if check.passed]
+    parts = []
+    if held:
+        parts.append(f"Compared by hash within each seed: {_listed(held)}.")
+    failed = [check for check in found if not check.passed and check.severity == "inadmissible"]
+    if failed:
+        parts.append(f"Not so: {_listed(failed)}.")
+    parts += [
+        f"{checks[other].found.capitalize()}." for name in MATCHING if (other := f"{name}, for all variants") in checks
+    ]
+    if not (held or failed):
+        parts.append(
+            "The trainer was given the same seed for every arm; whether runs of one seed share their initial values, "
+            "the order of their batches or any other random number was not checked."
+        )
+    made = checks.get("every run was made here")
+    if made is not None and not made.passed:
+        parts.append("Of imported runs all of this is as the records that came with them state it.")
+    return " ".join(parts)
+
+
+def _listed(checks: list[Check]) -> str:
+    return "; ".join(f"{check.name} ({check.found})" for check in checks)
 
 
 def _read_at(study: Study) -> str:
@@ -91,12 +137,17 @@ def _tests(study: Study) -> str:
         deciding += ABOUT_ESTIMANDS[study.analysis.estimand].format(units=units_of(study))
     return (
         f"{deciding} Each hypothesis is asked two questions: whether the data establish "
-        "the claim (supported), and whether they rule it out (refuted). A claimed change is tested against zero "
-        "and ruled out at its registered smallest difference; a claimed absence is tested against that difference "
-        "and ruled out by a change. Against zero the test is two-sided and counts only in the claimed direction; "
+        "the claim (supported), and whether they rule it out (refuted). A claimed direction (lowers, "
+        "raises, changes) is tested against zero and ruled out at its registered smallest difference; a claimed effect "
+        "of at least a margin is tested against that margin, and ruled out there; a claimed absence is tested against "
+        "the smallest difference and ruled out by a change. Against zero the test is two-sided and counts only "
+        "in the claimed direction; "
         "against a margin "
         "it is one-sided, and two one-sided tests make an equivalence (Schuirmann 1987). The side comes from the "
-        "claim, never from the data. What is neither is inconclusive, which is not evidence of no "
+        "claim, never from the data. An outcome against zero is shown with a two-sided interval, one against a margin "
+        "with the interval at 1 − 2 alpha, whose ends are the one-sided bounds. For every claim with a margin the "
+        "effect is shown to lie in one of three zones: at least the margin, short of it, or undecided. What is "
+        "neither is inconclusive, which is not evidence of no "
         f"effect.{beside} Standardised effects are the mean over the standard deviation of the differences (d_z), "
         "with Hedges' exact correction (g_z, Hedges 1981) and noncentral-t intervals."
     )
@@ -111,7 +162,9 @@ def _rate(study: Study) -> str:
     if study.analysis.correct == "none":
         return (
             f"No correction for several hypotheses was registered: each test has level {alpha} by itself, and the "
-            f"chance of at least one false finding grows with their number. Families: {sizes}."
+            f"chance of at least one false finding grows with their number. Families: {sizes}. Intervals are at "
+            f"{words.level(1 - study.analysis.alpha)} against zero and {words.level(1 - 2 * study.analysis.alpha)} "
+            "against a margin, each by itself."
         )
     return (
         f"Within each family, p values are corrected {ABOUT_CORRECTIONS[study.analysis.correct]}. Families: "
@@ -131,18 +184,30 @@ def _about_intervals(study: Study) -> str:
     return "The simultaneous intervals are Bonferroni's, and can be wider than the correction needs."
 
 
-def _closing(study: Study) -> str:
+def _verdict(told: Told) -> str:
+    study, checks = told.study, told.decision.checks
+    held = sum(check.passed for check in checks)
     return (
         f"The verdict is the first line of the registered decision list that holds, of {len(study.decision)}. "
         f"A run that diverged: {divergence(study)}. "
-        "Before any inference, the evidence is checked against the registration: complete, matched, no early look in "
-        "the ledger, unchanged code. If a check fails there is no verdict. Registration, starts, ends and looks stand "
-        "in an append-only, hash-chained ledger."
+        "The error "
+        f"rate of the verdict is {errors_held(study)['For the verdict']}. Before any inference the evidence is "
+        "compared "
+        f"with the registration, by the {words.counted(len(checks), 'check')} that this report lists with what each "
+        f"found ({held} held); what no check names was not checked. Where a check fails that forbids a verdict there "
+        "is none. Registration, starts, ends and looks are in an append-only, hash-chained ledger."
     )
 
 
-def tell_glossary() -> Section:
+def tell_glossary(told: Told) -> Section:
     """Every word that a newcomer could misread."""
+    corrected = told.study.analysis.correct != "none"
+    after = f", {after_correction(told.study.analysis.correct)}"
+    seed = (
+        "A seed fixes weights, batches and dropout."
+        if told.study.trainer == "gpt"
+        else "A number that the trainer is given; what it fixes there was not checked."
+    )
     return Section(
         "glossary",
         "Glossary",
@@ -151,8 +216,8 @@ def tell_glossary() -> Section:
                 (
                     (
                         "Supported",
-                        "The data reject the claim's opposite, after correction. Says nothing about size beyond the "
-                        "interval.",
+                        f"The data reject the claim's opposite{after}. Says nothing about size beyond the interval, "
+                        "unless the claim does (by at least).",
                     ),
                     (
                         "Refuted",
@@ -176,21 +241,21 @@ def tell_glossary() -> Section:
                     (
                         "p to support, p to refute",
                         "How surprising the data would be if the claim could not be supported, or not be "
-                        "refuted. After correction, below alpha means found.",
+                        f"refuted. {'After correction, at' * corrected or 'At'} or below alpha means found.",
                     ),
                     (
                         "Interval",
-                        "Differences that the data do not contradict at the stated level. Simultaneous: the level "
-                        "holds for all hypotheses of the family at once.",
+                        "Differences that the data do not contradict at the stated level."
+                        + " Simultaneous: the level holds for all hypotheses of the family at once." * corrected,
                     ),
                     (
                         "Seed, pair",
-                        "A seed fixes weights, batches and dropout. Two runs of one seed form a pair; n counts pairs.",
+                        f"{seed} Two runs of one seed form a pair; n counts pairs.",
                     ),
                     (
                         "Role",
-                        "The family a hypothesis is corrected in. Exploratory hypotheses are reported and decide "
-                        "nothing.",
+                        f"The family of a hypothesis{', corrected together' * corrected}. Exploratory hypotheses are "
+                        "reported and decide nothing.",
                     ),
                     ("Stable", "No run of the arm diverged or had a loss spike, by the registered rule."),
                     ("Nats per token", "Cross-entropy with natural logarithms; divide by 0.693 for bits."),

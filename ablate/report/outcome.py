@@ -9,10 +9,12 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from ablate.judge.verdict import EffectSize, Estimate, Finding
+from ablate.judge.wording import is_pseudomedian
 from ablate.report import charts, words
 from ablate.report.blocks import Block, Column, Facts, Figure, Panel, Paragraph, Section, Table
 from ablate.report.forest import forest
 from ablate.report.told import Told
+from prereg.procedures import PSEUDOMEDIAN
 
 NOT_TO_BE_USED = (
     "Not to be used: the evidence is inadmissible. These numbers are shown for the record and support no "
@@ -109,36 +111,54 @@ def difference_of(finding: Finding) -> str:
 
 
 def interval_of(finding: Finding) -> str:
-    """The simultaneous interval, or the plain one where there is no other."""
+    """The interval that agrees with the outcome, and its level."""
     if finding.estimate is None:
         return words.NONE
-    return words.interval(finding.simultaneous or finding.estimate.interval, words.finding_decimals(finding))
+    bounds = words.shown_interval(finding)
+    return words.interval(bounds, words.finding_decimals(finding)) + (
+        f" ({words.level(bounds.level)})" if bounds else ""
+    )
+
+
+def centre_in_words(findings: Iterable[Finding]) -> str:
+    """Which number the differences are."""
+    kinds = {is_pseudomedian(finding.estimate) for finding in findings if finding.estimate}
+    names = {False: "mean difference", True: PSEUDOMEDIAN}
+    return " or ".join(names[kind] for kind in sorted(kinds)) or names[False]
 
 
 def _numbers(findings: Iterable[Finding]) -> Table:
+    findings = tuple(findings)
+    corrected = words.is_corrected(findings)
+    correction = "corrected over the hypotheses of the role" if corrected else "those of each test alone"
     rows = []
     for finding in findings:
         rows.append(
             (
                 finding.label,
                 finding.outcome,
+                words.meaning_of(finding),
+                words.zone_of(finding),
                 finding.role,
                 difference_of(finding),
                 interval_of(finding),
-                words.p_cell(finding.p_support_adjusted),
-                words.p_cell(finding.p_refute_adjusted),
+                words.p_cell(finding.p_support_adjusted, words.levels_of(finding)),
+                words.p_cell(finding.p_refute_adjusted, words.levels_of(finding)),
                 n_of(finding.estimate, finding.n),
                 method_of(finding),
             )
         )
     return Table(
-        "Findings by hypothesis. The difference is the claim's left side minus its right side.",
+        f"Findings by hypothesis. The difference is the claim's left side minus its right side: the "
+        f"{centre_in_words(findings)} of the pairs.",
         (
             Column("Hypothesis"),
             Column("Outcome"),
+            Column("That is"),
+            Column("Zone of the effect"),
             Column("Role"),
             Column("Difference", True),
-            Column("Simultaneous interval", True),
+            Column("Interval", True),
             Column("p to support", True),
             Column("p to refute", True),
             Column("n", True),
@@ -146,7 +166,9 @@ def _numbers(findings: Iterable[Finding]) -> Table:
         ),
         tuple(rows),
         note=f"n: {_counted(findings)}. Intervals: {_interval_methods(findings)}. Both p values are "
-        "corrected over the hypotheses of the role; a small p to refute means that the data rule the claim out.",
+        f"{correction}; "
+        "a small p to refute means that the data rule the claim out. Zone: in which of three the effect was shown to "
+        "lie, at least the smallest difference that matters, short of it, or undecided.",
     )
 
 
@@ -159,9 +181,10 @@ def _counted(findings: Iterable[Finding]) -> str:
 def _interval_methods(findings: Iterable[Finding]) -> str:
     methods = []
     for finding in findings:
-        bounds = finding.simultaneous or (finding.estimate.interval if finding.estimate else None)
+        bounds = words.shown_interval(finding) if finding.estimate else None
         if bounds is not None:
-            methods.append(f"{bounds.method.removesuffix(', Bonferroni over 1')} at {words.level(bounds.level)}")
+            why = " (1 − 2 alpha, as a margin is tested on one side)" if words.rests_on_margin(finding) else ""
+            methods.append(f"{bounds.method.removesuffix(', Bonferroni over 1')} at {words.level(bounds.level)}{why}")
     return "; ".join(dict.fromkeys(methods)) or "none available at this n"
 
 
@@ -176,14 +199,18 @@ def _forest(findings: list[Finding]) -> Figure:
     metric = findings[0].metric
     said = "; ".join(f"{f.label}: {difference_of(f)} {interval_of(f)}, {f.outcome}, n = {f.n}" for f in findings)
     levels = {finding.estimate.interval.level for finding in findings if finding.estimate and finding.estimate.interval}
-    thick = f"thick bar: the {words.level(levels.pop())} interval of each test alone; " if len(levels) == 1 else ""
-    ranked = any(finding.estimate and finding.estimate.method == "wilcoxon" for finding in findings)
-    shown = "Hodges-Lehmann estimate of the difference" if ranked else "mean difference"
+    against_zero = any(f.estimate and f.simultaneous and not words.rests_on_margin(f) for f in findings)
+    alone = len(levels) == 1 and against_zero
+    thick = f"thick bar: the {words.level(levels.pop())} interval of a test against zero alone; " if alone else ""
     caption = (
-        f"Point: {shown} (circle supported, square refuted, diamond inconclusive); {thick}thin bar: "
-        f"{_interval_methods(findings)}; grey: differences too small to matter, as registered. A margin is "
-        "tested on one side, so a claim can be settled by it although the two-sided bar still touches the "
-        "grey. " + "; ".join(f"{f.label}: n = {n_of(f.estimate, f.n)}, {method_of(f)}" for f in findings) + "."
+        f"Point: {centre_in_words(findings)} (circle supported, square refuted, diamond inconclusive); "
+        f"{thick}thin bar: "
+        f"{_interval_methods(findings)}; grey: differences too small to matter, as registered. "
+        + " ".join(
+            f"{f.label}: {f.outcome}, {words.meaning_of(f)}; zone: {words.zone_of(f)}; n = {n_of(f.estimate, f.n)}, "
+            f"{method_of(f)}."
+            for f in findings
+        )
     )
     return Figure(
         f"Differences in {metric}",
@@ -275,8 +302,8 @@ def _details(findings: Iterable[Finding]) -> Table:
                 finding.label,
                 method_of(finding),
                 alone,
-                words.p_cell(estimate.p),
-                words.p_cell(estimate.p_floor),
+                words.p_cell(estimate.p, words.levels_of(finding)),
+                words.p_cell(estimate.p_floor, words.levels_of(finding)),
                 words.NONE if estimate.se is None else words.number(estimate.se, decimals + 1),
                 df_of(estimate),
                 words.NONE if finding.correlation is None else words.number(finding.correlation, 2),
@@ -285,7 +312,7 @@ def _details(findings: Iterable[Finding]) -> Table:
         )
     notes = [note for finding in findings if finding.estimate for note in finding.estimate.notes]
     return Table(
-        "The registered tests in detail, before correction.",
+        "The registered tests in detail, each against zero and by itself.",
         (
             Column("Hypothesis"),
             Column("Test"),
@@ -346,8 +373,8 @@ def _also(findings: Iterable[Finding]) -> Table:
                     test_of(estimate),
                     words.signed(estimate.difference, decimals),
                     words.interval(estimate.interval, decimals),
-                    words.p_cell(estimate.p),
-                    words.p_cell(estimate.p_floor),
+                    words.p_cell(estimate.p, words.levels_of(finding)),
+                    words.p_cell(estimate.p_floor, words.levels_of(finding)),
                     n_of(estimate, estimate.n),
                 )
             )
@@ -363,7 +390,7 @@ def _also(findings: Iterable[Finding]) -> Table:
             Column("Test"),
             Column("Difference", True),
             Column("Interval", True),
-            Column("Two-sided p, uncorrected", True),
+            Column("Two-sided p, alone", True),
             Column("Smallest p possible", True),
             Column("n", True),
         ),

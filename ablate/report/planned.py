@@ -63,8 +63,8 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
         yield (
             "Simulated",
             f"{design.scenarios[0].n_sims:,} studies for each of {len(design.scenarios)} states of the world, seed "
-            f"{design.seed}, through the registered tests, correction and decision list; Monte Carlo standard error of "
-            f"a verdict's chance at most {words.share(max(errors))}.",
+            f"{design.seed}, through the registered tests{', correction' * (design.correct != 'none')} and decision "
+            f"list; Monte Carlo standard error of a verdict's chance at most {words.share(max(errors))}.",
         )
 
 

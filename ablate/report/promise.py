@@ -18,7 +18,7 @@ from ablate.report.planned import facts_of, power_figure
 from ablate.report.told import Told
 from prereg.command import command_line
 from prereg.export.configuration import extent
-from prereg.procedures import CORRECTIONS, divergence, instability, stopping, test
+from prereg.procedures import CORRECTIONS, divergence, errors_held, instability, stopping, test
 from prereg.spec import Study
 from prereg.task_pin import TaskPin
 
@@ -56,15 +56,23 @@ def _terms(told: Told) -> Facts:
         (
             "Seeds",
             f"{words.ranged(study.seeds)} ({len(study.seeds)} for each arm, {runs} runs); a seed fixes "
-            + ("initial weights, batches and dropout" if study.trainer == "gpt" else "what the trainer draws")
-            + ", the same for every arm",
+            + (
+                "initial weights, batches and dropout, the same for every arm"
+                if study.trainer == "gpt"
+                else "what the trainer, which is given the same one for every arm, makes of it"
+            ),
         ),
         ("Test", f"{test(study)}{_over(study)}, the effect always left side minus right side"),
         (
             "Error rate",
-            f"alpha {words.compact(analysis.alpha)} for each family; correction: "
-            f"{CORRECTIONS[analysis.correct]}, over the hypotheses of one role",
+            f"alpha {words.compact(analysis.alpha)} for each "
+            + (
+                "test, no correction"
+                if analysis.correct == "none"
+                else f"family; correction: {CORRECTIONS[analysis.correct]}, over the hypotheses of one role"
+            ),
         ),
+        ("Errors held", "; ".join(f"{scope.lower()}: {text}" for scope, text in errors_held(study).items())),
         ("Verdict speaks of", _estimand(study)),
         ("Stopping", f"planned: {stopping(study)}"),
         ("Looks, as observed", looks_shown(told)),

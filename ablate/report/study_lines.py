@@ -12,6 +12,7 @@ from ablate.report.screen import new_table, put_row, say, show_table
 from prereg.command import ScriptPin, command_line, filled
 from prereg.divergence import said_losses
 from prereg.harness_promises import is_folder
+from prereg.procedures import can_be_refuted, errors_held, meanings
 
 if TYPE_CHECKING:
     from prereg.spec import Study
@@ -46,6 +47,11 @@ def print_check(console: Console, study: Study, scripts: Sequence[ScriptPin] = (
             hypothesis.role,
         )
     show_table(console, claims)
+    for name in study.hypotheses:
+        supported, refuted = meanings(study, name)
+        say(console, f"{name} supported: {supported}.")
+        if can_be_refuted(study, name):
+            say(console, f"{name} refuted: {refuted}.")
     if study.measure.harness is not None:
         asked = study.measure.harness
         shots = words.listed(str(n) for n in asked.shots)
@@ -73,6 +79,9 @@ def print_check(console: Console, study: Study, scripts: Sequence[ScriptPin] = (
         "line can decide.",
         style="dim",
     )
+    say(console, "Errors held:")
+    for scope, text in errors_held(study).items():
+        say(console, f"- {scope[0].lower()}{scope[1:]}: {text}.")
     from ablate.judge.stability import false_alarm_text
 
     spikes = false_alarm_text(study)

@@ -1,7 +1,6 @@
-"""How uncertain numbers become words: differences, p values, intervals. The rest is in `prereg.words`, handed on here.
+"""How uncertain numbers become words: differences and intervals. The rest is in `prereg.words`, handed on here.
 
-One rule for each kind of number, so that the same number reads the same in every table, figure and
-sentence. Nothing is rounded across a threshold: a p of .04996 is never shown as .050.
+One rule for each kind of number, so that the same number reads the same in every table, figure and sentence.
 """
 
 from __future__ import annotations
@@ -9,10 +8,15 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable
 
 from ablate.judge.verdict import Finding, Interval
+from prereg.claim import Claim, parse_claim
+from prereg.procedures import against_margin, meaning, zone_in_words
 from prereg.words import (
     MINUS,
+    P_LEAST,
+    P_MARKS,
     compact,
     counted,
     duration,
@@ -20,6 +24,7 @@ from prereg.words import (
     listed,
     moment,
     number,
+    p_value,
     ranged,
     share,
     short,
@@ -31,31 +36,36 @@ __all__ = [
     "NONE",
     "P_LEAST",
     "P_MARKS",
+    "claim_of",
     "compact",
     "counted",
     "decimals_for",
     "duration",
     "finding_decimals",
     "interval",
+    "is_corrected",
     "level",
+    "levels_of",
     "listed",
+    "meaning_of",
     "moment",
     "number",
     "p_cell",
     "p_value",
     "proper",
     "ranged",
+    "rests_on_margin",
     "share",
     "short",
+    "shown_interval",
     "signed",
     "unit_of",
     "value",
+    "zone_of",
 ]
 
 NONE = "–"
 _HYPHEN_MINUS = re.compile(r"(?<![\w.)])-(?=\.?\d)")
-P_LEAST = 1e-4  # below this, digits of a p value describe the tails of a model and not the evidence
-P_MARKS = (0.1, 0.05, 0.025, 0.01, 0.005, 0.001)
 
 
 def signed(value: float | None, decimals: int) -> str:
@@ -73,27 +83,14 @@ def decimals_for(spread: float) -> int:
     return min(8, max(0, 1 - math.floor(math.log10(spread))))
 
 
-def p_value(p: float) -> str:
-    """A p value without its name: `.034`, `< .0001`, `1`. Never 0, never across a usual threshold."""
-    assert 0 < p <= 1, p
-    if p < P_LEAST:
-        return "< .0001"
-    if p == 1:
-        return "1"
-    if p > 0.999:
-        return "> .999"
-    digits = 4 if p < 0.01 else 3
-    for more in range(digits, digits + 6):
-        text = f"{p:.{more}f}"
-        crossed = [mark for mark in P_MARKS if (float(text) >= mark) != (p >= mark)]
-        if not crossed and float(text) > 0:
-            return text.removeprefix("0")
-    return f"< {min(mark for mark in P_MARKS if p < mark)}".replace("0.", ".")
+def p_cell(p: float | None, levels: Iterable[float] = ()) -> str:
+    """A p value that may not exist, for a table's cell; `levels` as in `p_value`."""
+    return NONE if p is None else p_value(p, levels)
 
 
-def p_cell(p: float | None) -> str:
-    """A p value that may not exist, for a table's cell."""
-    return NONE if p is None else p_value(p)
+def levels_of(finding: Finding) -> tuple[float, ...]:
+    """Every level that a p of the finding may be compared with: alpha, and alpha over up to the size of the family."""
+    return tuple(finding.alpha / k for k in range(1, finding.family + 1))
 
 
 def interval(bounds: Interval | None, decimals: int, *, sign: bool = True) -> str:
@@ -106,11 +103,54 @@ def interval(bounds: Interval | None, decimals: int, *, sign: bool = True) -> st
     return f"[{low}, {high}]"
 
 
+def claim_of(finding: Finding) -> Claim:
+    """The claim of a finding, parsed; a right side that it leaves to the baseline has no name."""
+    return parse_claim(finding.claim, baseline="")
+
+
+def meaning_of(finding: Finding) -> str:
+    """What the outcome says of the claim: of a refuted `a does_not_worsen M` that `a worsens M`."""
+    return meaning(claim_of(finding), finding.outcome, finding.smallest, unit=finding.unit)
+
+
+def zone_of(finding: Finding) -> str:
+    """In which zone the effect was shown to lie, in the words of the claim; a dash where there is no margin."""
+    if finding.margin is None:
+        return NONE
+    return zone_in_words(claim_of(finding).verb, finding.better, finding.margin.zone)
+
+
+def rests_on_margin(finding: Finding) -> bool:
+    """Whether the outcome is a one-sided test against the margin, and its interval the one at 1 - 2 alpha."""
+    return finding.margin is not None and against_margin(claim_of(finding).verb, finding.outcome)
+
+
+def shown_interval(finding: Finding) -> Interval | None:
+    """The interval that agrees with the outcome: against the margin at 1 - 2 alpha, otherwise against zero, over the
+    role where it is corrected."""
+    if finding.margin is not None and rests_on_margin(finding):
+        return finding.margin.interval
+    return finding.simultaneous or (finding.estimate.interval if finding.estimate else None)
+
+
+def is_corrected(findings: Iterable[Finding]) -> bool:
+    """Whether any number of these findings is corrected over several hypotheses."""
+    return any(
+        finding.family > 1
+        and (
+            finding.simultaneous is not None
+            or finding.p_support != finding.p_support_adjusted
+            or finding.p_refute != finding.p_refute_adjusted
+        )
+        for finding in findings
+    )
+
+
 def finding_decimals(finding: Finding) -> int:
     """The decimals of every number of one finding, so that its differences and intervals line up."""
     spans = [
         (bounds.high - bounds.low) / 2
-        for bounds in (finding.estimate.interval if finding.estimate else None, finding.simultaneous)
+        for bounds in (finding.estimate.interval if finding.estimate else None, shown_interval(finding))
         if bounds is not None and bounds.low is not None and bounds.high is not None
     ]
     narrow = [span for span in spans if span > 0]

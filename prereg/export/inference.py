@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from prereg.analysis import EProcess
 from prereg.condition import All, AnyOf, Condition, Not, Question, parse_condition
-from prereg.export.claims import DIRECTED, Null, plain, quoted, refutation, support
-from prereg.procedures import ABOUT_CORRECTIONS, ABOUT_E_PROCESS, ABOUT_TESTS, CORRECTIONS, TESTS, test
+from prereg.export.claims import DIRECTED, Null, plain, quoted, reading, refutation, support
+from prereg.procedures import (
+    ABOUT_CORRECTIONS,
+    ABOUT_E_PROCESS,
+    ABOUT_TESTS,
+    CORRECTIONS,
+    TESTS,
+    can_be_refuted,
+    errors_held,
+    meanings,
+    test,
+)
 from prereg.spec import Study
 from prereg.words import compact, listed
 
@@ -36,13 +46,24 @@ def beside(study: Study) -> str:
     return f"Reported beside the deciding test, and deciding nothing: {also}."
 
 
-def two_questions() -> str:
+def two_questions(study: Study) -> str:
     """How a hypothesis ends."""
+    after = "" if study.analysis.correct == "none" else ", each after correction"
     return (
         "Each hypothesis ends as supported, refuted or inconclusive. It is supported when the first of its two null "
-        "hypotheses is rejected and refuted when the second is, each after correction; otherwise it is inconclusive, "
+        f"hypotheses is rejected and refuted when the second is{after}; otherwise it is inconclusive, "
         "which is not evidence of no effect."
     )
+
+
+def plain_outcomes(study: Study) -> list[str]:
+    """What each outcome says, hypothesis by hypothesis: a refuted claim of no harm is a finding of harm."""
+    said = []
+    for name in study.hypotheses:
+        supported, refuted = meanings(study, name, f"the {reading(study, name)}")
+        second = f"; {name} refuted: {refuted}" if can_be_refuted(study, name) else ""
+        said.append(f"{name} supported: {supported}{second}.")
+    return said
 
 
 def when_both(study: Study) -> str:
@@ -76,14 +97,18 @@ def families(study: Study) -> str:
     if study.analysis.correct == "none":
         return (
             f"Alpha is {alpha} for each test by itself: no correction for several hypotheses is made. "
-            f"{word.capitalize()} by role: {said}."
+            f"{word.capitalize()} by role: {said}. {_of_the_verdict(study)}"
         )
     return (
         f"Alpha is {alpha} within each family of hypotheses of one role, and p values are corrected "
         f"{ABOUT_CORRECTIONS[study.analysis.correct]}. {word.capitalize()}: {said}. The chance of any false "
         f'"supported" in a family is at most {alpha}, that of any false "refuted" likewise, and that of either at most '
-        f"{compact(min(1.0, 2 * study.analysis.alpha))}."
+        f"{compact(min(1.0, 2 * study.analysis.alpha))}. {_of_the_verdict(study)}"
     )
+
+
+def _of_the_verdict(study: Study) -> str:
+    return f"The chance of a wrong verdict is {errors_held(study)['For the verdict']}."
 
 
 def families_in_brief(study: Study) -> str:

@@ -22,6 +22,7 @@ from prereg.export.forecast import (
 )
 from prereg.export.record import amendments, override, status, versions
 from prereg.export.source import Source
+from prereg.procedures import at_level
 from prereg.spec import Study
 from prereg.words import counted, listed, moment
 
@@ -94,8 +95,9 @@ def _hypotheses(study: Study) -> list[str]:
         _bullets(said),
         "δ is the mean, over seeds, of the left side of a claim minus its right side.",
         _table(heads, rows),
-        inference.two_questions(),
+        inference.two_questions(study),
         inference.when_both(study),
+        _bullets(inference.plain_outcomes(study)),
     ]
 
 
@@ -163,8 +165,11 @@ def _design(source: Source) -> list[str]:
     return [
         f"{beliefs(study, design)} {cost(design)}".strip(),
         _table(heads, power_rows(study, design)),
-        "Power is that of a paired t test at the corrected level; for a claim of no harm or no change it is the power "
-        "to show it at its margin if there is no difference.",
+        f"Power is that of a paired t test {at_level(study.analysis.correct)}; for a claim of no harm or no "
+        "change it is "
+        "the power to show it at its margin if there is no difference, and for a claim by at least a margin "
+        "the power if "
+        "the effect is twice the margin.",
         false_adoption(design),
         _table(("If the truth is", "Chance of each verdict ± simulation error", "Simulated studies"), simulated)
         if simulated

@@ -13,6 +13,7 @@ from prereg.export.forecast import Frozen, beliefs, cost, false_adoption, frozen
 from prereg.export.form import Field, Form
 from prereg.export.record import identity, status, versions
 from prereg.export.source import Source
+from prereg.procedures import at_level
 from prereg.spec import Study
 from prereg.words import counted, listed
 
@@ -64,8 +65,9 @@ def osf(source: Source) -> Form:
             "Inference criteria",
             _joined(
                 inference.families(study),
-                inference.two_questions(),
+                inference.two_questions(study),
                 inference.when_both(study),
+                *inference.plain_outcomes(study),
                 "The study ends with the verdict of the first line that holds:\n" + inference.decision_sentences(study),
             ),
         ),
@@ -158,7 +160,7 @@ def _rationale(source: Source) -> Field:
 def _said_design(study: Study, design: Frozen) -> str:
     return _joined(
         beliefs(study, design),
-        "Power is that of a paired t test at the corrected level.",
+        f"Power is that of a paired t test {at_level(study.analysis.correct)}.",
         *power_sentences(study, design),
         false_adoption(design),
         cost(design),
