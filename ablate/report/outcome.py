@@ -52,6 +52,7 @@ def tell_findings(told: Told) -> Section:
         blocks.append(Paragraph(EXPLORATORY, "warning"))
     blocks += [
         Facts(tuple((f"{finding.label}: {finding.outcome}", _sentence(finding)) for finding in findings)),
+        _outcomes(findings),
         _numbers(findings),
     ]
     blocks += [_forest(group) for group in _by_scale(findings)]
@@ -127,6 +128,15 @@ def centre_in_words(findings: Iterable[Finding]) -> str:
     return " or ".join(names[kind] for kind in sorted(kinds)) or names[False]
 
 
+def _outcomes(findings: Iterable[Finding]) -> Table:
+    return Table(
+        "What each outcome says, and in which zone the effect was shown to lie.",
+        (Column("Hypothesis"), Column("Outcome"), Column("That is"), Column("Zone"), Column("Role")),
+        tuple((f.label, f.outcome, words.meaning_of(f), words.zone_of(f), f.role) for f in findings),
+        note="Zone: at least the smallest difference that matters, short of it, or undecided; a dash where none is set.",
+    )
+
+
 def _numbers(findings: Iterable[Finding]) -> Table:
     findings = tuple(findings)
     corrected = words.is_corrected(findings)
@@ -137,9 +147,6 @@ def _numbers(findings: Iterable[Finding]) -> Table:
             (
                 finding.label,
                 finding.outcome,
-                words.meaning_of(finding),
-                words.zone_of(finding),
-                finding.role,
                 difference_of(finding),
                 interval_of(finding),
                 words.p_cell(finding.p_support_adjusted, words.levels_of(finding)),
@@ -154,9 +161,6 @@ def _numbers(findings: Iterable[Finding]) -> Table:
         (
             Column("Hypothesis"),
             Column("Outcome"),
-            Column("That is"),
-            Column("Zone of the effect"),
-            Column("Role"),
             Column("Difference", True),
             Column("Interval", True),
             Column("p to support", True),
@@ -166,9 +170,7 @@ def _numbers(findings: Iterable[Finding]) -> Table:
         ),
         tuple(rows),
         note=f"n: {_counted(findings)}. Intervals: {_interval_methods(findings)}. Both p values are "
-        f"{correction}; "
-        "a small p to refute means that the data rule the claim out. Zone: in which of three the effect was shown to "
-        "lie, at least the smallest difference that matters, short of it, or undecided.",
+        f"{correction}; a small p to refute means that the data rule the claim out.",
     )
 
 

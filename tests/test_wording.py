@@ -1,0 +1,220 @@
+"""What is printed about a finding agrees with the test that decided it: names, intervals, levels, p values, outcomes."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from evidence_factory import make_evidence, one_claim, small_study
+from report_samples import told
+from rich.console import Console
+from test_hypotheses import around, judged, values_of
+
+from ablate.judge.hypotheses import judge_hypotheses
+from ablate.judge.verdict import Check, Decision
+from ablate.judge.wording import said_p
+from ablate.report import markdown
+from ablate.report.decision_lines import print_decision
+from ablate.report.outcome import centre_in_words, tell_findings
+from ablate.report.study_lines import print_check
+from prereg.export.inference import deciding_test, plain_outcomes
+from prereg.export.markdown import markdown as page_of
+from prereg.export.source import Source
+from prereg.spec import Study
+
+BY = "layernorm lowers val/loss by at least 0.02"
+PAIR = values_of(around(-0.05))["val/loss"] | values_of(around(-0.021), arm="rmsnorm")["val/loss"]
+
+
+def lines(decision: Decision) -> str:
+    stream = io.StringIO()
+    print_decision(Console(file=stream, width=80), decision, report_path=None, ledger_head="f" * 64)
+    return " ".join(stream.getvalue().split())
+
+
+def checked(study: Study) -> str:
+    stream = io.StringIO()
+    print_check(Console(file=stream, width=80), study)
+    assert all(len(line.rstrip()) <= 80 for line in stream.getvalue().splitlines())
+    return " ".join(stream.getvalue().split())
+
+
+def test_the_difference_of_a_wilcoxon_test_is_named_the_pseudomedian() -> None:
+    skewed = np.array([0.01, 0.02, 0.025, 0.03, 0.05, 0.045, 0.07, 0.4])
+    found = judged(one_claim(seeds=8, analysis={"test": "wilcoxon"}), skewed)
+    assert found.estimate is not None and found.estimate.difference is not None
+    shown = f"has a pseudomedian (Hodges-Lehmann) of {found.estimate.difference:.3f} nats/token"
+    assert shown in found.sentence
+    assert "pseudomedian (Hodges-Lehmann)" in deciding_test(one_claim(analysis={"test": "wilcoxon"}))
+    assert centre_in_words([found]) == "pseudomedian (Hodges-Lehmann)"
+    assert "pseudomedian" not in judged(one_claim(), around(0.03)).sentence
+
+
+def test_without_a_correction_nothing_is_called_simultaneous_or_corrected() -> None:
+    study = small_study(analysis={"correct": "none"})
+    found = judge_hypotheses(study, {"val/loss": PAIR})[0]
+    assert found.simultaneous is None and not any("simultaneous" in note for note in found.notes)
+    assert found.margin is not None and found.margin.interval is not None
+    assert found.margin.interval.level == pytest.approx(0.9) and "Bonferroni" not in found.margin.interval.method
+    whole = told(analysis={"correct": "none"})
+    text = markdown.render(whole) + lines(whole.decision)
+    for word in ("imultaneous", "orrected over", "fter correction", "corrected level", "Bonferroni", "correction and"):
+        assert word not in text, word
+    assert "95% against zero and 90% (1 − 2 alpha) against a margin" in lines(whole.decision)
+    holm = told()
+    assert "corrected over a role" in lines(holm.decision) and "after correction" in markdown.render(holm)
+
+
+def test_a_decision_against_a_margin_shows_the_interval_t_and_p_values_of_its_test() -> None:
+    found = judged(one_claim("layernorm does_not_worsen val/loss"), around(0.01, 0.0094))
+    estimate, margin = found.estimate, found.margin
+    assert estimate is not None and estimate.interval is not None and estimate.se is not None and margin is not None
+    # 95% two-sided reaches the margin of 0.02, and the one-sided test at 5% has decided.
+    assert found.outcome == "supported" and estimate.interval.high is not None and estimate.interval.high > 0.02
+    assert margin.interval is not None and margin.interval.high is not None and margin.interval.high < 0.02
+    t = (0.01 - 0.02) / estimate.se
+    for needed in (
+        "90% CI 0.0010 to 0.0190 at 1 - 2 alpha",
+        f"t = {t:.2f} against 0.02, df 4",
+        f"{said_p(margin.p_short)} for 'less than the margin'",
+        f"one-sided p {said_p(margin.p_reached)} for 'worse by the margin or more'",
+    ):
+        assert needed in found.sentence, (needed, found.sentence)
+    assert "95% CI" not in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("claim", "difference", "level"),
+    [
+        (BY, -0.05, "90%"),
+        (BY, 0.0, "90%"),
+        ("layernorm lowers val/loss", -0.05, "95%"),
+        ("layernorm lowers val/loss", 0.0, "90%"),
+        ("layernorm changes val/loss", 0.0, "90%"),
+        ("layernorm does_not_change val/loss", 0.0, "90%"),
+        ("layernorm does_not_worsen val/loss", 0.05, "95%"),
+    ],
+)
+def test_the_level_that_is_shown_is_that_of_the_test(claim: str, difference: float, level: str) -> None:
+    assert f"({level} CI" in judged(one_claim(claim), around(difference)).sentence
+
+
+def test_where_holm_finds_more_than_the_interval_shows_the_sentence_says_so() -> None:
+    by = {"claim": BY, "smallest": 0.02}
+    study = small_study(
+        hypotheses={"first": by, "second": by | {"claim": "rmsnorm lowers val/loss by at least 0.02"}},
+        decision=[{"verdict": "yes", "when": "supported(first) and supported(second)"}, {"verdict": "inconclusive"}],
+        assume={},
+    )
+    values = {"val/loss": PAIR | values_of(around(-0.0242, 0.004), arm="rmsnorm")["val/loss"]}
+    first, second = judge_hypotheses(study, values)
+    assert (first.outcome, second.outcome) == ("supported", "supported")
+    assert second.margin is not None and second.margin.interval is not None and second.margin.interval.high is not None
+    assert 0.025 < second.margin.p_reached <= 0.05 and second.margin.interval.high > -0.02
+    assert "at 1 - 2 alpha/2 (Bonferroni)" in second.sentence
+    assert "decided by Holm's steps, which can find more than this interval shows" in second.sentence
+    assert "decided by" not in first.sentence
+
+
+@pytest.mark.parametrize(
+    ("p", "levels", "said"),
+    [
+        (0.0497, (), "= .0497"),
+        (0.04996, (), "= .04996"),
+        (0.0503, (), "= .0503"),
+        (0.05, (), "= .050"),
+        (0.0499999999999, (), "< .05"),
+        (0.0500000000001, (), "> .05"),
+        (0.01668, (0.05 / 3,), "= .017"),
+        (0.016665, (0.05 / 3,), "= .01666"),
+        (0.2003, (0.2,), "= .2003"),
+        (0.00008, (), "< .0001"),
+        (0.00008, (0.00005,), "= .0001"),
+    ],
+)
+def test_a_p_is_never_rounded_across_a_level_in_use(p: float, levels: tuple[float, ...], said: str) -> None:
+    assert said_p(p, levels) == said
+
+
+@pytest.mark.parametrize(("effect", "test"), [(-0.5, "paired_t"), (-0.5, "sign_flip"), (0.0, "paired_t")])
+def test_seeds_that_do_nothing_are_named(effect: float, test: str) -> None:
+    study = one_claim(seeds=6, analysis={"test": test})
+    values = {("none", seed): 2.0 for seed in study.seeds} | {("layernorm", seed): 2.0 + effect for seed in study.seeds}
+    found = judge_hypotheses(study, {"val/loss": values})[0]
+    assert "all 6 seeds give the same values: the seed seems to do nothing" in found.sentence
+    decision = told().decision
+    shown = lines(decision.model_copy(update={"findings": (found,)}))
+    assert ("the seed seems to do nothing" in shown) and "cannot be tested" not in judged(
+        study, around(0.1, n=6)
+    ).sentence
+
+
+def test_equal_differences_of_different_seeds_are_named_and_different_ones_are_not() -> None:
+    study = one_claim(seeds=6, analysis={"test": "sign_flip"})
+    assert "all 6 differences are zero: the arms seem not to differ" in judged(study, np.zeros(6)).sentence
+    assert "all 6 differences are the same" in judged(study, np.full(6, -0.5)).sentence
+    assert "Note:" not in judged(study, around(-0.5, n=6)).sentence
+
+
+def test_an_outcome_is_printed_with_what_it_means() -> None:
+    effects = {"val/loss": {"layernorm": -0.06}, "val/accuracy": {"layernorm": -0.05}}
+    whole = told()
+    study = small_study()
+    registration, evidence = make_evidence(study, effects=effects, sd=0.001)
+    metrics = {metric: evidence.final(metric) for metric in ("val/loss", "val/accuracy")}
+    findings = judge_hypotheses(study, metrics)
+    decision = whole.decision.model_copy(update={"findings": findings, "registration": registration.sha256})
+    for shown in (
+        lines(decision),
+        markdown.render(replace(whole, decision=decision, registration=registration, evidence=evidence)),
+    ):
+        assert "layernorm worsens val/accuracy" in shown
+        assert "rmsnorm does not worsen val/accuracy by 0.005 share or more" in shown
+    assert "harm_ln: refuted - layernorm worsens val/accuracy; zone: worse by the margin or more" in lines(decision)
+    assert "harm_rms: supported - rmsnorm does not worsen" in lines(decision)
+    assert any("harm_ln refuted: layernorm worsens the validation accuracy" in said for said in plain_outcomes(study))
+    forest = [block.caption for block in tell_findings(whole).blocks if hasattr(block, "panels")]
+    assert "zone: at least the margin" in forest[0] and "zone: worse or too small to matter" in forest[0]
+
+
+def test_a_check_says_which_errors_are_held_and_what_outcomes_mean() -> None:
+    text = checked(one_claim(BY))
+    for needed in (
+        "h supported: layernorm lowers val/loss by at least 0.02 nats/token.",
+        "h refuted: layernorm does not lower val/loss by 0.02 nats/token or more.",
+        "per claim: a false 'supported' at most 0.05",
+        "per role: in each of primary (1 claim)",
+        "for the verdict: not held by any correction",
+    ):
+        assert needed in text, needed
+    assert "per role: not held" in checked(small_study(analysis={"correct": "none"}))
+    assert "by at least 0.02 nats per token" in page_of(Source(one_claim(BY)))
+
+
+def test_the_methods_state_only_what_was_checked() -> None:
+    whole = told()
+    compared = Check(
+        name="pairs start from the same weights",
+        passed=True,
+        severity="inadmissible",
+        found="230 shared parameters compared, 0 differ",
+    )
+    own = Check(
+        name="pairs are matched",
+        passed=False,
+        severity="note",
+        found="a user's own trainer states no hashes of weights, batches or dropout",
+    )
+
+    def methods(*checks: Check) -> str:
+        decision = whole.decision.model_copy(update={"checks": checks})
+        return markdown.render(replace(whole, decision=decision)).split("## Methods")[1].split("## Glossary")[0]
+
+    assert "pairs start from the same weights (230 shared parameters compared, 0 differ)" in methods(compared)
+    text = methods(own)
+    assert "The trainer was given the same seed for every arm; whether runs of one seed share" in text
+    assert "was not checked" in text and "Compared by hash" not in text and "matched" not in text
+    made = Check(name="every run was made here", passed=False, severity="deviation", found="10 of 10 runs")
+    assert "Of imported runs" in methods(compared, made) and "Of imported runs" not in methods(compared)
