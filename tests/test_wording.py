@@ -1,4 +1,4 @@
-"""What is printed about a finding agrees with the test that decided it: names, intervals, levels, p values, outcomes."""
+"""What is printed about a finding agrees with the test that decided it: names, intervals, p values, outcomes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_without_a_correction_nothing_is_called_simultaneous_or_corrected() -> N
     text = markdown.render(whole) + lines(whole.decision)
     for word in ("imultaneous", "orrected over", "fter correction", "corrected level", "Bonferroni", "correction and"):
         assert word not in text, word
-    assert "95% against zero and 90% (1 − 2 alpha) against a margin" in lines(whole.decision)
+    assert "95% against zero; 90% (1 − 2 alpha) against a margin" in lines(whole.decision)
     holm = told()
     assert "corrected over a role" in lines(holm.decision) and "after correction" in markdown.render(holm)
 

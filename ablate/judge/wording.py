@@ -11,8 +11,10 @@ from dataclasses import replace
 from math import floor, log10
 
 import numpy as np
+import numpy.typing as npt
 
 from ablate.judge.estimate import words
+from ablate.judge.max_t import Null
 from ablate.judge.nulls import direction_of, nulls_of
 from ablate.judge.procedure import EQUAL
 from ablate.judge.readings import reading_of
@@ -29,7 +31,7 @@ def said_p(p: float, levels: Sequence[float] = ()) -> str:
     return text if text[0] in "<>" else f"= {text}"
 
 
-def same_in_every_pair(left: Sequence[float], right: Sequence[float]) -> str:
+def same_in_every_pair(left: npt.ArrayLike, right: npt.ArrayLike) -> str:
     """What a reader must know where every pair has the same difference; nothing where they differ."""
     sides = [np.asarray(side_, dtype=np.float64) for side_ in (left, right)]
     differences = sides[0] - sides[1]
@@ -156,16 +158,14 @@ def _disagreement(study: Study, name: str, margin: MarginTest, outcome: Outcome)
         return []
     claim, smallest = study.claims[name], study.hypotheses[name].smallest
     support, refute = nulls_of(claim.verb, study.better(name), smallest)
-    asked = {
-        "supported": [support],
-        "refuted": [refute],
-        "inconclusive": [support, refute][: 1 + (claim.by is not None)],
-    }
+    asked: tuple[Null | None, ...] = (support, refute) if claim.by is not None else (support,)
+    if outcome != "inconclusive":
+        asked = (support if outcome == "supported" else refute,)
     low, high = margin.interval.low, margin.interval.high
     assert low is not None and high is not None, margin
     excluded = [
         all(high < value if side_ == "less" else low > value for value, side_ in null.points)
-        for null in asked[outcome]
+        for null in asked
         if null is not None
     ]
     if any(excluded) is (outcome != "inconclusive"):

@@ -108,7 +108,7 @@ def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
     say(
         console,
         f"n: pairs of seeds{' x ' + units if units else ''}. Test: {methods or 'none'}. Intervals: "
-        f"{'over all claims of a role, ' * corrected}{words.listed(intervals) or 'none'}. p: "
+        f"{'over all claims of a role, ' * corrected}{'; '.join(intervals) or 'none'}. p: "
         f"{'corrected over a role, ' * corrected}of refutation where refuted, else of support.",
         style="dim",
     )

@@ -52,8 +52,8 @@ def tell_findings(told: Told) -> Section:
         blocks.append(Paragraph(EXPLORATORY, "warning"))
     blocks += [
         Facts(tuple((f"{finding.label}: {finding.outcome}", _sentence(finding)) for finding in findings)),
-        _outcomes(findings),
         _numbers(findings),
+        _outcomes(findings),
     ]
     blocks += [_forest(group) for group in _by_scale(findings)]
     if any(finding.pairs for finding in findings):
@@ -133,7 +133,7 @@ def _outcomes(findings: Iterable[Finding]) -> Table:
         "What each outcome says, and in which zone the effect was shown to lie.",
         (Column("Hypothesis"), Column("Outcome"), Column("That is"), Column("Zone"), Column("Role")),
         tuple((f.label, f.outcome, words.meaning_of(f), words.zone_of(f), f.role) for f in findings),
-        note="Zone: at least the smallest difference that matters, short of it, or undecided; a dash where none is set.",
+        note="Zone: at least the smallest difference that matters, short of it, or undecided; a dash: none is set.",
     )
 
 
