@@ -23,7 +23,7 @@ ROOMS: dict[str, set[str]] = {
     "ablate.verbs": {"*"},
     "ablate.chain": {"*"},
     "ablate.bench": {"*"},
-    "ablate.support": {"prereg"},
+    "ablate.support": {"prereg", "ablate.judge.estimate"},
     "ablate.attest": {"prereg", "ablate.chain"},
     "ablate.status": {"prereg", "ablate.chain", "ablate.records"},
     "ablate.verify": {"prereg", "ablate.records"},
