@@ -11,8 +11,11 @@ from math import exp, sqrt
 
 import numpy as np
 import pytest
+from evidence_factory import one_claim
 
-from ablate.judge.estimate import p_against, prepare
+from ablate.judge.batch import _rows_of_test
+from ablate.judge.estimate import p_against, prepare, undecided
+from ablate.judge.resample import FEWEST_BOOTSTRAPPED
 
 pytestmark = pytest.mark.slow
 
@@ -65,3 +68,15 @@ def test_a_one_sided_margin_test_keeps_its_level(method: str, side: str) -> None
         differences = rng.standard_normal(7) + 0.3
         wrong += p_against(differences, method, null=0.3, side=side, rng=np.random.default_rng(0)) <= 0.05
     assert wrong / studies <= 0.05 + 4 * sqrt(0.05 * 0.95 / studies)
+
+
+@pytest.mark.parametrize("n", [FEWEST_BOOTSTRAPPED, 5, 6])
+def test_bootstrap_t_keeps_its_level_from_the_fewest_pairs_that_it_decides_from(n: int) -> None:
+    studies, rng = 20_000, np.random.default_rng(n)
+    study = one_claim(seeds=n, analysis={"test": "bootstrap_t"})
+    rows = _rows_of_test(study, rng.standard_normal((studies, n)), 0)
+    for side, level in (("two", 0.05), ("two", 0.025), ("two", 0.0125), ("greater", 0.05)):
+        wrong = np.mean(rows.p(0.0, side) <= level)  # type: ignore[arg-type]
+        assert wrong <= level + 4 * sqrt(level * (1 - level) / studies), (n, side, level, wrong)
+    # Two-sided .072 and one-sided .094 at three pairs are what refuses those.
+    assert undecided("bootstrap_t", FEWEST_BOOTSTRAPPED - 1) is not None and undecided("bootstrap_t", n) is None
