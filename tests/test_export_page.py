@@ -25,7 +25,7 @@ from prereg.root import Root
 AT = "2026-03-04T05:06:07+00:00"
 WORDS = {
     1: "4ade2b10d5276621f3c03329b94031f7e3518e7f024ffad0f97fb74b3010e11a",
-    2: "843aaf70fd79de2b0aa7b42e794ec6d65dbe65d3d3b12815bfea6a02a3af627e",
+    2: "7399ac7f9ab89930063bb6bcdfc694b9e6036952ff33e41be8797352b547daf1",
 }
 
 
