@@ -13,7 +13,8 @@ which takes too long for thousands of studies; here they are drawn as they are b
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -127,10 +128,30 @@ def weigh_rows(
     *,
     rng_seed: int = 0,
     rows_of: Callable[[Floats], Rows] | None = None,
-    smallest: float | None = None,
 ) -> tuple[Floats, Floats]:
-    """p of support and of refutation of one hypothesis, study by study; 1 where it has no p. `smallest` replaces the
-    registered margin."""
+    """p of support and of refutation of one hypothesis, study by study; 1 where it has no p."""
+    return weigh_rows_at(study, name, differences, [Shifted()], kept, rng_seed=rng_seed, rows_of=rows_of)[0]
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """The same studies under another truth: every difference moved by `by`, and another margin than the registered."""
+
+    by: float = 0.0
+    smallest: float | None = None
+
+
+def weigh_rows_at(
+    study: Study,
+    name: str,
+    differences: Floats,
+    cases: Sequence[Shifted],
+    kept: Kept | None = None,
+    *,
+    rng_seed: int = 0,
+    rows_of: Callable[[Floats], Rows] | None = None,
+) -> list[tuple[Floats, Floats]]:
+    """`weigh_rows` in each case, with one preparation of the tests for all: every test moves with its differences."""
     resampled = 1 if rows_of is not None else _resampled(study.analysis.test, differences.shape[1])
     if rows_of is None:
         assert batchable(study, differences.shape[1]), (study.analysis, study.stopping, differences.shape)
@@ -138,18 +159,19 @@ def weigh_rows(
         def rows_of(values: Floats) -> Rows:
             return _rows_of_test(study, values, rng_seed)
 
-    claim = study.claims[name]
-    smallest = study.hypotheses[name].smallest if smallest is None else smallest
-    support, refute = np.ones(len(differences)), np.ones(len(differences))
+    claim, better = study.claims[name], study.better(name)
+    found = [(np.ones(len(differences)), np.ones(len(differences))) for _ in cases]
     for rows, values in _blocks(differences, kept, least_pairs(study), resampled):
         test = rows_of(values)
-        supporting, refuting = _weigh(test, claim.verb, study.better(name), smallest)
-        # A study that cannot be tested keeps its place in the family with p = 1.
-        support[rows] = np.where(test.usable, supporting, 1.0)
-        if refuting is not None:
-            refute[rows] = np.where(test.usable, refuting, 1.0)
+        for (support, refute), case in zip(found, cases, strict=True):
+            smallest = study.hypotheses[name].smallest if case.smallest is None else case.smallest
+            supporting, refuting = _weigh(test, claim.verb, better, smallest, case.by)
+            # A study that cannot be tested keeps its place in the family with p = 1.
+            support[rows] = np.where(test.usable, supporting, 1.0)
+            if refuting is not None:
+                refute[rows] = np.where(test.usable, refuting, 1.0)
         del test  # its arrays make room for the next block's
-    return support, refute
+    return found
 
 
 def code_rows(study: Study, names: list[str], support: Floats, refute: Floats) -> Codes:
@@ -226,6 +248,10 @@ class Rows(ABC):
         """A null in the unit of every row."""
         with np.errstate(over="ignore"):
             return np.asarray(np.clip(np.ldexp(null, -self.exponent), -FAR, FAR))
+
+    def leaning_at(self, null: float) -> Floats:
+        """The sign of the statistic against a null: where a rejection of it would point."""
+        return np.asarray(np.sign(self.mean - self.to_unit(null)))
 
     @abstractmethod
     def p(self, null: float, side: Side) -> Floats:
@@ -412,8 +438,11 @@ class _RowsOfRanks(Rows):
         self.zeros = zeros
         self.beyond = np.where(np.isinf(values), values, 0.0)
         self.both = np.isnan(values)
-        doubled, signs = self._ranks(0.0)
-        self.leaning = np.sign((doubled * signs).sum(axis=1)).astype(np.float64)
+        self.leaning = self.leaning_at(0.0)
+
+    def leaning_at(self, null: float) -> Floats:
+        doubled, signs = self._ranks(null)
+        return np.asarray(np.sign((doubled * signs).sum(axis=1)), dtype=np.float64)
 
     def _ranks(self, null: float) -> tuple[npt.NDArray[np.int64], Floats]:
         """Doubled mid-ranks, 0 for a zero, and signs."""
@@ -439,30 +468,33 @@ class _RowsOfRanks(Rows):
         return above if side == "greater" else below
 
 
-def _weigh(test: Rows, verb: Verb, better: Better, smallest: float) -> tuple[Floats, Floats | None]:
-    """`nulls.weigh` over rows."""
-    two_sided = test.p(0.0, "two")
+def _weigh(test: Rows, verb: Verb, better: Better, smallest: float, by: float = 0.0) -> tuple[Floats, Floats | None]:
+    """`nulls.weigh` over rows whose differences are all moved by `by`: they meet a null as the rows meet null - by."""
+
+    def either() -> Floats:
+        return test.p(-by, "two")
 
     def towards(sign: int) -> Floats:
-        return np.where(test.leaning == sign, two_sided, 1.0)
+        leaning = test.leaning if by == 0.0 else test.leaning_at(-by)
+        return np.where(leaning == sign, either(), 1.0)
 
     def short_of(sign: int) -> Floats:
-        return test.p(sign * smallest, "less" if sign > 0 else "greater")
+        return test.p(sign * smallest - by, "less" if sign > 0 else "greater")
 
     if verb in ("lowers", "raises"):
         sign = -1 if verb == "lowers" else 1
         return towards(sign), short_of(sign)
     if verb in ("lowers_by", "raises_by"):
         sign = -1 if verb == "lowers_by" else 1
-        return test.p(sign * smallest, "greater" if sign > 0 else "less"), short_of(sign)
+        return test.p(sign * smallest - by, "greater" if sign > 0 else "less"), short_of(sign)
     if verb == "does_not_worsen":
         worse = 1 if better == "lower" else -1
         return short_of(worse), towards(worse)
     within = np.maximum(short_of(1), short_of(-1)) if smallest > 0 else None
     if verb == "changes":
-        return two_sided, within
+        return either(), within
     assert within is not None, (verb, smallest)
-    return within, two_sided
+    return within, either()
 
 
 def _corrected(study: Study, p: Floats) -> Floats:

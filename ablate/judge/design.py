@@ -31,7 +31,7 @@ _CURVE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 25, 30)
 """Numbers of seeds on the curve of power, and the study's own."""
 _SHORT_CURVE = (3, 5, 8, 10)
 """The same where every study costs a resampling."""
-_CURVE_SIMS = 4_000
+_CURVE_SIMS = 2_000
 _FEW_SIMS = 2_000
 """With fewer simulated studies a scenario the design says how many, because a second digit is then uncertain."""
 _OVER_THESE_ITEMS = (

@@ -12,8 +12,9 @@ from math import sqrt
 
 import numpy as np
 
-from ablate.judge.batch import OUTCOME, code_rows, weigh_rows
+from ablate.judge.batch import OUTCOME, Shifted, code_rows, weigh_rows, weigh_rows_at
 from ablate.judge.beliefs import Beliefs, groups_of
+from ablate.judge.procedure import Floats
 from ablate.judge.reach import HypothesisDesign, attainable, effect_when_true, first_guess, sd_difference
 from ablate.judge.simulate import Chance, Scenario, affordable, simulate
 from ablate.judge.truths import Truth, all_true, arm_means, draw, weights_of
@@ -22,8 +23,6 @@ from prereg.spec import Study
 
 MOST_SEEDS = 200
 """More seeds than this are not planned for."""
-_STEPS = 14
-"""Halvings when a detectable difference is looked for: to 1/16000 of the bracket."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Planning:
         """Power of every hypothesis, and the chance of an adopting verdict, with n seeds."""
         if n not in self._at:
             # Memory, and time, grow with the number of seeds; the precision that is needed does not.
-            drawn = max(1_000, min(n_sims or self.n_sims, affordable(self.study, n), 400_000 // n))
+            drawn = min(n_sims or self.n_sims, affordable(self.study, n), max(1_000, 400_000 // n))
             truth = self._truth(None)
             if truth is not None:
                 found = self._simulated(truth, n, drawn)
@@ -105,25 +104,26 @@ class Planning:
         sd, truth = sd_difference(study, name, self.beliefs), self._truth(name)
         if sd is None or truth is None or not searchable(study) or not attainable(study, name, len(study.seeds)):
             return None
-        n, n_sims = len(study.seeds), min(self.n_sims, affordable(study, len(study.seeds)), 10_000)
+        n, n_sims = len(study.seeds), min(self.n_sims, affordable(study, len(study.seeds)), 5_000)
         drawn = draw(study, truth, self.beliefs, n_sims=n_sims, n_seeds=n, rng=np.random.default_rng([self.seed, 999]))
         names = list(study.family(study.hypotheses[name].role))
         p = {one: weigh_rows(study, one, drawn.differences[one]) for one in names}
         centred = drawn.differences[name] - truth.effects[name]
         verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
 
-        def power(size: float) -> float:
-            if verb.startswith("does_not"):
-                mine = weigh_rows(study, name, centred, smallest=size)
-            else:
-                sign = -1.0 if verb in ("lowers", "lowers_by") else 1.0
-                mine = weigh_rows(study, name, centred + sign * size)
-            both = [np.stack([(p | {name: mine})[one][which] for one in names], axis=1) for which in (0, 1)]
-            codes = code_rows(study, names, *both)
-            return float((codes[:, names.index(name)] == OUTCOME.index("supported")).mean())
+        absence = verb.startswith("does_not")
+        sign = -1.0 if verb in ("lowers", "lowers_by") else 1.0
 
-        low = smallest if verb.endswith("_by") else 0.0
-        return _root(power, low, low + sd, target)
+        def powers(sizes: Floats) -> Floats:
+            cases = [Shifted(smallest=size) if absence else Shifted(sign * size) for size in sizes.tolist()]
+            found = []
+            for mine in weigh_rows_at(study, name, centred, cases):
+                both = [np.stack([(p | {name: mine})[one][which] for one in names], axis=1) for which in (0, 1)]
+                codes = code_rows(study, names, *both)
+                found.append(float((codes[:, names.index(name)] == OUTCOME.index("supported")).mean()))
+            return np.array(found)
+
+        return _crossing(powers, smallest if verb.endswith("_by") else 0.0, sd, target)
 
 
 def planned(one: HypothesisDesign, planning: Planning) -> HypothesisDesign:
@@ -157,14 +157,19 @@ def _alone(study: Study, name: str) -> dict[str, float]:
     return effects
 
 
-def _root(power: Callable[[float], float], low: float, high: float, target: float) -> float | None:
-    for _ in range(12):
-        if power(high) >= target:
-            break
-        high = low + 2.0 * (high - low)
-    else:
-        return None
-    for _ in range(_STEPS):
-        middle = (low + high) / 2.0
-        low, high = (low, middle) if power(middle) >= target else (middle, high)
-    return high
+def _crossing(powers: Callable[[Floats], Floats], low: float, sd: float, target: float) -> float | None:
+    """Where power first reaches the target beyond `low`: on a coarse grid, then on a fine one, then on a line between
+    two of its points. None where it does not within 30 SDs."""
+    grid = low + sd * np.geomspace(0.2, 30.0, 12)
+    for fine in (True, False):
+        found = powers(grid)
+        reached = np.flatnonzero(found >= target)
+        if not reached.size:
+            return None
+        at = int(reached[0])
+        if at == 0:
+            return float(grid[0])
+        if fine:
+            grid = np.linspace(grid[at - 1], grid[at], 8)
+    share = (target - found[at - 1]) / (found[at] - found[at - 1])
+    return float(grid[at - 1] + share * (grid[at] - grid[at - 1]))

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from ablate.judge.resample import ENUMERATED_PAIRS, LISTED_PAIRS
 from ablate.judge.stopping import run_to_the_stop
 from ablate.judge.truths import EDGE, Drawn, Law, Truth, draw
 from ablate.judge.verdict import Outcome, Outcomes
+from prereg.analysis import Test
 from prereg.condition import All, AnyOf, Condition, Not, Question, parse_condition
 from prereg.divergence import least_pairs
 from prereg.looks import looks_of
@@ -339,9 +340,10 @@ def affordable(study: Study, n: int | None = None) -> int:
         return 4_000
     if not batchable(study, n):
         return 1_000
-    if test == "bootstrap_t":
-        return 20_000 if n <= ENUMERATED_PAIRS else 2_000
-    if test == "sign_flip":
-        limits = ((8, 20_000), (10, 4_000), (ROWS_LISTED_PAIRS, 2_000), (LISTED_PAIRS, 1_000))
-        return next((most for limit, most in limits if n <= limit), 2_000)
-    return 20_000 if test == "paired_t" or n <= 6 else 10_000
+    limits: dict[Test, tuple[tuple[float, int], ...]] = {
+        "paired_t": ((inf, 10_000),),
+        "bootstrap_t": ((ENUMERATED_PAIRS, 2_000), (inf, 600)),
+        "sign_flip": ((8, 6_000), (10, 3_000), (ROWS_LISTED_PAIRS, 1_500), (LISTED_PAIRS, 500), (inf, 1_500)),
+        "wilcoxon": ((6, 6_000), (inf, 2_500)),
+    }
+    return next(most for limit, most in limits[test] if n <= limit)

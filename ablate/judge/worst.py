@@ -22,7 +22,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from ablate.judge.batch import OUTCOME, batchable, code_rows, weigh_rows
+from ablate.judge.batch import OUTCOME, Shifted, batchable, code_rows, weigh_rows_at
 from ablate.judge.beliefs import Beliefs, groups_of
 from ablate.judge.nulls import direction_of
 from ablate.judge.procedure import Floats
@@ -58,9 +58,11 @@ def worst_case(study: Study, beliefs: Beliefs, named: list[Truth], *, n_sims: in
         return ()
     plain = [one for one in named if one.law == "normal" and not one.divergence]
     ranked: list[tuple[float, dict[str, float], float]] = []
+    tables = _tables(study) if searchable(study) else []
     for at, correlation in enumerate(correlations(study)):
-        if searchable(study):
-            screen = _Screen(study, beliefs, correlation, n_sims=max(200, n_sims // 10), seed=[seed, 2_000 + at])
+        if tables:
+            few = max(200, n_sims // 10)
+            screen = _Screen(study, beliefs, correlation, tables, n_sims=few, seed=[seed, 2_000 + at])
             ranked += [(screen.share(case), dict(case), correlation) for case in screen.cases()]
         else:
             for truth in plain:
@@ -90,6 +92,25 @@ def searchable(study: Study) -> bool:
     return known and study.stopping == "fixed" and len(study.hypotheses) <= _MOST_HYPOTHESES
 
 
+Verdicts = npt.NDArray[np.str_]
+"""The verdict of every combination of outcomes."""
+
+
+def _tables(study: Study) -> list[tuple[float, Verdicts]]:
+    """Verdicts with no false alarm of stability, and with that of one arm, each with its chance. Of several alarms at
+    once there are few, and the cases that are found are drawn afresh."""
+    names = list(study.hypotheses)
+    cases = [dict(zip(names, ends, strict=True)) for ends in product(OUTCOME, repeat=len(names))]
+
+    def verdicts(unstable: str | None) -> Verdicts:
+        stable = {arm: arm != unstable for arm in study.arms}
+        return np.array([study.rule.decide(case, stable).verdict for case in cases])
+
+    alarms = {arm: 1.0 - (1.0 - rate) ** len(study.seeds) for arm, rate in alarms_of(study).items()}
+    quiet = max(0.0, 1.0 - sum(alarms.values()))
+    return [(quiet, verdicts(None)), *((chance, verdicts(arm)) for arm, chance in alarms.items())]
+
+
 Case = tuple[tuple[str, float], ...]
 """The true effect of every hypothesis."""
 
@@ -101,6 +122,7 @@ class _Screen:
     study: Study
     beliefs: Beliefs
     correlation: float
+    tables: list[tuple[float, Verdicts]]
     n_sims: int
     seed: list[int]
     _p: dict[tuple[str, float], tuple[Floats, Floats]] = field(default_factory=dict)
@@ -115,15 +137,11 @@ class _Screen:
         self.names = list(study.hypotheses)
         self.digits = np.array(list(product(range(len(OUTCOME)), repeat=len(self.names))), dtype=np.int64)
         self.powers = len(OUTCOME) ** np.arange(len(self.names))[::-1]
-        alarms = alarms_of(study)
-        # No false alarm, or that of one arm: of several at once there are few, and the cases found are drawn afresh.
-        quiet = 1.0 - sum(1.0 - (1.0 - rate) ** len(study.seeds) for rate in alarms.values())
-        self.calls = [(max(quiet, 0.0), self._verdicts(None))]
-        self.calls += [(1.0 - (1.0 - rate) ** len(study.seeds), self._verdicts(arm)) for arm, rate in alarms.items()]
-        self.verdicts = self.calls[0][1]
+        self.verdicts = self.tables[0][1]
         self.adopting = list(adopting_verdicts(study))
         self.adopted = adopted_arms(study)
         self.free = _independent(study)
+        self.states = {name: _states(study, name, self.beliefs) for name in self.free}
         # How the effects of all claims follow from those that are chosen freely, through the means of the arms.
         self.follows = {}
         for names in groups_of(study).values():
@@ -149,15 +167,9 @@ class _Screen:
         settled = self.verdicts[without]
         false = sum(
             weight * (np.isin(verdicts, self.adopting) & (np.isin(verdicts, harmful) | (settled != verdicts)))
-            for weight, verdicts in self.calls
+            for weight, verdicts in self.tables
         )
         return float(np.asarray(false)[keys].mean())
-
-    def _verdicts(self, unstable: str | None) -> npt.NDArray[np.str_]:
-        """The verdict of every combination of outcomes, with one arm called unstable or none."""
-        stable = {arm: arm != unstable for arm in self.study.arms}
-        rows = ({name: OUTCOME[digit] for name, digit in zip(self.names, row, strict=True)} for row in self.digits)
-        return np.array([self.study.rule.decide(row, stable).verdict for row in rows])
 
     def _keys(self, case: Case) -> npt.NDArray[np.int64]:
         """What the outcomes of one role add to the number of a combination, study by study."""
@@ -171,13 +183,14 @@ class _Screen:
 
     def _weighed(self, name: str, effect: float) -> tuple[Floats, Floats]:
         if (name, effect) not in self._p:
-            self._p[name, effect] = weigh_rows(self.study, name, self.differences[name] + effect)
+            wanted = {effect, *self.states.get(name, ())}
+            found = weigh_rows_at(self.study, name, self.differences[name], [Shifted(one) for one in wanted])
+            self._p |= {(name, one): p for one, p in zip(wanted, found, strict=True)}
         return self._p[name, effect]
 
     def cases(self) -> Iterator[Case]:
         """All combinations where they are few; else the best found by changing one hypothesis at a time."""
-        free = self.free
-        states = {name: _states(self.study, name, self.beliefs) for name in free}
+        free, states = self.free, self.states
         total = int(np.prod([len(found) for found in states.values()], dtype=np.float64))
         if total <= _MOST_CASES:
             for chosen in product(*states.values()):
