@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache
 from math import sqrt
 from time import process_time
 from typing import Any
@@ -257,7 +257,7 @@ RULES: dict[str, Rule] = {
             "strong"
             if o["gain"] == o["ppl_ln"] == "supported"
             else "weak"
-            if o["gain"] == "supported" and not o["ppl_ln"] == "refuted"
+            if o["gain"] == "supported" and o["ppl_ln"] != "refuted"
             else "keep"
             if o["gain"] == "refuted"
             else "inconclusive"
@@ -437,7 +437,7 @@ def agree(one: float, other: float, others_n: int, what: object, slack: float = 
     assert abs(one - other) <= Z * error + slack, (what, one, other, error)
 
 
-@lru_cache(maxsize=None)
+@cache
 def printed(title: str) -> Design:
     return design(RULES[title].study)
 
