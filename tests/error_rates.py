@@ -560,7 +560,8 @@ def paragraph(found: Mapping[str, Any]) -> str:
         f"seeds and design): false adoption at most {_percent(adoption)}, false support at most {_percent(support)}, "
         f"and 95% intervals miss at most {_percent(misses)}. It does **not** hold where differences are skewed and "
         f"seeds few: with fixed seeds a claim at the border of its null was supported in up to {rates}; with symmetric "
-        f"heavy tails (t with 3 degrees of freedom) in up to {_percent(heavy)}. [All rates](reports/bench/error-rates.md)."
+        f"heavy tails (t with 3 degrees of freedom) in up to {_percent(heavy)}. "
+        "[All rates](reports/bench/error-rates.md)."
     )
     return "\n".join(wrap(said, 120, break_long_words=False, break_on_hyphens=False))
 
