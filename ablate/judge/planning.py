@@ -12,10 +12,19 @@ from math import sqrt
 
 import numpy as np
 
+from ablate.judge import power
 from ablate.judge.batch import OUTCOME, Shifted, code_rows, weigh_rows, weigh_rows_at
 from ablate.judge.beliefs import Beliefs, groups_of
 from ablate.judge.procedure import Floats
-from ablate.judge.reach import HypothesisDesign, attainable, effect_when_true, first_guess, sd_difference
+from ablate.judge.reach import (
+    KIND,
+    HypothesisDesign,
+    attainable,
+    effect_when_true,
+    first_guess,
+    level_of,
+    sd_difference,
+)
 from ablate.judge.simulate import Chance, Scenario, affordable, simulate
 from ablate.judge.truths import Truth, all_true, arm_means, draw, weights_of
 from ablate.judge.worst import searchable
@@ -55,7 +64,7 @@ class Planning:
                 found = self._simulated(truth, n, drawn)
                 self._at[n] = AtSeeds({one.of: one.share for one in found.supported}, found.adopting, drawn)
             else:
-                power = {
+                each = {
                     name: next(
                         one.share
                         for one in self._simulated(self._truth(name) or all_true(self.study), n, drawn).supported
@@ -63,7 +72,7 @@ class Planning:
                     )
                     for name in self.study.hypotheses
                 }
-                self._at[n] = AtSeeds(power, None, drawn)
+                self._at[n] = AtSeeds(each, None, drawn)
         return self._at[n]
 
     def _simulated(self, truth: Truth, n: int, n_sims: int) -> Scenario:
@@ -123,7 +132,8 @@ class Planning:
                 found.append(float((codes[:, names.index(name)] == OUTCOME.index("supported")).mean()))
             return np.array(found)
 
-        return _crossing(powers, smallest if verb.endswith("_by") else 0.0, sd, target)
+        guess = power.detectable(KIND[verb], n, level_of(study, name), target) * sd
+        return _crossing(powers, smallest if verb.endswith("_by") else 0.0, guess, target)
 
 
 def planned(one: HypothesisDesign, planning: Planning) -> HypothesisDesign:
@@ -132,13 +142,13 @@ def planned(one: HypothesisDesign, planning: Planning) -> HypothesisDesign:
     effect = effect_when_true(study, name)
     found = planning.at(len(study.seeds))
     stated = effect != 0.0 or study.claims[name].verb.startswith("does_not")
-    power = found.power[name]
+    chance = found.power[name]
     return one.model_copy(
         update={
             "effect": effect,
             "detectable": planning.detectable(name),
-            "power_at_smallest": power if stated else None,
-            "power_error": sqrt(max(power * (1.0 - power), 1.0 / found.n_sims) / found.n_sims) if stated else None,
+            "power_at_smallest": chance if stated else None,
+            "power_error": sqrt(max(chance * (1.0 - chance), 1.0 / found.n_sims) / found.n_sims) if stated else None,
             "seeds_80": planning.seeds_for(name, 0.8) if stated else None,
             "seeds_90": planning.seeds_for(name, 0.9) if stated else None,
         }
@@ -157,19 +167,21 @@ def _alone(study: Study, name: str) -> dict[str, float]:
     return effects
 
 
-def _crossing(powers: Callable[[Floats], Floats], low: float, sd: float, target: float) -> float | None:
-    """Where power first reaches the target beyond `low`: on a coarse grid, then on a fine one, then on a line between
-    two of its points. None where it does not within 30 SDs."""
-    grid = low + sd * np.geomspace(0.2, 30.0, 12)
-    for fine in (True, False):
-        found = powers(grid)
-        reached = np.flatnonzero(found >= target)
-        if not reached.size:
-            return None
-        at = int(reached[0])
-        if at == 0:
-            return float(grid[0])
-        if fine:
-            grid = np.linspace(grid[at - 1], grid[at], 8)
+def _crossing(powers: Callable[[Floats], Floats], low: float, guess: float, target: float) -> float | None:
+    """Where power first reaches the target beyond `low`: on a coarse grid about a guess, then on a fine one, then on a
+    line between two of its points. None where it does not within eight times the guess."""
+    for times in (1.0, 2.0, 4.0):
+        grid = low + guess * times * np.linspace(0.25, 2.0, 8)
+        reached = np.flatnonzero(powers(grid) >= target)
+        if reached.size:
+            break
+    else:
+        return None
+    at = int(reached[0])
+    if at == 0:
+        return float(grid[0])
+    grid = np.linspace(grid[at - 1], grid[at], 6)
+    found = powers(grid)
+    at = max(1, int(np.flatnonzero(found >= target)[0]))
     share = (target - found[at - 1]) / (found[at] - found[at - 1])
     return float(grid[at - 1] + share * (grid[at] - grid[at - 1]))
