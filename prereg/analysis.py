@@ -37,19 +37,14 @@ class Analysis(Part):
     half the seeds, rounded up, and three where there are as many; not written where it is the default."""
 
     @model_serializer(mode="wrap")
-    def _as_before_without_least_pairs(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # A promise without it keeps the bytes that were hashed before the format had it.
-        written: dict[str, Any] = handler(self)
-        if self.least_pairs is None:
-            written.pop("least_pairs", None)
-        return written
-
-    @model_serializer(mode="wrap")
-    def _as_before_without_zeros(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # A promise without it keeps the bytes that were hashed before the format had it.
+    def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A promise without them keeps the bytes that were hashed before the format had them. In one place: of two
+        # serializers of a model, the library takes the last.
         written: dict[str, Any] = handler(self)
         if self.zeros == "pratt":
             written.pop("zeros", None)
+        if self.least_pairs is None:
+            written.pop("least_pairs", None)
         return written
 
 

@@ -150,6 +150,11 @@ class Rule:
         lines = self._proof.reached(outcomes, stable)
         return tuple(dict.fromkeys(self.lines[line - 1].verdict for line in lines))
 
+    @property
+    def arms_read(self) -> tuple[str, ...]:
+        """Variants whose stability some line reads, in the order of first mention."""
+        return tuple(name for of_variant, name in _names(self._conditions) if of_variant)
+
     def table(self) -> list[RuleRow]:
         """For each line: its condition, how many combinations of outcomes it settles, and one of them."""
         return self._proof.rows()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from math import comb, log, sqrt
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 import pytest
@@ -586,9 +586,9 @@ def test_no_design_falls_to_a_handful_of_simulated_studies(test: str, n: int) ->
 
 
 def test_a_design_takes_seconds() -> None:
-    started = perf_counter()
+    started = process_time()
     design(small_study())
-    assert perf_counter() - started < 20  # about one second; the limit is for busy machines
+    assert process_time() - started < 20  # about two seconds; the limit is for busy machines
 
 
 def test_the_cost_is_runs_times_seconds() -> None:

@@ -85,7 +85,7 @@ def _at(study: Study, name: str, end: End) -> Nulls:
 def other_verdicts(
     study: Study, verdict: str, possible: Possible, stable: Mapping[str, Collection[bool]]
 ) -> tuple[str, ...]:
-    """What else the rule could have given; nothing beside "inconclusive", which needs no finding."""
+    """What else the rule could have given; nothing for "inconclusive", which needs no finding."""
     if verdict == UNDECIDED:
         return ()
     return tuple(other for other in study.rule.verdicts(possible, stable) if other != verdict)
@@ -121,7 +121,7 @@ def ends_of_rows(study: Study, lost: Kept) -> dict[End, Kept]:
 
 
 def same_verdict_rows(study: Study, codes: Codes, possible: Codes, stable: Kept) -> Kept:
-    """Whether each simulated study has one verdict only: `other_verdicts`, asked once for every distinct case.
+    """Whether each simulated study has one verdict only: `other_verdicts`, evaluated once per distinct case.
 
     `possible` holds a bit for every outcome to reckon with, in the order of the codes.
     """
@@ -129,12 +129,12 @@ def same_verdict_rows(study: Study, codes: Codes, possible: Codes, stable: Kept)
     names, arms = list(study.hypotheses), list(study.arms)
     answers = []
     for case in cases:
-        found, masks, stood = np.split(case, [len(names), 2 * len(names)])
+        found, masks, calls = np.split(case, [len(names), 2 * len(names)])
         outcomes = {name: OUTCOME[code] for name, code in zip(names, found, strict=True)}
-        stands = {arm: bool(value) for arm, value in zip(arms, stood, strict=True)}
+        stable_arms = {arm: bool(value) for arm, value in zip(arms, calls, strict=True)}
         open_to = {name: unmasked(mask) for name, mask in zip(names, masks, strict=True)}
-        verdict = study.rule.decide(outcomes, stands).verdict
-        answers.append(not other_verdicts(study, verdict, open_to, {arm: (one,) for arm, one in stands.items()}))
+        verdict = study.rule.decide(outcomes, stable_arms).verdict
+        answers.append(not other_verdicts(study, verdict, open_to, {arm: (one,) for arm, one in stable_arms.items()}))
     same: Kept = np.array(answers, dtype=bool)[place.reshape(-1)]
     return same
 

@@ -156,7 +156,7 @@ def check_measured(study: Study, evidence: Evidence) -> tuple[Check, ...]:
         found = read_values(study, name, evidence)
         lacking += [f"{reading} of {named_run(run)}" for run in done if (run.variant, run.seed) not in found]
     checks = [none_against("every finished run has every claimed metric", lacking, "a value where the claim reads it")]
-    if any("stable(" in (line.when or "").replace(" ", "") for line in study.decision):
+    if study.rule.arms_read:
         rows = evidence.curve(CURVE)
         steps = {cell: set(group) for cell, group in rows.groupby(["variant", "seed"])["step"]}
         holed = [

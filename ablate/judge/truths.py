@@ -21,7 +21,6 @@ from ablate.judge.nulls import direction_of
 from ablate.judge.procedure import Floats
 from ablate.judge.reach import effect_when_true
 from ablate.judge.stability import false_alarm_rate
-from prereg.condition import parse_condition, questions
 from prereg.instability import Ceiling
 from prereg.spec import Study
 
@@ -96,15 +95,8 @@ def all_true(study: Study) -> Truth:
 
 def alarms_of(study: Study) -> dict[str, float]:
     """Arm -> chance that a stationary run is called unstable, of the arms whose stability the decision reads."""
-    read = {
-        question.name
-        for line in study.decision
-        if line.when is not None
-        for question in questions(parse_condition(line.when))
-        if question.asked == "stable"
-    }
     # Nothing is known of the steps of a user's own trainer; its runs are taken to be stable.
-    return {arm: rate for arm in study.arms if arm in read and (rate := false_alarm_rate(study, arm))}
+    return {arm: rate for arm in study.rule.arms_read if (rate := false_alarm_rate(study, arm))}
 
 
 def at_margin(study: Study, name: str) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from prereg.analysis import EProcess, Looks
-from prereg.condition import parse_condition, questions
 from prereg.divergence import cost_of_divergence, least_pairs
 from prereg.export.claims import arms, plain
 from prereg.instability import Ceiling
@@ -135,7 +134,7 @@ def exclusions_in_brief(study: Study) -> str:
 
 def stability_in_brief(study: Study) -> str:
     """What an unstable run is, with fewer words."""
-    asked, rule = _asked_stable(study), study.stable.loss_spike
+    asked, rule = [name for name in study.arms if name in study.rule.arms_read], study.stable.loss_spike
     far = spike(study)
     if rule.above is not None:
         last = counted(rule.window, "step")
@@ -145,7 +144,7 @@ def stability_in_brief(study: Study) -> str:
 
 def stability(study: Study) -> str:
     """What an unstable run is, and who asks."""
-    asked = _asked_stable(study)
+    asked = [name for name in study.arms if name in study.rule.arms_read]
     used = f"The decision list asks it of {arms(asked)}." if asked else "The decision list asks it of no arm."
     return (
         f"An arm is stable when none of its runs is unstable. What makes a run unstable: {instability(study)}. {used}"
@@ -165,14 +164,3 @@ def missing(study: Study) -> str:
         f"{then} gives no verdict while one is missing. Runs that diverged are not missing; what "
         "becomes of them is said above."
     )
-
-
-def _asked_stable(study: Study) -> list[str]:
-    asked = {
-        question.name
-        for line in study.decision
-        if line.when is not None
-        for question in questions(parse_condition(line.when))
-        if question.asked == "stable"
-    }
-    return [name for name in study.arms if name in asked]
