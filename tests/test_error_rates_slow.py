@@ -21,7 +21,7 @@ AGAIN = [
     *((rates.Cell("fixed", "paired_t", n, law), 0.5) for n in rates.SEEDS for law in (*rates.LAWS, "correlated")),
     *((rates.Cell("fixed", "sign_flip", 8, law), 0.3) for law in (*rates.LAWS, "correlated")),
     *((rates.Cell("fixed", "bootstrap_t", 5, law), 0.1) for law in ("normal", "exponential")),
-    (rates.Cell("fixed", "bootstrap_t", 8, "normal"), 0.3),
+    (rates.Cell("fixed", "bootstrap_t", 8, "normal"), 1.0),
     *((rates.Cell("fixed", "wilcoxon", 8, law), 0.3) for law in ("normal", "exponential")),
     *((rates.Cell("looks", "paired_t", 8, law), 0.2) for law in ("normal", "exponential", "correlated")),
     *((rates.Cell("e_process", "paired_t", 8, law), 0.2) for law in ("normal", "mixture")),

@@ -27,7 +27,7 @@ from prereg.divergence import said_losses
 from prereg.part import Part
 from prereg.spec import Study
 
-_CURVE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 25, 30)
+_CURVE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 30)
 """Numbers of seeds on the curve of power, and the study's own."""
 _SHORT_CURVE = (3, 5, 8, 10)
 """The same where every study costs a resampling."""

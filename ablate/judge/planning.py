@@ -94,8 +94,9 @@ class Planning:
         start = None if sd is None else first_guess(self.study, name, sd, target)
         if self.study.stopping != "fixed" or start is None:
             return None
-        # Beyond this a simulation of a slow test costs more than its answer is worth.
-        most = MOST_SEEDS if self.study.analysis.test == "paired_t" else 40
+        # Other tests need a few seeds more than a t; where they need many more, the search would take minutes.
+        quick = affordable(self.study, start) >= 10_000
+        most = MOST_SEEDS if quick else max(start + 6, 8)
 
         def enough(n: int) -> bool:
             return attainable(self.study, name, n) and self.at(n).power[name] >= target

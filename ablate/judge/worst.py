@@ -62,7 +62,7 @@ def worst_case(study: Study, beliefs: Beliefs, named: list[Truth], *, n_sims: in
     tables = _tables(study) if searchable(study) else []
     for at, correlation in enumerate(correlations(study)):
         if tables:
-            few = max(200, n_sims // 10)
+            few = max(200, n_sims // 20)
             screen = _Screen(study, beliefs, correlation, tables, n_sims=few, seed=[seed, 2_000 + at])
             ranked += [(screen.share(case), dict(case), correlation) for case in screen.cases()]
         else:
