@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from prereg.amendments import chain_faults
 from prereg.canon import sha256_file
@@ -265,11 +266,16 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
             if not file.is_file() or sha256_file(file) != entry.body.get(key)
         ]
         faults += [f"{file} is not what the ledger sealed at {entry.at}" for file in wrong]
-        weights = _weights(folder) if not wrong else ""
+        record = None if wrong else folder.read_record()
+        if record is None:
+            continue
+        other = _outcome(root, folder, record, entry)
+        weights = _weights(folder, record)
         unhashed += weights is None
+        faults += other
         if weights:
             faults.append(f"{folder.weights_path.relative_to(root.path).as_posix()} {weights}")
-        held += not wrong and not weights
+        held += not other and not weights
     note = f"{held} of {len(newest)} sealed runs hold"
     if absent:
         note += f"; {absent} are not on this disk and could not be checked"
@@ -285,10 +291,17 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
     return Item(study=name, what="sealed records", faults=tuple(faults), note=note)
 
 
-def _weights(folder: RunFolder) -> str | None:
+def _outcome(root: Root, folder: RunFolder, record: RunRecord, entry: Entry) -> list[str]:
+    """What is wrong with the outcome of a run whose files are those sealed: it is derived again from their values."""
+    if entry.body.get("outcome_sha256") != record.outcome_sha256:
+        place = folder.record_path.relative_to(root.path).as_posix()
+        return [f"{place} names another outcome than the ledger sealed at {entry.at}"]
+    return [fault.replace(f"{root.path}/", "") for fault in folder.outcome_faults(record)]
+
+
+def _weights(folder: RunFolder, record: RunRecord) -> str | None:
     """What is wrong with the final weights of a run whose record holds; none where no hash of them was kept."""
-    record = folder.read_record()
-    if record is None or record.weights_sha256 is None:
+    if record.weights_sha256 is None:
         return None
     # A study is judged without its weights, and they are large: that they were put elsewhere is no fault.
     if not folder.weights_path.exists() or sha256_file(folder.weights_path) == record.weights_sha256:

@@ -156,7 +156,7 @@ def test_evidence_as_promised_passes_every_check() -> None:
             "note",
             lambda r, e: with_entry(r, e, "failed", {"variant": CELL[0], "seed": CELL[1], "error": "killed"}, at=3),
         ),
-        ("no sealed run was trained again", "deviation", resealed(same=False)),
+        ("no sealed run was trained again", "inadmissible", resealed(same=False)),
         ("no sealed run was trained again", "note", resealed(same=True)),
         (
             "every finished run has every claimed metric",
@@ -177,10 +177,21 @@ def test_a_broken_promise_is_caught(name: str, severity: str, change: Break) -> 
     assert admissible(found.values()) == (severity != "inadmissible")
 
 
-def test_a_retraining_with_the_same_outcome_is_said_to_be_reproduced() -> None:
+def test_both_outcomes_of_a_run_that_was_sealed_twice_are_named_and_none_is_called_reproduced() -> None:
     registration, evidence = make_evidence(small_study())
-    check = failed(registration, resealed(same=True)(registration, evidence))["no sealed run was trained again"]
-    assert "reproduced to the last bit: layernorm seed 2" in check.found
+    run = next(run for run in evidence.runs if (run.variant, run.seed) == CELL)
+    assert run.outcome_sha256 is not None
+    outcome, name = run.outcome_sha256[:8], "no sealed run was trained again"
+    check = failed(registration, resealed(same=True)(registration, evidence))[name]
+    assert f"layernorm seed 2 ({outcome}, then {outcome})" in check.found and "reproduced" not in check.found
+    check = failed(registration, resealed(same=False)(registration, evidence))[name]
+    assert check.found == f"1 with another outcome: layernorm seed 2 (11111111, then {outcome})"
+    # A seal that names no outcome agrees with none, not even with another such seal.
+    nameless = sealed_body(run) | {"outcome_sha256": None}
+    for _ in range(2):
+        evidence = with_entry(registration, evidence, "sealed", nameless, at=2)
+    check = failed(registration, evidence)[name]
+    assert check.severity == "inadmissible" and f"(no outcome, then no outcome, then {outcome})" in check.found
 
 
 def test_resumption_without_deterministic_numerics_is_a_deviation() -> None:

@@ -18,6 +18,7 @@ from ablate.judge.verdict import Check, Decision, verdict_bytes
 from ablate.judge.view import view
 from ablate.records.evidence import Evidence
 from ablate.records.gather import gather
+from ablate.records.store import LARGEST_TABLE_BYTES, MOST_ROWS
 from ablate.verify import Item
 from prereg.canon import sha256_bytes
 from prereg.errors import StudyError
@@ -29,8 +30,6 @@ Tell = Callable[[Root, Registration, Entry, Decision, Evidence], Mapping[str, by
 """Writes the reports of a decision: file name -> bytes. The root holds what a report tells beside the records."""
 
 JUDGED, TOLD = "verdict, judged again", "reports, told again"
-MOST_ROWS = 20_000_000
-LARGEST_TABLE_BYTES = 1 << 30
 
 
 def judged_again(root: Root, study: str, entries: tuple[Entry, ...], maker: Tool, tell: Tell) -> list[Item]:

@@ -99,7 +99,10 @@ DECLARED: tuple[Declared, ...] = (
         "a failure of machine or code is no outcome; run it again",
     ),
     Declared(
-        "every seal matches", "files against the hashes in run.json", ("inadmissible",), "the numbers were changed"
+        "every seal matches",
+        "files against the hashes in run.json, and values against its outcome_sha256, derived from them again",
+        ("inadmissible",),
+        "the numbers were changed",
     ),
     Declared(
         "every sealed run is in the ledger",
@@ -282,9 +285,9 @@ DECLARED: tuple[Declared, ...] = (
     ),
     Declared(
         "no sealed run was trained again",
-        "several `sealed` entries of one run",
-        ("deviation", "note"),
-        "a remark when the outcome came out the same to the last bit; another one might have been chosen",
+        "several `sealed` entries of one run, and the outcomes that they name",
+        ("inadmissible", "note"),
+        "no verdict where the outcomes differ, since one of them may have been chosen; a remark where they agree",
     ),
     Declared(
         "every seal was reported by the run that made it",

@@ -142,24 +142,38 @@ def check_reported(registration: Registration, ledger: tuple[Entry, ...]) -> tup
 
 
 def check_trained_once(registration: Registration, ledger: tuple[Entry, ...]) -> Check:
-    """A sealed run that was trained again: the same outcome proves the run, another one might have been chosen."""
-    outcomes: dict[Cell, list[object]] = defaultdict(list)
+    """A sealed run that was trained again. Of two outcomes one may have been chosen, and neither is believed.
+
+    The values of an earlier seal are gone, so that they were the same is the ledger's word. Every outcome is named, and
+    nothing is said to be reproduced.
+    """
+    outcomes: dict[Cell, list[str | None]] = defaultdict(list)
     for entry in ledger:
         if entry.event in SEALS and entry.registration == registration.sha256:
-            outcomes[cell_of(entry)].append(entry.body.get("outcome_sha256"))
+            outcome = entry.body.get("outcome_sha256")
+            outcomes[cell_of(entry)].append(outcome if isinstance(outcome, str) else None)
     again = {cell: found for cell, found in outcomes.items() if len(found) > 1}
-    other = [named(cell) for cell, found in again.items() if len(set(map(str, found))) > 1]
-    same = [named(cell) for cell, found in again.items() if len(set(map(str, found))) == 1]
-    found = f"{len(other)} with another outcome" + listed(other) if other else "none"
+    # A seal that names no outcome agrees with none.
+    other = {cell: found for cell, found in again.items() if len(set(found)) > 1 or None in found}
+    same = {cell: found for cell, found in again.items() if cell not in other}
+    found = f"{len(other)} with another outcome" + listed(_named_outcomes(other)) if other else "none"
     if same:
-        found += f"; reproduced to the last bit: {'; '.join(same)}"
+        found += f"; {len(same)} sealed again with the same outcome by the ledger" + listed(_named_outcomes(same))
     return Check(
         name="no sealed run was trained again",
         passed=not again,
-        severity="deviation" if other else "note",
+        severity="inadmissible" if other else "note",
         found=found,
         required="each run sealed once",
     )
+
+
+def _named_outcomes(outcomes: dict[Cell, list[str | None]]) -> list[str]:
+    """`rope seed 3 (1f0c9a2e, then 77b1d0c4)`, of each run."""
+    return [
+        f"{named(cell)} ({', then '.join('no outcome' if one is None else one[:8] for one in found)})"
+        for cell, found in outcomes.items()
+    ]
 
 
 def _imports(registration: Registration, evidence: Evidence) -> dict[Cell, Entry]:

@@ -1,0 +1,197 @@
+"""Evidence is derived again: values from sealed tables, code from its files, the verdict from the records.
+
+Each test is a forgery that once passed, and everything that an honest study does beside it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from own_trainer import OwnHouse
+
+from ablate import chain
+from ablate.bundle.check import check_bundle
+from ablate.bundle.write import write_bundle
+from ablate.chain import deciding
+from ablate.judge.verdict import Decision
+from ablate.records.store import Row, RunFolder, outcome_hash, parquet_bytes
+from ablate.verify import Verification, verify_study
+from prereg.canon import sha256_bytes, sha256_file
+from prereg.errors import EvidenceError
+from prereg.ledger import Event, Ledger
+from prereg.plan import plan
+from prereg.root import Root
+
+AT = "2026-01-02T03:05:05+00:00"
+LATER = "2026-01-03T03:04:05+00:00"
+
+
+class Decided(OwnHouse):
+    """A house with one decided study."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.study = path / "studies" / "own.yaml"
+        self.root = Root(path.resolve())
+
+    def log(self, event: Event, body: dict[str, Any], at: str = LATER) -> None:
+        """One more entry of the ledger, by whoever holds it."""
+        Ledger(self.root.ledger).append(event, study="own", registration=self.registration, body=body, at=at)
+
+    @property
+    def registration(self) -> str:
+        return next(entry.registration for entry in Ledger(self.root.ledger).entries())
+
+    def log_seal(self, folder: RunFolder, at: str = LATER) -> None:
+        record = folder.read_record()
+        assert record is not None
+        keys = ("variant", "seed", "status", "attempts", "metrics_sha256", "outcome_sha256")
+        body = {key: getattr(record, key) for key in keys} | {"run_sha256": sha256_file(folder.record_path)}
+        self.log("sealed", body, at)
+
+    def verified(self) -> Verification:
+        return verify_study(self.study)
+
+    def faults(self) -> str:
+        return "; ".join(fault for item in self.verified().items for fault in item.faults)
+
+    def notes(self) -> str:
+        return "; ".join(item.note for item in self.verified().items)
+
+    def decided(self) -> Decision:
+        return chain.decide(self.study).decision
+
+    def bundled(self, out: Path) -> Path:
+        case = chain.open_case(self.study)
+        told = write_bundle(case.root, chain.require_registered(case), out, check=checked)
+        assert told.check.stands
+        return told.path
+
+
+def checked(path: Path) -> Any:
+    """The check of a bundle without drawing its reports again."""
+    return check_bundle(path, tell=lambda *_: {})
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The study of six short runs, made and decided."""
+    path = tmp_path_factory.mktemp("derived") / "house"
+    registration = OwnHouse(path).register()
+    house = Decided(path)
+    runs = plan(registration)
+    house.log("started", {"runs": [run.run_id for run in runs]}, AT)
+    for run in runs:
+        house.carry_out(registration, run.variant, run.seed)
+        house.log_seal(RunFolder(house.run_folder(run.variant, run.seed)), AT)
+    house.log("finished", {}, AT)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(deciding, "pages", lambda *_: {})
+        assert house.decided().verdict == "take fast"
+    return path
+
+
+@pytest.fixture
+def house(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Decided:
+    """A copy of it, to be attacked. Drawing reports takes seconds and is no part of this."""
+    monkeypatch.setattr(deciding, "pages", lambda *_: {})
+    return Decided(Path(shutil.copytree(whole, tmp_path / "house")))
+
+
+def failed(decision: Decision) -> dict[str, str]:
+    """Failed checks that leave no verdict, and what they found."""
+    return {c.name: c.found for c in decision.checks if not c.passed and c.severity == "inadmissible"}
+
+
+def forge(house: Decided, *, own_outcome: bool = False) -> None:
+    """Worse losses for one arm, sealed again with hashes to match; the outcome that was sealed first, or their own."""
+    for seed in (1, 2, 3):
+        folder = RunFolder(house.run_folder("fast", seed))
+        record = folder.read_record()
+        assert record is not None
+        rows = [Row(r.step, r.metric, r.value + (r.metric == "val/loss")) for r in folder.sealed_rows()]
+        data = parquet_bytes(record, rows)
+        folder.sealed_path.write_bytes(data)
+        changes = {"metrics_sha256": sha256_bytes(data)}
+        if own_outcome:
+            changes["outcome_sha256"] = outcome_hash(rows)
+        folder.write_record(record.model_copy(update=changes))
+        house.log_seal(folder)
+
+
+def test_an_untouched_study_passes_everything(house: Decided, tmp_path: Path) -> None:
+    assert house.verified().stands, house.faults()
+    assert house.decided().verdict == "take fast" and checked(house.bundled(tmp_path / "b.zip")).stands
+
+
+def test_values_that_do_not_give_the_sealed_outcome_give_no_verdict(house: Decided, tmp_path: Path) -> None:
+    bundle = house.bundled(tmp_path / "honest.zip")
+    forge(house)
+    found = house.decided()
+    assert found.status == "inadmissible" and found.verdict is None
+    place = f"data/runs/own/{house.registration[:8]}/fast/1/metrics.parquet"
+    assert f"the values in {place} have the outcome " in failed(found)["every seal matches"]
+    assert f"the values in {place} have the outcome " in house.faults()
+    with pytest.raises(EvidenceError, match="would not stand: the values in "):
+        house.bundled(tmp_path / "forged.zip")
+    assert checked(bundle).stands
+
+
+def test_a_second_seal_with_another_outcome_gives_no_verdict_and_both_are_named(house: Decided) -> None:
+    folder = RunFolder(house.run_folder("fast", 2))
+    first = folder.read_record()
+    forge(house, own_outcome=True)
+    second = folder.read_record()
+    assert first is not None and second is not None and first.outcome_sha256 and second.outcome_sha256
+    found = house.decided()
+    assert found.verdict is None
+    said = failed(found)["no sealed run was trained again"]
+    assert f"fast seed 2 ({first.outcome_sha256[:8]}, then {second.outcome_sha256[:8]})" in said
+    assert said.startswith("3 with another outcome")
+
+
+def test_a_second_seal_with_the_same_outcome_is_a_remark_and_nothing_is_called_reproduced(house: Decided) -> None:
+    folder = RunFolder(house.run_folder("fast", 2))
+    record = folder.read_record()
+    assert record is not None and record.outcome_sha256 is not None
+    house.log_seal(folder)
+    found = house.decided()
+    assert found.verdict == "take fast"
+    check = next(check for check in found.checks if check.name == "no sealed run was trained again")
+    outcome = record.outcome_sha256[:8]
+    assert (check.passed, check.severity) == (False, "note")
+    assert f"fast seed 2 ({outcome}, then {outcome})" in check.found and "reproduced" not in check.found
+
+
+def renamed(column: str, value: Any) -> Callable[[dict[str, list[Any]]], dict[str, list[Any]]]:
+    return lambda table: table | {column: [value] * len(table[column])}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (renamed("variant", "slow"), "holds rows of another run"),
+        (renamed("seed", 3), "holds rows of another run"),
+        (renamed("value", None), "value is null and not double"),
+        (renamed("step", "1"), "step is string and not int64"),
+        (lambda table: table | {"value": [None, *table["value"][1:]]}, "a cell holds no number"),
+        (lambda table: table | {"seed": [None, *table["seed"][1:]]}, "a cell holds no number"),
+        (lambda table: {key: cells + cells[:1] for key, cells in table.items()}, "have the outcome"),
+    ],
+)
+def test_a_table_that_is_not_the_runs_own_is_a_broken_seal(
+    house: Decided, change: Callable[[dict[str, list[Any]]], dict[str, list[Any]]], said: str
+) -> None:
+    folder = RunFolder(house.run_folder("fast", 2))
+    record = folder.read_record()
+    assert record is not None
+    pq.write_table(pa.table(change(pq.read_table(folder.sealed_path).to_pydict())), folder.sealed_path)
+    folder.write_record(record.model_copy(update={"metrics_sha256": sha256_file(folder.sealed_path)}))
+    house.log_seal(folder)
+    assert said in failed(house.decided())["every seal matches"] and said in house.faults()
