@@ -8,12 +8,13 @@ else must hold a head hash, which is why every verb that appends prints it and e
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from prereg.amendments import chain_faults
-from prereg.canon import sha256_file
+from prereg.canon import sha256_bytes, sha256_file
 from prereg.corpora import KNOWN, Manifest, read_manifest, search_path, whole_sha256
 from prereg.errors import StudyError, StudyFileError, nearest
 from prereg.ledger import SEALS, Entry, Ledger
@@ -22,6 +23,7 @@ from prereg.part import Part
 from prereg.registration import CorpusPin
 from prereg.root import Root
 from prereg.seals.examine import SealCheck, Trust, examine_seals, unnamed_seals
+from prereg.training import Bpe
 
 
 class Item(Part):
@@ -153,7 +155,7 @@ def _study_items(root: Root, name: str, entries: tuple[Entry, ...], *, ledger_st
     items += _page(root, name)
     if ledger_stands:
         items += [check_records(root, name, mine), check_verdict(root, name, mine), check_reports(root, name, mine)]
-    return [*items, check_corpus(root, name)]
+    return [*items, check_corpus(root, name), *check_more_pins(root, name)]
 
 
 def _page(root: Root, name: str) -> list[Item]:
@@ -233,6 +235,67 @@ def _check_pin(root: Root, pin: CorpusPin) -> tuple[str, str]:
         return f"{str(text).replace(f'{root.path}/', '')} {said} registered as '{pin.name}'", ""
     what = "holds the registered shards" if manifest.shards is not None else "is the registered text"
     return "", f"'{pin.name}' {what}"
+
+
+def check_more_pins(root: Root, name: str) -> list[Item]:
+    """Trained tokenizers and tasks, of a study that was registered with some. Like a corpus they need not be here."""
+    from prereg.registration import load_registration
+
+    try:
+        registration = load_registration(root, name)
+    except StudyError:
+        return []  # the lock's own item says what is wrong with it
+    if registration is None:
+        return []
+    tokenizers = {} if registration.data is None else registration.data.tokenizers
+    trained = [
+        sha256 for arm, sha256 in tokenizers.items() if isinstance(registration.study.training(arm).data.tokenizer, Bpe)
+    ]
+    items = []
+    if trained:
+        faults, notes = _tokenizers(root, dict.fromkeys(trained))
+        items.append(Item(study=name, what="tokenizers", faults=faults, note=notes))
+    harness = registration.study.measure.harness
+    if registration.tasks is not None and harness is not None:
+        fault, note = _tasks(root, harness.tasks, registration.tasks.sha256)
+        items.append(Item(study=name, what="tasks", faults=(fault,) if fault else (), note=note))
+    return items
+
+
+def _tokenizers(root: Root, registered: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """What is wrong with kept tokenizers, each named by the hash of its canonical bytes, and what was found."""
+    faults, held, absent = [], 0, 0
+    for sha256 in registered:
+        path = root.corpora.parent / "tokenizers" / f"bpe-{sha256}.json"
+        if not path.is_file():
+            absent += 1
+        elif sha256_bytes(path.read_bytes().removesuffix(b"\n")) != sha256:
+            faults.append(f"{path.relative_to(root.path)} is not the tokenizer that was registered")
+        else:
+            held += 1
+    gone = f"; {absent} are not on this disk (they are trained again when they are needed)" if absent else ""
+    return tuple(faults), f"{held} of {held + absent + len(faults)} are as registered{gone}"
+
+
+def _tasks(root: Root, name: str, registered: str) -> tuple[str, str]:
+    """What is wrong with the files of zero- and few-shot tasks, or else what was found. Every file is read."""
+    from ablate.harness.packs import KNOWN as KNOWN_PACKS
+    from ablate.harness.packs import find_pack, search_path
+    from prereg.harness_promises import OWN_TASKS, is_folder
+
+    if name.startswith(OWN_TASKS):
+        return "", f"'{name}' are fetched by the harness and were not checked"
+    folder = KNOWN_PACKS[name].folder if name in KNOWN_PACKS else name
+    places = [root.path] if is_folder(name) else search_path(root)
+    if not any((place / folder).is_dir() for place in places):
+        return "", f"'{name}' are not on this disk and were not checked"
+    try:
+        found = find_pack(name, root).sha256
+    except StudyError as error:
+        return error.found.replace(f"{root.path}/", ""), ""
+    if found != registered:
+        return f"the tasks '{name}' are not those that were registered", ""
+    return "", f"'{name}' are the registered tasks"
 
 
 def corpus_folders(root: Root) -> tuple[Path, ...]:

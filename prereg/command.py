@@ -123,6 +123,21 @@ def pin_scripts(root: Root, study: Study) -> tuple[ScriptPin, ...]:
     return tuple(ScriptPin(path=path, sha256=pins[path]) for path in sorted(pins))
 
 
+def script_faults(scripts: tuple[ScriptPin, ...], root: Path) -> list[str]:
+    """Files of a trainer's code that are not below a root as they were registered, a sentence each."""
+    faults = []
+    for pin in scripts:
+        path = root / pin.path
+        if not is_inside(pin.path):
+            # A lock that came with a bundle is a stranger's: nothing outside is read because it says so.
+            faults.append(f"{pin.path!a}: registered as code, and no path inside the root")
+        elif not path.is_file():
+            faults.append(f"{pin.path}: missing; the registered code had sha256 {pin.sha256}")
+        elif sha256_file(path) != pin.sha256:
+            faults.append(f"{pin.path}: its bytes differ from those of the registered code")
+    return faults
+
+
 def script_of(root: Path, word: str) -> Path | None:
     """The file under the root that a word names, relative to the root or absolute."""
     if not word or "\0" in word or len(word) > 4096:

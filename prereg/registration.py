@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import JsonValue, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from prereg.canon import sha256_bytes, sha256_of
-from prereg.command import ScriptPin
+from prereg.command import ScriptPin, script_faults
 from prereg.errors import RegistrationError, StudyError, Where
 from prereg.ledger import Entry, Ledger
 from prereg.own_checks import CheckPin, brought, kind_of, read_source
@@ -217,6 +217,7 @@ def verify_registration(root: Root, name: str) -> list[str]:
         registration = read_lock(lock)
         faults += [f"{lock.name}: {fault}" for fault in _disagreements(registration, entry)]
         faults += code_faults(registration, source.parent)
+        faults += script_faults(registration.scripts or (), root.path)
     except RegistrationError as error:
         if not lock_matches(lock, entry):
             faults.append(f"{lock.name}: its bytes differ from those the ledger names")

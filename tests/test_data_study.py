@@ -23,7 +23,7 @@ from ablate.records.store import RunFolder
 from ablate.run import worker
 from ablate.run.messages import Message
 from ablate.run.watch import PlainWatcher
-from ablate.verify import check_corpus
+from ablate.verify import check_corpus, check_more_pins
 from prereg.errors import ClaimError, CorpusError
 from prereg.history import promises
 from prereg.ledger import Ledger
@@ -375,7 +375,13 @@ def test_another_tokenizer_than_the_registered_one_is_never_trained_with(
     monkeypatch.setattr(bpe, "train_bpe", lambda *_: other)
     monkeypatch.setattr(bpe, "_TRAINED", {})
     chain.require_pinned(chain.open_case(study), chain.require_registered(chain.open_case(study)))
+    root, data = chain.open_case(study).root, kept.read_bytes()
+    assert (check_more_pins(root, "tiny")[0].faults, check_more_pins(root, "tiny")[0].note[:6]) == ((), "1 of 1")
+    kept.write_bytes(data.replace(b'"bpe"', b'"BPE"'))
+    found = f"data/tokenizers/{kept.name} is not the tokenizer that was registered"
+    assert check_more_pins(root, "tiny")[0].faults == (found,)
     kept.unlink()
+    assert "1 are not on this disk" in check_more_pins(root, "tiny")[0].note
     before = house.snapshot()
     with pytest.raises(CorpusError, match="the tokenizer of 'none' is now another one"):
         chain.run(study, watcher=QUIET)

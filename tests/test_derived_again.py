@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from own_trainer import OwnHouse
+from test_bundle import files_of, forged
 
 from ablate import chain
 from ablate.bundle.check import check_bundle
@@ -23,6 +24,7 @@ from ablate.judge.verdict import Decision
 from ablate.records.store import Row, RunFolder, outcome_hash, parquet_bytes
 from ablate.verify import Verification, verify_study
 from prereg.canon import sha256_bytes, sha256_file
+from prereg.command import ScriptPin, script_faults
 from prereg.errors import EvidenceError
 from prereg.ledger import Event, Ledger
 from prereg.plan import plan
@@ -195,3 +197,38 @@ def test_a_table_that_is_not_the_runs_own_is_a_broken_seal(
     folder.write_record(record.model_copy(update={"metrics_sha256": sha256_file(folder.sealed_path)}))
     house.log_seal(folder)
     assert said in failed(house.decided())["every seal matches"] and said in house.faults()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda path: path.write_text("print('another trainer')\n"), "train.py: its bytes differ from those of the re"),
+        (Path.unlink, "train.py: missing; the registered code had sha256 "),
+    ],
+)
+def test_code_that_is_not_the_registered_code_is_a_fault_and_no_bundle_is_written(
+    house: Decided, tmp_path: Path, change: Callable[[Path], object], said: str
+) -> None:
+    change(house.path / "train.py")
+    assert said in house.faults()
+    with pytest.raises(EvidenceError, match=said):
+        house.bundled(tmp_path / "b.zip")
+    assert not (tmp_path / "b.zip").exists()
+
+
+@pytest.mark.parametrize("data", [b"print('another trainer')\n", None])
+def test_the_code_in_a_bundle_is_compared_with_its_registration(
+    house: Decided, tmp_path: Path, data: bytes | None
+) -> None:
+    files = files_of(house.bundled(tmp_path / "b.zip"))
+    script = files.pop("train.py")
+    assert checked(forged(tmp_path / "same.zip", files | {"train.py": script})).stands
+    found = checked(forged(tmp_path / "f.zip", files | ({} if data is None else {"train.py": data})))
+    assert ["train.py: " in fault for item in found.items for fault in item.faults] == [True]
+
+
+def test_a_lock_cannot_have_files_outside_the_root_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    for path in ("../secret", str(tmp_path / "secret")):
+        (fault,) = script_faults((ScriptPin(path=path, sha256=sha256_bytes(b"x")),), tmp_path / "root")
+        assert "no path inside the root" in fault

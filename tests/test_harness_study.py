@@ -27,6 +27,7 @@ from ablate.run.messages import Asking, Message
 from ablate.run.single import SingleRun
 from ablate.run.watch import PlainWatcher
 from ablate.run.worker import Worker
+from ablate.verify import verify_study
 from prereg.canon import sha256_file
 from prereg.errors import CorpusError, RegistrationError, SpecError, StudyError, UnsupportedError
 from prereg.plan import RunSpec, plan
@@ -140,6 +141,24 @@ def test_tasks_are_part_of_the_promise(copy: Path) -> None:
     document["tasks"]["n_items"] = 17
     lock.write_text(json.dumps(document, indent=2))
     assert any("edited" in fault for fault in verify_registration(root, "tiny"))
+
+
+def test_tasks_are_compared_with_the_registered_ones_where_they_are_here(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+
+    def found() -> tuple[tuple[str, ...], str]:
+        (item,) = (item for item in verify_study(study_of(copy)).items if item.what == "tasks")
+        return item.faults, item.note
+
+    assert found() == ((), f"'{TASKS}' are the registered tasks")
+    path = next((copy / TASKS).glob("*.jsonl"))
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    assert found()[0] == (f"the tasks '{TASKS}' are not those that were registered",)
+    shutil.rmtree(path.parent)
+    assert found() == ((), f"'{TASKS}' are not on this disk and were not checked")
 
 
 def test_a_promise_without_tasks_has_the_hash_it_always_had(house: House) -> None:
