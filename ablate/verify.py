@@ -1,4 +1,4 @@
-"""Checking every frozen byte: study, lock, corpus, ledger, seals, records, verdict, reports. It names what changed.
+"""Checking every frozen byte: study, lock, code, corpus, ledger, seals, records, reports; and judging again.
 
 What a check proves and what it does not: hashes show that a file is what the ledger says it was; the chain
 shows that no entry was edited; neither shows that the whole ledger was not written anew. For that, someone
@@ -7,7 +7,7 @@ else must hold a head hash, which is why every verb that appends prints it and e
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -37,6 +37,8 @@ class Item(Part):
     """What has changed, one sentence each; empty when it stands."""
     note: str = ""
     """What was found, with counts, or why it could not be checked."""
+    inadmissible: bool = False
+    """Whether the judge gives no verdict from what is here, be it as it was decided."""
 
 
 class Verification(Part):
@@ -53,6 +55,11 @@ class Verification(Part):
     def stands(self) -> bool:
         """Whether nothing has changed."""
         return not any(item.faults for item in self.items)
+
+    @property
+    def inadmissible(self) -> bool:
+        """Whether a decided study is one of which `ablate decide` gives no verdict."""
+        return any(item.inadmissible for item in self.items)
 
 
 def verify_study(
@@ -72,7 +79,7 @@ def verify_study(
             required="studies/NAME.yaml",
             fix=nearest(path.stem, known) or "ablate verify",
         )
-    return _verify(root, (path.stem,), Trust.of(root, signers=signers, roots=roots))
+    return _verify(root, (path.stem,), Trust.of(root, signers=signers, roots=roots), judge=True)
 
 
 def verify_house(given: Path | None = None, *, signers: Path | None = None, roots: Path | None = None) -> Verification:
@@ -80,24 +87,24 @@ def verify_house(given: Path | None = None, *, signers: Path | None = None, root
     root = Root.around(Path(), given)
     named = {entry.study for entry in _entries(root)}
     names = tuple(sorted({lock.name.removesuffix(".lock.json") for lock in _locks(root)} | named))
-    return _verify(root, names, Trust.of(root, signers=signers, roots=roots))
+    return _verify(root, names, Trust.of(root, signers=signers, roots=roots), judge=True)
 
 
 def verify_root(root: Root, study: str, *, signers: Path | None = None, roots: Path | None = None) -> Verification:
-    """Check one study of a root that is known: the ledger first, then all that is frozen of the study."""
-    return _verify(root, (study,), Trust.of(root, signers=signers, roots=roots))
+    """Check one study of a root that is known: the ledger first, then all that is frozen. Nothing is judged again."""
+    return _verify(root, (study,), Trust.of(root, signers=signers, roots=roots), judge=False)
 
 
 def _locks(root: Root) -> list[Path]:
     return sorted(root.studies.glob("*.lock.json"))
 
 
-def _verify(root: Root, studies: tuple[str, ...], trust: Trust) -> Verification:
+def _verify(root: Root, studies: tuple[str, ...], trust: Trust, *, judge: bool) -> Verification:
     entries, chain = _entries(root), check_ledger(root)
     items = [chain]
     seals: list[SealCheck] = []
     for name in studies:
-        items += _study_items(root, name, entries, ledger_stands=not chain.faults)
+        items += _study_items(root, name, entries, ledger_stands=not chain.faults, judge=judge)
         checks = examine_seals(root, name, entries, trust)
         unnamed = unnamed_seals(root, name, entries) if not chain.faults else ()
         if checks or unnamed:
@@ -147,14 +154,17 @@ def _entries(root: Root) -> tuple[Entry, ...]:
         return ()
 
 
-def _study_items(root: Root, name: str, entries: tuple[Entry, ...], *, ledger_stands: bool) -> list[Item]:
+def _study_items(root: Root, name: str, entries: tuple[Entry, ...], *, ledger_stands: bool, judge: bool) -> list[Item]:
     mine = [entry for entry in entries if entry.study == name]
     if not any(entry.event in ("registered", "amended") for entry in mine) and not root.lock(name).exists():
         return [Item(study=name, what="registration", faults=(), note="not registered: nothing is frozen yet")]
     items = [check_registration(root, name, ledger_stands=ledger_stands)]
     items += _page(root, name)
     if ledger_stands:
-        items += [check_records(root, name, mine), check_verdict(root, name, mine), check_reports(root, name, mine)]
+        items += [check_records(root, name, mine), check_verdict(root, name, mine)]
+        if judge:
+            items += _judged(root, name, mine, changed=any(item.faults for item in items))
+        items.append(check_reports(root, name, mine))
     return [*items, check_corpus(root, name), *check_more_pins(root, name)]
 
 
@@ -304,20 +314,27 @@ def corpus_folders(root: Root) -> tuple[Path, ...]:
 
 
 def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
-    """Every sealed run that the ledger names, the newest seal of each cell, and ended runs that it does not name."""
-    newest: dict[Path, Entry] = {}
-    unreadable = []
-    for entry in (entry for entry in entries if entry.event in SEALS):
-        variant, seed = entry.body.get("variant"), entry.body.get("seed")
-        if isinstance(variant, str) and isinstance(seed, int):
-            newest[root.run(name, entry.registration, variant, seed)] = entry
-        else:
-            unreadable.append(f"ledger entry {entry.index} seals a run and does not say which")
-    faults, absent, held, unhashed = unreadable, 0, 0, 0
+    """Every sealed run that the ledger names, the newest seal of each cell, and ended runs that it does not name.
+
+    Of a registration all runs may be gone from this disk. Some of them may not: those that are left may be the chosen.
+    """
+    sealed = _sealed(root, name, entries)
+    newest = {path: entry for runs in sealed.values() for path, entry in runs}
+    gone = {sha256: [path for path, _ in runs if not path.exists()] for sha256, runs in sealed.items()}
+    faults = [
+        f"ledger entry {entry.index} seals a run and does not say which"
+        for entry in entries
+        if entry.event in SEALS and _cell(entry) is None
+    ]
+    for sha256, paths in gone.items():
+        if len(paths) < len(sealed[sha256]):
+            places = [path.relative_to(root.path).as_posix() for path in paths]
+            faults += [f"{place} is missing, and other sealed runs are here" for place in places]
+    absent = sum(len(paths) for paths in gone.values())
+    held = unhashed = 0
     for path, entry in newest.items():
         folder = RunFolder(path)
         if not path.exists():
-            absent += 1
             continue
         files = [(folder.record_path, "run_sha256"), (folder.sealed_path, "metrics_sha256")]
         # A run without items has no such key, and no such file.
@@ -352,6 +369,25 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
             f"; {len(unnamed)} sealed on disk are not in the ledger (ablate run takes them in, if nothing was cut off)"
         )
     return Item(study=name, what="sealed records", faults=tuple(faults), note=note)
+
+
+def _cell(entry: Entry) -> tuple[str, int] | None:
+    """The run that a seal is of; none where it does not say."""
+    variant, seed = entry.body.get("variant"), entry.body.get("seed")
+    return (variant, seed) if isinstance(variant, str) and isinstance(seed, int) else None
+
+
+def _sealed(root: Root, name: str, entries: list[Entry]) -> defaultdict[str, list[tuple[Path, Entry]]]:
+    """Under each registration: the place of every run that the ledger sealed, and its newest seal."""
+    newest = {
+        (entry.registration, *cell): entry
+        for entry in entries
+        if entry.event in SEALS and (cell := _cell(entry)) is not None
+    }
+    found: defaultdict[str, list[tuple[Path, Entry]]] = defaultdict(list)
+    for (registration, variant, seed), entry in newest.items():
+        found[registration].append((root.run(name, registration, variant, seed), entry))
+    return found
 
 
 def _outcome(root: Root, folder: RunFolder, record: RunRecord, entry: Entry) -> list[str]:
@@ -389,6 +425,22 @@ def check_verdict(root: Root, name: str, entries: list[Entry]) -> Item:
     if any(look.index > decided[-1].index for look in recorded_afterwards(entries)):
         note += "; an early look was recorded after it: inadmissible by the registered rules"
     return Item(study=name, what="verdict", faults=(), note=note)
+
+
+def _judged(root: Root, name: str, entries: list[Entry], *, changed: bool) -> list[Item]:
+    """The last decision, judged again from the records; where they are not on this disk, or have changed, a note."""
+    from ablate.bundle.rejudged import JUDGED, judged_again
+
+    decided = [entry for entry in entries if entry.event == "decided"]
+    if not decided:
+        return []
+    if changed:
+        return [Item(study=name, what=JUDGED, faults=(), note="not judged again: what it rests on has changed")]
+    runs = {place for place, _ in _sealed(root, name, entries)[decided[-1].registration]}
+    if runs and not any(path.exists() for path in runs):
+        note = f"not judged again: none of the {len(runs)} sealed runs is on this disk"
+        return [Item(study=name, what=JUDGED, faults=(), note=note)]
+    return judged_again(root, name, tuple(entries))
 
 
 def _published(root: Root, name: str, told: object) -> tuple[str, str]:

@@ -253,7 +253,7 @@ def test_a_report_that_tells_something_else_is_found_by_telling_it_again(
         ("studies/tiny.lock.json", "missing"),
         ("none/2/run.json", "not what the ledger sealed"),
         ("none/2/metrics.parquet", "not what the ledger sealed"),
-        ("none/2/", "1 of the 6 runs it rests on"),
+        ("none/2/", "none/2 is missing, and other sealed runs are here"),
     ],
 )
 def test_a_part_that_is_left_out_is_found(part: str, said: str, bundle: Path, tmp_path: Path) -> None:

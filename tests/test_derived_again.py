@@ -5,6 +5,7 @@ Each test is a forgery that once passed, and everything that an honest study doe
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from own_trainer import OwnHouse
 from test_bundle import files_of, forged
+from test_cli import ablate
 
 from ablate import chain
 from ablate.bundle.check import check_bundle
@@ -232,3 +234,82 @@ def test_a_lock_cannot_have_files_outside_the_root_read(tmp_path: Path) -> None:
     for path in ("../secret", str(tmp_path / "secret")):
         (fault,) = script_faults((ScriptPin(path=path, sha256=sha256_bytes(b"x")),), tmp_path / "root")
         assert "no path inside the root" in fault
+
+
+def redecide(house: Decided, data: bytes, **changes: Any) -> None:
+    """Another decision, with the ledger's entries to match."""
+    entry = next(e for e in reversed(Ledger(house.root.ledger).entries()) if e.event == "decided")
+    (house.path / "reports" / "own" / "verdict.json").write_bytes(data)
+    house.log("decided", dict(entry.body) | {"verdict_sha256": sha256_bytes(data)} | changes)
+    house.log("reported", {"decision": Ledger(house.root.ledger).head()})
+
+
+def verdict_of(house: Decided) -> bytes:
+    return (house.path / "reports" / "own" / "verdict.json").read_bytes()
+
+
+def test_a_decision_made_by_hand_is_found_by_judging_again(house: Decided) -> None:
+    old = verdict_of(house)
+    lie = old.replace(b'"verdict": "take fast"', b'"verdict": "inconclusive"')
+    assert lie != old
+    redecide(house, lie, verdict="inconclusive")
+    (item,) = (item for item in house.verified().items if item.faults)
+    assert item.what == "verdict, judged again"
+    assert item.faults == ('verdict.json: verdict is "inconclusive", and "take fast" when judged here',)
+    number = json.loads(old)
+    number["findings"][0]["estimate"]["difference"] *= 1.0001
+    redecide(house, json.dumps(number, indent=2).encode() + b"\n")
+    assert "verdict.json: findings.gain.estimate.difference is " in house.faults()
+    redecide(house, old)
+    assert house.verified().stands, house.faults()
+    (house.path / "reports" / "own" / "verdict.json").unlink()
+    assert "the bytes that the ledger recorded" in house.notes()
+    redecide(house, lie, verdict="inconclusive")
+    (house.path / "reports" / "own" / "verdict.json").unlink()
+    assert "judged here it is not what the ledger recorded" in house.faults()
+
+
+def test_other_words_are_a_note_since_another_version_may_have_written_them(house: Decided) -> None:
+    words = json.loads(verdict_of(house))
+    words["because"] = "In other words."
+    redecide(house, json.dumps(words, indent=2).encode() + b"\n")
+    assert house.verified().stands, house.faults()
+    assert "take fast; written otherwise: because; as another version writes it, or by hand" in house.notes()
+
+
+def test_a_sealed_run_that_is_gone_is_named_unless_none_is_here(house: Decided) -> None:
+    place = house.run_folder("fast", 2)
+    shutil.rmtree(place)
+    found = house.verified()
+    (fault,) = (fault for item in found.items for fault in item.faults)
+    assert fault == f"{place.relative_to(house.path)} is missing, and other sealed runs are here"
+    assert "not judged again: what it rests on has changed" in house.notes()
+    shutil.rmtree(house.path / "data" / "runs")
+    found = house.verified()
+    assert found.stands and not found.inadmissible, house.faults()
+    assert "not judged again: none of the 6 sealed runs is on this disk" in house.notes()
+    assert "6 are not on this disk and could not be checked" in house.notes()
+
+
+def test_a_decision_without_runs_is_found_though_nothing_is_on_the_disk(tmp_path: Path) -> None:
+    path = tmp_path / "house"
+    OwnHouse(path).register()
+    house = Decided(path)
+    house.log("decided", {"status": "decided", "verdict": "take fast", "verdict_sha256": "0" * 64, "evidence": "0"})
+    assert "6 of the 6 runs it rests on are not here as sealed" in house.faults()
+
+
+@pytest.mark.parametrize("honest", [True, False])
+def test_the_verb_ends_with_four_where_the_records_give_no_verdict(
+    house: Decided, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], honest: bool
+) -> None:
+    assert ablate(monkeypatch, "verify", house.study) == 0
+    capsys.readouterr()
+    house.log("peeked", {"reason": "curious", "took_place": AT, "recorded_afterwards": True})
+    if honest:
+        assert house.decided().status == "inadmissible"
+    assert ablate(monkeypatch, "verify", house.study) == 4
+    said = capsys.readouterr().out
+    assert "own: inadmissible, so no verdict comes from these records." in said
+    assert ("Everything stands as it was frozen." in said) == honest
+    assert ("verdict.json: status is " in said) == (not honest)

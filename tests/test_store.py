@@ -289,12 +289,6 @@ def test_a_sealed_outcome_is_derived_again_from_metrics_and_items(tmp_path: Path
     assert folder.outcome_faults(sealed)[0].startswith(f"{folder.items_path} cannot be read as the table of this run")
 
 
-def test_a_table_of_too_many_rows_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, sealed = sealed_with_items(tmp_path)
-    monkeypatch.setattr(store, "MOST_ROWS", 2)
-    assert "more than 2 rows" in folder.outcome_faults(sealed)[0]
-
-
 def test_hashing_a_table_takes_a_quarter_of_the_time_of_hashing_its_rows_or_less() -> None:
     # A tenth, on an idle machine: a study of ten million rows is judged in seconds.
     rows = [Row(n // 4, ("val/loss", "train/loss", "a", "b")[n % 4], math.sin(n)) for n in range(100_000)]

@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from ablate.bundle.archive import MANIFEST, Slot, UnsoundError, begins_a_bundle, contents, is_safe, read_archive
 from ablate.bundle.manifest import LARGEST_BYTES, LeftOut, Manifest, Tool, read_manifest, this_tool
-from ablate.bundle.rejudged import Tell, judged_again
+from ablate.bundle.rejudged import Tell, judged_again, oversized
 from ablate.verify import Item, Verification, verify_root
 from prereg.errors import StudyError, StudyFileError, Where
 from prereg.ledger import Entry, Ledger
@@ -134,6 +134,9 @@ def _unpacked(
         if faults := _outside(entries):
             return [Item(study=HERE, what="ledger", faults=tuple(faults))], ""
         items = [_ledger_item(ledger, manifest, entries)]
+        # Before anything reads a table's values.
+        if large := oversized(root.path / "data" / "runs"):
+            return [*items, Item(study=manifest.study, what="sealed records", faults=(large,))], ledger.head()
         try:
             # Its first item is the chain, which has been told with what is withheld of it.
             items += verify_root(root, manifest.study, **believed).items[1:]

@@ -1,8 +1,8 @@
-"""The verdict of a bundle, judged again from its records by the judge that is installed here, and told again.
+"""The verdict of a bundle or a repository, judged again from its records by the judge here; a bundle's reports too.
 
 Only what was decided is judged: an unfinished study, or one that nobody has decided, shows no contrast here either.
-That the judge here may be another than the one that decided is said with both versions; see `ablate.bundle.comparison`
-for what may differ between two versions, and what may not.
+That the judge here may be another than the one that decided is said, of a bundle with both versions; see
+`ablate.bundle.comparison` for what may differ between two versions, and what may not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from ablate.judge.verdict import Check, Decision, verdict_bytes
 from ablate.judge.view import view
 from ablate.records.evidence import Evidence
 from ablate.records.gather import gather
-from ablate.records.store import LARGEST_TABLE_BYTES, MOST_ROWS
 from ablate.verify import Item
 from prereg.canon import sha256_bytes
 from prereg.errors import StudyError
@@ -30,10 +29,17 @@ Tell = Callable[[Root, Registration, Entry, Decision, Evidence], Mapping[str, by
 """Writes the reports of a decision: file name -> bytes. The root holds what a report tells beside the records."""
 
 JUDGED, TOLD = "verdict, judged again", "reports, told again"
+MOST_ROWS = 20_000_000
+LARGEST_TABLE_BYTES = 1 << 30
 
 
-def judged_again(root: Root, study: str, entries: tuple[Entry, ...], maker: Tool, tell: Tell) -> list[Item]:
-    """What the judge here makes of a bundle that has been unpacked under a root, beside what the bundle says."""
+def judged_again(
+    root: Root, study: str, entries: tuple[Entry, ...], maker: Tool | None = None, tell: Tell | None = None
+) -> list[Item]:
+    """What the judge here makes of the records under a root, compared with the decision that lies there.
+
+    `maker` is what made a bundle; of a repository nobody says which version decided. `tell` writes the reports again.
+    """
     decided = [entry for entry in entries if entry.study == study and entry.event == "decided"]
     if not decided:
         return [_item(study, JUDGED, note="not decided yet; nothing is judged, and no contrast is shown")]
@@ -46,39 +52,42 @@ def judged_again(root: Root, study: str, entries: tuple[Entry, ...], maker: Tool
         return [_item(study, JUDGED, f"cannot be judged: {type(error).__name__}: {str(error)[:200]}")]
 
 
-def _judged_again(root: Root, study: str, entry: Entry, maker: Tool, tell: Tell) -> list[Item]:
+def _judged_again(root: Root, study: str, entry: Entry, maker: Tool | None, tell: Tell | None) -> list[Item]:
     registration = load_registration(root, study)
     assert registration is not None, study
     if entry.registration != registration.sha256:
         note = f"decided under {entry.registration[:8]} and amended since; the lock it was judged by is not here"
         return [_item(study, JUDGED, note=note)]
-    oversized = _oversized(root.runs(study, registration.sha256))
-    if oversized:
-        return [_item(study, JUDGED, oversized)]
     evidence = gather(root, registration)
     if evidence.ledger_faults:
         return [_item(study, JUDGED, "the ledger is damaged, and nothing is judged")]
     seen = view(registration, evidence).evidence
     if seen.missing:
         lacking, total = len(seen.missing), len(seen.planned)
-        return [_item(study, JUDGED, f"{lacking} of the {total} runs it rests on are not in the bundle as sealed")]
+        return [_item(study, JUDGED, f"{lacking} of the {total} runs it rests on are not here as sealed")]
     path = root.report(study) / "verdict.json"
     own = _as_recorded(registration, path)
     decision = decide(registration, evidence, None if own is None else lambda _: own)
     now = verdict_bytes(decision)
     if path.is_file():
-        items = [_verdict_item(study, decision, compare_verdicts(path.read_bytes(), now), maker)]
-    elif sha256_bytes(now) == entry.body.get("verdict_sha256"):
-        items = [_item(study, JUDGED, note=f"{_said(decision)}: the bytes that the ledger recorded")]
+        item = _verdict_item(study, decision, compare_verdicts(path.read_bytes(), now), maker)
     else:
-        items = [_item(study, JUDGED, "verdict.json is not here, and judged here it is not what the ledger recorded")]
+        item = _recorded_item(study, decision, now, entry)
+    items = [item.model_copy(update={"inadmissible": decision.status == "inadmissible"})]
     if own:
         # Code that a stranger brings is never executed here.
         names = ", ".join(check.name for check in own)
         items.append(_item(study, "own checks", note=f"not run again; taken as verdict.json tells them: {names}"))
-    if not items[0].faults:
+    if tell is not None and not items[0].faults:
         items.append(_reports_item(root.report(study), study, tell(root, registration, entry, decision, seen), maker))
     return items
+
+
+def _recorded_item(study: str, decision: Decision, now: bytes, entry: Entry) -> Item:
+    """Against the ledger's entry alone, which holds the verdict and the hash of all else that was decided."""
+    if sha256_bytes(now) == entry.body.get("verdict_sha256"):
+        return _item(study, JUDGED, note=f"{_said(decision)}: the bytes that the ledger recorded")
+    return _item(study, JUDGED, "verdict.json is not here, and judged here it is not what the ledger recorded")
 
 
 def _as_recorded(registration: Registration, path: Path) -> tuple[Check, ...] | None:
@@ -90,10 +99,11 @@ def _as_recorded(registration: Registration, path: Path) -> tuple[Check, ...] | 
     return tuple(told[name] for name in wanted) if set(wanted) <= set(told) else None
 
 
-def _verdict_item(study: str, decision: Decision, found: Comparison, maker: Tool) -> Item:
+def _verdict_item(study: str, decision: Decision, found: Comparison, maker: Tool | None) -> Item:
     said = _said(decision)
     if found.matter:
-        return _item(study, JUDGED, *[f"verdict.json: {what}" for what in found.matter[:8]], _versions(maker))
+        versions = [_versions(maker)] if maker is not None else []
+        return _item(study, JUDGED, *[f"verdict.json: {what}" for what in found.matter[:8]], *versions)
     if found.words:
         where = f"written otherwise: {', '.join(found.words[:4])}{' and more' if len(found.words) > 4 else ''}"
         if _is_this(maker):
@@ -101,10 +111,11 @@ def _verdict_item(study: str, decision: Decision, found: Comparison, maker: Tool
         return _item(study, JUDGED, note=f"{said}; {where}; {_versions(maker)}")
     if found.digits:
         return _item(study, JUDGED, note=f"{said}; the same but for digits beyond the ninth, as on another processor")
-    return _item(study, JUDGED, note=f"{said}; the same bytes" + ("" if _is_this(maker) else f"; {_versions(maker)}"))
+    versions = "" if maker is None or _is_this(maker) else f"; {_versions(maker)}"
+    return _item(study, JUDGED, note=f"{said}; the same bytes{versions}")
 
 
-def _reports_item(folder: Path, study: str, pages: Mapping[str, bytes], maker: Tool) -> Item:
+def _reports_item(folder: Path, study: str, pages: Mapping[str, bytes], maker: Tool | None) -> Item:
     there = {name: data for name, data in pages.items() if (folder / name).is_file()}
     if not there:
         return _item(study, TOLD, note="no report is in the bundle")
@@ -123,13 +134,13 @@ def _reports_item(folder: Path, study: str, pages: Mapping[str, bytes], maker: T
     return _item(study, TOLD, note="; ".join([*notes, *([] if _is_this(maker) else [_versions(maker)])]))
 
 
-def _oversized(folder: Path) -> str:
-    """A table that would fill the memory when it is read: a few bytes of Parquet can hold any number of rows."""
+def oversized(folder: Path) -> str:
+    """Why the tables below a folder would fill the memory: a few bytes of Parquet can hold any number of rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     rows = size = 0
-    for path in sorted(folder.glob("*/*/*.parquet")):
+    for path in sorted(folder.rglob("*.parquet")):
         try:
             with pq.ParquetFile(path) as file:
                 rows += file.metadata.num_rows
@@ -142,13 +153,17 @@ def _oversized(folder: Path) -> str:
     return ""
 
 
-def _is_this(maker: Tool) -> bool:
+def _is_this(maker: Tool | None) -> bool:
+    if maker is None:
+        return False
     here = this_tool()
     return (maker.version, maker.code, maker.libraries) == (here.version, here.code, here.libraries)
 
 
-def _versions(maker: Tool) -> str:
+def _versions(maker: Tool | None) -> str:
     here = this_tool()
+    if maker is None:
+        return f"as another version writes it, or by hand: this is {here.words}"
     if _is_this(maker):
         return f"judged by the version that made the bundle ({here.words})"
     others = [name for name in here.libraries if maker.libraries.get(name) != here.libraries[name]]

@@ -41,10 +41,6 @@ if TYPE_CHECKING:
 
 _OF_RUN = ("study", "registration", "variant")
 """Fields of a run that every row of its tables carries, with the seed."""
-MOST_ROWS = 20_000_000
-LARGEST_TABLE_BYTES = 1 << 30
-"""What one sealed table holds at most, unpacked, before its values are read: few bytes of Parquet can hold any number
-of rows."""
 _ROWS_AT_ONCE = 1 << 16
 
 
@@ -497,10 +493,6 @@ def _own_rows(path: Path, record: RunRecord, wanted: Mapping[str, str]) -> pa.Ta
 
     texts = [name for name, kind in wanted.items() if kind == "string"]
     with pq.ParquetFile(path, read_dictionary=texts) as file:
-        metadata = file.metadata
-        size = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
-        if metadata.num_rows > MOST_ROWS or size > LARGEST_TABLE_BYTES:
-            raise ValueError(f"more than {MOST_ROWS:,} rows or {LARGEST_TABLE_BYTES:,} bytes, unpacked")
         table = file.read(columns=list(wanted), use_threads=False)
     for name, kind in wanted.items():
         found = table.schema.field(name).type

@@ -33,6 +33,7 @@ def print_verification(console: Console, found: Verification) -> None:
         for fault in item.faults:
             say(console, f"         - {fault}", wrap=False)
     print_seals(console, found.seals)
+    _print_inadmissible(console, found)
     faults = sum(len(item.faults) for item in found.items)
     say(
         console,
@@ -54,6 +55,7 @@ def print_bundle_check(console: Console, found: BundleCheck) -> None:
         )
         for line in (*item.faults, *([item.note] if item.note else [])):
             console.print(Padding(fit(console, Text(line)), (0, 0, 0, 9), expand=False))
+    _print_inadmissible(console, found)
     faults = sum(len(item.faults) for item in found.items)
     say(
         console,
@@ -67,6 +69,12 @@ def print_bundled(console: Console, path: Path, found: BundleCheck, *, written: 
     """The bundle that was written, or was there already; it has been checked."""
     say(console, f"{'wrote' if written else 'is there already:'} {path} ({found.size_bytes:,} bytes)", wrap=False)
     _print_limits(console, found)
+
+
+def _print_inadmissible(console: Console, found: Verification) -> None:
+    for item in found.items:
+        if item.inadmissible:
+            say(console, f"{item.study}: inadmissible, so no verdict comes from these records.", style="bold")
 
 
 def _print_limits(console: Console, found: BundleCheck) -> None:

@@ -28,8 +28,9 @@ def verify(
 ) -> None:
     """Check every frozen byte and name what changed.
 
-    Study, lock, ledger, seals, sealed records, verdict; of one study, or of all. Asks no server. Of a bundle, with
-    nothing but its file: every byte, and the verdict judged again from the records.
+    Study, lock, pinned code, ledger, seals, sealed records, verdict; of one study, or of all. Asks no server. Of a
+    bundle, with nothing but its file. Outcomes are derived and the verdict is judged again from the records, where they
+    are here; ends with 4 if something has changed, or if the records give no verdict.
 
     Example:  ablate verify studies/embnorm.yaml
     """
@@ -42,7 +43,7 @@ def verify(
             print(checked.model_dump_json(indent=2))
         else:
             print_bundle_check(console(), checked)
-        if not checked.stands:
+        if not checked.stands or checked.inadmissible:
             raise typer.Exit(Exit.INADMISSIBLE)
         return
     if study is not None:
@@ -53,7 +54,7 @@ def verify(
         print(found.model_dump_json(indent=2))
     else:
         print_verification(console(), found)
-    if not found.stands:
+    if not found.stands or found.inadmissible:
         raise typer.Exit(Exit.INADMISSIBLE)
 
 
