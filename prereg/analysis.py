@@ -36,6 +36,11 @@ class Analysis(Part):
     """Under `on_divergence: exclude_pair`: a hypothesis that lost pairs is inconclusive with fewer left. By default
     half the seeds, rounded up, and three where there are as many; not written where it is the default."""
 
+    most_lost_starts: Annotated[int, Field(ge=0)] | None = None
+    """No verdict where more starts of runs than this have no seal and were not resumed: killed and begun again, failed,
+    or removed with their folder. By default only removed ones count that need not give the same bits, and one may; not
+    written where it is the default."""
+
     @model_serializer(mode="wrap")
     def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # A promise without them keeps the bytes that were hashed before the format had them. In one place: of two
@@ -45,6 +50,8 @@ class Analysis(Part):
             written.pop("zeros", None)
         if self.least_pairs is None:
             written.pop("least_pairs", None)
+        if self.most_lost_starts is None:
+            written.pop("most_lost_starts", None)
         return written
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ablate.bundle.archive import Source, is_safe
 from ablate.bundle.manifest import LedgerPart, LeftOut
+from ablate.records.gather import repeated_elsewhere
 from ablate.records.store import RunFolder
 from prereg.canon import sha256_bytes
 from prereg.errors import EvidenceError, StudyFileError, Where
@@ -62,7 +63,8 @@ def gathered(
     study = registration.study.study
     found = Gathered(root)
     entries = Ledger(root.ledger).entries()  # raises when it is damaged
-    ledger = _ledger(found, entries, study, whole=whole_ledger)
+    also = {entry.index for entry in repeated_elsewhere(entries, registration)}
+    ledger = _ledger(found, entries, study, also, whole=whole_ledger)
     mine = [entry for entry in entries if entry.study == study]
     promised = [entry for entry in mine if entry.event in ("registered", "amended")]
     for path in (root.path / str(promised[-1].body.get("file")), root.lock(study)):
@@ -86,11 +88,11 @@ def gathered(
     return sorted(found.sources, key=lambda source: source.name), found.left_out, ledger
 
 
-def _ledger(found: Gathered, entries: tuple[Entry, ...], study: str, *, whole: bool) -> LedgerPart:
-    others = sum(entry.study != study for entry in entries)
+def _ledger(found: Gathered, entries: tuple[Entry, ...], study: str, also: set[int], *, whole: bool) -> LedgerPart:
+    others = sum(entry.study != study and entry.index not in also for entry in entries)
     withheld = 0 if whole else others
     path = found.root.ledger.with_name(SLICE_NAME if withheld else found.root.ledger.name)
-    found.take(path, sliced(entries, study if withheld else None))
+    found.take(path, sliced(entries, study if withheld else None, also))
     if withheld:
         found.skip(
             f"what the ledger says of other studies ({_counted(withheld, 'entry', 'entries')})",

@@ -161,13 +161,9 @@ def _recorded(case: Case, registration: Registration, run: str) -> tuple[RunSpec
 
 def _require_possible(case: Case, spec: RunSpec | CommandSpec, sealed: RunRecord, steps: int | None) -> None:
     """Refuse what could only end in a difference that says nothing."""
-    import json
-
-    from pydantic import ValidationError
-
+    from ablate.records.gather import unlike
     from prereg.errors import EvidenceError, RunError
     from prereg.plan import RunSpec
-    from prereg.training import Training
 
     if steps is not None and not isinstance(spec, RunSpec):
         raise RunError(
@@ -175,15 +171,7 @@ def _require_possible(case: Case, spec: RunSpec | CommandSpec, sealed: RunRecord
             required="the whole run",
             fix=f"ablate reproduce {case.path} --run {spec.variant}/{spec.seed}",
         )
-    try:
-        same = (
-            Training.model_validate_json(json.dumps(sealed.config)) == spec.config
-            if isinstance(spec, RunSpec)
-            else sealed.config == spec.config
-        )
-    except ValidationError:
-        same = False
-    if not same or sealed.registration != spec.registration:
+    if unlike(sealed, spec):
         raise EvidenceError(
             f"the record of {spec.variant}/{spec.seed} is of another configuration or registration",
             required="a run of what is registered",

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from ablate.judge.asked import check_asked
 from ablate.judge.checks import none_against
+from ablate.judge.history_checks import check_after_decision, check_elsewhere, check_removed, check_times
 from ablate.judge.item_scores import check_items
 from ablate.judge.ledger_checks import (
     check_amendments,
@@ -52,6 +53,9 @@ def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
         *check_amendments(study, evidence.ledger),
         *check_design(registration),
         check_looks(registration, evidence),
+        *check_after_decision(registration, evidence.ledger),
+        *check_elsewhere(registration, evidence),
+        *check_times(registration, evidence),
         check_present(evidence),
         check_failed(evidence),
         none_against("every seal matches", evidence.broken, "files whose sha256 is the one in their run.json"),
@@ -63,6 +67,7 @@ def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
         *(check_built_in(registration, ended) if study.trainer == "gpt" else check_command(registration, ended)),
         *check_provenance(ended, stated=study.trainer == "gpt"),
         *check_starts(registration, evidence),
+        *check_removed(registration, evidence.ledger),
         check_trained_once(registration, evidence.ledger),
         *check_reported(registration, evidence.ledger),
         *(() if evidence.withheld else check_measured(study, evidence)),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ablate.judge.headroom import HEADROOM
+from ablate.judge.history_checks import AFTER, BEGUN, ELSEWHERE, FORWARD, REMOVED
 from ablate.judge.limits import LIMITS
 from ablate.judge.lost_pairs import SAME_AT_WORST
 from ablate.judge.matching import TOKENIZER, VALIDATED
@@ -85,6 +86,31 @@ DECLARED: tuple[Declared, ...] = (
         ("inadmissible",),
         "seeds are fixed, but what was seen can end a study, retry a run or move an amendment, and not all of that "
         "shows; a sequential study pays alpha for every look, and paid none for this one",
+    ),
+    Declared(
+        AFTER,
+        "`sealed` and `imported` entries after the first `decided` entry of the registration",
+        ("inadmissible",),
+        "told only when it fails; whoever knows the findings chooses by what he trains again; the same outcome is none",
+    ),
+    Declared(
+        ELSEWHERE,
+        "outcome hashes that another study of the ledger had sealed before",
+        ("deviation", "note"),
+        "told only when it fails; a deviation where they were sealed before this registration: they may have chosen its "
+        "claim, and reading them by hand leaves no trace; a remark where later, for the verdicts then share runs",
+    ),
+    Declared(
+        FORWARD,
+        "the times of this study's entries",
+        ("deviation",),
+        "told only when it fails; the chain proves the order, and a clock that was set back can hide when a look was",
+    ),
+    Declared(
+        BEGUN,
+        "the times in run.json against the registration's entry; of imports, see below",
+        ("deviation",),
+        "told only when it fails; such a run may have been known before the promise",
     ),
     Declared(
         "every planned run is present",
@@ -282,6 +308,13 @@ DECLARED: tuple[Declared, ...] = (
         "attempts, resumptions and `failed` entries of each run",
         ("deviation", "note"),
         "a remark where numerics are deterministic, since resuming is then exact",
+    ),
+    Declared(
+        REMOVED,
+        "`started` entries of runs without a seal, a failure or a resumption of their own",
+        ("inadmissible", "deviation"),
+        "told only when it fails; metrics can be read while a run lives, and a start removed for them is a choice; no "
+        "verdict above `analysis.most_lost_starts`, or without it above one start that need not give the same bits",
     ),
     Declared(
         "no sealed run was trained again",

@@ -10,6 +10,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from ablate.judge.checks import Cell, cell_of, listed, named, named_run, none_against
+from ablate.judge.history_checks import starts_of
 from ablate.judge.limits import check_limits
 from ablate.judge.matching import check_matching
 from ablate.judge.readings import read_values, reading_of
@@ -24,7 +25,7 @@ from prereg.instability import Ceiling
 from prereg.registration import Registration
 from prereg.spec import Study
 from prereg.training import Training
-from prereg.words import compact
+from prereg.words import compact, counted
 
 CEILING: Final = "the ceiling of diverged runs is worse than any value"
 
@@ -131,6 +132,7 @@ def check_command(registration: Registration, ended: list[RunRecord]) -> tuple[C
 def check_starts(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
     """Runs that took more than one attempt. Resumption is exact where numerics are, and a deviation where not."""
     study = registration.study
+    removed = {cell: one.removed for cell, one in starts_of(registration, evidence.ledger).items() if one.removed}
     failures: dict[Cell, int] = defaultdict(int)
     for entry in evidence.ledger:
         if entry.event == "failed" and entry.registration == registration.sha256:
@@ -145,6 +147,9 @@ def check_starts(registration: Registration, evidence: Evidence) -> tuple[Check,
             attempts = f"{run.attempts} attempts{resumed}" + (f", {failed} failed" if failed else "")
             found.append(f"{named_run(run)}: {attempts}{mishaps}")
             exact = exact and run.variant in study.arms and _deterministic(study, run.variant)
+    if removed:
+        found += [f"{named(cell)}: {counted(n, 'start')} removed before its seal" for cell, n in removed.items()]
+        exact = False
     return (none_against("every run was made in one go", found, "one attempt a run", "note" if exact else "deviation"),)
 
 

@@ -29,6 +29,9 @@ class Evidence:
     broken: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
     ledger: tuple[Entry, ...] = ()
+    elsewhere: tuple[Entry, ...] = ()
+    """Entries of other studies of the ledger: seals of an outcome that this one sealed later, and looks at outcomes of
+    those studies before this registration."""
     ledger_faults: tuple[str, ...] = ()
     ledger_head: str = ""
     unsealed: tuple[tuple[str, int], ...] = ()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+from pydantic import ValidationError
 
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.run_record import RunRecord
@@ -16,9 +19,10 @@ from prereg.canon import sha256_file
 from prereg.errors import EvidenceError, LedgerError
 from prereg.ledger import SEALS, Entry, Ledger
 from prereg.looks import due_look, looks_of, taken_looks
-from prereg.plan import plan
+from prereg.plan import CommandSpec, RunSpec, plan
 from prereg.registration import Registration
 from prereg.root import Root
+from prereg.training import Training
 
 Seal = tuple[str, int, str]
 
@@ -95,6 +99,7 @@ def gather(root: Root, registration: Registration) -> Evidence:
         broken=tuple(_relative(text, root) for text in broken),
         extra=_strangers(root, registration, set(planned)),
         ledger=tuple(entry for entry in entries if entry.study == study),
+        elsewhere=repeated_elsewhere(entries, registration),
         ledger_faults=faults,
         ledger_head=head,
         unsealed=tuple(unsealed),
@@ -104,6 +109,33 @@ def gather(root: Root, registration: Registration) -> Evidence:
     if any(seed in seen for _, seed in found.missing):
         return found
     return _with_tables(runs_of, found, [record for record in sealed if record.seed in seen])
+
+
+def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> tuple[Entry, ...]:
+    """Seals of other studies whose outcome a run of this registration repeats, and the looks at those studies that
+    precede it, in the ledger's order. Later entries of others do not change it."""
+    study, promised = registration.study.study, -1
+    mine: dict[str, int] = {}
+    for entry in entries:
+        if entry.registration == registration.sha256 and entry.study == study:
+            if entry.event in ("registered", "amended"):
+                promised = entry.index
+            elif entry.event in SEALS and "outcome_sha256" in entry.body:
+                mine.setdefault(str(entry.body["outcome_sha256"]), entry.index)
+    others = [
+        entry
+        for entry in entries
+        if entry.event in SEALS
+        and entry.study != study
+        and entry.index < mine.get(str(entry.body.get("outcome_sha256")), -1)
+    ]
+    studies = {entry.study for entry in others}
+    looks = [
+        entry
+        for entry in entries
+        if entry.study in studies and entry.event in ("decided", "looked", "peeked") and entry.index < promised
+    ]
+    return tuple(sorted((*others, *looks), key=lambda entry: entry.index))
 
 
 def open_tables(root: Root, evidence: Evidence, *, look: Entry) -> Evidence:
@@ -201,6 +233,21 @@ def _unlike_its_place(record: RunRecord, registration: Registration, variant: st
         f"the record in the folder of {variant}/{seed} is of {record.variant}/{record.seed} "
         f"under registration {record.registration[:8]}"
     ]
+
+
+def unlike(record: RunRecord, spec: RunSpec | CommandSpec) -> str:
+    """What makes a record one of another run than the planned one, in words; empty where it is of this run."""
+    for what in ("study", "registration", "variant", "seed"):
+        if getattr(record, what) != getattr(spec, what):
+            return f"its {what} is {getattr(record, what)}, not {getattr(spec, what)}"
+    try:
+        # An earlier version wrote fewer fields of a configuration.
+        found = (
+            Training.model_validate_json(json.dumps(record.config)) if isinstance(spec, RunSpec) else record.config
+        )
+    except ValidationError:
+        found = None
+    return "" if found == spec.config else "its configuration is not the registered one"
 
 
 def _strangers(root: Root, registration: Registration, planned: set[tuple[str, int]]) -> tuple[str, ...]:

@@ -77,6 +77,11 @@ def differing(one: Provenance, other: Provenance) -> tuple[str, ...]:
     return tuple(part for part in MOVES_BITS if getattr(one, part) != getattr(other, part))
 
 
+def made_with(provenance: Provenance) -> str:
+    """A hash of the parts of a provenance that may move a bit: equal where `differing` finds nothing."""
+    return sha256_of([getattr(provenance, part) for part in MOVES_BITS])
+
+
 def of_command(code: str) -> Provenance:
     """The provenance of a run of a user's own trainer. What only that trainer could tell is not guessed."""
     return Provenance(

@@ -90,7 +90,9 @@ def _follow(worker: WorkerProcess, onlooker: Callable[[Message], None] | None) -
             message = Message.model_validate_json(line)
         except ValidationError:
             return None, 0.0
-        if message.event == "ready":
+        if message.waits:
+            worker.send({"do": "noted"})  # this run is in no ledger
+        if message.event in ("ready", "begun"):
             continue
         last, heard = message, time.monotonic()
         if message.event in ("ended", "stopped"):

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ablate.records.provenance import of_command
+from ablate.records.provenance import made_with, of_command
 from ablate.records.run_record import RunRecord, Status, utc_now
 from ablate.records.store import Row, RunFolder
 from ablate.records.tidy import CURVE, diverged_at, lacking, read_rows, until
@@ -112,8 +112,10 @@ class CommandRun:
         earlier = self.folder.read_record()
         resumed = earlier.resumed_from if earlier is not None else ()
         self.folder.clear()
+        step: int | None = None
         if earlier is not None and (self.home / RESUMABLE).is_file():
-            resumed = (*resumed, self._take_up())
+            step = self._take_up()
+            resumed = (*resumed, step)
         else:
             if self.home.exists():
                 shutil.rmtree(self.home)
@@ -137,6 +139,16 @@ class CommandRun:
         )
         self.folder.write_record(record)
         self._require_code()
+        self.server.say(
+            Message(
+                event="begun",
+                run_id=self.spec.run_id,
+                attempt=record.attempts,
+                step=step or 0,
+                resumed=step is not None,
+                made_with=made_with(record.provenance),
+            )
+        )
         return record
 
     def _take_up(self) -> int:

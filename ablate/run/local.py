@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from ablate.gpt.device import CPU
-from ablate.records.gather import Seal, sealed_in_ledger
+from ablate.records.gather import Seal, sealed_in_ledger, unlike
 from ablate.records.provenance import code_hash
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
@@ -116,6 +116,8 @@ def _waiting(scheduler: Scheduler, specs: Sequence[Spec], known: Collection[Seal
     """The runs left to do. Those that stand are counted, and sealed in the ledger where a crash prevented it."""
     unknown = [spec for spec in specs if _unknown(scheduler.folder(spec), spec, known)]
     _require_started_here(scheduler.ledger, scheduler.registration, unknown)
+    for spec in unknown:
+        _require_of(spec, scheduler.folder(spec))
     waiting: list[Spec] = []
     for spec in specs:
         folder = scheduler.folder(spec)
@@ -166,6 +168,18 @@ def _require_started_here(ledger: Ledger, registration: Registration, unknown: l
             "and the ledger started none",
             required="runs that were started here, or imported on record",
             fix='move them elsewhere, then: ablate import STUDY FOLDER --note "where they come from"',
+        )
+
+
+def _require_of(spec: Spec, folder: RunFolder) -> None:
+    """A record that no entry knows is taken in only where it is of the run whose folder it lies in."""
+    record = folder.read_record()
+    other = "" if record is None else unlike(record, spec)
+    if other:
+        raise EvidenceError(
+            f"{folder.path} holds a sealed record of another run: {other}",
+            required=f"a record of {spec.variant} seed {spec.seed}",
+            fix=f"move it elsewhere, then: ablate run {spec.study}",
         )
 
 

@@ -3,7 +3,7 @@
 scheduler ─▶ worker   {"do": "run", "spec": ..., "folder": ..., "corpora": ..., "root": ..., "device": ...,
                        "checkpoint_every_s": ..., "spread": ..., "until": ...}, {"do": "stop"},
                       {"do": "cohort", "specs": [...], "folders": [...], "seats": [...], "step": ...,
-                       "checkpoint": ..., ...}
+                       "checkpoint": ..., ...}, {"do": "noted"} once the ledger holds the start of a run
 worker ─▶ scheduler   Message, below
 """
 
@@ -44,8 +44,9 @@ class Measuring(Part):
 class Message(Part):
     """One line from a worker. It tells of health and progress only, never of a metric that could favour an arm."""
 
-    event: Literal["ready", "progress", "ended", "stopped", "note"]
-    """ready for a run; still going; ended (see status); stopped on request and saved; something a user should know."""
+    event: Literal["ready", "begun", "progress", "ended", "stopped", "note"]
+    """ready for a run; begun, with its record written and no step taken; still going; ended (see status); stopped on
+    request and saved; something a user should know."""
     run_id: str | None = None
     """Which run."""
     step: int = 0
@@ -66,6 +67,14 @@ class Message(Part):
     """Last line of the error of a failed run."""
     text: str = ""
     """Of a note: one line. The same line of several workers is told once."""
+    attempt: int = 0
+    """Of a run that has begun: which start of its record this is, from 1."""
+    resumed: bool = False
+    """Of a run that has begun: whether it goes on from a checkpoint, at `step`."""
+    made_with: str = ""
+    """Of a run that has begun: hash of the parts of its provenance that may move a bit."""
+    waits: bool = False
+    """Of a run that has begun: whether it takes no step before the scheduler says `noted`."""
 
     def overdue(self, silent_s: float, exit_status: int | None) -> str | None:
         """Of a worker whose last words these are, and that is gone: whether an own metric has ended it, in words."""

@@ -15,7 +15,7 @@ from ablate.gpt.paths import Paths
 from ablate.gpt.train import Step, Trained, Trainer
 from ablate.harness.asking import Answers
 from ablate.measure.own import registered_sources
-from ablate.records.provenance import collect, differing
+from ablate.records.provenance import collect, differing, made_with
 from ablate.records.run_record import Pairing, Provenance, RunRecord, Status, utc_now
 from ablate.records.store import RunFolder, rows_of
 from ablate.run.equipment import THREADS, Equipment
@@ -140,6 +140,17 @@ class Run(ABC):
         )
         self.folder.write_record(record)
         self._begun(taken_up)
+        # The record first: a kill in between leaves a start that the ledger lacks, and never one that the folder lacks.
+        self.worker.say(
+            Message(
+                event="begun",
+                run_id=self.spec.run_id,
+                attempt=attempts,
+                step=self.trainer.progress.step,
+                resumed=taken_up is not None,
+                made_with=made_with(provenance),
+            )
+        )
         return record
 
     def _take_up(self) -> None:

@@ -22,12 +22,19 @@ class Pipes:
         self.stop = threading.Event()
         """Set the moment the scheduler says stop, whatever the process is at."""
         self._arrived = threading.Condition()
+        self._noted = threading.Event()
         self._waiting: list[dict[str, Any]] = []
 
     def say(self, message: Message) -> None:
-        """One line to the scheduler."""
+        """One line to the scheduler. A run that has begun waits here until the ledger holds its start."""
+        begun = message.event == "begun"
+        if begun:
+            self._noted.clear()
+            message = message.model_copy(update={"waits": True})
         self._channel.write(message.model_dump_json() + "\n")
         self._channel.flush()
+        if begun:
+            self._noted.wait()
 
     def orders(self, abandoned: Callable[[], None]) -> Iterator[dict[str, Any]]:
         """Says that the process is ready, and gives every order up to the one that ends them.
@@ -47,6 +54,9 @@ class Pipes:
     def _listen(self, lines: TextIO, abandoned: Callable[[], None]) -> None:
         for line in lines:
             order = json.loads(line)
+            if order["do"] == "noted":
+                self._noted.set()
+                continue
             with self._arrived:
                 if order["do"] == "stop":
                     self.stop.set()

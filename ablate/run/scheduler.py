@@ -20,6 +20,7 @@ from typing import IO, Literal
 
 from pydantic import JsonValue, ValidationError
 
+from ablate.records.gather import unlike
 from ablate.records.layout import layout_of
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
@@ -196,6 +197,11 @@ class Scheduler:
         if message.event == "ready":
             self.stillborn = 0
             self.assign(worker)
+        elif message.event == "begun":
+            if message.run_id in worker.open:
+                self._log_start(worker.open[message.run_id], message)
+            if message.waits:
+                worker.send({"do": "noted"})
         elif message.event == "note" and message.text not in self.told:
             self.told.add(message.text)
             self.watcher.note(message.text)
@@ -209,7 +215,14 @@ class Scheduler:
             if not worker.open:
                 self.assign(worker)
 
-    def _end(self, spec: Spec, message: Message) -> None:
+    def _log_start(self, spec: Spec, begun: Message) -> None:
+        """One start of a run, before its first step: what the folder says of it can be removed, and this cannot."""
+        body: dict[str, JsonValue] = {"variant": spec.variant, "seed": spec.seed, "attempt": begun.attempt}
+        if begun.resumed:
+            body["resumed_from"] = begun.step
+        self.log("started", {**body, "made_with": begun.made_with})
+
+    def _end(self, spec: Spec, message: Message, *, recovered: bool = False) -> None:
         self.tally.running.pop(spec.run_id, None)
         self.tally.steps_done += spec.steps or message.step
         if message.status == "failed":
@@ -217,7 +230,7 @@ class Scheduler:
             self.tally.failed += 1
             self.log("failed", {"variant": spec.variant, "seed": spec.seed, "error": message.error or "unknown"})
         else:
-            self.seal_in_ledger(spec)
+            self.seal_in_ledger(spec, recovered=recovered)
         self.watcher.ended(spec.run_id, message)
 
     def _bury(self, worker: WorkerProcess, silent_s: float) -> None:
@@ -235,12 +248,16 @@ class Scheduler:
         unfinished = []
         for spec in worker.open.values():
             record = self.folder(spec).read_record() if self.folder(spec).is_sealed() else None
-            if record is not None:
-                # It sealed the run and died before it could say so.
-                status: Literal["done", "diverged"] = "diverged" if record.status == "diverged" else "done"
-                self._end(spec, Message(event="ended", run_id=spec.run_id, status=status, step=record.steps))
-            else:
+            if record is None:
                 unfinished.append(spec)
+            elif other := unlike(record, spec):
+                error = f"its folder holds a sealed record of another run: {other}"
+                self._end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
+            else:
+                # It sealed the run and died before it could say so; or somebody put the record there.
+                status: Literal["done", "diverged"] = "diverged" if record.status == "diverged" else "done"
+                ended = Message(event="ended", run_id=spec.run_id, status=status, step=record.steps)
+                self._end(spec, ended, recovered=True)
         if unfinished and worker.job is not None:
             job = replace(worker.job, specs=tuple(unfinished))
             if blamed:
