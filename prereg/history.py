@@ -4,6 +4,8 @@ A lock holds only the promise in force. An amendment's entry names the promise b
 field that changed with its earlier value; so the earlier promise can be rebuilt by undoing the differences, and its
 hash tells whether the rebuilding is right. Where the lock is gone or changed, or a difference does not fit, the
 promise is counted and not told. What was registered and never entered the ledger is unknown to everybody.
+
+And whether a study repeats another: the same configurations with the same seeds give the same runs.
 """
 
 from __future__ import annotations
@@ -16,12 +18,17 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from prereg.canon import canonical_bytes, sha256_bytes
+from prereg.arms import Arm
+from prereg.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.differences import ABSENT
-from prereg.ledger import Entry
+from prereg.errors import RegistrationError
+from prereg.ledger import Entry, Ledger
 from prereg.part import Part
-from prereg.registration import promise_sha256
+from prereg.registration import promise_sha256, read_lock
 from prereg.root import Root
+from prereg.spec import Study
+from prereg.training import Training
+from prereg.words import counted, listed, moment, ranged
 
 _INDEX = re.compile(r"\[(\d+)\]\.?")
 
@@ -70,6 +77,66 @@ def promises(root: Root, study: str, entries: Sequence[Entry]) -> tuple[Promise,
             whole = _undone(whole, entry.body.get("differences"))
             unknown = "" if whole else "the differences in the ledger do not fit the promise that followed"
     return tuple(reversed(found))
+
+
+class Repeated(Part):
+    """What a study shares with another registered study of the ledger."""
+
+    study: str
+    """The other study."""
+    arms: dict[str, str]
+    """Arm of this study -> an arm of the other with the same configuration."""
+    seeds: tuple[int, ...]
+    """Seeds of both."""
+    known: Entry
+    """The newest entry of the other study that says how much is known of its outcome."""
+
+    @property
+    def words(self) -> str:
+        """One line."""
+        arms = listed(arm if arm == other else f"{arm} ({other} there)" for arm, other in self.arms.items())
+        return (
+            f"{counted(len(self.arms), 'arm')} ({arms}) with seeds {ranged(self.seeds)} are runs of '{self.study}' too "
+            f"({self.known.event}, {moment(self.known.at)}). A claim chosen by what those showed promises nothing; the "
+            "report names such runs. Other seeds would be new data"
+        )
+
+
+_KNOWN = ("decided", "looked", "peeked", "sealed", "imported", "started", "registered", "amended")
+"""Events by how much is known of the outcome, most first."""
+
+
+def repeated(root: Root, study: Study) -> tuple[Repeated, ...]:
+    """The other registered studies of this ledger that share configurations and seeds with a study, by their names."""
+    entries = Ledger(root.ledger).readable()
+    found = []
+    for path in sorted(root.studies.glob("*.lock.json")):
+        name = path.name.removesuffix(".lock.json")
+        mine = [entry for entry in entries if entry.study == name and entry.event in _KNOWN]
+        if name == study.study or not mine:
+            continue
+        try:
+            other = read_lock(path).study
+        except RegistrationError:
+            continue  # `ablate verify` says what is wrong with it
+        seeds = tuple(seed for seed in study.seeds if seed in other.seeds)
+        arms = _alike(study, other)
+        if seeds and arms:
+            known = min(reversed(mine), key=lambda entry: _KNOWN.index(entry.event))
+            found.append(Repeated(study=name, arms=arms, seeds=seeds, known=known))
+    return tuple(found)
+
+
+def _alike(study: Study, other: Study) -> dict[str, str]:
+    """Arms of a study -> arms of another that are trained alike."""
+    if (study.trainer, study.command) != (other.trainer, other.command):
+        return {}
+    theirs = {_made_of(arm): name for name, arm in reversed(other.arms.items())}
+    return {name: theirs[key] for name, arm in study.arms.items() if (key := _made_of(arm)) in theirs}
+
+
+def _made_of(arm: Arm) -> str:
+    return sha256_of(arm.config.model_dump(mode="json") if isinstance(arm.config, Training) else arm.config)
 
 
 def _lock(root: Root, study: str, entry: Entry) -> tuple[dict[str, Any] | None, str]:

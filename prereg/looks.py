@@ -114,6 +114,17 @@ def recorded_afterwards(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     return tuple(entry for entry in entries if entry.event == "peeked" and TOOK_PLACE in entry.body)
 
 
+def decisions_before(entries: Iterable[Entry], registration: str, head: str) -> tuple[Entry, ...]:
+    """The decisions of a registration before the one whose entry has the hash `head`; all of them if none has it."""
+    found: list[Entry] = []
+    for entry in entries:
+        if entry.sha256 == head:
+            break
+        if entry.event == "decided" and entry.registration == registration:
+            found.append(entry)
+    return tuple(found)
+
+
 def is_unfinished(registration: Registration, entries: Iterable[Entry]) -> bool:
     """Whether planned runs of a registration are not sealed and the ledger has no decision on it."""
     mine = [entry for entry in entries if entry.registration == registration.sha256]

@@ -173,6 +173,14 @@ def stopping(study: Study) -> str:
     return "fixed number of seeds; no look at outcomes before the last planned run has ended"
 
 
+def lost_starts(study: Study) -> str | None:
+    """How many starts of runs may be lost, in words; none where no number is registered."""
+    most = study.analysis.most_lost_starts
+    if most is None:
+        return None
+    return f"no verdict with more than {counted(most, 'start')} of runs that have no seal and were not resumed"
+
+
 def divergence(study: Study) -> str:
     """What becomes of a diverged run in the tests."""
     if isinstance(study.on_divergence, Ceiling):

@@ -217,7 +217,9 @@ def test_a_study_that_repeats_another_names_it_and_says_when_it_was_read(house: 
     house.run()
     decided = house.decide()
     assert decided.verdict is not None
-    house.register(study="other", seeds=[1, 2], hypotheses={"gain": {"claim": "fast lowers val/loss", "smallest": 0.01}})
+    house.register(
+        study="other", seeds=[1, 2], hypotheses={"gain": {"claim": "fast lowers val/loss", "smallest": 0.01}}
+    )
     house.study = house.path / "studies" / "other.yaml"
     house.run()
     check = house.failed()[ELSEWHERE]
@@ -280,7 +282,12 @@ FAILED: Line = ("failed", {"variant": CELL[0], "seed": CELL[1], "error": "x"})
             "4 starts, 1 resumed, 0 failed on record, 2 removed",
             "inadmissible",
         ),
-        ([begun(CELL, 1), begun(CELL, 2), begun(CELL, 3)], 1, "3 starts, 0 resumed, 0 failed on record, 3 removed", "deviation"),
+        (
+            [begun(CELL, 1), begun(CELL, 2), begun(CELL, 3)],
+            1,
+            "3 starts, 0 resumed, 0 failed on record, 3 removed",
+            "deviation",
+        ),
     ],
 )
 def test_starts_are_counted_against_seals_resumptions_and_failures(
@@ -301,7 +308,7 @@ def test_starts_are_counted_against_seals_resumptions_and_failures(
 
 
 def test_random_honest_starts_are_never_removed_ones_and_removed_ones_always_are() -> None:
-    rng = Random(12)
+    rng = Random(12)  # noqa: S311
     registration, evidence = make_evidence(small_study())
     for _ in range(200):
         attempt, lines, removed = 0, [], 0
@@ -377,5 +384,3 @@ def test_a_number_of_lost_starts_is_written_only_where_it_is_registered() -> Non
     events = story(evidence, begun(CELL, 1), begun(CELL, 2))
     evidence = replace(with_run(evidence, CELL, attempts=2), ledger=chain(registration, events))
     assert failed(registration, evidence)[REMOVED].severity == "inadmissible"
-
-

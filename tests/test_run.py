@@ -31,7 +31,9 @@ def outcomes(house: House) -> dict[str, str]:
 
 
 def events(house: House) -> list[str]:
-    return [entry.event for entry in Ledger(house.path / "studies" / "ledger.jsonl").entries()]
+    """What the ledger holds, but for the starts of single runs."""
+    entries = Ledger(house.path / "studies" / "ledger.jsonl").entries()
+    return [entry.event for entry in entries if entry.event != "started" or "runs" in entry.body]
 
 
 def start(study: Path, *words: str) -> subprocess.Popen[str]:

@@ -33,6 +33,8 @@ class Decided:
     html_path: Path | None
     absent: int = 0
     """Runs whose sealed records are not on this disk, so that the pages were kept, under a notice, and not judged."""
+    earlier: tuple[Entry, ...] = ()
+    """Decisions of the same registration before this one."""
 
 
 def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) -> Decided:
@@ -273,6 +275,7 @@ def _tell(
     from prereg.canon import sha256_bytes
     from prereg.disk import write_whole
     from prereg.ledger import Ledger
+    from prereg.looks import decisions_before
 
     folder = _report_folder(case)
     written = pages(registration, entry, decision, evidence, published)
@@ -287,7 +290,8 @@ def _tell(
     if not earlier or not body.items() <= earlier[-1].body.items():
         ledger.append("reported", study=name, registration=registration.sha256, body=body, at=at)
     verdict, markdown, html = (folder / name for name in ("verdict.json", "report.md", "report.html"))
-    return Decided(decision, registration, ledger.head(), verdict, markdown, html)
+    before = decisions_before(evidence.ledger, registration.sha256, entry.sha256)
+    return Decided(decision, registration, ledger.head(), verdict, markdown, html, earlier=before)
 
 
 def _report_folder(case: Case) -> Path:

@@ -62,6 +62,7 @@ def run(
     from ablate.run.watch import PlainWatcher
     from prereg.differences import require_unchanged
     from prereg.errors import RunError
+    from prereg.history import repeated
     from prereg.ledger import Ledger
     from prereg.registration import load_registration
 
@@ -105,6 +106,8 @@ def run(
         )
         if entry is not None:
             onlooker.note(f"registered {name} as {registration.sha256[:8]}, before any run; ledger head {entry.sha256}")
+            for other in repeated(case.root, registration.study):
+                onlooker.note(other.words)
         look = look_to_run_up_to(case, registration)
         summary = run_study(
             case.root,

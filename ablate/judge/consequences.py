@@ -97,8 +97,8 @@ DECLARED: tuple[Declared, ...] = (
         ELSEWHERE,
         "outcome hashes that another study of the ledger had sealed before",
         ("deviation", "note"),
-        "told only when it fails; a deviation where they were sealed before this registration: they may have chosen its "
-        "claim, and reading them by hand leaves no trace; a remark where later, for the verdicts then share runs",
+        "told only when it fails; a deviation where they were sealed before this registration: they may have chosen "
+        "its claim, and reading them by hand leaves no trace; a remark where later, for the verdicts then share runs",
     ),
     Declared(
         FORWARD,

@@ -242,9 +242,7 @@ def unlike(record: RunRecord, spec: RunSpec | CommandSpec) -> str:
             return f"its {what} is {getattr(record, what)}, not {getattr(spec, what)}"
     try:
         # An earlier version wrote fewer fields of a configuration.
-        found = (
-            Training.model_validate_json(json.dumps(record.config)) if isinstance(spec, RunSpec) else record.config
-        )
+        found = Training.model_validate_json(json.dumps(record.config)) if isinstance(spec, RunSpec) else record.config
     except ValidationError:
         found = None
     return "" if found == spec.config else "its configuration is not the registered one"

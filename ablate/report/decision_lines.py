@@ -16,13 +16,21 @@ from rich.text import Text
 from ablate.judge.verdict import Decision, Finding
 from ablate.report import words
 from ablate.report.screen import fit, new_table, put_row, say, show_table
+from prereg.ledger import Entry
 
 STATUS_STYLE = {"decided": "blue", "inconclusive": "yellow", "inadmissible": "red", "continue": "yellow"}
 OUTCOME_STYLE = {"supported": "blue", "refuted": "yellow", "inconclusive": "dim"}
 
 
-def print_decision(console: Console, decision: Decision, *, report_path: Path | None, ledger_head: str) -> None:
-    """The verdict, why, every hypothesis in a line, what did not hold, and where to read on."""
+def print_decision(
+    console: Console,
+    decision: Decision,
+    *,
+    report_path: Path | None,
+    ledger_head: str,
+    earlier: Sequence[Entry] = (),
+) -> None:
+    """The verdict, why, every hypothesis in a line, what did not hold, earlier decisions, and where to read on."""
     _print_banner(console, decision)
     if decision.findings:
         if decision.status == "inadmissible":
@@ -36,6 +44,10 @@ def print_decision(console: Console, decision: Decision, *, report_path: Path | 
     if unstable:
         quoted = words.listed(f"'{arm}'" for arm in unstable)
         say(console, f"Unstable by the registered rule: {quoted}")
+    if earlier:
+        from ablate.report.deviations import decisions_in_words
+
+        say(console, f"Earlier decisions of this registration: {decisions_in_words(earlier)}")
     say(console, f"Report: {report_path}" if report_path is not None else "No report was written.", wrap=False)
     say(console, f"Ledger head: {ledger_head}", wrap=False)
 

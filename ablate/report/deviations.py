@@ -5,13 +5,18 @@ Found, consequence and why come from the judge's checks and from its one table o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ablate.judge.consequences import MEANS, consequence_of, declared
 from ablate.judge.verdict import Check
 from ablate.report import words
 from ablate.report.audit import in_order
 from ablate.report.blocks import Block, Column, Paragraph, Section, Table
+from ablate.report.ledger_lines import verdict_of
 from ablate.report.told import Told
 from prereg.amendments import Amendment, amendments_of, reached, touched
+from prereg.ledger import Entry
+from prereg.looks import decisions_before
 
 NONE_FOUND = (
     "Every check held, and no early look is in the ledger; no check can show whether somebody read the records by hand."
@@ -22,10 +27,18 @@ def tell_deviations(told: Told) -> Section:
     """Every check that did not hold, the gravest first, and every amendment."""
     failed = [check for check in in_order(told.decision.checks) if not check.passed]
     blocks: list[Block] = [_found(failed, len(told.decision.checks))] if failed else [Paragraph(NONE_FOUND)]
+    earlier = decisions_before(told.evidence.ledger, told.registration.sha256, told.ledger_head)
+    if earlier:
+        blocks.append(Paragraph(f"Earlier decisions of this registration: {decisions_in_words(earlier)}."))
     amendments = amendments_of(told.evidence.ledger)
     if amendments:
         blocks.append(_amendments(told, amendments))
     return Section("deviations", "Deviations", tuple(blocks))
+
+
+def decisions_in_words(entries: Sequence[Entry]) -> str:
+    """`entry 18 (2026-11-20 23:38 UTC, keep none)`, of each decision."""
+    return words.listed(f"entry {one.index} ({words.moment(one.at)}, {verdict_of(one)})" for one in entries)
 
 
 def _found(failed: list[Check], asked: int) -> Table:

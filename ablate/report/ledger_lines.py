@@ -84,6 +84,9 @@ def _amended(body: Body) -> str:
 
 
 def _started(body: Body) -> str:
+    if "variant" in body:
+        how = f", resumed from step {body['resumed_from']}" if "resumed_from" in body else ""
+        return f"{body.get('variant')}, seed {body.get('seed')}: attempt {body.get('attempt')}{how}"
     return f"{body.get('runs')} of {body.get('of')} runs to do, {body.get('slots')} side by side"
 
 
@@ -111,6 +114,11 @@ def _finished(body: Body) -> str:
 def _looked(body: Body) -> str:
     ended = "it ended the study" if body.get("final") else "the study goes on"
     return f"look {body.get('look')} of {body.get('of')}, at {body.get('seeds')} seeds: {ended}"
+
+
+def verdict_of(decision: Entry) -> str:
+    """What a `decided` entry says: the verdict, or why there is none."""
+    return _decided(decision.body)
 
 
 def _decided(body: Body) -> str:

@@ -18,7 +18,7 @@ from ablate.report.planned import facts_of, power_figure
 from ablate.report.told import Told
 from prereg.command import command_line
 from prereg.export.configuration import extent
-from prereg.procedures import CORRECTIONS, divergence, errors_held, instability, stopping, test
+from prereg.procedures import CORRECTIONS, divergence, errors_held, instability, lost_starts, stopping, test
 from prereg.spec import Study
 from prereg.task_pin import TaskPin
 
@@ -76,6 +76,7 @@ def _terms(told: Told) -> Facts:
         ("Verdict speaks of", _estimand(study)),
         ("Stopping", f"planned: {stopping(study)}"),
         ("Looks, as observed", looks_shown(told)),
+        *((("Lost starts", lost),) if (lost := lost_starts(study)) is not None else ()),
         ("Diverged runs", divergence(study)),
         (
             "Unstable run",

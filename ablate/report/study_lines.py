@@ -12,7 +12,7 @@ from ablate.report.screen import new_table, put_row, say, show_table
 from prereg.command import ScriptPin, command_line, filled
 from prereg.divergence import said_losses
 from prereg.harness_promises import is_folder
-from prereg.procedures import can_be_refuted, errors_held, meanings
+from prereg.procedures import can_be_refuted, errors_held, lost_starts, meanings
 
 if TYPE_CHECKING:
     from prereg.spec import Study
@@ -87,7 +87,8 @@ def print_check(console: Console, study: Study, scripts: Sequence[ScriptPin] = (
     spikes = false_alarm_text(study)
     if spikes:
         say(console, f"Stability: {spikes}.")
-    for note in said_losses(study):
+    lost = lost_starts(study)
+    for note in (*([] if lost is None else [lost]), *said_losses(study)):
         say(console, f"Note: {note}.")
 
 

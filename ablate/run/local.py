@@ -89,6 +89,11 @@ def run_study(
     tally.steps_before = tally.steps_done
     scheduler.pending.extend(_jobs(root, registration, machine, waiting))
     interrupted = False
+    decided = [e for e in ledger.entries() if e.event == "decided" and e.registration == registration.sha256]
+    if waiting and decided:
+        watcher.note(
+            f"decided on {decided[0].at}: a run that is trained now gives no verdict, unless to the outcome it had then"
+        )
     if waiting:
         again = sum(any(cell[:2] == (s.variant, s.seed) for cell in known) for s in waiting)
         scheduler.log(

@@ -176,7 +176,13 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
     if as_json:
         print(decided.decision.model_dump_json(indent=2))
     else:
-        print_decision(console(), decided.decision, report_path=decided.html_path, ledger_head=decided.head)
+        print_decision(
+            console(),
+            decided.decision,
+            report_path=decided.html_path,
+            ledger_head=decided.head,
+            earlier=decided.earlier,
+        )
         if decided.decision.status == "continue":
             print(f"next:  ablate run {study} --next-look")
     raise typer.Exit(

@@ -51,6 +51,7 @@ def check(
     beside = chain.published_beside(case)
     scripts = chain.pin_code(case) if case.study.trainer == "command" else ()
     print_check(console(), case.study, scripts)
+    _print_repeated(case)
     if case.study.trainer == "gpt" and sizes_differ(case.study):
         print_sizes(console(), case.study, chain.find_vocabulary(case))
     if beside is not None:
@@ -119,10 +120,19 @@ def register(
             return
     else:
         print(f"registered {name} as {registration.sha256[:8]} at {registration.registered_at}")
+        _print_repeated(chain.open_case(study, root))
         _print_power(registration)
         print(f"in full sentences: {chain.open_case(study, root).root.page(name)}")
     case = chain.open_case(study, root)
     tell_seals(attest(case, registration, sign=sign, timestamp=timestamp, ots=ots), study)
+
+
+def _print_repeated(case: chain.Case) -> None:
+    """Other registered studies whose runs this one would make again."""
+    from prereg.history import repeated
+
+    for other in repeated(case.root, case.study):
+        print(f"Note: {other.words}.")
 
 
 def _print_power(registration: Registration) -> None:

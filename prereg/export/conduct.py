@@ -7,7 +7,7 @@ from prereg.divergence import cost_of_divergence, least_pairs
 from prereg.export.claims import arms, plain
 from prereg.instability import Ceiling
 from prereg.looks import FIRST_OF_E_PROCESS
-from prereg.procedures import SPENDING, instability, spike
+from prereg.procedures import SPENDING, instability, lost_starts, spike
 from prereg.spec import Study
 from prereg.words import compact, counted, listed, ranged
 
@@ -80,9 +80,11 @@ def stopping(study: Study) -> str:
     )
 
 
-def starting() -> str:
-    """When the first run may start."""
-    return "No run starts before this registration stands in the study's hash-chained ledger."
+def starting(study: Study) -> str:
+    """When the first run may start, and how many starts may be lost where a number is registered."""
+    said = "No run starts before this registration stands in the study's hash-chained ledger."
+    lost = lost_starts(study)
+    return said if lost is None else f"{said} There is {lost}."
 
 
 def divergence(study: Study) -> str:

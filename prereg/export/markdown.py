@@ -130,7 +130,7 @@ def _training(source: Source) -> list[str]:
 
 
 def _stopping(study: Study) -> list[str]:
-    return [f"{conduct.starting()} {conduct.stopping(study)}"]
+    return [f"{conduct.starting(study)} {conduct.stopping(study)}"]
 
 
 def _tests(study: Study) -> list[str]:

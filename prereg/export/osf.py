@@ -53,7 +53,7 @@ def osf(source: Source) -> Form:
         Field(
             "starting_and_stopping",
             "Starting and stopping rules",
-            f"{conduct.starting()} {conduct.stopping(study)}",
+            f"{conduct.starting(study)} {conduct.stopping(study)}",
         ),
         Field("manipulated", "Manipulated variables", _manipulated(study)),
         Field("measured", "Measured variables", measures.measured(study)),
