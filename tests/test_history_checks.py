@@ -19,14 +19,19 @@ import pytest
 from evidence_factory import Cell, chain, make_evidence, sealed_body, small_study, with_entry, with_run
 from own_trainer import OwnHouse
 from test_run import kill_tree, start
+from typer.testing import CliRunner
 
 from ablate import chain as verbs
+from ablate.cli import app
 from ablate.judge.admissible import audit
+from ablate.judge.decide import decide
 from ablate.judge.history_checks import AFTER, BEGUN, ELSEWHERE, FORWARD, REMOVED, Starts, starts_of
 from ablate.judge.verdict import Check, Decision
 from ablate.records.evidence import Evidence
 from ablate.records.gather import gather, repeated_elsewhere
 from ablate.report import html as html_room
+from ablate.report.deviations import tell_deviations
+from ablate.report.told import Told
 from ablate.run.watch import PlainWatcher
 from ablate.verify import verify_root
 from prereg.errors import EvidenceError
@@ -39,6 +44,7 @@ QUIET = PlainWatcher(StringIO())
 AGAIN = "every run was made in one go"
 RECOVERED = "every seal was reported by the run that made it"
 CELL = ("layernorm", 2)
+CLAIM = {"gain": {"claim": "fast lowers val/loss", "smallest": 0.01}}
 
 SCRIPT = """
 import json, os, shutil, signal, sys, time
@@ -222,6 +228,7 @@ def test_a_study_that_repeats_another_names_it_and_says_when_it_was_read(house: 
     )
     house.study = house.path / "studies" / "other.yaml"
     house.run()
+    house.decide()
     check = house.failed()[ELSEWHERE]
     assert check.severity == "deviation"
     assert "4 runs of 'own', the first sealed before this registration as entry" in check.found
@@ -238,6 +245,10 @@ def test_a_study_that_repeats_another_names_it_and_says_when_it_was_read(house: 
     assert ELSEWHERE not in house.failed()
     assert house.decide() == decided
     assert verify_root(Root(house.path.resolve()), "own").stands
+    bundle = house.path.with_name("other.ablate.zip")
+    verbs.bundle(house.path / "studies" / "other.yaml", out=bundle)
+    checked = verbs.check_bundle(bundle)
+    assert checked.stands, checked
 
 
 Line = tuple[Event, dict[str, Any]]
@@ -310,8 +321,9 @@ def test_starts_are_counted_against_seals_resumptions_and_failures(
 def test_random_honest_starts_are_never_removed_ones_and_removed_ones_always_are() -> None:
     rng = Random(12)  # noqa: S311
     registration, evidence = make_evidence(small_study())
+    seal = sealed_body(next(run for run in evidence.runs if (run.variant, run.seed) == CELL))
     for _ in range(200):
-        attempt, lines, removed = 0, [], 0
+        attempt, lines = 0, []
         for _ in range(rng.randrange(6)):
             happens = rng.choice(["kill", "resume", "fail", "early kill"])
             attempt += 1
@@ -319,29 +331,29 @@ def test_random_honest_starts_are_never_removed_ones_and_removed_ones_always_are
                 lines.append(begun(CELL, attempt, 10 * attempt if happens == "resume" and attempt > 1 else None))
             if happens == "fail":
                 lines.append(FAILED)
-        lines.append(begun(CELL, attempt + 1))
-        honest = story(evidence, *lines)
-        for event, body in honest:
-            if event == "sealed" and (body["variant"], body["seed"]) == CELL:
-                body["attempts"] = attempt + 1
-        assert starts_of(registration, chain(registration, honest))[CELL].removed == 0
+        lines += [begun(CELL, attempt + 1), ("sealed", seal | {"attempts": attempt + 1})]
+        assert starts_of(registration, chain(registration, lines))[CELL].removed == 0
         removed = rng.randrange(1, 5)
-        shopped = story(evidence, *[begun(CELL, 1)] * removed, begun(CELL, 1))
+        shopped = [*[begun(CELL, 1)] * (removed + 1), ("sealed", seal)]
         assert starts_of(registration, chain(registration, shopped))[CELL] == Starts(
             made=removed + 1, removed=removed, lost=removed, made_with={"m"}
         )
 
 
-def test_an_import_over_a_start_leaves_that_start_removed() -> None:
+def test_an_import_in_place_of_starts_names_them_and_keeps_the_verdict() -> None:
     registration, evidence = make_evidence(small_study())
-    events = story(evidence, begun(CELL, 1))
+    events = story(evidence, begun(CELL, 1), begun(CELL, 2, made_with="n"))
     events = [
         ("imported", body | {"bound": True, "note": "x"})
         if event == "sealed" and (body["variant"], body["seed"]) == CELL
         else (event, body)
         for event, body in events
     ]
-    assert starts_of(registration, chain(registration, events))[CELL].removed == 1
+    check = failed(registration, replace(evidence, ledger=chain(registration, events)))[REMOVED]
+    assert (
+        check.severity == "deviation"
+        and "2 starts, 0 resumed, 0 failed on record, 2 replaced by an import" in check.found
+    )
 
 
 def dated(entries: tuple[Entry, ...], hours: dict[int, float]) -> tuple[Entry, ...]:
@@ -384,3 +396,31 @@ def test_a_number_of_lost_starts_is_written_only_where_it_is_registered() -> Non
     events = story(evidence, begun(CELL, 1), begun(CELL, 2))
     evidence = replace(with_run(evidence, CELL, attempts=2), ledger=chain(registration, events))
     assert failed(registration, evidence)[REMOVED].severity == "inadmissible"
+
+
+def test_check_names_registered_studies_with_the_same_runs_and_none_with_new_seeds(house: Attacked) -> None:
+    house.register(seeds=[1, 2])
+    other = house.write(study="other", seeds=[2, 3], hypotheses=CLAIM)
+    said = " ".join(CliRunner().invoke(app, ["check", str(other)]).output.split())
+    assert "2 arms (slow and fast) with seeds 2 are runs of 'own' too (registered, 2026-01-02" in said
+    third = house.write(study="third", seeds=[7, 8])
+    assert "too (" not in CliRunner().invoke(app, ["check", str(third)]).output
+    fourth = house.write(study="fourth", seeds=[1, 2], base={"lr": 0.2, "steps": 4})
+    assert "1 arm (fast)" in " ".join(CliRunner().invoke(app, ["check", str(fourth)]).output.split())
+
+
+def test_earlier_decisions_are_in_the_report_and_the_first_has_none() -> None:
+    registration, evidence = make_evidence(small_study())
+    decision = decide(registration, evidence)
+    first = with_entry(registration, evidence, "decided", {"status": "decided", "verdict": "keep none"})
+    again = with_entry(registration, first, "decided", {"status": "decided", "verdict": "adopt rmsnorm"})
+
+    def text(found: Evidence, head: str) -> str:
+        return repr(tell_deviations(Told(decision, registration, found, head, "2026-05-04T14:00:00+00:00")))
+
+    assert "Earlier decisions" not in text(first, first.ledger[-1].sha256)
+    at = first.ledger[-1].index
+    for found in (first, again):  # as it is decided, and as it is reported again
+        said = text(found, again.ledger[-1].sha256)
+        assert f"Earlier decisions of this registration: entry {at} (2026-05-04" in said and "keep none)" in said
+        assert "adopt rmsnorm)" not in said

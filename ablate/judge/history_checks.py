@@ -46,6 +46,8 @@ class Starts:
     """Those that ended in an error that the ledger holds."""
     removed: int = 0
     """Those of records that were removed before a seal, less failures."""
+    replaced: int = 0
+    """Those of records in whose place an import came, less failures: a maker's word either way, and not counted."""
     restarted: int = 0
     """Those that ended without seal or failure and whose record was kept: the next began at the first step again."""
     lost: int = 0
@@ -58,6 +60,8 @@ class Starts:
         parts = [f"{self.made} starts", f"{self.resumed} resumed", f"{self.failed} failed on record"]
         if self.restarted:
             parts.append(f"{self.restarted} begun again from the first step")
+        if self.replaced:
+            parts.append(f"{self.replaced} replaced by an import")
         return ", ".join([*parts, f"{self.removed} removed"])
 
 
@@ -75,21 +79,24 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
     """The starts of every run of a registration, by cell. Runs of versions that logged no start of a run are absent.
 
     A run's record counts its starts. Where the count falls back, or the run is sealed with fewer, the record had been
-    removed. A start before a seal of an import was removed too; one that was sealed and then made again was not.
+    removed. A start that was sealed, and whose run was then made again, was not.
     """
     found: dict[Cell, Starts] = defaultdict(Starts)
     records: dict[Cell, _Record] = {}
 
-    def close(cell: Cell, *, removed: bool) -> None:
+    def close(cell: Cell, *, removed: bool = False, imported: bool = False) -> None:
         record, into = records.pop(cell), found[cell]
         into.failed += record.failed
         into.resumed += record.resumed
-        lost = record.starts - record.resumed - (0 if removed else 1)
+        lost = record.starts - record.resumed - (0 if removed or imported else 1)
         into.lost += lost
-        if removed:
-            into.removed += max(0, lost - record.failed)
+        unexplained = max(0, lost - record.failed)
+        if imported:
+            into.replaced += unexplained
+        elif removed:
+            into.removed += unexplained
         else:
-            into.restarted += max(0, lost - record.failed)
+            into.restarted += unexplained
 
     for entry in ledger:
         if entry.registration != registration.sha256 or "variant" not in entry.body:
@@ -110,9 +117,9 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
         elif entry.event in SEALS and cell in records:
             attempts = body.get("attempts")
             fewer = isinstance(attempts, int) and attempts < records[cell].attempt
-            close(cell, removed=entry.event == "imported" or fewer)
+            close(cell, removed=fewer, imported=entry.event == "imported")
     for cell in list(records):
-        close(cell, removed=False)
+        close(cell)
     return dict(found)
 
 
@@ -131,10 +138,12 @@ def check_removed(registration: Registration, ledger: Sequence[Entry]) -> tuple[
     else:
         limit, counted = most, {cell: one.lost for cell, one in starts.items()}
     n = sum(counted.values())
-    shown = {cell: one for cell, one in starts.items() if one.removed or (n > limit and counted.get(cell))}
+    shown = {
+        cell: one for cell, one in starts.items() if one.removed or one.replaced or (n > limit and counted.get(cell))
+    }
     if not shown:
         return ()
-    removed = sum(one.removed for one in shown.values())
+    removed = sum(one.removed + one.replaced for one in shown.values())
     said = [f"{named(cell)}: {one.words}" for cell, one in shown.items()]
     of = f"{n} count, and {limit} may" if most is None else f"{n} lost, and {limit} registered at most"
     return (
