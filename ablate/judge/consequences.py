@@ -257,7 +257,7 @@ DECLARED: tuple[Declared, ...] = (
     ),
     Declared(
         "every run used the same code",
-        "hash of the source that can move a number",
+        "hash of every module that a run executes",
         ("inadmissible",),
         "arms and seeds would differ in code too",
     ),
@@ -299,7 +299,7 @@ DECLARED: tuple[Declared, ...] = (
     ),
     Declared(
         "the tool's source tree was clean",
-        "uncommitted changes by git",
+        "uncommitted changes, by git, in the modules that a run executes",
         ("note",),
         "the hash of the source names the code all the same",
     ),

@@ -57,7 +57,7 @@ def check_provenance(ended: list[RunRecord], *, stated: bool) -> tuple[Check, ..
 
 
 def _commits(ended: list[RunRecord]) -> list[Check]:
-    """A remark where the source tree moved on between runs; the hash of what can move a number is asked on its own."""
+    """A remark where the source tree moved on between runs; the hash of what a run executes is asked on its own."""
     commits = sorted({run.provenance.commit or "no commit" for run in ended})
     if len(commits) < 2:
         return []

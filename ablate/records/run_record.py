@@ -44,11 +44,12 @@ class Provenance(Part):
     """With what the run was made."""
 
     code: str
-    """sha256 over the source of everything that can move a number of a run."""
+    """sha256 over the source of every module that a run executes; of a user's own trainer, over its pinned files. Older
+    records hold one over fewer modules."""
     commit: str | None
     """git commit of the tool's source tree, where there is one."""
     dirty: bool | None
-    """Whether that tree had uncommitted changes."""
+    """Whether a module that a run executes had uncommitted changes in that tree."""
     python: str
     """Python version."""
     torch: str
