@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from ablate.records.checkpoints import Checkpoints
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.run.messages import Message
+from ablate.run.single import SingleRun
 from ablate.run.worker import Worker
 from prereg.plan import RunSpec, plan
 
@@ -246,6 +248,112 @@ def test_other_code_starts_over_and_says_what_is_other(made: tuple[House, RunSpe
     assert carry_out(house, folder, spec).status == "done"
     require_same_bits(record_of(folder), whole)
     assert record_of(folder).mishaps == ("attempt 2 started over: code and torch not as in the attempt before",)
+
+
+def cut(path: Path) -> None:
+    """The evaluation of step 20 but for its first rows, as if the rest had never been recorded."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    last = [at for at, line in enumerate(lines) if json.loads(line)["step"] == 20]
+    path.write_bytes(b"".join(lines[: last[1]]))
+
+
+def edited(path: Path) -> None:
+    """One digit of a validation loss, in as many bytes."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    at = next(n for n, line in enumerate(lines) if b'"step": 10, "metric": "val/loss"' in line)
+    number = lines[at].index(b'"value": ') + len(b'"value": ')
+    lines[at] = lines[at][:number] + b"0" + lines[at][number + 1 :]
+    path.write_bytes(b"".join(lines))
+
+
+def lengthened(path: Path) -> None:
+    """Rows that nobody recorded, before the end."""
+    data = path.read_bytes()
+    path.write_bytes(b'{"step": 1, "metric": "val/loss", "value": 0.5}\n' + data)
+
+
+@pytest.mark.parametrize(
+    ("harm", "why"),
+    [
+        (cut, "metrics.jsonl has "),
+        (edited, "metrics.jsonl is not what was written"),
+        (lengthened, "metrics.jsonl is not what was written"),
+        (gone, "metrics.jsonl has 0 of the "),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_live_rows_that_are_not_those_that_were_written_start_the_run_over_aloud(
+    made: tuple[House, RunSpec, RunRecord], tmp_path: Path, harm: Callable[[Path], None], why: str
+) -> None:
+    house, spec, whole = made
+    folder = RunFolder(tmp_path / "run")
+    assert carry_out(house, folder, spec, 20).event == "stopped"
+    harm(folder.live_path)
+    assert carry_out(house, folder, spec).status == "done"
+    found = record_of(folder)
+    require_same_bits(found, whole)
+    assert (found.attempts, found.resumed_from) == (2, ())
+    assert len(found.mishaps) == 1
+    assert found.mishaps[0].startswith(f"attempt 2 started over: {why}")
+
+
+def test_rows_after_the_checkpoint_are_cut_back_whatever_they_are(
+    made: tuple[House, RunSpec, RunRecord], tmp_path: Path
+) -> None:
+    house, spec, whole = made
+    folder = RunFolder(tmp_path / "run")
+    carry_out(house, folder, spec, 20)
+    with folder.live_path.open("ab") as stream:
+        stream.write(b'{"step": 21, "metric": "train/loss", "value": 0.1}\n{"step": 22, "met')
+    assert carry_out(house, folder, spec).status == "done"
+    require_same_bits(record_of(folder), whole)
+    assert (record_of(folder).resumed_from, record_of(folder).mishaps) == ((20,), ())
+
+
+def test_a_run_stopped_before_its_first_step_again_and_again_has_nothing_to_tell(
+    made: tuple[House, RunSpec, RunRecord], tmp_path: Path
+) -> None:
+    house, spec, whole = made
+    folder = RunFolder(tmp_path / "run")
+    for _ in range(3):
+        carry_out(house, folder, spec, 0)
+    assert carry_out(house, folder, spec).status == "done"
+    require_same_bits(record_of(folder), whole)
+    assert (record_of(folder).resumed_from, record_of(folder).mishaps) == ((0, 0, 0), ())
+
+
+def test_rows_edited_while_the_run_lives_are_not_sealed(
+    made: tuple[House, RunSpec, RunRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house, spec, whole = made
+    folder = RunFolder(tmp_path / "run")
+    seal = SingleRun._seal
+
+    def struck(self: SingleRun, *given: Any) -> None:
+        edited(folder.live_path)
+        seal(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SingleRun, "_seal", struck)
+        said = carry_out(house, folder, spec)
+    assert said.status == "failed" and "metrics.jsonl is not what was written" in str(said.error)
+    assert not folder.sealed_path.exists()
+    assert carry_out(house, folder, spec).status == "done"
+    require_same_bits(record_of(folder), whole)
+
+
+def test_a_checkpoint_that_does_not_say_which_rows_it_goes_with_starts_the_run_over(
+    made: tuple[House, RunSpec, RunRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house, spec, whole = made
+    folder = RunFolder(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(SingleRun, "count_rows", lambda self: None)
+        carry_out(house, folder, spec, 20)
+    assert carry_out(house, folder, spec).status == "done"
+    require_same_bits(record_of(folder), whole)
+    said = "attempt 2 started over: the checkpoint does not say which rows it goes with"
+    assert record_of(folder).mishaps == (said,)
 
 
 def test_a_run_without_incident_has_nothing_to_tell_and_leaves_no_checkpoint(

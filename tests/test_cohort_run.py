@@ -302,6 +302,29 @@ def test_runs_that_cannot_all_be_taken_up_start_over_together(house: House, monk
 
 
 @pytest.mark.slow
+def test_a_cohort_starts_over_where_the_rows_of_one_seat_were_changed(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_run, "SAY_EVERY_S", 0.0)
+    assigned = planned(house)
+
+    def dies(message: Message) -> None:
+        if message.event == "progress" and message.step == 9 and message.run_id == assigned[2][0].run_id:
+            raise Killed
+
+    with pytest.raises(Killed):
+        carry_out(house, assigned, dies)
+    live = assigned[1][1].live_path
+    rows = live.read_bytes()
+    at = rows.index(b'"value": ') + len(b'"value": ')
+    live.write_bytes(rows[:at] + (b"1" if rows[at : at + 1] != b"1" else b"2") + rows[at + 1 :])
+    carry_out(house, assigned)
+    for record in records(house).values():
+        assert (record.status, record.attempts, record.resumed_from) == ("done", 2, ())
+        said = "seed 2: metrics.jsonl is not what was written (its sha256 does not hold)"
+        assert record.mishaps == (f"attempt 2 started over: {said}",)
+
+
 def test_a_killed_worker_of_a_cohort_is_replaced_and_every_run_is_sealed(house: House) -> None:
     study = house.write(base=longer(600), seeds=[1, 2, 3], measure={"every": 300})
     process = start(study, "--cohort", "on", "--slots", "1")

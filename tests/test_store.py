@@ -27,6 +27,7 @@ from ablate.records.store import (
     parquet_bytes,
     rows_of,
 )
+from prereg.canon import sha256_bytes, sha256_file
 from prereg.errors import EvidenceError
 
 PROVENANCE = Provenance(
@@ -90,9 +91,24 @@ def test_an_unterminated_last_line_is_dropped_and_a_damaged_one_refused(tmp_path
 
 def test_cutting_back_forgets_what_will_be_repeated(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    folder.append(ROWS)
-    folder.cut_back(1)
-    assert folder.rows() == ROWS[:2]
+    folder.append(ROWS[:2])
+    first = folder.written()
+    assert first == (folder.live_path.stat().st_size, sha256_file(folder.live_path))
+    folder.append(ROWS[2:], durable=True)
+    assert folder.written() == (folder.live_path.stat().st_size, sha256_file(folder.live_path))
+    again = RunFolder(tmp_path)
+    assert again.live_fault(*first) is None and again.live_fault(*folder.written()) is None
+    again.cut_back(first[0])
+    assert again.rows() == ROWS[:2]
+    assert again.written() == first
+    assert (
+        again.live_fault(*folder.written())
+        == f"metrics.jsonl has {first[0]} of the {folder.written()[0]} bytes that were written"
+    )
+    again.append(ROWS[2:])
+    assert again.written() == folder.written()
+    again.clear()
+    assert again.written() == (0, sha256_bytes(b""))
 
 
 def test_a_value_that_is_not_finite_never_becomes_a_number(tmp_path: Path) -> None:

@@ -53,6 +53,10 @@ class Progress:
     layer_norm_sums: list[float] = field(default_factory=list)
     train_s: float = 0.0
     eval_s: float = 0.0
+    live_bytes: int = 0
+    """Length of the live rows when this was kept; whoever records the run says so before each checkpoint."""
+    live_sha256: str = ""
+    """Their sha256; empty in checkpoints of versions that kept none."""
 
     def count(self, step: Step, tokens: int, batch: bytes, dropout: str, layers: list[float]) -> None:
         """One more step: what it gave, what it read and drew, and each block's gradient norm."""

@@ -9,7 +9,8 @@
     weights.safetensors  the final weights
 
 A JSONL killed while writing keeps all its whole lines; an open Parquet file would lose everything. So the
-live form is JSONL, cut back to the checkpoint's step on resume, and the sealed form is written once.
+live form is JSONL, hashed while it is written and cut back to the bytes that the checkpoint counts on resume, and the
+sealed form is written once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,11 +65,25 @@ class ItemScore:
     value: float
 
 
+@dataclass
+class Written:
+    """What one process has written of the live rows, hashed as it goes."""
+
+    n_bytes: int = 0
+    digest: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+    def add(self, data: bytes) -> None:
+        """These bytes came next."""
+        self.n_bytes += len(data)
+        self.digest.update(data)
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The folder of one run and what may be done with it."""
 
     path: Path
+    _written: Written = field(default_factory=Written, init=False, repr=False, compare=False)
 
     @property
     def record_path(self) -> Path:
@@ -131,12 +146,33 @@ class RunFolder:
 
     def append(self, rows: Iterable[Row], *, durable: bool = False) -> None:
         """Add live rows. A value that is not finite is refused: it is an outcome, not a number."""
-        lines = _lines(rows)
-        with self.live_path.open("a", encoding="utf-8") as stream:
+        lines = _lines(rows).encode()
+        with self.live_path.open("ab") as stream:
             stream.write(lines)
             stream.flush()
             if durable:
                 os.fsync(stream.fileno())
+        self._written.add(lines)
+
+    def written(self) -> tuple[int, str]:
+        """Length and sha256 of the live rows as this object wrote them, since `clear` or from where it was cut back."""
+        return self._written.n_bytes, self._written.digest.hexdigest()
+
+    def live_fault(self, n_bytes: int, sha256: str) -> str | None:
+        """Why the first bytes of the live rows are not those with this length and hash; none where they are."""
+        data = self._first(n_bytes)
+        if len(data) < n_bytes:
+            return f"{self.live_path.name} has {len(data):,} of the {n_bytes:,} bytes that were written"
+        if sha256_bytes(data) != sha256:
+            return f"{self.live_path.name} is not what was written (its sha256 does not hold)"
+        return None
+
+    def _first(self, n_bytes: int) -> bytes:
+        try:
+            with self.live_path.open("rb") as stream:
+                return stream.read(n_bytes)
+        except FileNotFoundError:
+            return b""
 
     def rows(self) -> list[Row]:
         """Live rows; an unterminated last line is what a crash leaves, and is dropped."""
@@ -166,16 +202,14 @@ class RunFolder:
             for step, metric, value in zip(table["step"], table["metric"], table["value"], strict=True)
         ]
 
-    def cut_back(self, step: int) -> None:
-        """Forget live rows after a step, so that what is repeated is not recorded twice."""
-        write_whole(self.live_path, _lines(row for row in self.rows() if row.step <= step).encode())
+    def cut_back(self, n_bytes: int) -> None:
+        """Forget live rows after so many bytes, so that what is repeated is not recorded twice."""
+        data = self._first(n_bytes)
+        write_whole(self.live_path, data)
+        self._begin_with(data)
 
-    def forget(self, prefix: str) -> None:
-        """Forget live rows of some metrics, before they are recorded again."""
-        rows = self.rows()
-        kept = [row for row in rows if not row.metric.startswith(prefix)]
-        if len(kept) < len(rows):
-            write_whole(self.live_path, _lines(kept).encode())
+    def _begin_with(self, data: bytes) -> None:
+        self._written.n_bytes, self._written.digest = len(data), hashlib.sha256(data)
 
     def clear(self) -> None:
         """Back to before the first step."""
@@ -183,6 +217,7 @@ class RunFolder:
         self.checkpoints.clear()
         for path in (self.live_path, self.sealed_path, self.items_path, self.weights_path):
             path.unlink(missing_ok=True)
+        self._begin_with(b"")
 
     def seal(self, record: RunRecord, weights: bytes | None, items: Sequence[ItemScore] = ()) -> RunRecord:
         """Write the sealed form, then the record that vouches for it, then drop the live form.

@@ -30,7 +30,7 @@ from ablate.records.store import Row, RunFolder, rows_of
 from ablate.run.memory import Peak
 from ablate.run.messages import Message
 from ablate.run.one_run import Run, provenance_of
-from ablate.run.saving import save, take_up
+from ablate.run.saving import rows_fault, save, take_up
 from ablate.run.worker import Worker
 from prereg.errors import EvidenceError, RunError
 from prereg.plan import RunSpec
@@ -225,6 +225,7 @@ class CohortRun:
             return
         for run in self.open.values():
             run.keep(durable=True)
+            run.count_rows()
         save(self.checkpoints, self.trainer.checkpoint(), self.trainer.taken)
         self._saved, self._saved_step = time.perf_counter(), self.trainer.taken
         for run in self.open.values():
@@ -243,7 +244,18 @@ class CohortRun:
                 faults.append(f"seed {spec.seed} was left with {listed(others)} not as now")
         if faults:
             return None, faults
-        return take_up(self.checkpoints, self._restore, self._begin_anew, faults), faults
+        path = take_up(self.checkpoints, self._restore, self._begin_anew, faults)
+        if path is None:
+            return None, faults
+        changed = [
+            f"seed {spec.seed}: {fault}"
+            for spec, folder in assigned
+            if (fault := rows_fault(folder, self.trainer.progress[spec.seed])) is not None
+        ]
+        if changed:
+            self._begin_anew()
+            return None, [*faults, *changed]
+        return path, faults
 
     def _restore(self, path: Path) -> None:
         lacking = [seed for seed in self._seeds if seed not in read_cohort(path)]

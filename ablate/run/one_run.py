@@ -22,6 +22,7 @@ from ablate.run.equipment import THREADS, Equipment
 from ablate.run.memory import Peak
 from ablate.run.messages import Asking, Measuring, Message
 from ablate.run.observing import Observer
+from prereg.canon import sha256_bytes
 from prereg.errors import EvidenceError
 from prereg.plan import RunSpec
 from prereg.words import listed
@@ -154,17 +155,14 @@ class Run(ABC):
         return record
 
     def _take_up(self) -> None:
-        """Bring the live rows to where the checkpoint stands; a curve with a hole must not be sealed as whole."""
-        step = self.trainer.progress.step
+        """Bring the live rows, found to be those that were written, to where the checkpoint left them."""
+        self.folder.cut_back(self.trainer.progress.live_bytes)
+
+    def count_rows(self) -> None:
+        """Let the next checkpoint say which live rows it goes with. They are durable by now."""
+        progress = self.trainer.progress
         # The first evaluation comes before the first step, and is made again by a run that never took one.
-        self.folder.cut_back(step if step else -1)
-        curve = [row.step for row in self.folder.rows() if row.metric == "train/loss"]
-        if curve != list(range(1, step + 1)):
-            raise EvidenceError(
-                f"{self.folder.live_path} lacks rows that its checkpoint at step {step} vouches for",
-                required="every step's training loss up to the checkpoint",
-                fix=f"rm -r {self.folder.path}   (the run is then made again)",
-            )
+        progress.live_bytes, progress.live_sha256 = self.folder.written() if progress.step else (0, sha256_bytes(b""))
 
     def _evaluate(self) -> None:
         self.folder.append(rows_of(self.trainer.progress.step, self.observer.evaluate(self._recorded)))
@@ -177,9 +175,10 @@ class Run(ABC):
         if status == "done":
             assert (progress.step, progress.tokens) == (config.budget.steps, config.tokens), progress
         if answers is not None:
-            # Of a run killed between these rows and its seal, the same rows are there already.
-            self.folder.forget("harness/")
             self.folder.append(rows_of(progress.step, answers.metrics))
+        changed = self.folder.live_fault(*self.folder.written())
+        if changed is not None:
+            raise EvidenceError(changed, required="the rows that this run wrote", fix="run again")
         pairing = Pairing(
             initial=self.initial,
             batches=progress.batches,

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from ablate.gpt.train import Progress
 from ablate.records.checkpoints import Checkpoints
+from ablate.records.store import RunFolder
 from prereg.errors import EvidenceError, RunError
 
 
@@ -28,6 +30,13 @@ def take_up(
         else:
             return generation.path
     return None
+
+
+def rows_fault(folder: RunFolder, progress: Progress) -> str | None:
+    """Why the live rows are not those that a restored checkpoint counts; none where they are."""
+    if not progress.live_sha256:
+        return "the checkpoint does not say which rows it goes with"
+    return folder.live_fault(progress.live_bytes, progress.live_sha256)
 
 
 def save(checkpoints: Checkpoints, data: bytes, step: int) -> None:

@@ -15,7 +15,7 @@ from ablate.run.equipment import Equipment
 from ablate.run.memory import Peak
 from ablate.run.messages import Asking, Message
 from ablate.run.one_run import SAY_EVERY_S, Run
-from ablate.run.saving import save, take_up
+from ablate.run.saving import rows_fault, save, take_up
 from prereg.plan import RunSpec
 
 
@@ -81,7 +81,14 @@ class SingleRun(Run):
 
     def _restored(self, faults: list[str]) -> Path | None:
         """The generation of the checkpoint that gave the trainer its state back; what is wrong with those before it."""
-        return take_up(self.folder.checkpoints, self.trainer.restore, self._begin_anew, faults)
+        found = take_up(self.folder.checkpoints, self.trainer.restore, self._begin_anew, faults)
+        changed = None if found is None else rows_fault(self.folder, self.trainer.progress)
+        if changed is None:
+            return found
+        # No earlier generation: what was changed lies there for both, and nothing says from where on.
+        faults.append(changed)
+        self._begin_anew()
+        return None
 
     def _begin_anew(self) -> None:
         self.initial = self.trainer.begin(self.spec.seed)
@@ -132,6 +139,7 @@ class SingleRun(Run):
         if self._saved_step == self.trainer.progress.step:
             return
         self.folder.append(rows, durable=True)
+        self.count_rows()
         save(self.folder.checkpoints, self.trainer.checkpoint(), self.trainer.progress.step)
         self._saved, self._saved_step = time.perf_counter(), self.trainer.progress.step
         self.folder.write_record(self.record.model_copy(update=self._cost()))
