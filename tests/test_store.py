@@ -101,10 +101,8 @@ def test_cutting_back_forgets_what_will_be_repeated(tmp_path: Path) -> None:
     again.cut_back(first[0])
     assert again.rows() == ROWS[:2]
     assert again.written() == first
-    assert (
-        again.live_fault(*folder.written())
-        == f"metrics.jsonl has {first[0]} of the {folder.written()[0]} bytes that were written"
-    )
+    short = f"metrics.jsonl has {first[0]} of the {folder.written()[0]} bytes that were written"
+    assert again.live_fault(*folder.written()) == short
     again.append(ROWS[2:])
     assert again.written() == folder.written()
     again.clear()
