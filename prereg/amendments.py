@@ -108,6 +108,7 @@ TOUCHES: tuple[Touches, ...] = (
             "command",
             "code",
             "scripts",
+            "data_files",
             "tasks",
             "metrics",
         ),

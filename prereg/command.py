@@ -7,7 +7,8 @@
 
 A word is filled and handed over as one word: nothing is split, quoted or expanded, and no shell reads it. Text stands
 as it is, any other value as JSON. A word that names a file under the root is a file of the trainer's code: its bytes
-are pinned at registration. What such a file imports is pinned only if `code:` names it. Nothing here starts anything.
+are pinned at registration. What such a file imports is pinned only if `code:` names it, and what it reads only if
+`data:` does. Nothing here starts anything.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -36,7 +37,7 @@ _MOST_FILES = 2000
 
 
 class ScriptPin(Part):
-    """One file of a user's own trainer, as it was at registration."""
+    """One file of a user's own trainer, of its code or its data, as it was at registration."""
 
     path: str
     """Its path from the root."""
@@ -44,9 +45,21 @@ class ScriptPin(Part):
     """sha256 of its bytes."""
 
 
-def code_sha256(scripts: tuple[ScriptPin, ...]) -> str:
-    """One hash over all files of the trainer's code."""
-    return sha256_of({pin.path: pin.sha256 for pin in scripts})
+def code_sha256(files: Iterable[ScriptPin]) -> str:
+    """One hash over all pinned files of a trainer, of its code and its data: what each run says that it was made with."""
+    return sha256_of({pin.path: pin.sha256 for pin in files})
+
+
+def differing_files(root: Path, files: Iterable[ScriptPin]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Paths of the pinned files whose bytes under the root are other bytes now, and of those that are not there."""
+    changed, absent = [], []
+    for pin in files:
+        place = root / pin.path
+        if not place.is_file():
+            absent.append(pin.path)
+        elif sha256_file(place) != pin.sha256:
+            changed.append(pin.path)
+    return tuple(changed), tuple(absent)
 
 
 def filled(
@@ -70,7 +83,11 @@ def command_line(words: tuple[str, ...]) -> str:
 def check_command(study: Study) -> None:
     """Raise `SpecError` for words that no run could be started with."""
     if study.trainer == "gpt":
-        for field, given, said in (("command", study.command, "a command"), ("code", study.code, "code")):
+        for field, given, said in (
+            ("command", study.command, "a command"),
+            ("code", study.code, "code"),
+            ("data", study.data, "data"),
+        ):
             if given:
                 required = "trainer: command, or no command"
                 raise _fault((field,), f"{said} is given and trainer is 'gpt'", required, "trainer: command")
@@ -86,9 +103,10 @@ def check_command(study: Study) -> None:
         _check_word(study, at, word)
     if not is_inside(study.metrics.file):
         raise _outside(("metrics", "file"), study.metrics.file, "the run's own directory", "file: metrics.jsonl")
-    for at, path in enumerate(study.code):
-        if not is_inside(path):
-            raise _outside(("code", at), path, "the root", "code: [studies/NAME]")
+    for field, paths, fix in (("code", study.code, "[studies/NAME]"), ("data", study.data, "[data/NAME.bin]")):
+        for at, path in enumerate(paths):
+            if not is_inside(path):
+                raise _outside((field, at), path, "the root", f"{field}: {fix}")
 
 
 def is_inside(path: str) -> bool:
@@ -99,25 +117,50 @@ def is_inside(path: str) -> bool:
 
 def pin_scripts(root: Root, study: Study) -> tuple[ScriptPin, ...]:
     """Every file of the trainer's code that the command and `code:` name, with its hash. Raises `RegistrationError`."""
-    found: set[Path] = set()
-    for at, named in enumerate(study.code):
-        place = root.path / named
-        files = [place] if place.is_file() else sorted(path for path in place.rglob("*") if _is_code(path, root.path))
-        if not files:
-            raise _missing(root, ("code", at), named)
-        found.update(files)
+    data = _named(root, study.data, "data")
+    found = _named(root, study.code, "code") - data
     for at, word in _every_word(study):
         path = script_of(root.path, word)
         if path is not None:
-            found.add(path)
+            found |= {path} - data
         elif not word.startswith("-") and PurePosixPath(word).suffix in (".py", ".sh") and not Path(word).is_absolute():
             raise _missing(root, ("command", at), word)
+    return _pinned(root, found, "code")
+
+
+def pin_data(root: Root, study: Study) -> tuple[ScriptPin, ...]:
+    """Every file that `data:` names, with its hash; none where it names nothing. Raises `RegistrationError`."""
+    return _pinned(root, _named(root, study.data, "data"), "data")
+
+
+def _named(root: Root, names: tuple[str, ...], field: str) -> set[Path]:
+    """The files that a field names, those of folders included. Raises `RegistrationError` for a link inside a folder."""
+    found: set[Path] = set()
+    for at, named in enumerate(names):
+        place = root.path / named
+        inside = [] if place.is_file() else [path for path in place.rglob("*") if not _is_hidden(path, root.path)]
+        for path in inside:
+            if path.is_symlink():
+                raise RegistrationError(
+                    f"'{path.relative_to(root.path).as_posix()}' is a symbolic link",
+                    required="files and folders that lie there themselves: nothing pins what a link leads to",
+                    fix=f"put what it leads to in its place, or name that under {field}: itself",
+                    where=Where(field=(field, at)),
+                )
+        files = {place} if place.is_file() else {path for path in inside if path.is_file()}
+        if not files:
+            raise _missing(root, (field, at), named)
+        found |= files
+    return found
+
+
+def _pinned(root: Root, found: set[Path], field: str) -> tuple[ScriptPin, ...]:
     if len(found) > _MOST_FILES:
         raise RegistrationError(
-            f"the trainer's code is {len(found):,} files",
+            f"the trainer's {field} is {len(found):,} files",
             required=f"at most {_MOST_FILES:,}",
-            fix="code: [the folder of the code alone]",
-            where=Where(field=("code",)),
+            fix=f"{field}: [the folder of the {field} alone]",
+            where=Where(field=(field,)),
         )
     pins = {path.relative_to(root.path).as_posix(): sha256_file(path) for path in found}
     return tuple(ScriptPin(path=path, sha256=pins[path]) for path in sorted(pins))
@@ -156,9 +199,8 @@ def _every_word(study: Study) -> Iterator[tuple[int, str]]:
         yield from enumerate(filled(study.command, variant=name, seed=seed, config=config, python=""))
 
 
-def _is_code(path: Path, root: Path) -> bool:
-    hidden = any(part.startswith((".", "__pycache__")) for part in path.relative_to(root).parts)
-    return path.is_file() and not hidden
+def _is_hidden(path: Path, root: Path) -> bool:
+    return any(part.startswith((".", "__pycache__")) for part in path.relative_to(root).parts)
 
 
 def _check_word(study: Study, at: int, word: str) -> None:

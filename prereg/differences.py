@@ -82,12 +82,15 @@ def differing_pins(
     scripts: tuple[ScriptPin, ...] | None,
     data: DataPins | None = None,
     tasks: TaskPin | None = None,
+    data_files: tuple[ScriptPin, ...] = (),
 ) -> list[Difference]:
     was, now = ({pin.path: pin.sha256 for pin in pins or ()} for pins in (registered.scripts, scripts))
+    read, reads = ({pin.path: pin.sha256 for pin in pins} for pins in (registered.data_files, data_files))
     return [
         *differences(plain(registered.corpus), plain(corpus), ("corpus",)),
         *differences(plain(registered.data), plain(data), ("data",)),
         *differences(dict(was), dict(now), ("scripts",)),
+        *differences(dict(read), dict(reads), ("data_files",)),
         *differences(plain(registered.tasks), plain(tasks), ("tasks",)),
     ]
 

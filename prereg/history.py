@@ -149,19 +149,24 @@ def _lock(root: Root, study: str, entry: Entry) -> tuple[dict[str, Any] | None, 
     if sha256_bytes(data) != entry.body.get("lock_sha256"):
         return None, f"{path.name} is not as it was registered"
     document = json.loads(data)
-    scripts = {pin["path"]: pin["sha256"] for pin in document.get("scripts") or ()}
+    files = {
+        kind: {pin["path"]: pin["sha256"] for pin in document.get(kind) or ()} for kind in ("scripts", "data_files")
+    }
     checks = document.get("own_checks") or {}
     pins = {name: document.get(name) for name in ("data", "tasks")}
-    whole = {"study": document["study"], "corpus": document["corpus"], "own_checks": checks, "scripts": scripts}
-    return whole | pins, ""
+    whole = {"study": document["study"], "corpus": document["corpus"], "own_checks": checks}
+    return whole | files | pins, ""
 
 
 def _hash(whole: dict[str, Any]) -> str | None:
     try:
-        pins = [{"path": path, "sha256": sha256} for path, sha256 in sorted(whole["scripts"].items())]
+        pins, read = (
+            [{"path": path, "sha256": sha256} for path, sha256 in sorted(whole[kind].items())]
+            for kind in ("scripts", "data_files")
+        )
         scripts = pins if whole["study"]["trainer"] == "command" else None
         parts = (whole["own_checks"], scripts, whole["data"])
-        return promise_sha256(whole["study"], whole["corpus"], *parts, tasks=whole["tasks"])
+        return promise_sha256(whole["study"], whole["corpus"], *parts, tasks=whole["tasks"], data_files=read)
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -182,7 +187,10 @@ def _undone(whole: dict[str, Any], differences: JsonValue) -> dict[str, Any] | N
             before["study"]["factors"] = {str(name): factors[str(name)] for name in old}
             continue
         # Corpus and code stand beside the study, and their differences begin with their names.
-        inside = before if re.match(r"(corpus|data|own_checks|scripts|tasks)($|[.\[])", field) else before["study"]
+        pinned = re.match(r"(corpus|data|data_files|own_checks|scripts|tasks)($|[.\[])", field)
+        # `data` of a study is a list of paths, always told whole; `data` beside it holds pins of corpora.
+        paths = field == "data" and (isinstance(old, list) or isinstance(new, list))
+        inside = before if pinned and not paths else before["study"]
         if not any(_put_back(parent, key, old, new) for parent, key in _places(inside, field)):
             return None
     return before

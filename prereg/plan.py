@@ -85,6 +85,10 @@ class CommandSpec(Planned):
     """Its words, placeholders not yet filled in."""
     scripts: tuple[ScriptPin, ...]
     """The files of its code, as registered."""
+    code: tuple[str, ...] = ()
+    """What `code:` names: of these folders nothing but the registered files is there for a run."""
+    data_files: tuple[ScriptPin, ...] = ()
+    """The files that it reads, as registered."""
     metrics: str
     """The file it leaves its metrics in, from its own directory."""
     needed: dict[str, tuple[int, ...]]
@@ -93,6 +97,11 @@ class CommandSpec(Planned):
     """Whether a finished run must have its training loss at every step, for the rule of stability."""
     diverged_above: float
     """The run has diverged when its training loss exceeds this many times the first it records."""
+
+    @property
+    def files(self) -> tuple[ScriptPin, ...]:
+        """Every pinned file: of its code, then of its data."""
+        return (*self.scripts, *self.data_files)
 
 
 def plan(registration: Registration) -> tuple[RunSpec | CommandSpec, ...]:
@@ -132,6 +141,8 @@ def _command(registration: Registration, variant: str, seed: int) -> CommandSpec
         config=config,
         command=study.command,
         scripts=registration.scripts,
+        code=study.code,
+        data_files=registration.data_files,
         metrics=study.metrics.file,
         needed=needed_metrics(study),
         needs_curve=asks_stability(study),

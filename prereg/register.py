@@ -68,6 +68,7 @@ def register(
     scripts: tuple[ScriptPin, ...] | None = None,
     data: DataPins | None = None,
     tasks: TaskPin | None = None,
+    data_files: tuple[ScriptPin, ...] = (),
 ) -> tuple[Registration, Entry]:
     """Register a study. What is registered and unchanged is returned as it is; what has changed is refused."""
     name, ledger = loaded.study.study, Ledger(root.ledger)
@@ -76,7 +77,9 @@ def register(
         registered = load_registration(root, name)
         if registered is not None:
             require_unchanged(registered, loaded)
-            refuse_change(loaded.path, name, registered, differing_pins(registered, corpus, scripts, data, tasks))
+            refuse_change(
+                loaded.path, name, registered, differing_pins(registered, corpus, scripts, data, tasks, data_files)
+            )
             entry = newest_promise(ledger, name)
             assert entry is not None, name
             complete(root, name)
@@ -94,6 +97,7 @@ def register(
             scripts=scripts,
             data=data,
             tasks=tasks,
+            data_files=data_files,
         )
 
 
@@ -111,6 +115,7 @@ def amend(
     scripts: tuple[ScriptPin, ...] | None = None,
     data: DataPins | None = None,
     tasks: TaskPin | None = None,
+    data_files: tuple[ScriptPin, ...] = (),
 ) -> tuple[Registration, Entry]:
     """Replace a registration by a changed one, on the record: why, what, and what was known of the outcome."""
     name, ledger = loaded.study.study, Ledger(root.ledger)
@@ -136,7 +141,7 @@ def amend(
         loaded = as_registered(registered, loaded)
         changes = [
             *differing_fields(registered.study, loaded.study),
-            *differing_pins(registered, corpus, scripts, data, tasks),
+            *differing_pins(registered, corpus, scripts, data, tasks, data_files),
             *differences(code_of(registered.own_checks), code_of(pins), ("own_checks",)),
         ]
         if not changes:
@@ -168,6 +173,7 @@ def amend(
             scripts=scripts,
             data=data,
             tasks=tasks,
+            data_files=data_files,
         )
 
 
@@ -214,13 +220,17 @@ def _commit(
     scripts: tuple[ScriptPin, ...] | None = None,
     data: DataPins | None = None,
     tasks: TaskPin | None = None,
+    data_files: tuple[ScriptPin, ...] = (),
 ) -> tuple[Registration, Entry]:
     """Write the lock beside its place, let the ledger take it, move it there."""
     source = _relative(root, loaded.path)
     ledger.head()  # a damaged ledger is refused before anything is written
     name, study = loaded.study.study, plain(loaded.study)
     files = None if scripts is None else [plain(pin) for pin in scripts]
-    sha256 = promise_sha256(study, plain(corpus), code_of(pins), files, plain(data), tasks=plain(tasks))
+    read = [plain(pin) for pin in data_files]
+    sha256 = promise_sha256(
+        study, plain(corpus), code_of(pins), files, plain(data), tasks=plain(tasks), data_files=read
+    )
     accepted = {} if override is None else {"override": plain(override)}
     code = {"own_checks": code_of(pins)} if pins else {}
     # Keys stand in the order of the study's file, not sorted: the order of the factors names the arms.
@@ -228,6 +238,7 @@ def _commit(
         "study": study,
         "corpus": plain(corpus),
         **({} if files is None else {"scripts": files}),
+        **({} if not read else {"data_files": read}),
         **({} if data is None else {"data": plain(data)}),
         **({} if tasks is None else {"tasks": plain(tasks)}),
         "sha256": sha256,

@@ -91,6 +91,8 @@ class Registration(Part):
     """What the user accepted although registration would have refused it; none, and not in the lock, otherwise."""
     scripts: tuple[ScriptPin, ...] | None = None
     """The files of a user's own trainer; none, and not in the lock, for the built-in one."""
+    data_files: tuple[ScriptPin, ...] = ()
+    """The files that a user's own trainer reads, as far as `data:` names them; not in the lock where it names none."""
     data: DataPins | None = None
     """Corpora and tokenizers, where the arms read several corpora or a trained tokenizer; else none, and not in the
     lock."""
@@ -106,6 +108,11 @@ class Registration(Part):
         if self.data is None:
             return {self.corpus.name: self.corpus}
         return {name: self.data.corpora[name] for name in self.study.training(arm).data.sources}
+
+    @property
+    def files(self) -> tuple[ScriptPin, ...]:
+        """Every pinned file of a user's own trainer: its code, then its data."""
+        return (*(self.scripts or ()), *self.data_files)
 
     @property
     def pinned(self) -> tuple[CorpusPin, ...]:
@@ -133,8 +140,10 @@ def promise_sha256(
     data: dict[str, Any] | None = None,
     *,
     tasks: dict[str, Any] | None = None,
+    data_files: list[dict[str, Any]] | None = None,
 ) -> str:
-    """Hash of a promise, from the JSON forms of study, corpus, own checks' code, scripts, pins of more data, and tasks.
+    """Hash of a promise, from the JSON forms of study, corpus, own checks' code, scripts, pins of more data, tasks, and
+    files that a user's own trainer reads.
 
     Canonical JSON sorts keys, so order in the file does not matter. The one order that means
     something is that of the factors, which names the arms: it is hashed beside them.
@@ -146,6 +155,8 @@ def promise_sha256(
         code["data"] = data
     if tasks is not None:
         code["tasks"] = tasks
+    if data_files:
+        code["data_files"] = data_files
     return sha256_of({"study": study, "corpus": corpus, "factor_order": list(study["factors"]), **code})
 
 
@@ -238,6 +249,7 @@ def read_lock(path: Path) -> Registration:
             document.get("scripts"),
             document.get("data"),
             tasks=document.get("tasks"),
+            data_files=document.get("data_files"),
         )
         whole = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
         registration = Registration.model_validate_json(whole)

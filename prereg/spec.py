@@ -115,6 +115,9 @@ class Study(Part):
     code: tuple[str, ...] = ()
     """Files and folders of the user's own trainer, from the root: pinned at registration, like files that the command
     itself names."""
+    data: tuple[str, ...] = ()
+    """Files and folders that the user's own trainer reads, from the root: pinned at registration and compared before and
+    after each run, and read where they lie; not written where there are none."""
     metrics: MetricsFile = MetricsFile()
     """Where the user's own trainer writes."""
     variants: dict[Name, Overrides] = Field(default_factory=dict)
@@ -212,7 +215,7 @@ class Study(Part):
         # A promise without them keeps the bytes that were hashed before the format had them. All in one place:
         # of two serializers of a model, the library takes the last.
         written: dict[str, Any] = handler(self)
-        for field in ("checks", "code", "match"):
+        for field in ("checks", "code", "data", "match"):
             if not getattr(self, field):
                 written.pop(field, None)
         return written

@@ -12,7 +12,7 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.run.command import Server
 from ablate.run.messages import Message
-from prereg.command import pin_scripts
+from prereg.command import pin_data, pin_scripts
 from prereg.load import load_study
 from prereg.plan import CommandSpec, plan
 from prereg.register import register
@@ -81,8 +81,8 @@ class OwnHouse:
         """The study, registered without a design, which would take long to simulate."""
         loaded = load_study(self.write(**changes))
         root = Root(self.path.resolve())
-        pins = pin_scripts(root, loaded.study)
-        return register(root, loaded, corpus=None, scripts=pins, design=None, tool={}, at=AT)[0]
+        pins, read = pin_scripts(root, loaded.study), pin_data(root, loaded.study)
+        return register(root, loaded, corpus=None, scripts=pins, data_files=read, design=None, tool={}, at=AT)[0]
 
     def carry_out(
         self, registration: Registration, variant: str, seed: int, *, server: Server | None = None

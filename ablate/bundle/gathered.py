@@ -212,6 +212,9 @@ def _explain(found: Gathered, registration: Registration, promised: list[Entry])
             f"the corpus '{corpus.name}'",
             f"only training needs it; the lock names its sha256, {corpus.sha256[:12]}",
         )
+    if registration.data_files:
+        read = _counted(len(registration.data_files), "data file")
+        found.skip(f"{read} of the trainer", "only training needs them; the lock names the path and sha256 of each")
     if registration.tasks is not None:
         found.skip(
             f"the tasks '{registration.tasks.name}'",

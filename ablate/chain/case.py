@@ -243,6 +243,7 @@ class Pins:
     trained: tuple[BpeTokenizer, ...] = ()
     """Tokenizers that were trained from the texts, to be kept once the registration stands."""
     tasks: TaskPin | None = None
+    data_files: tuple[ScriptPin, ...] = ()
 
     def keep(self, root: Root) -> None:
         """Keep the trained tokenizers for the workers. A registration stands without that."""
@@ -259,7 +260,8 @@ def pin(case: Case, registered: DataPins | None = None) -> Pins:
     if case.study.trainer == "gpt":
         readings = read_data(case, registered)
         return replace(pin_data(case, readings), tasks=pin_tasks(case, readings))
-    return Pins(None, pin_code(case))
+    scripts, data_files = pin_code(case)
+    return Pins(None, scripts, data_files=data_files)
 
 
 def pin_tasks(case: Case, readings: Mapping[str, Reading]) -> TaskPin | None:
@@ -286,14 +288,15 @@ def pin_tasks(case: Case, readings: Mapping[str, Reading]) -> TaskPin | None:
     return found[0]
 
 
-def pin_code(case: Case) -> tuple[ScriptPin, ...]:
-    """The files of a user's own trainer as they are now; its program is here to be started."""
-    from prereg.command import pin_scripts
+def pin_code(case: Case) -> tuple[tuple[ScriptPin, ...], tuple[ScriptPin, ...]]:
+    """The files of a user's own trainer and those it reads, as they are now; its program is here to be started."""
+    from prereg.command import pin_data, pin_scripts
 
     found: list[tuple[ScriptPin, ...]] = []
     placed(case, lambda: found.append(pin_scripts(case.root, case.study)))
+    placed(case, lambda: found.append(pin_data(case.root, case.study)))
     placed(case, lambda: _require_program(case))
-    return found[0]
+    return found[0], found[1]
 
 
 def _require_program(case: Case) -> None:
@@ -337,14 +340,19 @@ def require_pinned(case: Case, registration: Registration) -> None:
             required=f"sha256 {registration.tasks.sha256 if registration.tasks else 'none'}",
             fix=f'restore their files, or: ablate amend {case.path} --reason "..."',
         )
-    if now.scripts != registration.scripts:
-        was, are = ({pin.path: pin.sha256 for pin in pins or ()} for pins in (registration.scripts, now.scripts))
-        moved = sorted(path for path in was.keys() | are.keys() if was.get(path) != are.get(path))
-        raise RegistrationError(
-            f"the trainer's code is not what was registered on {registration.registered_at}: {', '.join(moved[:5])}",
-            required="the registered files, byte for byte",
-            fix=f'restore them, or: ablate amend {case.path} --reason "..."',
-        )
+    for what, registered, here in (
+        ("code", registration.scripts, now.scripts),
+        ("data", registration.data_files, now.data_files),
+    ):
+        if here != registered:
+            was, are = ({pin.path: pin.sha256 for pin in pins or ()} for pins in (registered, here))
+            moved = sorted(path for path in was.keys() | are.keys() if was.get(path) != are.get(path))
+            raise RegistrationError(
+                f"the trainer's {what} is not what was registered on {registration.registered_at}: "
+                + ", ".join(moved[:5]),
+                required="the registered files, byte for byte",
+                fix=f'restore them, or: ablate amend {case.path} --reason "..."',
+            )
 
 
 def _refuse_data(now: DataPins | None, registration: Registration) -> None:

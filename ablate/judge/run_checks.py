@@ -96,7 +96,7 @@ def check_built_in(registration: Registration, ended: list[RunRecord]) -> tuple[
 def check_command(registration: Registration, ended: list[RunRecord]) -> tuple[Check, ...]:
     """What can be known of a user's own trainer, and what is its promise alone."""
     scripts = registration.scripts or ()
-    wanted = code_sha256(scripts)
+    wanted = code_sha256(registration.files)
     return (
         Check(
             name="the trainer's code is registered",

@@ -69,7 +69,7 @@ class Manifest(Part):
     runs: tuple[Made, ...]
     """Every run of the file beside it."""
     code: dict[str, str] = {}
-    """Path from the root -> sha256, of the files of the trainer's code."""
+    """Path from the root -> sha256, of the files of the trainer's code, and of the data that the study pins."""
 
 
 @dataclass(frozen=True)

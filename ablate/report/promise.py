@@ -98,6 +98,9 @@ def _terms(told: Told) -> Facts:
         pins = [f"{pin.path}, sha256 {pin.sha256}" for pin in told.registration.scripts or ()]
         code = "; ".join(pins) or "no file of it is pinned"
         items[2:2] = [("Trainer", f"the command {command_line(study.command)}"), ("Code", code)]
+        if told.registration.data_files:
+            read = [f"{pin.path}, sha256 {pin.sha256}" for pin in told.registration.data_files]
+            items.insert(4, ("Data", "; ".join(read)))
     return Facts(tuple(items))
 
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from prereg.spec import Study
 
 
-def print_check(console: Console, study: Study, scripts: Sequence[ScriptPin] = ()) -> None:
+def print_check(
+    console: Console, study: Study, scripts: Sequence[ScriptPin] = (), data: Sequence[ScriptPin] = ()
+) -> None:
     """What a study promises: its arms, its claims and its rule as a table; of a command, all that will be started."""
     say(console, f"{study.study}: {study.title}", style="bold")
     say(
@@ -29,7 +31,7 @@ def print_check(console: Console, study: Study, scripts: Sequence[ScriptPin] = (
         f"correction {study.analysis.correct}",
     )
     if study.trainer == "command":
-        _command(console, study, scripts)
+        _command(console, study, scripts, data)
     arms = new_table(console, ("Arm", "left"), ("Changes", "left"))
     for arm in study.arms.values():
         changes = ", ".join(f"{field} = {value}" for field, value in arm.overrides.items())
@@ -92,7 +94,7 @@ def print_check(console: Console, study: Study, scripts: Sequence[ScriptPin] = (
         say(console, f"Note: {note}.")
 
 
-def _command(console: Console, study: Study, scripts: Sequence[ScriptPin]) -> None:
+def _command(console: Console, study: Study, scripts: Sequence[ScriptPin], data: Sequence[ScriptPin]) -> None:
     """Every word and every file of a user's own trainer, before anything of it is started."""
     arm, seed = next(iter(study.arms.values())), study.seeds[0]
     assert isinstance(arm.config, dict), arm.name
@@ -104,3 +106,5 @@ def _command(console: Console, study: Study, scripts: Sequence[ScriptPin]) -> No
         say(console, f"Code, to be pinned: {pin.path}, sha256 {pin.sha256[:12]}", wrap=False)
     if not scripts:
         say(console, "No file of its code is pinned: no word names a file under the root, and there is no code:")
+    for pin in data:
+        say(console, f"Data, to be pinned: {pin.path}, sha256 {pin.sha256[:12]}", wrap=False)

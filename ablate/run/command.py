@@ -2,6 +2,7 @@
 
     run folder            run.json, the sealed metrics, config.json, stdout.txt, stderr.txt
     run folder / work     the child's own directory, and all of it that it may write in
+    run folder / code     what it is started from: a copy of the registered code, gone once the run has ended
 
 Each attempt begins in an empty directory, unless the one before left a file named `resumable` in it: by this the
 command says that it can go on from what lies there. It is then started again (ABLATE_ATTEMPT counts) with its metrics
@@ -32,9 +33,9 @@ from ablate.records.store import Row, RunFolder
 from ablate.records.tidy import CURVE, diverged_at, lacking, read_rows, until
 from ablate.run.child import Child, end_leftover
 from ablate.run.messages import Message
+from ablate.run.pinned import Hashed, PrivateCopy, require_registered
 from ablate.run.pipes import Pipes
-from prereg.canon import sha256_file
-from prereg.command import code_sha256, filled, script_of
+from prereg.command import code_sha256, filled
 from prereg.disk import write_whole
 from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.plan import CommandSpec
@@ -55,6 +56,7 @@ class Server:
     stop: threading.Event = field(default_factory=threading.Event)
     child: Child | None = None
     starting: threading.Lock = field(default_factory=threading.Lock)
+    hashed: Hashed = field(default_factory=Hashed)
 
     def carry_out(self, spec: CommandSpec, folder: RunFolder, root: Path) -> None:
         """One run from its start to its seal. Everything that goes wrong becomes a `failed` record."""
@@ -83,23 +85,30 @@ class CommandRun:
         self.taken = time.perf_counter()
         self.server, self.spec, self.folder, self.root = server, spec, folder, root
         self.home = folder.path / "work"
+        self.code = PrivateCopy(root, spec, folder.path / "code")
         self.metrics = self.home / spec.metrics
         self.glance = Glance(self.metrics)
         self.record = self._begin()
 
     def finish(self) -> None:
         """Until the command ends, has diverged, or is stopped."""
-        child = self._start()
         try:
-            stopped = self._watch(child)
+            self.code.lay_out()
+            child = self._start()
+            try:
+                stopped = self._watch(child)
+            finally:
+                status = child.finish()
+                self.server.child = None
+            if not stopped:
+                self.code.require_unchanged("in the run's own copy, since the run began")
         finally:
-            status = child.finish()
-            self.server.child = None
+            self.code.remove()
         if stopped:
             self._note()
             self.server.say(Message(event="stopped", run_id=self.spec.run_id, step=self.glance.step))
             return
-        self._require_code()
+        require_registered(self.root, self.spec, self.server.hashed)
         rows = self._rows(child, status)
         diverged = diverged_at(rows, self.spec.diverged_above)
         if diverged is None:
@@ -133,12 +142,12 @@ class CommandRun:
             tokens=0,
             parameters=0,
             pairing=None,
-            provenance=of_command(code_sha256(self.spec.scripts)),
+            provenance=of_command(code_sha256(self.spec.files)),
             started_at=earlier.started_at if earlier is not None else utc_now(),
             wall_s=earlier.wall_s if earlier is not None else 0.0,
         )
         self.folder.write_record(record)
-        self._require_code()
+        require_registered(self.root, self.spec, self.server.hashed)
         self.server.say(
             Message(
                 event="begun",
@@ -163,24 +172,13 @@ class CommandRun:
             (self.home / RESUMABLE).unlink()
             raise
 
-    def _require_code(self) -> None:
-        """The files on disk are the registered ones; asked before the start and again after the end."""
-        for pin in self.spec.scripts:
-            path = self.root / pin.path
-            if not path.is_file() or sha256_file(path) != pin.sha256:
-                raise RunError(
-                    f"{pin.path} is not the file that was registered",
-                    required=f"sha256 {pin.sha256}",
-                    fix="restore it, or amend the study",
-                )
-
     def _start(self) -> Child:
         spec, config = self.spec, self.folder.path / "config.json"
         write_whole(config, json.dumps(spec.config, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n")
         words = filled(spec.command, variant=spec.variant, seed=spec.seed, config=spec.config, python=sys.executable)
-        words = tuple(str(script_of(self.root, word) or word) for word in words)
+        words = tuple(map(self.code.word, words))
         environment = {
-            **os.environ,
+            **self.code.environment(os.environ),
             "ABLATE_SEED": str(spec.seed),
             "ABLATE_VARIANT": spec.variant,
             "ABLATE_CONFIG": str(config),

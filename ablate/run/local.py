@@ -102,7 +102,7 @@ def run_study(
                 "runs": len(waiting),
                 "of": len(specs),
                 "slots": slots,
-                "code": code_hash() if registration.scripts is None else code_sha256(registration.scripts),
+                "code": code_hash() if registration.scripts is None else code_sha256(registration.files),
                 **({"trained_again": again} if again else {}),
             },
         )

@@ -49,8 +49,8 @@ def check(
         raise StudyFileError("no study is named", required="a study file", fix="ablate check studies/quickstart.yaml")
     case = chain.check(study, root)
     beside = chain.published_beside(case)
-    scripts = chain.pin_code(case) if case.study.trainer == "command" else ()
-    print_check(console(), case.study, scripts)
+    scripts, data = chain.pin_code(case) if case.study.trainer == "command" else ((), ())
+    print_check(console(), case.study, scripts, data)
     _print_repeated(case)
     if case.study.trainer == "gpt" and sizes_differ(case.study):
         print_sizes(console(), case.study, chain.find_vocabulary(case))

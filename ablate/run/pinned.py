@@ -1,0 +1,150 @@
+"""The pinned files of a user's own trainer, as one run meets them: its code as a private copy, its data where it lies.
+
+    run folder / code     the root as the trainer sees it, while the run lives
+
+Each pinned file of the code lies in the copy under its path from the root, written from bytes that were hashed in the
+copy itself: what is exchanged under the root afterwards is not what runs. Beside these files lie links to whatever else
+the root has there, so that paths relative to a script lead where they always led; none inside a folder that `code:`
+names, none to `__pycache__`, and none to a module that would be imported in place of a pinned one. So no bytecode that
+somebody left is taken for that of a pinned file. Whoever may write under the root may write in the copy too: a change
+that is undone before the run ends shows nowhere.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from prereg.canon import sha256_file
+from prereg.command import ScriptPin, script_of
+from prereg.errors import RunError
+from prereg.plan import CommandSpec
+
+_MODULES = (".py", ".pyc", ".pyd", ".so")
+_SETTLED_NS = 2 * 10**9
+"""A file that was touched less long ago may be touched again within what its file system calls the same moment."""
+
+
+@dataclass
+class Hashed:
+    """Hashes of large files, kept while their inode, size and times stay as they are. Only for one process."""
+
+    known: dict[tuple[str, int, int, int, int, int], str] = field(default_factory=dict)
+
+    def sha256(self, path: Path) -> str:
+        """The hash of a file. Raises `OSError`."""
+        found = path.stat()
+        key = (str(path), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        if key not in self.known:
+            sha256 = sha256_file(path)
+            if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) < _SETTLED_NS:
+                return sha256
+            self.known[key] = sha256
+        return self.known[key]
+
+
+def require_registered(root: Path, spec: CommandSpec, hashed: Hashed) -> None:
+    """The files under the root are the registered ones. Raises `RunError`."""
+    for pin in spec.files:
+        path = root / pin.path
+        read = hashed.sha256 if pin in spec.data_files else sha256_file
+        if not path.is_file() or read(path) != pin.sha256:
+            raise RunError(
+                f"{pin.path} is not the file that was registered",
+                required=f"sha256 {pin.sha256}",
+                fix="restore it, or amend the study",
+            )
+
+
+@dataclass(frozen=True)
+class PrivateCopy:
+    """The code of one run, in a folder of its own."""
+
+    root: Path
+    spec: CommandSpec
+    place: Path
+
+    def lay_out(self) -> None:
+        """Copy and link, in place of whatever an earlier attempt left. Raises `RunError` for bytes that differ."""
+        self.remove()
+        self.place.mkdir()
+        for pin in self.spec.scripts:
+            copy = self.place / pin.path
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                shutil.copyfile(self.root / pin.path, copy)
+                copy.chmod(stat.S_IMODE((self.root / pin.path).stat().st_mode) & 0o555)
+            except OSError as error:
+                raise RunError(
+                    f"{pin.path} cannot be copied: {error.strerror}", required="the registered file"
+                ) from error
+        folders = {PurePosixPath(pin.path).parent for pin in self.spec.scripts}
+        for folder in folders.union(*(above.parents for above in folders)) or {PurePosixPath()}:
+            self._link_beside(folder)
+        for pin in self.spec.data_files:
+            read = self.place / pin.path
+            if not read.exists():
+                read.parent.mkdir(parents=True, exist_ok=True)
+                read.symlink_to(self.root / pin.path)
+        self.require_unchanged("as it was copied")
+
+    def require_unchanged(self, when: str) -> None:
+        """Every file of the copy has the registered bytes. Raises `RunError` naming the one that has not."""
+        for pin in self.spec.scripts:
+            copy = self.place / pin.path
+            if copy.is_symlink() or not copy.is_file() or sha256_file(copy) != pin.sha256:
+                raise RunError(
+                    f"{pin.path} is not the registered file {when}",
+                    required=f"sha256 {pin.sha256}",
+                    fix="a trainer that leaves its own code alone",
+                )
+
+    def remove(self) -> None:
+        """Nothing of it is left."""
+        if self.place.exists():
+            shutil.rmtree(self.place)
+
+    def word(self, word: str) -> str:
+        """A word of the command: the place of a pinned file that it names, else as it stands."""
+        path = script_of(self.root, word)
+        name = "" if path is None else path.relative_to(self.root).as_posix()
+        if any(pin.path == name for pin in self.spec.scripts):
+            return str(self.place / name)
+        return str(path) if any(pin.path == name for pin in self.spec.data_files) else word
+
+    def environment(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Variables under which Python imports from the copy, and finds no bytecode for it but its own."""
+        found = {name: value for name, value in given.items() if name != "PYTHONPYCACHEPREFIX"}
+        if "PYTHONPATH" in found:
+            found["PYTHONPATH"] = os.pathsep.join(map(self._moved, found["PYTHONPATH"].split(os.pathsep)))
+        return found
+
+    def _moved(self, entry: str) -> str:
+        """A folder under the root as the copy has it, where it holds pinned code."""
+        path = Path(os.path.normpath(entry)) if entry else Path()
+        if not path.is_absolute() or not path.is_relative_to(self.root):
+            return entry
+        inside = PurePosixPath(path.relative_to(self.root).as_posix())
+        holds = any(inside in PurePosixPath(pin.path).parents for pin in self.spec.scripts)
+        return str(self.place / inside) if holds else entry
+
+    def _link_beside(self, folder: PurePosixPath) -> None:
+        """Links to what lies in a folder of the root beside its pinned files."""
+        here = self.place / folder
+        here.mkdir(parents=True, exist_ok=True)
+        named = {PurePosixPath(name) for name in self.spec.code}
+        whole = bool(named & {folder, *folder.parents})
+        pinned = {PurePosixPath(pin.path).stem for pin in self.spec.scripts if PurePosixPath(pin.path).parent == folder}
+        for entry in os.scandir(self.root / folder):
+            inside = folder / entry.name
+            if entry.name.startswith("__pycache__") or (whole and not entry.name.startswith(".")) or inside in named:
+                continue
+            module = entry.name.endswith(_MODULES) or Path(entry.path, "__init__.py").exists()
+            if (module and entry.name.partition(".")[0] in pinned) or os.path.lexists(here / entry.name):
+                continue
+            (here / entry.name).symlink_to(entry.path)
