@@ -46,7 +46,7 @@ class ScriptPin(Part):
 
 
 def code_sha256(files: Iterable[ScriptPin]) -> str:
-    """One hash over all pinned files of a trainer, of its code and its data: what each run says that it was made with."""
+    """One hash over pinned files of a trainer, of its code and its data: what each run says that it was made with."""
     return sha256_of({pin.path: pin.sha256 for pin in files})
 
 
@@ -134,7 +134,7 @@ def pin_data(root: Root, study: Study) -> tuple[ScriptPin, ...]:
 
 
 def _named(root: Root, names: tuple[str, ...], field: str) -> set[Path]:
-    """The files that a field names, those of folders included. Raises `RegistrationError` for a link inside a folder."""
+    """The files that a field names, those of folders included. Raises `RegistrationError`, also for links in folders."""
     found: set[Path] = set()
     for at, named in enumerate(names):
         place = root.path / named

@@ -81,6 +81,7 @@ def differing_pins(
     corpus: CorpusPin | None,
     scripts: tuple[ScriptPin, ...] | None,
     data: DataPins | None = None,
+    *,
     tasks: TaskPin | None = None,
     data_files: tuple[ScriptPin, ...] = (),
 ) -> list[Difference]:

@@ -77,9 +77,8 @@ def register(
         registered = load_registration(root, name)
         if registered is not None:
             require_unchanged(registered, loaded)
-            refuse_change(
-                loaded.path, name, registered, differing_pins(registered, corpus, scripts, data, tasks, data_files)
-            )
+            moved = differing_pins(registered, corpus, scripts, data, tasks=tasks, data_files=data_files)
+            refuse_change(loaded.path, name, registered, moved)
             entry = newest_promise(ledger, name)
             assert entry is not None, name
             complete(root, name)
@@ -141,7 +140,7 @@ def amend(
         loaded = as_registered(registered, loaded)
         changes = [
             *differing_fields(registered.study, loaded.study),
-            *differing_pins(registered, corpus, scripts, data, tasks, data_files),
+            *differing_pins(registered, corpus, scripts, data, tasks=tasks, data_files=data_files),
             *differences(code_of(registered.own_checks), code_of(pins), ("own_checks",)),
         ]
         if not changes:

@@ -116,7 +116,7 @@ class Study(Part):
     """Files and folders of the user's own trainer, from the root: pinned at registration, like files that the command
     itself names."""
     data: tuple[str, ...] = ()
-    """Files and folders that the user's own trainer reads, from the root: pinned at registration and compared before and
+    """Files and folders that the user's own trainer reads, from the root: pinned at registration, compared before and
     after each run, and read where they lie; not written where there are none."""
     metrics: MetricsFile = MetricsFile()
     """Where the user's own trainer writes."""

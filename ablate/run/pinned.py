@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from prereg.canon import sha256_file
-from prereg.command import ScriptPin, script_of
+from prereg.command import script_of
 from prereg.errors import RunError
 from prereg.plan import CommandSpec
 
@@ -84,7 +84,7 @@ class PrivateCopy:
                     f"{pin.path} cannot be copied: {error.strerror}", required="the registered file"
                 ) from error
         folders = {PurePosixPath(pin.path).parent for pin in self.spec.scripts}
-        for folder in folders.union(*(above.parents for above in folders)) or {PurePosixPath()}:
+        for folder in folders.union(*(above.parents for above in folders)):
             self._link_beside(folder)
         for pin in self.spec.data_files:
             read = self.place / pin.path
@@ -105,9 +105,8 @@ class PrivateCopy:
                 )
 
     def remove(self) -> None:
-        """Nothing of it is left."""
-        if self.place.exists():
-            shutil.rmtree(self.place)
+        """Nothing of it is left, or what cannot be removed: then the next attempt says so."""
+        shutil.rmtree(self.place, ignore_errors=True)
 
     def word(self, word: str) -> str:
         """A word of the command: the place of a pinned file that it names, else as it stands."""
