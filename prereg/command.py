@@ -134,7 +134,7 @@ def pin_data(root: Root, study: Study) -> tuple[ScriptPin, ...]:
 
 
 def _named(root: Root, names: tuple[str, ...], field: str) -> set[Path]:
-    """The files that a field names, those of folders included. Raises `RegistrationError`, also for links in folders."""
+    """The files that a field names, those of folders included. Raises `RegistrationError`, for links too."""
     found: set[Path] = set()
     for at, named in enumerate(names):
         place = root.path / named
