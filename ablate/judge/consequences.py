@@ -180,7 +180,7 @@ DECLARED: tuple[Declared, ...] = (
     ),
     Declared(
         "every run used the registered code",
-        "the hash of the trainer's files as each run found them",
+        "the hash of the trainer's files, of its code and its data, as each run found them",
         ("inadmissible",),
         "another code answers another question",
     ),
