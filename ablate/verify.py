@@ -15,6 +15,7 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from prereg.amendments import chain_faults
 from prereg.canon import sha256_bytes, sha256_file
+from prereg.command import ScriptPin, differing_files
 from prereg.corpora import KNOWN, Manifest, read_manifest, search_path, whole_sha256
 from prereg.errors import StudyError, StudyFileError, nearest
 from prereg.ledger import SEALS, Entry, Ledger
@@ -248,7 +249,7 @@ def _check_pin(root: Root, pin: CorpusPin) -> tuple[str, str]:
 
 
 def check_more_pins(root: Root, name: str) -> list[Item]:
-    """Trained tokenizers and tasks, of a study that was registered with some. Like a corpus they need not be here."""
+    """Data files, trained tokenizers and tasks, of a study that was registered with some. None of them need be here."""
     from prereg.registration import load_registration
 
     try:
@@ -262,6 +263,9 @@ def check_more_pins(root: Root, name: str) -> list[Item]:
         sha256 for arm, sha256 in tokenizers.items() if isinstance(registration.study.training(arm).data.tokenizer, Bpe)
     ]
     items = []
+    if registration.data_files:
+        faults, note = _data_files(root, registration.data_files)
+        items.append(Item(study=name, what="data files", faults=faults, note=note))
     if trained:
         faults, notes = _tokenizers(root, dict.fromkeys(trained))
         items.append(Item(study=name, what="tokenizers", faults=faults, note=notes))
@@ -270,6 +274,15 @@ def check_more_pins(root: Root, name: str) -> list[Item]:
         fault, note = _tasks(root, harness.tasks, registration.tasks.sha256)
         items.append(Item(study=name, what="tasks", faults=(fault,) if fault else (), note=note))
     return items
+
+
+def _data_files(root: Root, registered: tuple[ScriptPin, ...]) -> tuple[tuple[str, ...], str]:
+    """What is wrong with the files that a user's own trainer reads, and what was found. Every byte is read."""
+    changed, absent = differing_files(root.path, registered)
+    held = len(registered) - len(changed) - len(absent)
+    gone = f"; {len(absent)} are not on this disk and were not checked" if absent else ""
+    faults = tuple(f"{path}: its bytes differ from those of the registered data" for path in changed)
+    return faults, f"{held} of {len(registered)} are as registered{gone}"
 
 
 def _tokenizers(root: Root, registered: Iterable[str]) -> tuple[tuple[str, ...], str]:

@@ -55,7 +55,8 @@ def differing_files(root: Path, files: Iterable[ScriptPin]) -> tuple[tuple[str, 
     changed, absent = [], []
     for pin in files:
         place = root / pin.path
-        if not place.is_file():
+        # A lock that came with a bundle is a stranger's: nothing outside is read because it says so.
+        if not is_inside(pin.path) or not place.is_file():
             absent.append(pin.path)
         elif sha256_file(place) != pin.sha256:
             changed.append(pin.path)
@@ -168,16 +169,13 @@ def _pinned(root: Root, found: set[Path], field: str) -> tuple[ScriptPin, ...]:
 
 def script_faults(scripts: tuple[ScriptPin, ...], root: Path) -> list[str]:
     """Files of a trainer's code that are not below a root as they were registered, a sentence each."""
-    faults = []
-    for pin in scripts:
-        path = root / pin.path
-        if not is_inside(pin.path):
-            # A lock that came with a bundle is a stranger's: nothing outside is read because it says so.
-            faults.append(f"{pin.path!a}: registered as code, and no path inside the root")
-        elif not path.is_file():
+    changed, absent = differing_files(root, scripts)
+    faults = [f"{path}: its bytes differ from those of the registered code" for path in changed]
+    for pin in (pin for pin in scripts if pin.path in absent):
+        if is_inside(pin.path):
             faults.append(f"{pin.path}: missing; the registered code had sha256 {pin.sha256}")
-        elif sha256_file(path) != pin.sha256:
-            faults.append(f"{pin.path}: its bytes differ from those of the registered code")
+        else:
+            faults.append(f"{pin.path!a}: registered as code, and no path inside the root")
     return faults
 
 

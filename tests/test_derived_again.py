@@ -33,7 +33,8 @@ from prereg.plan import plan
 from prereg.root import Root
 
 AT = "2026-01-02T03:05:05+00:00"
-LATER = "2026-01-03T03:04:05+00:00"
+LATER = "2099-01-03T03:04:05+00:00"
+"""After the times that the runs write, which are real."""
 
 
 class Decided(OwnHouse):

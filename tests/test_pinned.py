@@ -31,6 +31,7 @@ from ablate.run import pinned as pinned_room
 from ablate.run.child import Child
 from ablate.run.pinned import Hashed
 from ablate.run.watch import PlainWatcher
+from ablate.verify import verify_root
 from prereg.command import differing_files, pin_data, pin_scripts
 from prereg.errors import RegistrationError, SpecError
 from prereg.history import promises
@@ -229,6 +230,11 @@ def reading(house: OwnHouse) -> OwnHouse:
 WORDS = {"command": ["{python}", "train.py", "data/number.txt"], "data": ["data/number.txt"]}
 
 
+def data_in_verify(root: Root) -> tuple[tuple[str, ...], str]:
+    (item,) = (item for item in verify_root(root, "own").items if item.what == "data files")
+    return item.faults, item.note
+
+
 def test_data_is_pinned_shown_and_read_where_it_lies(reading: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(design_room, "design", partial(design_room.design, n_sims=20))
     reading.script(READS + "assert '/code/' not in sys.argv[1]\n")
@@ -246,7 +252,10 @@ def test_data_is_pinned_shown_and_read_where_it_lies(reading: OwnHouse, monkeypa
     assert differing_files(root.path, registration.files) == ((), ())
     left_out = gathered(root, registration, whole_ledger=True, weights=False)[1]
     assert "1 data file of the trainer" in [one.what for one in left_out]
+    assert data_in_verify(root) == ((), "1 of 1 are as registered")
     reading.script("1.0", "data/number.txt")
+    changed = "data/number.txt: its bytes differ from those of the registered data"
+    assert data_in_verify(root) == ((changed,), "0 of 1 are as registered")
     (reading.path / "train.py").unlink()
     assert differing_files(root.path, registration.files) == (("data/number.txt",), ("train.py",))
 

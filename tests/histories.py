@@ -1,0 +1,540 @@
+"""Random histories of a study, with the scheduler, the ledger and the records as they are, and no other process.
+
+A worker is a thread at the other end of real pipes, and the user's trainer is a function that writes what the script
+would. So a history takes a fraction of a second, and a death is at a chosen line rather than at a chosen moment. Real
+processes are killed in test_own_trainer.py and test_run.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import IO, Any
+
+import pytest
+from own_trainer import OwnHouse
+from pydantic import JsonValue
+
+from ablate import chain
+from ablate.chain.deciding import Decided
+from ablate.judge.verdict import Check
+from ablate.records.store import Row, RunFolder, outcome_hash, parquet_bytes
+from ablate.report import html as html_room
+from ablate.run import command as command_room
+from ablate.run import scheduler as scheduler_room
+from ablate.run.command import Server
+from ablate.run.messages import Message
+from ablate.run.watch import PlainWatcher, Tally
+from ablate.status import read_status
+from prereg.canon import canonical_bytes, sha256_bytes, sha256_file
+from prereg.command import pin_scripts
+from prereg.errors import StudyError
+from prereg.ledger import Event, Ledger
+from prereg.load import load_study
+from prereg.plan import CommandSpec
+from prereg.register import register
+from prereg.registration import Registration
+from prereg.root import Root
+
+
+class Killed(BaseException):
+    """The death of a process, where no code of its own runs any more."""
+
+
+@dataclass
+class Luck:
+    """What happens to the runs that are made from now on, by the number of the start: 0 is the next."""
+
+    noise: int = 0
+    """Seed of what the trainer draws besides its seed: an honest trainer has always the same."""
+    dies: set[int] = field(default_factory=set)
+    """Starts whose worker dies while the trainer works."""
+    dies_after_seal: set[int] = field(default_factory=set)
+    """Starts whose worker dies between the seal and its message."""
+    fails: set[int] = field(default_factory=set)
+    """Starts whose trainer ends with exit status 1."""
+    resumable: bool = False
+    """Whether a trainer leaves its checkpoint."""
+    starts: int = 0
+
+
+class FakeTrainer:
+    """What `ablate.run.child.Child` is to a run: here the script's work is done at once, by a function."""
+
+    luck: Luck
+
+    def __init__(self, words: tuple[str, ...], *, folder: Path, home: Path, environment: Mapping[str, str]) -> None:
+        luck = self.luck
+        start, luck.starts = luck.starts, luck.starts + 1
+        config = json.loads(Path(environment["ABLATE_CONFIG"]).read_bytes())
+        rng = Random(f"{environment['ABLATE_VARIANT']} {environment['ABLATE_SEED']} {luck.noise}")  # noqa: S311
+        rows = [(step, "train/loss", 3.0 - step / 10 + rng.gauss(0, 0.01)) for step in range(1, config["steps"] + 1)]
+        final = 2.0 - config["lr"] + rng.gauss(0, 0.02)
+        rows.append((config["steps"], "val/loss", final))
+        if luck.resumable:
+            (home / "resumable").touch()
+        self.status = 0
+        broken = start in luck.dies or start in luck.fails
+        kept = rows[: config["steps"] // 2] if broken else rows
+        lines = [json.dumps({"step": step, "metric": metric, "value": value}) for step, metric, value in kept]
+        (home / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        self.stderr = SimpleNamespace(last_lines=lambda _n: ["no memory left"])
+        if start in luck.fails:
+            self.status = 1
+        if start in luck.dies:
+            raise Killed
+
+    def ended(self) -> int:
+        return self.status
+
+    def stop(self) -> None:
+        """It has ended."""
+
+    kill = stop
+
+    def finish(self) -> int:
+        return self.status
+
+
+class FakeWorker:
+    """A worker process as its scheduler sees it."""
+
+    def __init__(self) -> None:
+        orders, self._orders = os.pipe()
+        self._said, said = os.pipe()
+        self.stdin = os.fdopen(self._orders, "w", encoding="utf-8")
+        self.stdout = os.fdopen(self._said, encoding="utf-8")
+        self.returncode: int | None = None
+        self._thread = threading.Thread(target=self._serve, args=(os.fdopen(orders), os.fdopen(said, "w")), daemon=True)
+        self._thread.start()
+
+    def _serve(self, orders: IO[str], said: IO[str]) -> None:
+        dies = False
+
+        def say(message: Message) -> None:
+            if dies and message.event == "ended":
+                raise Killed
+            said.write(message.model_dump_json() + "\n")
+            said.flush()
+
+        server = Server(say)
+        self._status = 0
+        try:
+            say(Message(event="ready"))
+            for order in map(json.loads, orders):
+                if order["do"] == "stop":
+                    break
+                dies = FakeTrainer.luck.starts in FakeTrainer.luck.dies_after_seal
+                spec = CommandSpec.model_validate_json(json.dumps(order["spec"]))
+                server.carry_out(spec, RunFolder(Path(str(order["folder"]))), Path(str(order["root"])))
+        except (Killed, BrokenPipeError):
+            self._status = -9
+        finally:
+            self.returncode = self._status
+            said.close()
+            orders.close()
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._thread.join(timeout)
+        assert self.returncode is not None
+        return self.returncode
+
+    def kill(self) -> None:
+        """It ends by itself."""
+
+
+class Watcher(PlainWatcher):
+    """Ends the whole process at a chosen one of its calls."""
+
+    def __init__(self, dies_at: int | None, *, with_worker: bool = False) -> None:
+        super().__init__(StringIO())
+        self.left, self.with_worker = dies_at, with_worker
+
+    def note(self, text: str) -> None:
+        if self.with_worker and "died" in text:
+            raise Killed
+
+    def ended(self, run_id: str, message: Message) -> None:
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise Killed
+        super().ended(run_id, message)
+
+    def tick(self, tally: Tally) -> None:
+        """Nobody looks on."""
+
+
+def document(rng: Random, *, looks: bool) -> dict[str, Any]:
+    """A study of two arms; its trainer is never executed, and its file is registered all the same."""
+    seeds = 5 if looks else rng.choice([2, 3, 4])
+    changes: dict[str, Any] = {"seeds": list(range(1, seeds + 1))}
+    if looks:
+        changes["stopping"] = {"looks": [3, 5], "spending": "obrien_fleming"}
+    return changes
+
+
+class History:
+    """A repository with one registered study, and the time as it passes there."""
+
+    def __init__(self, path: Path, rng: Random, *, looks: bool = False) -> None:
+        self.house, self.rng = OwnHouse(path), rng
+        self.clock = datetime.now(UTC) - timedelta(days=2)
+        """Records hold the real time of their runs, which is later than that of every entry."""
+        self.expected: set[str] = set()
+        """Checks that may fail after what has happened."""
+        self.luck = Luck()
+        self.root = Root(path.resolve())
+        self.sequential = looks
+        loaded = load_study(self.house.write(**document(rng, looks=looks)))
+        pins = pin_scripts(self.root, loaded.study)
+        made = register(self.root, loaded, corpus=None, scripts=pins, design=None, tool={}, at=self.now())
+        self.registration: Registration = made[0]
+        self.study = path / "studies" / "own.yaml"
+
+    def now(self) -> str:
+        self.clock += timedelta(seconds=self.rng.choice([1, 5, 60, 4000]))
+        return self.clock.isoformat(timespec="seconds")
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.root.ledger)
+
+    @property
+    def runs(self) -> list[Path]:
+        return sorted(path.parent for path in self.house.path.glob("data/runs/own/*/*/*/run.json"))
+
+    def run(self, *, dies_at: int | None = None, with_worker: bool = False, **luck: Any) -> bool:
+        """One call of `ablate run`; whether it lived to its end. It dies at a chosen end of a run, or with a worker."""
+        self.luck = FakeTrainer.luck = Luck(**luck)
+        try:
+            chain.run(self.study, watcher=Watcher(dies_at, with_worker=with_worker), slots=1, now=self.now)
+        except Killed:
+            return False
+        return True
+
+    def run_if_allowed(self, **luck: Any) -> None:
+        """The same where it may be refused, for one who tries."""
+        with suppress(StudyError):
+            self.run(**luck)
+
+    def decide(self) -> Decided:
+        return chain.decide(self.study, now=self.now)
+
+    def failed_checks(self, decided: Decided) -> dict[str, Check]:
+        return {check.name: check for check in decided.decision.checks if not check.passed}
+
+
+AS_ALWAYS = {"pairs are matched", "device and library versions are known"}
+"""Remarks on every study whose trainer is the user's own."""
+AGAIN = "every run was made in one go"
+RECOVERED = "every seal was reported by the run that made it"
+
+
+def train_honestly(history: History, most: int = 4) -> None:
+    """Random mishaps, then the study to its end."""
+    rng = history.rng
+    for _ in range(rng.randrange(most)):
+        at = rng.randrange(4)
+        happens = rng.choice(["fails", "worker dies", "all dies", "dies after seal", "torn ledger", "look at status"])
+        if happens == "fails":
+            history.run(fails={at}, resumable=rng.random() < 0.5)
+            history.expected.add(AGAIN)
+        elif happens == "worker dies":
+            history.run(dies={at, at + 1} if rng.random() < 0.3 else {at}, resumable=rng.random() < 0.5)
+            history.expected.add(AGAIN)
+        elif happens == "dies after seal":
+            history.run(dies_after_seal={at})
+            history.expected.add(RECOVERED)
+        elif happens == "all dies":
+            if rng.random() < 0.5:
+                history.run(dies_at=at)
+            else:
+                history.run(dies={at}, with_worker=True, resumable=rng.random() < 0.5)
+            history.expected |= {AGAIN, RECOVERED}
+        elif happens == "torn ledger":
+            line = history.root.ledger.read_bytes().splitlines()[-1]
+            with history.root.ledger.open("ab") as stream:
+                stream.write(line[: rng.randrange(1, len(line) - 1)])
+        else:
+            read_status(chain.open_case(history.study))
+    assert history.run()
+
+
+def decide_honestly(history: History) -> Decided:
+    """To the verdict: of a sequential study over its looks."""
+    decided = history.decide()
+    while decided.decision.status == "continue":
+        train_honestly(history, 2)
+        decided = history.decide()
+    if history.rng.random() < 0.3:
+        decided = history.decide()
+    if history.rng.random() < 0.3:
+        chain.report(history.study, now=history.now)
+    if history.rng.random() < 0.3:
+        moved = history.house.path.with_name("elsewhere")
+        shutil.move(history.house.path, moved)
+        history.house.path, history.root = moved, Root(moved.resolve())
+        history.study = moved / "studies" / "own.yaml"
+        decided = history.decide()
+    return decided
+
+
+def honest(path: Path, rng: Random) -> History:
+    """A study without a lie, up to its verdict."""
+    history = History(path, rng, looks=rng.random() < 0.25)
+    train_honestly(history)
+    return history
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers and trainers without a process."""
+    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+    monkeypatch.setattr(scheduler_room, "start_worker", lambda **_: FakeWorker())
+    monkeypatch.setattr(command_room, "Child", FakeTrainer)
+    # Charts take nine tenths of a history, and are tested on their own.
+    monkeypatch.setattr(html_room, "render", lambda told: f"<p>{told.decision.status}</p>")
+
+
+def sealed_run(history: History, arm: str | None = None) -> RunFolder:
+    """One of the runs that have ended, at random."""
+    runs = [path for path in history.runs if arm in (None, path.parent.name)]
+    return RunFolder(history.rng.choice([path for path in runs if (path / "metrics.parquet").exists()]))
+
+
+def reseal(history: History, folder: RunFolder, rows: list[Row], *, keep_outcome: bool) -> None:
+    """Other values in a sealed record, with hashes that match in run.json and in a seal of the ledger."""
+    record = folder.read_record()
+    assert record is not None
+    data = parquet_bytes(record, rows)
+    folder.sealed_path.write_bytes(data)
+    changes = {"metrics_sha256": sha256_bytes(data)}
+    if not keep_outcome:
+        changes["outcome_sha256"] = outcome_hash(rows)
+    record = record.model_copy(update=changes)
+    folder.write_record(record)
+    body = {
+        "variant": record.variant,
+        "seed": record.seed,
+        "status": record.status,
+        "attempts": record.attempts,
+        "metrics_sha256": record.metrics_sha256,
+        "outcome_sha256": record.outcome_sha256,
+        "run_sha256": sha256_file(folder.record_path),
+    }
+    append(history, "sealed", body)
+
+
+def append(history: History, event: Event, body: Mapping[str, JsonValue], *, at: str | None = None) -> None:
+    """An entry by hand."""
+    history.ledger.append(
+        event, study="own", registration=history.registration.sha256, body=body, at=at or history.now()
+    )
+
+
+def forge(history: History) -> None:
+    """Move the final loss of one arm, with every hash made to match but that of the outcome."""
+    if history.rng.random() < 0.5:
+        decide_honestly(history)
+    for path in history.runs:
+        folder = RunFolder(path)
+        if path.parent.name == "fast" and folder.sealed_path.exists():
+            rows = [
+                Row(row.step, row.metric, row.value + 1.0 * (row.metric == "val/loss")) for row in folder.sealed_rows()
+            ]
+            reseal(history, folder, rows, keep_outcome=True)
+
+
+def forge_whole(history: History) -> None:
+    """The same with the outcome's hash, too: the ledger then holds two outcomes of the run."""
+    folder = sealed_run(history, "fast")
+    rows = [Row(row.step, row.metric, row.value + 1.0 * (row.metric == "val/loss")) for row in folder.sealed_rows()]
+    reseal(history, folder, rows, keep_outcome=False)
+
+
+def shop(history: History) -> None:
+    """Look at the values of a run, delete it before it is sealed, and try again with other randomness."""
+    for noise in range(1, history.rng.randrange(8, 12)):
+        history.run_if_allowed(dies={0}, with_worker=True, noise=noise)
+        for path in history.runs:
+            if not (path / "metrics.parquet").exists():
+                shutil.rmtree(path)
+    history.run_if_allowed(noise=99)
+
+
+def shop_a_little(history: History) -> None:
+    """The same, once."""
+    history.run(dies={history.rng.randrange(3)}, with_worker=True, noise=3)
+    for path in history.runs:
+        if not (path / "metrics.parquet").exists():
+            shutil.rmtree(path)
+    history.run()
+
+
+def shop_after_decision(history: History) -> None:
+    """Delete the sealed runs of an arm once the verdict is known, and train them again with other randomness."""
+    decide_honestly(history)
+    for path in history.runs:
+        if path.parent.name == "fast":
+            shutil.rmtree(path)
+    history.run_if_allowed(noise=7)
+
+
+def fail_when_unlucky(history: History) -> None:
+    """A trainer that ends with an error whenever its value is not the wanted one."""
+    for noise in range(1, history.rng.randrange(8, 12)):
+        history.run_if_allowed(fails={0, 1, 2, 3}, noise=noise)
+    history.run_if_allowed(noise=99)
+
+
+def change_script(history: History) -> None:
+    """Other code after the verdict."""
+    decide_honestly(history)
+    history.house.script("print('nothing of the kind')")
+
+
+def delete_script(history: History) -> None:
+    """No code after the verdict."""
+    decide_honestly(history)
+    (history.house.path / "train.py").unlink()
+
+
+def decide_by_hand(history: History) -> None:
+    """A decision that the judge never gave, its hash in the ledger."""
+    decide_honestly(history)
+    path = history.root.report("own") / "verdict.json"
+    verdict = json.loads(path.read_bytes())
+    verdict["verdict"] = "take fast" if verdict["verdict"] != "take fast" else "inconclusive"
+    path.write_bytes(canonical_bytes(verdict))
+    last = [entry for entry in history.ledger.entries() if entry.event == "decided"][-1]
+    body = {**last.body, "verdict": verdict["verdict"], "verdict_sha256": sha256_file(path)}
+    append(history, "decided", body)
+
+
+def lose_a_run(history: History) -> None:
+    """Delete one sealed run after the verdict."""
+    decide_honestly(history)
+    shutil.rmtree(sealed_run(history).path)
+
+
+def swap_arms(history: History) -> None:
+    """Exchange two runs of a seed, with what their records say of themselves."""
+    fast = sealed_run(history, "fast")
+    slow = RunFolder(fast.path.parent.parent / "slow" / fast.path.name)
+    parked = fast.path.with_name("parked")
+    shutil.move(fast.path, parked)
+    shutil.move(slow.path, fast.path)
+    shutil.move(parked, slow.path)
+    if history.rng.random() < 0.5:
+        for folder, arm in ((fast, "fast"), (slow, "slow")):
+            record = folder.read_record()
+            assert record is not None
+            folder.write_record(record.model_copy(update={"variant": arm}))
+
+
+def edit_ledger(history: History) -> None:
+    """One digit in the middle of the ledger."""
+    lines = history.root.ledger.read_bytes().splitlines(keepends=True)
+    at = history.rng.randrange(1, len(lines))
+    place = history.rng.choice([i for i, byte in enumerate(lines[at]) if chr(byte).isdigit()])
+    lines[at] = lines[at][:place] + (b"1" if lines[at][place : place + 1] != b"1" else b"2") + lines[at][place + 1 :]
+    history.root.ledger.write_bytes(b"".join(lines))
+
+
+def drop_entries(history: History) -> None:
+    """Entries that are gone from the middle."""
+    lines = history.root.ledger.read_bytes().splitlines(keepends=True)
+    at = history.rng.randrange(1, len(lines) - 1)
+    history.root.ledger.write_bytes(b"".join(lines[:at] + lines[at + 1 :]))
+
+
+def cut_the_end(history: History) -> None:
+    """The decision is cut off, and its page left."""
+    decide_honestly(history)
+    lines = history.root.ledger.read_bytes().splitlines(keepends=True)
+    events = [json.loads(line)["event"] for line in lines]
+    history.root.ledger.write_bytes(b"".join(lines[: events.index("decided")]))
+
+
+def retrain_sealed(history: History) -> None:
+    """Delete one sealed run before the verdict, and train it with other randomness."""
+    shutil.rmtree(sealed_run(history).path)
+    history.run_if_allowed(noise=5)
+
+
+def add_a_seed(history: History) -> None:
+    """A run that no plan names."""
+    folder = sealed_run(history)
+    shutil.copytree(folder.path, folder.path.with_name("77"))
+
+
+def edit_a_file(history: History) -> None:
+    """One byte of the lock, the study, the verdict or a page."""
+    decide_honestly(history)
+    reports = history.root.report("own")
+    path = history.rng.choice(
+        [
+            history.root.lock("own"),
+            history.study,
+            reports / "verdict.json",
+            reports / "report.md",
+            reports / "report.html",
+        ]
+    )
+    data = bytearray(path.read_bytes())
+    place = history.rng.choice([i for i, byte in enumerate(data) if chr(byte).isalnum()])
+    data[place] = ord("Q") if data[place] != ord("Q") else ord("R")
+    path.write_bytes(bytes(data))
+
+
+def peek_early(history: History) -> None:
+    """A look that the ledger holds, before the last seal."""
+    history.run(fails={2})
+    append(history, "peeked", {"reason": "curious", "evidence": "0" * 64, "ended": 1, "planned": 4})
+    history.run()
+
+
+def backdate(history: History) -> None:
+    """An entry whose time lies before that of the entry before it."""
+    early = history.clock - timedelta(hours=history.rng.randrange(3, 30))
+    append(history, "finished", {"runs": 4}, at=early.isoformat(timespec="seconds"))
+
+
+def begin_before_the_registration(history: History) -> None:
+    """A run that says itself that it began earlier than the promise."""
+    folder = sealed_run(history)
+    record = folder.read_record()
+    assert record is not None
+    folder.write_record(record.model_copy(update={"started_at": "2020-01-01T00:00:00+00:00"}))
+    reseal(history, folder, folder.sealed_rows(), keep_outcome=True)
+
+
+def claim_after_looking(history: History) -> None:
+    """The same configuration and seeds under another name, with a claim that the first study suggested."""
+    decide_honestly(history)
+    changes = document(history.rng, looks=False) | {"seeds": list(history.registration.study.seeds)}
+    path = history.house.write(
+        study="other", hypotheses={"gain": {"claim": "fast lowers val/loss", "smallest": 0.01}}, **changes
+    )
+    loaded = load_study(path)
+    pins = pin_scripts(history.root, loaded.study)
+    made = register(history.root, loaded, corpus=None, scripts=pins, design=None, tool={}, at=history.now())
+    history.registration, history.study = made[0], path
+    history.run()
+
+
+Attack = Callable[[History], None]
+
+FROM_THE_START: tuple[Attack, ...] = (shop, shop_a_little, fail_when_unlucky, peek_early)
+"""What is done to a study of which nothing was trained."""
