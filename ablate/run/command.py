@@ -101,14 +101,15 @@ class CommandRun:
                 status = child.finish()
                 self.server.child = None
             if not stopped:
-                self.code.require_unchanged("in the run's own copy, since the run began")
+                self.code.require_unchanged()
         finally:
             self.code.remove()
         if stopped:
             self._note()
             self.server.say(Message(event="stopped", run_id=self.spec.run_id, step=self.glance.step))
             return
-        require_registered(self.root, self.spec, self.server.hashed)
+        require_registered(self.root, self.spec.scripts)
+        require_registered(self.root, self.spec.data_files, self.server.hashed.sha256)
         rows = self._rows(child, status)
         diverged = diverged_at(rows, self.spec.diverged_above)
         if diverged is None:
@@ -147,7 +148,7 @@ class CommandRun:
             wall_s=earlier.wall_s if earlier is not None else 0.0,
         )
         self.folder.write_record(record)
-        require_registered(self.root, self.spec, self.server.hashed)
+        require_registered(self.root, self.spec.data_files, self.server.hashed.sha256)
         self.server.say(
             Message(
                 event="begun",

@@ -16,12 +16,12 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from prereg.canon import sha256_file
-from prereg.command import script_of
+from prereg.command import ScriptPin, script_of
 from prereg.errors import RunError
 from prereg.plan import CommandSpec
 
@@ -48,17 +48,16 @@ class Hashed:
         return self.known[key]
 
 
-def require_registered(root: Path, spec: CommandSpec, hashed: Hashed) -> None:
+def require_registered(root: Path, pins: Iterable[ScriptPin], hashed: Callable[[Path], str] = sha256_file) -> None:
     """The files under the root are the registered ones. Raises `RunError`."""
-    for pin in spec.files:
+    for pin in pins:
         path = root / pin.path
-        read = hashed.sha256 if pin in spec.data_files else sha256_file
-        if not path.is_file() or read(path) != pin.sha256:
-            raise RunError(
-                f"{pin.path} is not the file that was registered",
-                required=f"sha256 {pin.sha256}",
-                fix="restore it, or amend the study",
-            )
+        if not path.is_file() or hashed(path) != pin.sha256:
+            raise _other(pin, "the file that was registered", "restore it, or amend the study")
+
+
+def _other(pin: ScriptPin, than: str, fix: str) -> RunError:
+    return RunError(f"{pin.path} is not {than}", required=f"sha256 {pin.sha256}", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -79,30 +78,27 @@ class PrivateCopy:
             try:
                 shutil.copyfile(self.root / pin.path, copy)
                 copy.chmod(stat.S_IMODE((self.root / pin.path).stat().st_mode) & 0o555)
-            except OSError as error:
-                raise RunError(
-                    f"{pin.path} cannot be copied: {error.strerror}", required="the registered file"
-                ) from error
-        folders = {PurePosixPath(pin.path).parent for pin in self.spec.scripts}
-        for folder in folders.union(*(above.parents for above in folders)):
-            self._link_beside(folder)
+            except FileNotFoundError:
+                pass  # said below
+        require_registered(self.place, self.spec.scripts)
+        stems: dict[PurePosixPath, set[str]] = {}
+        for path in map(PurePosixPath, (pin.path for pin in self.spec.scripts)):
+            stems.setdefault(path.parent, set()).add(path.stem)
+        for folder in set(stems).union(*(inner.parents for inner in stems)):
+            self._link_beside(folder, stems.get(folder, set()))
         for pin in self.spec.data_files:
             read = self.place / pin.path
             if not read.exists():
                 read.parent.mkdir(parents=True, exist_ok=True)
                 read.symlink_to(self.root / pin.path)
-        self.require_unchanged("as it was copied")
 
-    def require_unchanged(self, when: str) -> None:
-        """Every file of the copy has the registered bytes. Raises `RunError` naming the one that has not."""
+    def require_unchanged(self) -> None:
+        """Every file of the copy still has the registered bytes. Raises `RunError` naming the one that has not."""
         for pin in self.spec.scripts:
             copy = self.place / pin.path
             if copy.is_symlink() or not copy.is_file() or sha256_file(copy) != pin.sha256:
-                raise RunError(
-                    f"{pin.path} is not the registered file {when}",
-                    required=f"sha256 {pin.sha256}",
-                    fix="a trainer that leaves its own code alone",
-                )
+                than = "the registered file in the run's own copy, since the run began"
+                raise _other(pin, than, "a trainer that leaves its own code alone")
 
     def remove(self) -> None:
         """Nothing of it is left, or what cannot be removed: then the next attempt says so."""
@@ -132,13 +128,11 @@ class PrivateCopy:
         holds = any(inside in PurePosixPath(pin.path).parents for pin in self.spec.scripts)
         return str(self.place / inside) if holds else entry
 
-    def _link_beside(self, folder: PurePosixPath) -> None:
-        """Links to what lies in a folder of the root beside its pinned files."""
+    def _link_beside(self, folder: PurePosixPath, pinned: set[str]) -> None:
+        """Links to what lies in a folder of the root beside its pinned files, whose names without endings are given."""
         here = self.place / folder
-        here.mkdir(parents=True, exist_ok=True)
         named = {PurePosixPath(name) for name in self.spec.code}
         whole = bool(named & {folder, *folder.parents})
-        pinned = {PurePosixPath(pin.path).stem for pin in self.spec.scripts if PurePosixPath(pin.path).parent == folder}
         for entry in os.scandir(self.root / folder):
             inside = folder / entry.name
             if entry.name.startswith("__pycache__") or (whole and not entry.name.startswith(".")) or inside in named:
