@@ -24,6 +24,7 @@ from ablate.bundle.check import BundleCheck, check_bundle
 from ablate.bundle.manifest import manifest_bytes
 from ablate.bundle.write import Bundled, write_bundle
 from ablate.run.watch import PlainWatcher
+from ablate.verify import Verification, verify_study
 from prereg.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.errors import EvidenceError, RegistrationError, StudyFileError, UnsupportedError
 
@@ -108,11 +109,11 @@ def rechained(data: bytes, change: Callable[[dict[str, Any]], None]) -> tuple[by
     return b"".join(lines), previous
 
 
-def faults(found: BundleCheck) -> str:
+def faults(found: Verification) -> str:
     return "; ".join(fault for item in found.items for fault in item.faults)
 
 
-def notes(found: BundleCheck) -> str:
+def notes(found: Verification) -> str:
     return "; ".join(item.note for item in found.items)
 
 
@@ -514,3 +515,11 @@ def test_a_strangers_own_checks_are_never_executed_and_taken_as_told(house: Hous
     assert seen.stands, faults(seen)
     assert not (tmp_path / "executed").exists()
     assert "not run again; taken as verdict.json tells them: own check: complete" in notes(seen)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        here = verify_study(study)
+        assert here.stands and "not run again; taken as verdict.json tells them" in notes(here), faults(here)
+        (house.path / "reports" / "tiny" / "verdict.json").unlink()
+        here = verify_study(study)
+        assert here.stands and "found stands in verdict.json, which is not here" in notes(here), faults(here)
+    assert not (tmp_path / "executed").exists()

@@ -265,9 +265,11 @@ def test_a_decision_made_by_hand_is_found_by_judging_again(house: Decided) -> No
     assert house.verified().stands, house.faults()
     (house.path / "reports" / "own" / "verdict.json").unlink()
     assert "the bytes that the ledger recorded" in house.notes()
-    redecide(house, lie, verdict="inconclusive")
-    (house.path / "reports" / "own" / "verdict.json").unlink()
-    assert "judged here it is not what the ledger recorded" in house.faults()
+    for data, verdict in ((lie, "inconclusive"), (old + b"\n", "take fast")):
+        redecide(house, data, verdict=verdict)
+        (house.path / "reports" / "own" / "verdict.json").unlink()
+        assert ("judged here it is not what the ledger recorded" in house.faults()) == (data == lie)
+    assert "verdict.json is not here, and its words and numbers were not compared" in house.notes()
 
 
 def test_other_words_are_a_note_since_another_version_may_have_written_them(house: Decided) -> None:

@@ -67,12 +67,15 @@ def _judged_again(root: Root, study: str, entry: Entry, maker: Tool | None, tell
         return [_item(study, JUDGED, f"{lacking} of the {total} runs it rests on are not here as sealed")]
     path = root.report(study) / "verdict.json"
     own = _as_recorded(registration, path)
+    if maker is None and own is None and registration.study.checks and not path.is_file():
+        note = "not judged again: what the study's own checks found stands in verdict.json, which is not here"
+        return [_item(study, JUDGED, note=note)]
     decision = decide(registration, evidence, None if own is None else lambda _: own)
     now = verdict_bytes(decision)
     if path.is_file():
         item = _verdict_item(study, decision, compare_verdicts(path.read_bytes(), now), maker)
     else:
-        item = _recorded_item(study, decision, now, entry)
+        item = _recorded_item(study, decision, now, entry, maker)
     items = [item.model_copy(update={"inadmissible": decision.status == "inadmissible"})]
     if own:
         # Code that a stranger brings is never executed here.
@@ -83,10 +86,14 @@ def _judged_again(root: Root, study: str, entry: Entry, maker: Tool | None, tell
     return items
 
 
-def _recorded_item(study: str, decision: Decision, now: bytes, entry: Entry) -> Item:
+def _recorded_item(study: str, decision: Decision, now: bytes, entry: Entry, maker: Tool | None) -> Item:
     """Against the ledger's entry alone, which holds the verdict and the hash of all else that was decided."""
-    if sha256_bytes(now) == entry.body.get("verdict_sha256"):
-        return _item(study, JUDGED, note=f"{_said(decision)}: the bytes that the ledger recorded")
+    said, body = _said(decision), entry.body
+    if sha256_bytes(now) == body.get("verdict_sha256"):
+        return _item(study, JUDGED, note=f"{said}: the bytes that the ledger recorded")
+    if maker is None and (decision.status, decision.verdict) == (body.get("status"), body.get("verdict")):
+        note = f"{said}, as the ledger recorded; verdict.json is not here, and its words and numbers were not compared"
+        return _item(study, JUDGED, note=note)
     return _item(study, JUDGED, "verdict.json is not here, and judged here it is not what the ledger recorded")
 
 
@@ -102,8 +109,8 @@ def _as_recorded(registration: Registration, path: Path) -> tuple[Check, ...] | 
 def _verdict_item(study: str, decision: Decision, found: Comparison, maker: Tool | None) -> Item:
     said = _said(decision)
     if found.matter:
-        versions = [_versions(maker)] if maker is not None else []
-        return _item(study, JUDGED, *[f"verdict.json: {what}" for what in found.matter[:8]], *versions)
+        faults = [f"verdict.json: {what}" for what in found.matter[:8]]
+        return _item(study, JUDGED, *faults, *([] if maker is None else [_versions(maker)]))
     if found.words:
         where = f"written otherwise: {', '.join(found.words[:4])}{' and more' if len(found.words) > 4 else ''}"
         if _is_this(maker):

@@ -435,7 +435,8 @@ def _plain(column: pa.ChunkedArray) -> np.ndarray:
     """Numbers of a column. Raises `ValueError` for a cell without one."""
     if column.null_count:
         raise ValueError("a cell holds no number")
-    return column.to_numpy()
+    numbers: np.ndarray = column.to_numpy()
+    return numbers
 
 
 def _slices(order: np.ndarray, *, longest: int) -> Iterator[np.ndarray]:
