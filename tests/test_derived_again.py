@@ -174,6 +174,26 @@ def test_a_second_seal_with_the_same_outcome_is_a_remark_and_nothing_is_called_r
     assert f"fast seed 2 ({outcome}, then {outcome})" in check.found and "reproduced" not in check.found
 
 
+def test_another_end_of_the_same_values_is_another_outcome(house: Decided) -> None:
+    folder = RunFolder(house.run_folder("fast", 2))
+    record = folder.read_record()
+    assert record is not None and record.outcome_sha256 is not None
+    outcome = record.outcome_sha256[:8]
+    folder.write_record(record.model_copy(update={"status": "diverged"}))
+    house.log_seal(folder)
+    said = failed(house.decided())["no sealed run was trained again"]
+    assert f"fast seed 2 ({outcome} done, then {outcome} diverged)" in said
+
+
+def test_an_earlier_step_cannot_be_made_the_last(house: Decided) -> None:
+    folder = RunFolder(house.run_folder("fast", 2))
+    record = folder.read_record()
+    assert record is not None and record.steps == 4
+    folder.write_record(record.model_copy(update={"steps": 3}))
+    house.log_seal(folder)
+    assert "it holds rows after step 3, the run's last" in failed(house.decided())["every seal matches"]
+
+
 def renamed(column: str, value: Any) -> Callable[[dict[str, list[Any]]], dict[str, list[Any]]]:
     return lambda table: table | {column: [value] * len(table[column])}
 

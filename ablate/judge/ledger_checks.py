@@ -147,18 +147,17 @@ def check_trained_once(registration: Registration, ledger: tuple[Entry, ...]) ->
     The values of an earlier seal are gone, so that they were the same is the ledger's word. Every outcome is named, and
     nothing is said to be reproduced.
     """
-    outcomes: dict[Cell, list[str | None]] = defaultdict(list)
+    ends: dict[Cell, list[tuple[str, str]]] = defaultdict(list)
     for entry in ledger:
         if entry.event in SEALS and entry.registration == registration.sha256:
-            outcome = entry.body.get("outcome_sha256")
-            outcomes[cell_of(entry)].append(outcome if isinstance(outcome, str) else None)
-    again = {cell: found for cell, found in outcomes.items() if len(found) > 1}
-    # A seal that names no outcome agrees with none.
-    other = {cell: found for cell, found in again.items() if len(set(found)) > 1 or None in found}
+            ends[cell_of(entry)].append((str(entry.body.get("status")), str(entry.body.get("outcome_sha256") or "")))
+    again = {cell: found for cell, found in ends.items() if len(found) > 1}
+    # A seal that names no outcome agrees with none; the same values under another status are another outcome.
+    other = {cell: found for cell, found in again.items() if len(set(found)) > 1 or not found[0][1]}
     same = {cell: found for cell, found in again.items() if cell not in other}
-    found = f"{len(other)} with another outcome" + listed(_named_outcomes(other)) if other else "none"
+    found = f"{len(other)} with another outcome" + listed(_named_ends(other)) if other else "none"
     if same:
-        found += f"; {len(same)} sealed again with the same outcome by the ledger" + listed(_named_outcomes(same))
+        found += f"; {len(same)} sealed again with the same outcome by the ledger" + listed(_named_ends(same))
     return Check(
         name="no sealed run was trained again",
         passed=not again,
@@ -168,12 +167,14 @@ def check_trained_once(registration: Registration, ledger: tuple[Entry, ...]) ->
     )
 
 
-def _named_outcomes(outcomes: dict[Cell, list[str | None]]) -> list[str]:
-    """`rope seed 3 (1f0c9a2e, then 77b1d0c4)`, of each run."""
-    return [
-        f"{named(cell)} ({', then '.join('no outcome' if one is None else one[:8] for one in found)})"
-        for cell, found in outcomes.items()
-    ]
+def _named_ends(ends: dict[Cell, list[tuple[str, str]]]) -> list[str]:
+    """`rope seed 3 (1f0c9a2e, then 77b1d0c4)`, of each run; with the status where that is not always the same."""
+    said = []
+    for cell, found in ends.items():
+        differ = len({status for status, _ in found}) > 1
+        words = [(outcome[:8] or "no outcome") + (f" {status}" if differ else "") for status, outcome in found]
+        said.append(f"{named(cell)} ({', then '.join(words)})")
+    return said
 
 
 def _imports(registration: Registration, evidence: Evidence) -> dict[Cell, Entry]:

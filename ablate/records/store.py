@@ -539,6 +539,9 @@ def _own_rows(path: Path, record: RunRecord, wanted: Mapping[str, str]) -> pa.Ta
     variants, seeds = _coded(table["variant"])[1], _plain(table["seed"])
     if any(name != record.variant for name in variants) or (seeds != record.seed).any():
         raise ValueError("it holds rows of another run")
+    if "step" in wanted and len(table) and _plain(table["step"]).max() > record.steps:
+        # Otherwise an earlier step could be named the last one, at which the claims read.
+        raise ValueError(f"it holds rows after step {record.steps}, the run's last")
     return table
 
 
