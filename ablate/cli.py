@@ -14,6 +14,7 @@ import typer
 from ablate.verbs import again, corpora, documents, evidence, ledgers, promise, proof, scale, seals
 from ablate.verbs.options import Exit
 from prereg.errors import StudyError
+from prereg.plain import visible
 
 app = typer.Typer(
     name="ablate",
@@ -72,14 +73,14 @@ def main() -> None:
         sys.exit(Exit.OK)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        print(f"error: {place}{error.strerror or error}", file=sys.stderr)
+        print(visible(f"error: {place}{error.strerror or error}"), file=sys.stderr)
         print("  required: files and folders that can be read and written", file=sys.stderr)
         print("  try:      look at what stands at that path, mend it, and repeat the command", file=sys.stderr)
         sys.exit(Exit.MISTAKE)
     except Exception:
         import traceback
 
-        traceback.print_exc()
+        print(visible(traceback.format_exc(), lines=True), end="", file=sys.stderr)
         print("this is a bug in ablate, not in your study; nothing sealed was lost", file=sys.stderr)
         sys.exit(Exit.BUG)
 

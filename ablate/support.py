@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from ablate.judge.estimate import undecided, words
 from prereg.errors import SpecError, UnsupportedError, Where
 from prereg.instability import Ceiling
+from prereg.root import is_device
 from prereg.spec import Study
 
 Missing = tuple[tuple[str | int, ...], bool, str, str]
@@ -23,6 +24,7 @@ def require_supported(study: Study) -> None:
     A lock from before one of these refusals still loads; what the judge makes of it is in the findings.
     """
     _require_sound_test(study)
+    _require_names_of_files(study)
     for field, asked, what, instead in _missing_parts(study):
         if asked:
             raise UnsupportedError(
@@ -41,6 +43,18 @@ def require_supported(study: Study) -> None:
             fix="better: lower under each hypothesis, or on_divergence: exclude_pair",
             where=Where(field=("on_divergence",)),
         )
+
+
+def _require_names_of_files(study: Study) -> None:
+    """Refuse names that cannot be a folder's everywhere: a bundle could not be unpacked, and is never written."""
+    for field, name in ((("study",), study.study), *((("variants",), arm) for arm in study.arms)):
+        if is_device(name):
+            raise UnsupportedError(
+                f"'{name}' is the name of a device on Windows, and no file or folder can have it there",
+                required="names that files can have on every system: folders and bundles are named after them",
+                fix=f"{name}_",
+                where=Where(field=field),
+            )
 
 
 def _require_sound_test(study: Study) -> None:

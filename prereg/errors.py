@@ -26,6 +26,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Self
 
+from prereg.plain import visible
+
 FieldPath = tuple[str | int, ...]
 _LONGEST = 1200
 _NAME = 200
@@ -64,7 +66,10 @@ class StudyError(Exception):
         return type(self)(self.found, required=self.required, fix=self.fix, where=where)
 
     def text(self) -> str:
-        """The message as a user reads it, without colour. What a file brings into it is cut to what can be read."""
+        """The message as a user reads it, without colour. What a file brings into it is cut to what can be read.
+
+        A line after the first of a part is indented, so that no part can begin a line of ours.
+        """
         head = f"{_cut(str(self.where))}: {_cut(self.found)}" if str(self.where) else _cut(self.found)
         lines = [head]
         if self.required:
@@ -145,4 +150,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text) - _LONGEST:,} characters more)"
+    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text) - _LONGEST:,} characters more)"
+    first, *others = visible(cut, lines=True).split("\n")
+    return "\n".join([first, *(line if line.startswith("    ") else f"    {line}" for line in others)])

@@ -6,12 +6,19 @@ tool works in any repository of studies. Nothing here touches the disk except `f
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from prereg.errors import StudyFileError, Where
 
 PUBLISHED_SUFFIX = ".published.yaml"
+_DEVICE = re.compile(r"(CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9]) *(\..*)?", re.IGNORECASE)
+
+
+def is_device(name: str) -> bool:
+    """Whether Windows takes a file or folder of this name for a device, whatever its ending."""
+    return _DEVICE.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,11 @@ ATTACKS: dict[str, tuple[bytes, str]] = {
     "a folder": (by_hand(Raw(b"a/", b"")), "not a name"),
     "a hidden file": (by_hand(Raw(b".bashrc")), "not a name"),
     "an option": (by_hand(Raw(b"-rf")), "not a name"),
+    "a device of Windows": (by_hand(Raw(b"data/NUL")), "not a name"),
+    "a device with an ending": (by_hand(Raw(b"studies/aux.json")), "not a name"),
+    "a device before a blank": (by_hand(Raw(b"com1 .txt/a")), "not a name"),
+    "a blank at the end": (by_hand(Raw(b"evil ")), "not a name"),
+    "a stream of a file": (by_hand(Raw(b"a:hidden")), "not a name"),
     "a dot at the end": (by_hand(Raw(b"evil.")), "not a name"),
     "letters beyond ASCII": (by_hand(Raw("évil".encode())), "not a name"),
     "a long name": (by_hand(Raw(b"a/" * 300 + b"a")), "not a name"),
@@ -237,5 +242,6 @@ def test_names_of_every_file_of_a_house_are_safe() -> None:
         "studies/my-study_2.v1.1a2b3c4d.2.sig",
         "data/runs/s/0a1b2c3d/high-none-wide/2147483647/metrics.parquet",
         "my studies/x.yaml",
+        "studies/console.com10.auxiliary.yaml",
     ]
     assert all(map(is_safe, names))

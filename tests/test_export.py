@@ -134,7 +134,7 @@ def test_foreknowledge_is_never_answered(name: str) -> None:
         assert keys <= blanks
         text, answers = form.markdown(), json.loads(form.json())
         for field in form.fields:
-            assert answers[field.key] == field.shown and field.shown in text
+            assert answers[field.key] == field.shown and field.shown in text.replace("\\*", "*")
             if field.blank:
                 assert field.shown.startswith("[LEFT TO YOU: whoever registers must ")
         head = text[: text.index("\n## ")]

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from prereg.root import is_device
+
 MANIFEST = "MANIFEST.json"
 LARGEST_BYTES = 2**31 - 1
 """Largest archive: below the sizes at which zip needs a second format."""
@@ -67,7 +69,9 @@ class Slot:
 def is_safe(name: str) -> bool:
     """Whether a name is a plain relative path on every system: no `..`, root, drive, backslash, mark or device."""
     parts = name.split("/")
-    return len(name) <= LONGEST_NAME and all(_PART.fullmatch(part) and part[-1] not in ". " for part in parts)
+    return len(name) <= LONGEST_NAME and all(
+        _PART.fullmatch(part) and part[-1] not in ". " and not is_device(part) for part in parts
+    )
 
 
 def measure(source: Source) -> Slot:

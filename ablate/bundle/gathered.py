@@ -45,7 +45,7 @@ class Gathered:
         if not is_safe(name):
             raise StudyFileError(
                 "this file cannot be in a bundle under its name",
-                required="names of letters, digits, spaces and . _ - + , = ( ) @",
+                required="names of letters, digits, spaces and . _ - + , = ( ) @, and no device of Windows",
                 fix="rename the file or its folder, under version control, before the study is registered",
                 where=Where(file=path),
             )

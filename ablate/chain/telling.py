@@ -32,11 +32,12 @@ def export(path: str | Path, *, form: FormName, root: Path | None = None, as_jso
     from prereg.export.markdown import markdown, sections
     from prereg.export.osf import osf
     from prereg.export.record import status
+    from prereg.plain import json_visible
 
     source = _source(Path(path), root)
     if form == "markdown":
         told = {"status": status(source)} | sections(source)
-        text = json.dumps(told, indent=2, ensure_ascii=False) + "\n" if as_json else markdown(source)
+        text = json_visible(json.dumps(told, indent=2, ensure_ascii=False)) + "\n" if as_json else markdown(source)
         return Document(text, source.draft, ())
     filled = {"aspredicted": aspredicted, "osf": osf}[form](source)
     blanks = tuple(field.title for field in filled.fields if field.blank)

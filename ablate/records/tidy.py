@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ablate.records.store import Row
 from prereg.errors import EvidenceError, Where
+from prereg.plain import visible
 
 CURVE = "train/loss"
 """The metric by which a run diverges, and by which it is stable."""
@@ -117,7 +118,7 @@ def step_of(value: object) -> int:
 
 def metric_of(value: object) -> str:
     """The name of a metric, such as a claim could hold."""
-    if not isinstance(value, str) or _METRIC.fullmatch(value) is None:
+    if not isinstance(value, str) or _METRIC.fullmatch(value) is None or visible(value) != value:
         raise LineError(
             f"metric {_shown(value)}, which is not a name: a letter first, no blanks, at most 200 characters"
         )

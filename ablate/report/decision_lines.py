@@ -66,8 +66,9 @@ def _print_banner(console: Console, decision: Decision) -> None:
         for line in (headline, decision.title, *body):
             say(console, line)
         return
-    text = Text.assemble((headline, f"bold {style}"), "\n", (decision.title, "dim"), *[f"\n{line}" for line in body])
-    console.print(Panel(fit(console, text), box=HEAVY, border_style=style, padding=(0, 1)))
+    head = [fit(console, headline, style=f"bold {style}"), fit(console, decision.title, style="dim")]
+    text = Text("\n").join([*head, *(fit(console, line) for line in body)])
+    console.print(Panel(text, box=HEAVY, border_style=style, padding=(0, 1)))
 
 
 def _print_findings(console: Console, findings: Sequence[Finding]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.text import Text
 
 from ablate.report.screen import fit, say
 
@@ -30,4 +29,4 @@ def _print_declarations(console: Console, rows: Sequence[tuple[str, str, str, st
         say(console, name, style="bold")
         for line in (f"looks at: {looks}" if looks else "", f"{means}; {why}"):
             if line:
-                console.print(Padding(fit(console, Text(line)), (0, 0, 0, 2)))
+                console.print(Padding(fit(console, line), (0, 0, 0, 2)))

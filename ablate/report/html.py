@@ -13,6 +13,7 @@ from ablate.report import charts
 from ablate.report.blocks import Panel
 from ablate.report.document import compose
 from ablate.report.told import Told
+from prereg.plain import visible
 
 _OPENING = re.compile(r"<svg[^>]*\bwidth=\"([\d.]+)\" height=\"([\d.]+)\" viewBox=\"([^\"]+)\"[^>]*>")
 _IDENTIFIER = re.compile(r"\bid=\"([^\"]+)\"|url\(#([^)]+)\)")
@@ -36,10 +37,11 @@ def inline_svg(svg: str, *, words: str, prefix: str) -> Markup:
     assert opening is not None, svg[:200]
     width, height, box = opening.groups()
     body = _IDENTIFIER.sub(
-        lambda match: f'id="{prefix}-{match[1]}"' if match[1] else f"url(#{prefix}-{match[2]})", svg[opening.end() :]
+        lambda match: f'id="{prefix}-{match[1]}"' if match[1] else f"url(#{prefix}-{match[2]})",
+        visible(svg[opening.end() :], lines=True),
     )
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" aria-label="{escape(words)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" aria-label="{escape(visible(words))}" '
         f'width="{width}" height="{height}" viewBox="{box}">'
     )
     return Markup(head + body)  # noqa: S704 - the drawing library escapes text in SVG; the label is escaped above
@@ -48,4 +50,16 @@ def inline_svg(svg: str, *, words: str, prefix: str) -> Markup:
 @cache
 def _environment() -> Environment:
     loader = FileSystemLoader(Path(__file__).parent / "templates")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_seen,
+    )
+
+
+def _seen(value: object) -> object:
+    """Every text that a template puts into the page, before it is escaped; drawings and other values as they are."""
+    return visible(value, lines=True) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from markupsafe import escape as escape_html
+from markupsafe import Markup, escape
 
 from ablate.report import words
-from ablate.report.markdown import escape as escape_markdown
 from prereg.ledger import Entry
 from prereg.looks import TOOK_PLACE, recorded_afterwards
+from prereg.plain import markdown_line, visible
 from prereg.registration import Registration
 
 BEGIN, END = "<!-- ablate notice: begin -->", "<!-- ablate notice: end -->"
@@ -122,17 +122,21 @@ def _versions(registration: Registration, decision: Entry, entries: Iterable[Ent
     return ", ".join(found) or "neither lock nor ledger names which"
 
 
+def _html(text: str) -> Markup:
+    return escape(visible(text, lines=True))
+
+
 def put_on(page: str, data: bytes, notice: Notice) -> bytes:
     """The bytes of report.md or report.html with a notice at the top."""
     text = data.decode()
     if page.endswith(".md"):
-        lines = [f"> **{escape_markdown(notice.label.upper())}: {escape_markdown(notice.headline)}**", ">"]
-        lines += [f"> - {escape_markdown(line)}" for line in notice.lines]
+        lines = [f"> **{markdown_line(notice.label.upper())}: {markdown_line(notice.headline)}**", ">"]
+        lines += [f"> - {markdown_line(line)}" for line in notice.lines]
         return "\n".join([BEGIN, *lines, "", END, "", text]).encode()
-    rows = "\n".join(f"<li>{escape_html(line)}</li>" for line in notice.lines)
+    rows = "\n".join(f"<li>{_html(line)}</li>" for line in notice.lines)
     aside = (
         f'<aside class="{"kept grave" if notice.grave else "kept"}" aria-label="Notice">\n'
-        f'<p class="label">{escape_html(notice.label)}</p>\n<p class="headline">{escape_html(notice.headline)}</p>\n'
+        f'<p class="label">{_html(notice.label)}</p>\n<p class="headline">{_html(notice.headline)}</p>\n'
         f"<ul>\n{rows}\n</ul>\n</aside>"
     )
     for place, part, before in (("</head>", _STYLE, True), ("<body>\n", aside, False)):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import assert_never
 
 from ablate.report.blocks import Block, Facts, Figure, Paragraph, Section, Table
 from ablate.report.document import Banner, compose
 from ablate.report.told import Told
-
-_TAG = re.compile(r"<(?=[A-Za-z/!?])")
-_EDGE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-_LINE_START = re.compile(r"^(\s*)([#>+-]|\d+[.)])(?=\s|$)")
+from prereg.plain import markdown_line as escape
 
 
 def render(told: Told) -> str:
@@ -20,16 +16,6 @@ def render(told: Told) -> str:
     parts = [f"# {escape(document.title)}", _banner(document.banner, document.study)]
     parts += [_section(section) for section in document.sections]
     return "\n\n".join(parts) + "\n"
-
-
-def escape(text: str) -> str:
-    """Plain text in one line that Markdown shows as it stands. Lone `_` inside words and `p < .05` need no escape."""
-    line = " ".join(text.split()).replace("\\", "\\\\").replace("&", "&amp;")
-    for mark in "`*|":
-        line = line.replace(mark, f"\\{mark}")
-    line = _EDGE_UNDERSCORE.sub(r"\\_", line)
-    line = _TAG.sub("&lt;", line).replace("](", "]\\(").replace("]:", "]\\:").replace("~~", "\\~\\~")
-    return _LINE_START.sub(lambda match: f"{match[1]}{match[2][:-1]}\\{match[2][-1]}", line)
 
 
 def _banner(banner: Banner, study: str) -> str:

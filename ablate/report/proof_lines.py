@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.text import Text
 
 from ablate.report import words
 from ablate.report.screen import fit, say
@@ -54,7 +53,7 @@ def print_bundle_check(console: Console, found: BundleCheck) -> None:
             style="" if not item.faults else "bold red",
         )
         for line in (*item.faults, *([item.note] if item.note else [])):
-            console.print(Padding(fit(console, Text(line)), (0, 0, 0, 9), expand=False))
+            console.print(Padding(fit(console, line), (0, 0, 0, 9), expand=False))
     _print_inadmissible(console, found)
     faults = sum(len(item.faults) for item in found.items)
     say(

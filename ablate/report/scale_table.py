@@ -9,8 +9,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
+from ablate.report.screen import fit, say
 from ablate.scale.plan import Line, ScalePlan
 from prereg.words import counted
 
@@ -19,20 +19,20 @@ _STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 def print_scale(console: Console, plan: ScalePlan) -> None:
     """All of it."""
-    console.print(Text(f"Plan at scale: {plan.title}", style="bold"))
+    say(console, f"Plan at scale: {plan.title}", style="bold")
     for section in plan.sections:
         console.print()
-        console.print(Text(section.title, style="bold"))
+        say(console, section.title, style="bold")
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
         table.add_column(no_wrap=True)
         table.add_column(justify="right", no_wrap=True)
         table.add_column(style="dim", overflow="fold")
         for line in section.lines:
-            table.add_row(Text(line.name), Text(said(line)), Text(line.how))
+            table.add_row(*(fit(console, told) for told in (line.name, said(line), line.how)))
         console.print(Padding(table, (0, 0, 0, 2)))
     console.print()
     for note in plan.notes:
-        console.print(Padding(Text(note, style="dim"), (0, 0, 0, 2)))
+        console.print(Padding(fit(console, note, style="dim"), (0, 0, 0, 2)))
 
 
 class _Arm(Protocol):
@@ -49,17 +49,17 @@ class _Arm(Protocol):
 def print_runs(console: Console, study: str, n_seeds: int, arms: Sequence[_Arm]) -> None:
     """The runs of a study, arm by arm."""
     runs = f"{counted(len(arms) * n_seeds, 'run')}: {counted(len(arms), 'arm')} x {counted(n_seeds, 'seed')}"
-    console.print(f"{study}: {runs}, all arms of the first seed first", markup=False)
+    say(console, f"{study}: {runs}, all arms of the first seed first")
     if any(arm.parameters is None for arm in arms):
-        console.print("Of a trainer of the study's own, size and cost are not known.")
+        say(console, "Of a trainer of the study's own, size and cost are not known.")
         return
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for name in ("Arm", "Parameters", "Tokens a run", "FLOPs a run"):
         table.add_column(name, justify="left" if name == "Arm" else "right", no_wrap=name != "Arm", overflow="fold")
     for arm in arms:
-        table.add_row(Text(arm.arm), f"{arm.parameters:,}", f"{arm.tokens:,}", f"{arm.flops:.3e}")
+        table.add_row(fit(console, arm.arm), f"{arm.parameters:,}", f"{arm.tokens:,}", f"{arm.flops:.3e}")
     console.print(table)
-    console.print('Memory, time and cost:  ablate plan STUDY --scale "on 1 H100" --mfu 0.4', markup=False)
+    say(console, 'Memory, time and cost:  ablate plan STUDY --scale "on 1 H100" --mfu 0.4')
 
 
 def as_json(plan: ScalePlan) -> str:

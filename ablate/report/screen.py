@@ -1,6 +1,7 @@
 """Words and tables on a terminal or into a file: what every `print_...` of the report shares.
 
-Nothing a study brings is read as markup, and on a stream that cannot write `−`, plain ASCII is written.
+Every text goes through `fit`: nothing that a study or a stranger brings is read as markup or reaches the terminal as a
+control, and on a stream that cannot write `−`, plain ASCII is written.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from prereg.plain import visible
 
 ASCII = str.maketrans({"−": "-", "–": "-", "±": "+/-", "∞": "inf", "×": "x"})
 Justify = Literal["left", "right"]
@@ -26,7 +29,7 @@ def new_table(console: Console, *columns: tuple[str, Justify]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="" if plain else "bold", padding=(0, 2, 0, 0))
     for name, justify in columns:
         narrow = name in _NARROW
-        table.add_column(Text(name), justify=justify, no_wrap=narrow, overflow="fold")
+        table.add_column(fit(console, name), justify=justify, no_wrap=narrow, overflow="fold")
     return table
 
 
@@ -39,20 +42,21 @@ def show_table(console: Console, table: Table) -> None:
 
 def put_row(console: Console, table: Table, *cells: str, style: str = "") -> None:
     """One more row; the style is the first cell's, beside bold."""
-    texts = [fit(console, Text(cell)) for cell in cells]
+    texts = [fit(console, cell) for cell in cells]
     texts[0].stylize(f"bold {style}".strip())
     table.add_row(*texts)
 
 
 def say(console: Console, text: str, *, style: str = "", wrap: bool = True) -> None:
     """A line of text. One that is to be copied whole is not wrapped."""
-    console.print(fit(console, Text(text, style=style)), soft_wrap=not wrap)
+    console.print(fit(console, text, style=style), soft_wrap=not wrap)
 
 
-def fit(console: Console, text: Text) -> Text:
-    """The text in what the stream can write."""
+def fit(console: Console, text: str, *, style: str = "") -> Text:
+    """One line of text, every character of it visible, in what the stream can write."""
+    plain = visible(text)
     try:
-        text.plain.encode(console.encoding)
+        plain.encode(console.encoding)
     except UnicodeEncodeError:
-        text.plain = text.plain.translate(ASCII).encode("ascii", "replace").decode()
-    return text
+        plain = plain.translate(ASCII).encode("ascii", "replace").decode()
+    return Text(plain, style=style)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
+from ablate.report.screen import fit, say
 from prereg.seals.attested import LEFT_OPEN_BY_ALL, PROOFS
 from prereg.seals.examine import SealCheck
 
@@ -33,18 +33,18 @@ def print_seals(console: Console, checks: Sequence[SealCheck]) -> None:
         earlier = " of an amended registration" if check.superseded else ""
         line = f"{STATES[check.state]}: {check.study}, {name}{earlier}{file}"
         style = {"broken": "bold red", "owed": "yellow"}.get(check.state, "")
-        console.print(Text(line, style=style), soft_wrap=True)
+        say(console, line, style=style, wrap=False)
         late = "; runs had begun when it was made" if check.after_runs and check.state != "owed" else ""
-        console.print(Padding(Text(check.says + late), (0, 0, 0, 2), expand=False))
+        console.print(Padding(fit(console, check.says + late), (0, 0, 0, 2), expand=False))
     table = Table(box=None, pad_edge=False, header_style="", padding=(0, 2, 0, 0))
-    table.add_column(Text("Seal"), no_wrap=True)
-    table.add_column(Text("Proves"))
-    table.add_column(Text("Does not prove"))
+    table.add_column("Seal", no_wrap=True)
+    table.add_column("Proves")
+    table.add_column("Does not prove")
     for kind, proof in PROOFS.items():
         if any(check.kind == kind for check in checks):
-            table.add_row(Text(proof.name), Text(proof.proves), Text(proof.leaves_open))
+            table.add_row(*(fit(console, told) for told in (proof.name, proof.proves, proof.leaves_open)))
     if table.row_count:
         console.print()
         console.print(table)
-        console.print(Text(LEFT_OPEN_BY_ALL))
+        say(console, LEFT_OPEN_BY_ALL)
     console.print()

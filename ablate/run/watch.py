@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.run.messages import Asking, Message
+from prereg.plain import visible
 
 PLAIN_EVERY_S = 10.0
 
@@ -145,7 +146,7 @@ class PlainWatcher:
 
     def tick(self, tally: Tally) -> None:
         if time.monotonic() - self._last > PLAIN_EVERY_S:
-            self._print("\n  ".join([tally.line(), *tally.doing()]))
+            self._print(tally.line(), *tally.doing())
 
     def ended(self, run_id: str, message: Message) -> None:
         if message.status != "done":
@@ -154,9 +155,9 @@ class PlainWatcher:
     def note(self, text: str) -> None:
         self._print(text)
 
-    def _print(self, text: str) -> None:
+    def _print(self, *lines: str) -> None:
         self._last = time.monotonic()
-        print(text, file=self.stream, flush=True)
+        print("\n  ".join(visible(line) for line in lines), file=self.stream, flush=True)
 
 
 class JsonWatcher:
@@ -228,7 +229,7 @@ class LiveWatcher:
             self.note(f"{run_id}: {message.status}" + (f": {message.error}" if message.error else ""))
 
     def note(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False)
+        self.console.print(Text(visible(text)), highlight=False)
 
     def _screen(self, tally: Tally) -> Group:
         table = Table(box=None, padding=(0, 2, 0, 0))
@@ -237,11 +238,11 @@ class LiveWatcher:
         for run_id, message in sorted(tally.running.items()):
             falls = {None: "…", True: "yes", False: "not yet"}[message.falling]
             table.add_row(
-                short(run_id),
+                Text(short(run_id)),
                 f"{message.step}/{message.steps}" if message.steps else str(message.step),
                 f"{message.steps_per_s:.1f}",
                 falls,
-                doing(message),
+                Text(visible(doing(message))),
             )
         return Group(Text(tally.line()), table)
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablate import chain
-from ablate.verbs.options import AsJson, Exit, RootFolder, StudyFile, console
+from ablate.verbs.options import AsJson, Exit, RootFolder, StudyFile, console, put_json
+from prereg.plain import visible
 
 if TYPE_CHECKING:
     from ablate.run.messages import Message
@@ -49,7 +50,7 @@ def reproduce(
     found = chain.reproduce(study, run, steps=steps, within=within, keep=keep, root=root, onlooker=_teller(run))
     if as_json:
         whole = {"reproduced": found.reproduced, "exact": found.exact, **found.model_dump(mode="json")}
-        print(json.dumps(whole, indent=2))
+        put_json(json.dumps(whole, indent=2))
     else:
         print_reproduction(console(), found)
     if not found.reproduced:
@@ -69,7 +70,7 @@ def _teller(run: str) -> Callable[[Message], None]:
             return
         told[0] = now
         of = f" of {message.steps:,}" if message.steps else ""
-        line = f"{run}: " + (doing(message) or f"step {message.step:,}{of}, {message.steps_per_s:.1f} steps/s")
+        line = visible(f"{run}: " + (doing(message) or f"step {message.step:,}{of}, {message.steps_per_s:.1f} steps/s"))
         print(f"\r{line}\x1b[K" if live else line, end="" if live else "\n", file=sys.stderr, flush=True)
 
     return tell

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.verbs.options import RootFolder, console
+from ablate.verbs.options import RootFolder, console, put
 from prereg.errors import CorpusError, StudyError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def corpus_add(
         )
         assert manifest.shards is not None, name
         count = f"{len(manifest.shards.files)} shards, {manifest.shards.tokens:,} tokens"
-        print(f"added {name}: {count}, {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}")
+        put(f"added {name}: {count}, {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}")
         return
     if not (vocabulary is None and stored is None and byte_lengths is None):
         raise CorpusError(
@@ -82,7 +82,7 @@ def corpus_add(
             required="a folder of shards, or a text without these options",
         )
     manifest = library.add(name, file, licence=licence, held_out=validation)
-    print(f"added {name}: {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}")
+    put(f"added {name}: {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}")
 
 
 def corpus_show(name: Annotated[str, typer.Argument(help="Name of the corpus.")], root: RootFolder = None) -> None:
@@ -95,11 +95,11 @@ def corpus_show(name: Annotated[str, typer.Argument(help="Name of the corpus.")]
     """
     library = _library(root)
     manifest = library.manifest(name)
-    print(f"{name}: {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}")
-    print(f"licence: {manifest.licence or 'not said'}")
-    print(f"found: {_found(library, manifest)}")
+    put(f"{name}: {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}")
+    put(f"licence: {manifest.licence or 'not said'}")
+    put(f"found: {_found(library, manifest)}")
     for line in _stored_facts(manifest) if manifest.shards is not None else _text_facts(library, name):
-        print(line)
+        put(line)
 
 
 def corpus_fetch(name: Annotated[str, typer.Argument(help="Name of the corpus.")], root: RootFolder = None) -> None:
@@ -109,7 +109,7 @@ def corpus_fetch(name: Annotated[str, typer.Argument(help="Name of the corpus.")
 
     Example:  ablate corpus fetch tinyshakespeare
     """
-    print(f"wrote {_library(root).fetch(name)}")
+    put(f"wrote {_library(root).fetch(name)}")
 
 
 def _library(root: Path | None) -> Library:

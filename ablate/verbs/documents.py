@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ablate import chain
-from ablate.verbs.options import AsJson, RootFolder, StudyFile
+from ablate.verbs.options import AsJson, RootFolder, StudyFile, put, put_document
 
 
 class Form(StrEnum):
@@ -35,9 +35,9 @@ def export(
     """
     document = chain.export(study, form=form.value, root=root, as_json=as_json)
     if out is None:
-        print(document.text, end="")
+        put_document(document.text)
         return
     chain.save(document.text, out)
-    print(f"wrote {out}" + (", a DRAFT: the study is not registered" if document.draft else ""))
+    put(f"wrote {out}" + (", a DRAFT: the study is not registered" if document.draft else ""))
     for title in document.blanks:
-        print(f"left to you: {title}")
+        put(f"left to you: {title}")

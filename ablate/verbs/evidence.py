@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablate import chain
-from ablate.verbs.options import Accept, AsJson, Exit, Pilot, RootFolder, StudyFile, console
+from ablate.verbs.options import Accept, AsJson, Exit, Pilot, RootFolder, StudyFile, console, put, put_json
 
 if TYPE_CHECKING:
     from ablate.run.watch import Watcher
@@ -74,7 +74,7 @@ def run(
     )
     summary, name = done.summary, done.registration.study.study
     if as_json:
-        print(
+        put_json(
             json.dumps(
                 {
                     "event": "summary",
@@ -91,14 +91,14 @@ def run(
             )
         )
     else:
-        print(f"{name}: {summary.sealed} of {summary.planned} runs sealed")
+        put(f"{name}: {summary.sealed} of {summary.planned} runs sealed")
         if done.look is not None:
             left = len(done.registration.study.seeds) - done.look.n_seeds
-            print(f"these are the runs of {done.look.words}; planned seeds that wait for what it says: {left}")
+            put(f"these are the runs of {done.look.words}; planned seeds that wait for what it says: {left}")
         for failure in summary.failed:
-            print(f"failed  {failure}")
-        print(f"ledger head {summary.head}")
-        print(f"next:  ablate {'decide' if summary.complete else 'run'} {study}")
+            put(f"failed  {failure}")
+        put(f"ledger head {summary.head}")
+        put(f"next:  ablate {'decide' if summary.complete else 'run'} {study}")
     if not summary.complete:
         raise typer.Exit(Exit.INTERRUPTED if summary.interrupted else Exit.INCOMPLETE)
 
@@ -115,7 +115,7 @@ def status(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
 
     found = read_status(chain.open_case(study, root))
     if as_json:
-        print(found.model_dump_json(indent=2))
+        put_json(found.model_dump_json(indent=2))
     else:
         print_status(console(), found)
 
@@ -143,23 +143,23 @@ def peek(
     if past is not None:
         entry = chain.record_look(study, reason=reason, took_place=past, root=root)
         if as_json:
-            print(json.dumps({**entry.body, "entry": entry.index, "head": entry.sha256}))
+            put_json(json.dumps({**entry.body, "entry": entry.index, "head": entry.sha256}))
             return
-        print(f"recorded: an early look, when {entry.body['ended']} of {entry.body['planned']} planned runs had ended")
-        print("by the registered rules this study gives no verdict")
-        print(f"this look is entry {entry.index} of the ledger")
-        print(f"ledger head {entry.sha256}")
-        print(f"next:  ablate decide {study}   (ablate report {study} where its sealed records are gone)")
+        put(f"recorded: an early look, when {entry.body['ended']} of {entry.body['planned']} planned runs had ended")
+        put("by the registered rules this study gives no verdict")
+        put(f"this look is entry {entry.index} of the ledger")
+        put(f"ledger head {entry.sha256}")
+        put(f"next:  ablate decide {study}   (ablate report {study} where its sealed records are gone)")
         return
     seen = chain.peek(study, reason=reason, root=root)
     if as_json:
-        print(
+        put_json(
             json.dumps({**seen.glimpse.model_dump(mode="json"), "entry": seen.entry.index, "head": seen.entry.sha256})
         )
         return
     print_glimpse(console(), seen.glimpse)
-    print(f"this look is entry {seen.entry.index} of the ledger")
-    print(f"ledger head {seen.entry.sha256}")
+    put(f"this look is entry {seen.entry.index} of the ledger")
+    put(f"ledger head {seen.entry.sha256}")
 
 
 def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
@@ -174,7 +174,7 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
 
     decided = chain.decide(study, root=root)
     if as_json:
-        print(decided.decision.model_dump_json(indent=2))
+        put_json(decided.decision.model_dump_json(indent=2))
     else:
         print_decision(
             console(),
@@ -184,7 +184,7 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
             earlier=decided.earlier,
         )
         if decided.decision.status == "continue":
-            print(f"next:  ablate run {study} --next-look")
+            put(f"next:  ablate run {study} --next-look")
     raise typer.Exit(
         {
             "decided": Exit.OK,
@@ -204,12 +204,12 @@ def report(study: StudyFile, root: RootFolder = None) -> None:
     """
     told = chain.report(study, root=root)
     if told.absent:
-        print(f"the sealed records of {told.absent} runs are not on this disk, so nothing was judged again:")
-        print("the report is kept as it was written, and a notice at its top says so")
+        put(f"the sealed records of {told.absent} runs are not on this disk, so nothing was judged again:")
+        put("the report is kept as it was written, and a notice at its top says so")
     for page in (told.markdown_path, told.html_path):
         if page is not None:
-            print(f"wrote {page}")
-    print(f"ledger head {told.head}")
+            put(f"wrote {page}")
+    put(f"ledger head {told.head}")
 
 
 def import_records(
@@ -232,11 +232,11 @@ def import_records(
     """
     done = chain.bring(study, source, note=note, exploratory=exploratory, only=only or (), root=root)
     how = "bound to the registration" if done.bound else "exploratory: this study gives no verdict now"
-    print(f"{done.registration.study.study}: {len(done.taken)} runs taken in, {how}")
+    put(f"{done.registration.study.study}: {len(done.taken)} runs taken in, {how}")
     if done.standing:
-        print(f"{len(done.standing)} were here already, the same bytes")
-    print(f"ledger head {done.head}")
-    print(f"next:  ablate {'run' if done.missing else 'decide'} {study}")
+        put(f"{len(done.standing)} were here already, the same bytes")
+    put(f"ledger head {done.head}")
+    put(f"next:  ablate {'run' if done.missing else 'decide'} {study}")
 
 
 def _watcher(as_json: bool) -> Watcher:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.verbs.options import AsJson, Exit, RootFolder, console
+from ablate.verbs.options import AsJson, Exit, RootFolder, console, put_json
 
 if TYPE_CHECKING:
     from prereg.ledger import Sound
@@ -59,7 +59,7 @@ def ledger(
             Root.around(Path(), root), level=level, now=utc_now(), abandoned_after_days=abandoned_after
         )
         if as_json:
-            print(found.model_dump_json(indent=2))
+            put_json(found.model_dump_json(indent=2))
         else:
             print_programme(console(), found)
         if found.faults:
@@ -72,7 +72,7 @@ def ledger(
     if as_json:
         shown = [entry.model_dump(mode="json") for entry in sound.entries if name in (None, entry.study)]
         state = {"faults": sound.faults, "lines_beyond": sound.n_beyond, "torso_bytes": sound.torso_bytes}
-        print(json.dumps({"entries": shown, **state, "head": sound.head}, indent=2, ensure_ascii=False))
+        put_json(json.dumps({"entries": shown, **state, "head": sound.head}, indent=2, ensure_ascii=False))
     else:
         from ablate.report.ledger_lines import print_ledger
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from prereg.plain import json_visible, visible
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -64,3 +66,19 @@ def console() -> Console:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     return Patient(highlight=False)
+
+
+def put(*lines: str) -> None:
+    """Lines of words on standard output, every character of them visible."""
+    for line in lines:
+        print(visible(line))
+
+
+def put_document(text: str) -> None:
+    """A text of several lines, which ends its own last line."""
+    print(visible(text, lines=True), end="")
+
+
+def put_json(text: str) -> None:
+    """JSON that says the same and shows every character."""
+    print(json_visible(text))

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablate import chain
-from ablate.verbs.options import Accept, AsJson, Ots, Pilot, RootFolder, Sign, StudyFile, Timestamp, console
+from ablate.verbs.options import (
+    Accept,
+    AsJson,
+    Ots,
+    Pilot,
+    RootFolder,
+    Sign,
+    StudyFile,
+    Timestamp,
+    console,
+    put,
+    put_json,
+)
 
 if TYPE_CHECKING:
     from prereg.registration import Registration
@@ -55,7 +67,7 @@ def check(
     if case.study.trainer == "gpt" and sizes_differ(case.study):
         print_sizes(console(), case.study, chain.find_vocabulary(case))
     if beside is not None:
-        print(beside.words)
+        put(beside.words)
     return None
 
 
@@ -73,7 +85,7 @@ def schema(
     """
     from prereg.schema import json_schema, published_schema
 
-    print(json.dumps(published_schema() if published else json_schema(), indent=2, ensure_ascii=False))
+    put_json(json.dumps(published_schema() if published else json_schema(), indent=2, ensure_ascii=False))
 
 
 def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_json: AsJson = False) -> None:
@@ -87,7 +99,7 @@ def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_js
 
     found = chain.design(study, root=root, pilot=pilot)
     if as_json:
-        print(found.model_dump_json(indent=2))
+        put_json(found.model_dump_json(indent=2))
     else:
         print_design(console(), found)
 
@@ -115,14 +127,14 @@ def register(
     registration, entry = chain.register(study, root=root, pilot=pilot, accept_underpowered=accept)
     name = registration.study.study
     if entry is None:
-        print(f"{name} is registered already, {registration.sha256[:8]} since {registration.registered_at}")
+        put(f"{name} is registered already, {registration.sha256[:8]} since {registration.registered_at}")
         if sign is None and timestamp is None and not ots:
             return
     else:
-        print(f"registered {name} as {registration.sha256[:8]} at {registration.registered_at}")
+        put(f"registered {name} as {registration.sha256[:8]} at {registration.registered_at}")
         _print_repeated(chain.open_case(study, root))
         _print_power(registration)
-        print(f"in full sentences: {chain.open_case(study, root).root.page(name)}")
+        put(f"in full sentences: {chain.open_case(study, root).root.page(name)}")
     case = chain.open_case(study, root)
     tell_seals(attest(case, registration, sign=sign, timestamp=timestamp, ots=ots), study)
 
@@ -163,5 +175,5 @@ def amend(
 
     registration, entry = chain.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
     print_amendment(console(), registration.study, chain.registrations(study, root), entry)
-    print(f"in full sentences: {chain.open_case(study, root).root.page(registration.study.study)}")
-    print(f"ledger head {entry.sha256}")
+    put(f"in full sentences: {chain.open_case(study, root).root.page(registration.study.study)}")
+    put(f"ledger head {entry.sha256}")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ablate import chain
-from ablate.verbs.options import AsJson, Exit, RootFolder, StudyFile, console
+from ablate.verbs.options import AsJson, Exit, RootFolder, StudyFile, console, put, put_json
 
 
 def verify(
@@ -40,7 +40,7 @@ def verify(
     if study is not None and _is_bundle(study):
         checked = chain.check_bundle(study, signers=signers, roots=roots)
         if as_json:
-            print(checked.model_dump_json(indent=2))
+            put_json(checked.model_dump_json(indent=2))
         else:
             print_bundle_check(console(), checked)
         if not checked.stands or checked.inadmissible:
@@ -51,7 +51,7 @@ def verify(
     else:
         found = verify_house(root, signers=signers, roots=roots)
     if as_json:
-        print(found.model_dump_json(indent=2))
+        put_json(found.model_dump_json(indent=2))
     else:
         print_verification(console(), found)
     if not found.stands or found.inadmissible:
@@ -80,7 +80,7 @@ def bundle(
 
     made = chain.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights)
     print_bundled(console(), made.path, made.check, written=made.written)
-    print(f"next:  ablate verify {made.path}")
+    put(f"next:  ablate verify {made.path}")
 
 
 def _is_bundle(path: Path) -> bool:

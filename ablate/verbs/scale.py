@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ablate import chain
-from ablate.verbs.options import AsJson, RootFolder, StudyFile, console
+from ablate.verbs.options import AsJson, RootFolder, StudyFile, console, put_json
 
 
 def plan(
@@ -55,7 +55,7 @@ def plan(
     if scale is None:
         runs = chain.plan_runs(study, root=root)
         if as_json:
-            print(json.dumps(asdict(runs), indent=2))
+            put_json(json.dumps(asdict(runs), indent=2))
         else:
             scale_table.print_runs(console(), runs.study, len(runs.seeds), runs.arms)
         return
@@ -74,6 +74,6 @@ def plan(
         price=price,
     )
     if as_json:
-        print(scale_table.as_json(found))
+        put_json(scale_table.as_json(found))
     else:
         scale_table.print_scale(console(), found)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ablate.verbs.options import Exit, Ots, RootFolder, Sign, StudyFile, Timestamp
+from ablate.verbs.options import Exit, Ots, RootFolder, Sign, StudyFile, Timestamp, put
 
 if TYPE_CHECKING:
     from ablate.attest import Sealing
@@ -48,16 +48,16 @@ def tell_seals(sealing: Sealing, study: Path) -> None:
 
     for told in sealing.made:
         when = "" if told.time is None else f" at {told.time}"
-        print(f"{PROOFS[told.kind].name}: {told.by}{when}")
+        put(f"{PROOFS[told.kind].name}: {told.by}{when}")
         if told.file is not None:
-            print(f"  wrote {told.file}")
+            put(f"  wrote {told.file}")
         if told.git is not None:
-            print(f"  {_HELD[told.git.lock]}")
+            put(f"  {_HELD[told.git.lock]}")
             if not told.git.clean:
-                print(f"  other files that differ from it, or are not in it: {told.git.n_changed}")
+                put(f"  other files that differ from it, or are not in it: {told.git.n_changed}")
     for note in sealing.notes:
-        print(note)
+        put(note)
     for told in sealing.owed:
-        print(f"{PROOFS[told.kind].name} OWED: {told.why}")
-        print(f"  to pay:  ablate seal {study}")
-    print(f"ledger head {sealing.head}")
+        put(f"{PROOFS[told.kind].name} OWED: {told.why}")
+        put(f"  to pay:  ablate seal {study}")
+    put(f"ledger head {sealing.head}")

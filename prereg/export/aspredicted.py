@@ -22,6 +22,7 @@ from prereg.export.inference import (
 from prereg.export.measures import measured
 from prereg.export.record import identity, status
 from prereg.export.source import Source
+from prereg.plain import visible
 
 CUSTOMARY = 3_200
 """Characters that all answers together customarily have."""
@@ -57,7 +58,7 @@ def aspredicted(source: Source) -> Form:
             "Anything else to pre-register?",
             _joined(stability_in_brief(study), tie_breakers(study), identity(source)),
         ),
-        Field("name", "Title", study.title),
+        Field("name", "Title", visible(study.title)),
         Field("study_type", "Type of study", "Experiment"),
         Field("study_type_other", "Type of study, if other", "None."),
     )

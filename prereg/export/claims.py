@@ -12,6 +12,7 @@ from math import isclose
 
 from prereg.harness_metrics import harness_metric
 from prereg.hypothesis import AtStep, OverLast
+from prereg.plain import visible
 from prereg.spec import Study
 from prereg.words import compact, listed, side
 
@@ -189,7 +190,7 @@ def arms(names: Sequence[str], *, last: str = "and") -> str:
 
 def quoted(name: str) -> str:
     """A name of the user's, set apart from our words."""
-    return f'"{name}"'
+    return f'"{visible(name)}"'
 
 
 def _short_of(study: Study, name: str, sign: int) -> Null:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prereg.analysis import EProcess, Looks
 from prereg.divergence import cost_of_divergence, least_pairs
-from prereg.export.claims import arms, plain
+from prereg.export.claims import arms, plain, quoted
 from prereg.instability import Ceiling
 from prereg.looks import FIRST_OF_E_PROCESS
 from prereg.procedures import SPENDING, instability, lost_starts, spike
@@ -114,7 +114,7 @@ def divergence(study: Study) -> str:
 
 
 def _verdicts(verdicts: tuple[str, ...]) -> str:
-    return listed([f'"{verdict}"' for verdict in verdicts], last="or")
+    return listed(map(quoted, verdicts), last="or")
 
 
 def exclusions_in_brief(study: Study) -> str:

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from prereg.export.claims import quoted
 from prereg.match import Match
+from prereg.plain import visible
 from prereg.registration import CorpusPin
 from prereg.spec import Study
 from prereg.training import Training
@@ -241,9 +242,9 @@ def extent(corpus: CorpusPin) -> str:
 
 def _command_sentences(study: Study) -> str:
     assert not isinstance(study.base, Training), study.study
-    handed = "; ".join(_told(study.base)) or "empty"
+    handed, words = "; ".join(_told(study.base)) or "empty", visible(shlex.join(study.command))
     return (
-        f"Each run is made by the researcher's own trainer, started without a shell as `{shlex.join(study.command)}`. "
+        f"Each run is made by the researcher's own trainer, started without a shell as `{words}`. "
         f"The configuration handed to it, before an arm changes anything, is: {handed}. It leaves its metrics in the "
         f"file {study.metrics.file}."
     )

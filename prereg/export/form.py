@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 from prereg.export.claims import quoted
+from prereg.plain import json_visible, markdown_sentence
 from prereg.words import counted, listed
 
 
@@ -49,14 +50,14 @@ class Form:
 
     def markdown(self) -> str:
         """The form as text, blanks named first."""
-        parts = [self.status, f"# {self.name}: {self.title}", self._blanks(), self._said_length()]
-        parts += [f"## {field.title}\n\n{field.shown}" for field in self.fields]
+        parts = [self.status, f"# {self.name}: {markdown_sentence(self.title)}", self._blanks(), self._said_length()]
+        parts += [f"## {field.title}\n\n{_told(field.shown)}" for field in self.fields]
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def json(self) -> str:
         """Field -> text, and under `status` what it was filled from. A blank holds its mark, never an answer."""
         answers = {"status": self.status} | {field.key: field.shown for field in self.fields}
-        return json.dumps(answers, indent=2, ensure_ascii=False) + "\n"
+        return json_visible(json.dumps(answers, indent=2, ensure_ascii=False)) + "\n"
 
     def _blanks(self) -> str:
         blanks = [field for field in self.fields if field.blank]
@@ -75,3 +76,8 @@ class Form:
             else f"{length - most:,} more than the customary {most:,}"
         )
         return f"The answers have {counted(length, 'character')}, {against}."
+
+
+def _told(answer: str) -> str:
+    """An answer line by line: what a study brings is shown as it stands, and is no markup."""
+    return "\n".join(markdown_sentence(line, numbered=True) for line in answer.split("\n"))

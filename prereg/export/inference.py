@@ -5,6 +5,7 @@ from __future__ import annotations
 from prereg.analysis import EProcess
 from prereg.condition import All, AnyOf, Condition, Not, Question, parse_condition
 from prereg.export.claims import DIRECTED, Null, plain, quoted, reading, refutation, support
+from prereg.plain import visible
 from prereg.procedures import (
     ABOUT_CORRECTIONS,
     ABOUT_E_PROCESS,
@@ -129,7 +130,9 @@ def estimand(study: Study) -> str:
 
 def decision_rows(study: Study) -> list[tuple[str, str]]:
     """(condition, verdict) of every line of the decision list, in words."""
-    return [(OTHERWISE if line.when is None else condition(line.when), line.verdict) for line in study.decision]
+    return [
+        (OTHERWISE if line.when is None else condition(line.when), visible(line.verdict)) for line in study.decision
+    ]
 
 
 def decision_sentences(study: Study) -> str:
@@ -141,7 +144,10 @@ def decision_sentences(study: Study) -> str:
 def decision_in_brief(study: Study) -> str:
     """The same with the verbs left out."""
     rows = [
-        ("otherwise" if line.when is None else _words(parse_condition(line.when), outer=True, verb=""), line.verdict)
+        (
+            "otherwise" if line.when is None else _words(parse_condition(line.when), outer=True, verb=""),
+            visible(line.verdict),
+        )
         for line in study.decision
     ]
     return "\n".join(f"{number}. {when}: {verdict}" for number, (when, verdict) in enumerate(rows, 1))

@@ -2,12 +2,16 @@
 
 It follows from the lock and from the ledger's entries of this registration, byte for byte, so that `ablate verify` can
 tell a page that was edited. WORDING counts the versions of its words: a page in other words is not a false one.
+
+What a study or the ledger brings is shown as it stands, and is no markup. Pages of version 2 did not see to that; where
+it makes no difference, a page still says version 2, and has the same bytes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from prereg.export import conduct, inference, measures
 from prereg.export.claims import matters, refutation, statement, support
@@ -22,27 +26,63 @@ from prereg.export.forecast import (
 )
 from prereg.export.record import amendments, override, status, versions
 from prereg.export.source import Source
+from prereg.plain import markdown_sentence
 from prereg.procedures import at_level
 from prereg.spec import Study
 from prereg.words import counted, listed, moment
 
-WORDING = 2
+WORDING = 3
 """Version of the words; raise it whenever the same registration would give other bytes."""
+UNMARKED = 2
+"""Version of a page to which escaping does nothing."""
 _WORDED = re.compile(r"in the words of version (\d+)\.\n\Z")
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """Lines of a list."""
+
+    lines: tuple[str, ...]
+    named: bool = False
+    """Whether each begins with a name of the study format, in bold."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+Block = str | Bullets | Table
 
 
 def markdown(source: Source) -> str:
     """The page."""
+    told = _blocks(source)
+    page, bare = _written(source, told, markdown_sentence), _written(source, told, _line)
+    return "\n\n".join([page, "---", _footer(source, UNMARKED if page == bare else WORDING)]) + "\n"
+
+
+def _written(source: Source, told: dict[str, list[Block]], mark: Callable[[str], str]) -> str:
+    """Everything above the footer."""
     stands = "stands in its file" if source.draft else "was registered"
-    head = [status(source), f"# {_line(source.study.title)}", f"The study as it {stands}."]
-    told = [part for title, text in sections(source).items() for part in (f"## {title}", text)]
-    return "\n\n".join([*head, *told, "---", _footer(source)]) + "\n"
+    parts = [status(source), f"# {mark(source.study.title)}", f"The study as it {stands}."]
+    for title, blocks in told.items():
+        parts += [f"## {title}", *(_shown(block, mark) for block in blocks)]
+    return "\n\n".join(parts)
 
 
 def sections(source: Source) -> dict[str, str]:
     """Title -> text of every section that has something to say."""
+    told = _blocks(source)
+    return {title: "\n\n".join(_shown(block, markdown_sentence) for block in told[title]) for title in told}
+
+
+def _blocks(source: Source) -> dict[str, list[Block]]:
     study = source.study
-    told = {
+    told: dict[str, list[Block]] = {
         "Question": [study.question.strip()],
         "Arms": _arms(study),
         "Hypotheses": _hypotheses(study),
@@ -55,7 +95,7 @@ def sections(source: Source) -> dict[str, str]:
         "Record": _record(source),
         "Amendments": _amendments(source),
     }
-    return {title: "\n\n".join(block for block in blocks if block) for title, blocks in told.items() if any(blocks)}
+    return {title: kept for title, blocks in told.items() if (kept := [block for block in blocks if block])}
 
 
 def wording_of(page: bytes) -> int | None:
@@ -64,7 +104,7 @@ def wording_of(page: bytes) -> int | None:
     return int(found[1]) if found else None
 
 
-def _arms(study: Study) -> list[str]:
+def _arms(study: Study) -> list[Block]:
     arms = _bullets(arm_sentences(study))
     if not study.factors:
         return [f"Claims compare with the baseline unless they say otherwise. There are {len(study.arms)} arms:", arms]
@@ -72,7 +112,7 @@ def _arms(study: Study) -> list[str]:
     return [_bullets(factor_sentences(study)), named, arms]
 
 
-def _hypotheses(study: Study) -> list[str]:
+def _hypotheses(study: Study) -> list[Block]:
     said = [
         f"**{name}** ({study.hypotheses[name].role}): {statement(study, name)} {matters(study, name)}".strip()
         for name in study.hypotheses
@@ -92,7 +132,7 @@ def _hypotheses(study: Study) -> list[str]:
         "test",
     )
     return [
-        _bullets(said),
+        _bullets(said, named=True),
         "δ is the mean, over seeds, of the left side of a claim minus its right side.",
         _table(heads, rows),
         inference.two_questions(study),
@@ -113,7 +153,7 @@ def _tokenizers(source: Source) -> str:
     return f"The definitions of the arms' tokenizers have the sha256 {listed(each)}."
 
 
-def _training(source: Source) -> list[str]:
+def _training(source: Source) -> list[Block]:
     corpus = source.registration.corpus if source.registration else None
     pinned = " ".join(
         f"The corpus {pin.name} has {counted(pin.size_bytes, 'byte')} and the sha256 `{pin.sha256}`."
@@ -129,11 +169,11 @@ def _training(source: Source) -> list[str]:
     ]
 
 
-def _stopping(study: Study) -> list[str]:
+def _stopping(study: Study) -> list[Block]:
     return [f"{conduct.starting(study)} {conduct.stopping(study)}"]
 
 
-def _tests(study: Study) -> list[str]:
+def _tests(study: Study) -> list[Block]:
     return [
         inference.deciding_test(study),
         inference.beside(study),
@@ -142,7 +182,7 @@ def _tests(study: Study) -> list[str]:
     ]
 
 
-def _decision(study: Study) -> list[str]:
+def _decision(study: Study) -> list[Block]:
     rows = [(str(n), when, verdict) for n, (when, verdict) in enumerate(inference.decision_rows(study), start=1)]
     return [
         "The list is read from the top; the first line that holds is the verdict.",
@@ -151,11 +191,11 @@ def _decision(study: Study) -> list[str]:
     ]
 
 
-def _exceptions(study: Study) -> list[str]:
+def _exceptions(study: Study) -> list[Block]:
     return [conduct.exclusions(study), conduct.stability(study), conduct.missing(study)]
 
 
-def _design(source: Source) -> list[str]:
+def _design(source: Source) -> list[Block]:
     study, design = source.study, frozen_design(source.registration)
     if design is None:
         frozen = "No design that can be read here was frozen" if source.registration else "No design is frozen yet"
@@ -177,7 +217,7 @@ def _design(source: Source) -> list[str]:
     ]
 
 
-def _record(source: Source) -> list[str]:
+def _record(source: Source) -> list[Block]:
     registration = source.registration
     if registration is None:
         return ["Not registered: no lock, no entry in the ledger."]
@@ -197,10 +237,10 @@ def _record(source: Source) -> list[str]:
     ]
 
 
-def _amendments(source: Source) -> list[str]:
+def _amendments(source: Source) -> list[Block]:
     if source.registration is None:
         return []
-    blocks = []
+    blocks: list[Block] = []
     first = source.entries[0]
     for entry, known, differences in amendments(source):
         reason = str(entry.body.get("reason") or "none recorded")
@@ -215,29 +255,45 @@ def _amendments(source: Source) -> list[str]:
     return [begun, *blocks]
 
 
-def _footer(source: Source) -> str:
+def _footer(source: Source, version: int) -> str:
     if source.registration is None:
-        return f"Written from the study file, in the words of version {WORDING}."
+        return f"Written from the study file, in the words of version {version}."
     name = source.study.study
     return (
         f"Written from {name}.lock.json and ledger.jsonl; `ablate verify` checks that it says what they say. Edit the "
         "study file, not this page. What the lock leaves to the software is told as its present version does it. The "
-        f"page is in the words of version {WORDING}."
+        f"page is in the words of version {version}."
     )
 
 
-def _bullets(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {_line(line)}" for line in lines)
+def _bullets(lines: Iterable[str], *, named: bool = False) -> Bullets:
+    return Bullets(tuple(lines), named)
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [_row(heads), _row(["---"] * len(heads)), *(_row(row) for row in rows)]
-    return "\n".join(lines)
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    return Table(tuple(heads), tuple(tuple(row) for row in rows))
 
 
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_line(cell).replace("\\", "\\\\").replace("|", "\\|") for cell in cells) + " |"
+def _shown(block: Block, mark: Callable[[str], str]) -> str:
+    """A block as Markdown. `mark` makes one sentence of what may hold a study's own words."""
+    if isinstance(block, str):
+        return block if mark is _line else "\n".join(mark(line) for line in block.split("\n"))
+    if isinstance(block, Bullets):
+        return "\n".join(f"- {_bullet(line, mark) if block.named else mark(line)}" for line in block.lines)
+    heads, *rows = ["| " + " | ".join(_cell(cell, mark) for cell in row) + " |" for row in (block.heads, *block.rows)]
+    return "\n".join([heads, "| " + " | ".join(["---"] * len(block.heads)) + " |", *rows])
+
+
+def _bullet(line: str, mark: Callable[[str], str]) -> str:
+    name, space, rest = line.partition(" ")
+    return f"{name}{space}{mark(rest)}"
+
+
+def _cell(text: str, mark: Callable[[str], str]) -> str:
+    told = mark(text)
+    return (told.replace("\\", "\\\\") if mark is _line else told).replace("|", "\\|")
 
 
 def _line(text: str) -> str:
+    """A sentence as pages of version 2 told it."""
     return " ".join(text.split())

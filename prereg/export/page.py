@@ -11,7 +11,7 @@ from typing import Literal
 
 from prereg.disk import write_whole
 from prereg.errors import RegistrationError, Where
-from prereg.export.markdown import WORDING, markdown, wording_of
+from prereg.export.markdown import markdown, wording_of
 from prereg.export.source import registered_source
 from prereg.root import Root
 
@@ -48,9 +48,9 @@ def compare_page(root: Root, name: str) -> tuple[Standing, int | None]:
         return "missing", None
     found = path.read_bytes()
     if found == page:
-        return "as the lock says", WORDING
+        return "as the lock says", wording_of(page)
     version = wording_of(found)
-    return ("other" if version in (None, WORDING) else "in other words"), version
+    return ("other" if version in (None, wording_of(page)) else "in other words"), version
 
 
 def _page(root: Root, name: str) -> bytes | None:

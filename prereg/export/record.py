@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from prereg.export.source import Source
 from prereg.ledger import Entry
+from prereg.plain import visible
 from prereg.words import listed, moment
 
 EVIDENCE = {
@@ -77,5 +78,5 @@ def _value(value: JsonValue) -> str:
 
 
 def _ended(text: str) -> str:
-    text = text.strip()
+    text = visible(text.strip())
     return text if text.endswith((".", "!", "?")) else text + "."

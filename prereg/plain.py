@@ -1,0 +1,86 @@
+"""What somebody else wrote, made fit to be shown: on a terminal, in Markdown, in JSON.
+
+Titles, reasons, notes, names and error texts come from files that others made. A control character in one of them can
+clear a screen, an invisible one can hide a word, and a bidirectional one can turn a sentence round. `visible` decides
+what is shown of such characters, for every renderer; ordinary text in any script comes back unchanged.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Control, invisible and bidirectional characters, lone surrogates, separators of lines and paragraphs."""
+_BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\U000e0100-\U000e01ef]")
+"""Characters of other categories that show nothing, not even the space that a space takes."""
+_BREAK = re.compile(r"\r\n|[\n\t]")
+
+_CODE = re.compile(r"(`[^`]+`)")
+_RULE = re.compile(r"[-=_*~:| ]*[-=_*~][-=_*~:| ]*")
+"""A line of these would make the line above it a heading or a table, or draw a rule."""
+_NUMBER = re.compile(r"\d+\. ")
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_EDGE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+_LINE_START = re.compile(r"^(\s*)([#>+-]|\d+[.)])(?=\s|$)")
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """The text with every character that cannot be seen written out: an escape character as `\\x1b`.
+
+    A line break or a tab becomes a space, so that nobody can begin a line of ours; `lines` keeps them.
+    """
+    if not text.isprintable():
+        broken = _BREAK.sub((lambda found: found[0][-1]) if lines else " ", text)
+        text = "".join(
+            _shown(one) if unicodedata.category(one) in _UNSEEN and one not in "\n\t" else one for one in broken
+        )
+    return _BLANK.sub(lambda found: _shown(found[0]), text)
+
+
+def json_visible(text: str) -> str:
+    """JSON with every character that cannot be seen as an escape of JSON's own: it still says the same."""
+    if text.isascii() and "\x7f" not in text:
+        return text  # JSON allows no other control character within a string
+    return "".join(_in_json(one) if one not in "\n\t\r" and visible(one) != one else one for one in text)
+
+
+def markdown_line(text: str) -> str:
+    """Plain text in one line that Markdown shows as it stands. Lone `_` inside words and `p < .05` need no escape."""
+    return _prose(_one_line(text), "`*|")
+
+
+def markdown_sentence(text: str, *, numbered: bool = False) -> str:
+    """The same of a line that sets words apart as `code`: they stay, and nothing in them is interpreted.
+
+    `numbered` lets a line begin with a number and a full stop.
+    """
+    line = _one_line(text)
+    if _RULE.fullmatch(line):
+        return f"\\{line}"
+    number = found[0] if numbered and (found := _NUMBER.match(line)) else ""
+    parts = _CODE.split(line.removeprefix(number))
+    return number + "".join(part if at % 2 else _prose(part, "`*") for at, part in enumerate(parts))
+
+
+def _one_line(text: str) -> str:
+    return visible(" ".join(text.split()))
+
+
+def _prose(line: str, marks: str) -> str:
+    line = line.replace("\\", "\\\\").replace("&", "&amp;")
+    for mark in marks:
+        line = line.replace(mark, f"\\{mark}")
+    line = _EDGE_UNDERSCORE.sub(r"\\_", line)
+    line = _TAG.sub("&lt;", line).replace("](", "]\\(").replace("]:", "]\\:").replace("~~", "\\~\\~")
+    return _LINE_START.sub(lambda match: f"{match[1]}{match[2][:-1]}\\{match[2][-1]}", line)
+
+
+def _shown(character: str) -> str:
+    number = ord(character)
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def _in_json(character: str) -> str:
+    pairs = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{pairs[at : at + 2].hex()}" for at in range(0, len(pairs), 2))
