@@ -7,12 +7,14 @@ into a plain admission that the bug is ours (exit code 1, with the traceback).
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import typer
 
 from ablate.verbs import again, corpora, documents, evidence, ledgers, promise, proof, scale, seals
 from ablate.verbs.options import Exit
+from prereg.disk import NO_ROOM
 from prereg.errors import StudyError
 from prereg.plain import visible
 
@@ -60,22 +62,42 @@ corpus_app.command("fetch")(corpora.corpus_fetch)
 app.add_typer(corpus_app, name="corpus")
 
 
+def _interrupt(_signal: int, _frame: object) -> None:
+    """SIGTERM ends a verb as Ctrl-C does; while runs are made, the scheduler counts both instead."""
+    raise KeyboardInterrupt
+
+
+def _first(error: BaseException) -> BaseException:
+    """What began a chain of exceptions."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
 def main() -> None:
     """The command `ablate`."""
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         app()
     except StudyError as error:
         print(f"error: {error.text()}", file=sys.stderr)
         sys.exit(Exit.MISTAKE)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as ended:
+        # typer makes an exit of an interrupt.
+        if not isinstance(_first(ended), KeyboardInterrupt):
+            raise
+        print("interrupted: nothing sealed was lost; repeat the command to go on", file=sys.stderr)
         sys.exit(Exit.INTERRUPTED)
     except BrokenPipeError:
         sys.exit(Exit.OK)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         print(visible(f"error: {place}{error.strerror or error}"), file=sys.stderr)
-        print("  required: files and folders that can be read and written", file=sys.stderr)
-        print("  try:      look at what stands at that path, mend it, and repeat the command", file=sys.stderr)
+        full = error.errno in NO_ROOM
+        needed = "a disk with room" if full else "files and folders that can be read and written"
+        fix = "make room" if full else "look at what is at that path and fix it"
+        print(f"  required: {needed}", file=sys.stderr)
+        print(f"  try:      {fix}, and repeat the command", file=sys.stderr)
         sys.exit(Exit.MISTAKE)
     except Exception:
         import traceback

@@ -414,7 +414,8 @@ def _outcome(root: Root, folder: RunFolder, record: RunRecord, entry: Entry) -> 
 def _weights(folder: RunFolder, record: RunRecord) -> str | None:
     """What is wrong with the final weights of a run whose record holds; none where no hash of them was kept."""
     if record.weights_sha256 is None:
-        return None
+        # A user's own trainer keeps its weights itself: there is nothing here that a hash could cover.
+        return None if folder.weights_path.exists() else ""
     # A study is judged without its weights, and they are large: that they were put elsewhere is no fault.
     if not folder.weights_path.exists() or sha256_file(folder.weights_path) == record.weights_sha256:
         return ""

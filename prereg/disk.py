@@ -2,8 +2,36 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
+from typing import BinaryIO
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a write fails with where the disk, or a share of it, is full."""
+_KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A regular file, open for reading. Anything else raises an `OSError` that says what it is, without waiting."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind != stat.S_IFREG:
+        os.close(descriptor)
+        if kind == stat.S_IFDIR:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise OSError(errno.EINVAL, f"it is {_KINDS.get(kind, 'no file')}, not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """The bytes of a regular file. Raises an `OSError` for anything else, and for more bytes than `most`."""
+    with open_regular(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > most:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes, and {most:,} are the most", str(path))
+        return stream.read(most)
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -30,9 +58,14 @@ def _write(path: Path, data: bytes, *, earlier: Path | None) -> None:
         if earlier is not None and path.exists():
             move(path, earlier)
         move(temporary, path)
-    except OSError:
+    except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise
+        raise _named(error, path) from None
+
+
+def _named(error: OSError, path: Path) -> OSError:
+    """The same error with the file's name: a write that fails carries none."""
+    return OSError(error.errno, error.strerror, str(path)) if error.filename is None and error.errno else error
 
 
 def move(source: Path, target: Path) -> None:
@@ -52,9 +85,9 @@ def write_from(path: Path, position: int, data: bytes) -> None:
         while left:
             left = left[os.write(descriptor, left) :]
         os.fsync(descriptor)
-    except OSError:
+    except OSError as error:
         os.ftruncate(descriptor, position)
-        raise
+        raise _named(error, path) from None
     finally:
         os.close(descriptor)
     if new:

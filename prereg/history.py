@@ -21,10 +21,11 @@ from pydantic import JsonValue
 from prereg.arms import Arm
 from prereg.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.differences import ABSENT
+from prereg.disk import read_regular
 from prereg.errors import RegistrationError
 from prereg.ledger import Entry, Ledger
 from prereg.part import Part
-from prereg.registration import promise_sha256, read_lock
+from prereg.registration import LARGEST_LOCK, promise_sha256, read_lock
 from prereg.root import Root
 from prereg.spec import Study
 from prereg.training import Training
@@ -143,7 +144,7 @@ def _lock(root: Root, study: str, entry: Entry) -> tuple[dict[str, Any] | None, 
     """Study, corpus and code of the lock in force, or why they cannot be told."""
     path = root.lock(study)
     try:
-        data = path.read_bytes()
+        data = read_regular(path, LARGEST_LOCK)
     except OSError:
         return None, f"{path.name} is not here"
     if sha256_bytes(data) != entry.body.get("lock_sha256"):

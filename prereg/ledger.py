@@ -22,7 +22,7 @@ from typing import Literal
 from pydantic import JsonValue, ValidationError
 
 from prereg.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of
-from prereg.disk import write_from
+from prereg.disk import read_regular, write_from
 from prereg.errors import LedgerError, Where
 from prereg.ledger_lock import LedgerLock
 from prereg.part import Part
@@ -45,6 +45,8 @@ Event = Literal[
 
 SEALS: tuple[Event, ...] = ("sealed", "imported")
 """The events that bind a run to its hashes: one made here, one brought from elsewhere."""
+
+_LARGEST_BYTES = 2**30
 
 FIRST = "0" * 64
 """What the first entry names as the hash of the one before."""
@@ -245,7 +247,7 @@ class Ledger:
         """The file as it is now. Bytes that were sound before and have not changed are not checked again."""
         with self._lock.shared():
             try:
-                data = self.path.read_bytes()
+                data = read_regular(self.path, _LARGEST_BYTES)
             except FileNotFoundError:
                 data = b""
             except OSError as error:

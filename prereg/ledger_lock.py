@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from prereg.disk import open_regular
 from prereg.errors import LedgerError, Where
 
 
@@ -44,6 +45,8 @@ class LedgerLock:
                 yield
                 return
             try:
+                if self.path.exists():
+                    open_regular(self.path).close()  # one that is none would be waited for
                 stream = self.path.open("ab")
             except OSError as error:
                 raise self._cannot(error, f"a folder that can be written to: {self.ledger.parent}") from None
@@ -63,7 +66,7 @@ class LedgerLock:
                 yield
                 return
             try:
-                stream = self.path.open("rb")
+                stream = open_regular(self.path)
             except OSError as error:
                 raise self._cannot(error, f"a lock file that can be read: {self.path}") from None
             with stream:

@@ -18,6 +18,7 @@ from pathlib import Path
 import yaml
 from pydantic import JsonValue
 
+from prereg.disk import open_regular
 from prereg.errors import FieldPath, StudyError, StudyFileError, Where, nearest
 from prereg.root import PUBLISHED_SUFFIX
 from prereg.spec import Study, study_from_document
@@ -100,7 +101,7 @@ def read_text_file(path: Path) -> bytes:
             f"'{path.name}' does not end in .yaml", required="the path of a study file", fix=fix, where=Where(file=path)
         )
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             source = stream.read(_LARGEST_BYTES + 1)
     except FileNotFoundError:
         raise StudyFileError(

@@ -15,6 +15,7 @@ from pydantic import JsonValue, SerializerFunctionWrapHandler, ValidationError, 
 
 from prereg.canon import sha256_bytes, sha256_of
 from prereg.command import ScriptPin, script_faults
+from prereg.disk import read_regular
 from prereg.errors import RegistrationError, StudyError, Where
 from prereg.ledger import Entry, Ledger
 from prereg.own_checks import CheckPin, brought, kind_of, read_source
@@ -22,6 +23,9 @@ from prereg.part import Part
 from prereg.root import Root
 from prereg.spec import Study
 from prereg.task_pin import TaskPin
+
+LARGEST_LOCK = 2**26
+"""Bytes of a lock that is read."""
 
 
 class CorpusPin(Part):
@@ -238,8 +242,13 @@ def verify_registration(root: Root, name: str) -> list[str]:
 
 def read_lock(path: Path) -> Registration:
     """A lock file whose hash of the promise matches its content. Raises `RegistrationError`."""
-    data = path.read_bytes()
     where, fix = Where(file=path), f"restore {path.name} from version control"
+    try:
+        data = read_regular(path, LARGEST_LOCK)
+    except OSError as error:
+        raise RegistrationError(
+            f"the lock cannot be read: {error.strerror}", required="a lock file as it was written", fix=fix, where=where
+        ) from None
     try:
         document = json.loads(data)
         kept = promise_sha256(

@@ -26,6 +26,8 @@ from prereg.root import Root
 from prereg.scratch import scratch
 
 HERE = "bundle"
+LARGEST_TEXT = 2**27
+"""Bytes of a member that is read whole: JSON, YAML, pages, code."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -112,6 +114,9 @@ def _manifest(stream: BinaryIO, slots: tuple[Slot, ...]) -> Manifest:
             raise UnsoundError(f"{name!a} is in the archive and not in the manifest")
         if listed[name] != there[name]:
             raise UnsoundError(f"{name!a} is not the file that the manifest names")
+    for slot in slots:
+        if not slot.name.endswith((".parquet", ".safetensors")) and slot.size_bytes > LARGEST_TEXT:
+            raise UnsoundError(f"{slot.name!a} has {slot.size_bytes:,} bytes, and a text at most {LARGEST_TEXT:,}")
     if manifest.ledger.file not in there:
         raise UnsoundError("the manifest names a ledger that is not in the archive")
     return manifest

@@ -16,7 +16,8 @@ from ablate.judge.decide import decide
 from ablate.judge.own_checks import OWN
 from ablate.judge.verdict import Check, Decision, verdict_bytes
 from ablate.judge.view import view
-from ablate.records.evidence import Evidence
+from ablate.records.bounded import TableError, open_bounded
+from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.gather import gather
 from ablate.verify import Item
 from prereg.canon import sha256_bytes
@@ -30,7 +31,8 @@ Tell = Callable[[Root, Registration, Entry, Decision, Evidence], Mapping[str, by
 
 JUDGED, TOLD = "verdict, judged again", "reports, told again"
 MOST_ROWS = 20_000_000
-LARGEST_TABLE_BYTES = 1 << 30
+FREE_ROWS = 1_000_000
+"""Rows that its records may hold however small they are; beyond, one a byte."""
 
 
 def judged_again(
@@ -142,21 +144,19 @@ def _reports_item(folder: Path, study: str, pages: Mapping[str, bytes], maker: T
 
 
 def oversized(folder: Path) -> str:
-    """Why the tables below a folder would fill the memory: a few bytes of Parquet can hold any number of rows."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    """A table that would fill the memory when it is read: a few bytes of Parquet can hold any number of rows."""
     rows = size = 0
-    for path in sorted(folder.rglob("*.parquet")):
+    for path in sorted(folder.glob("*/*/*.parquet")):
+        columns = ITEM_COLUMNS if path.name == "items.parquet" else METRIC_COLUMNS
         try:
-            with pq.ParquetFile(path) as file:
+            with open_bounded(path, columns) as file:
                 rows += file.metadata.num_rows
-                groups = range(file.metadata.num_row_groups)
-                size += sum(file.metadata.row_group(group).total_byte_size for group in groups)
-        except (OSError, pa.ArrowException):
-            continue  # not a table; reading the evidence says so
-        if rows > MOST_ROWS or size > LARGEST_TABLE_BYTES:
-            return f"its records hold more than {MOST_ROWS:,} rows or {LARGEST_TABLE_BYTES:,} bytes, unpacked"
+                size += path.stat().st_size
+        except TableError as error:
+            return f"{path.relative_to(folder).as_posix()} {error}"
+        most = min(MOST_ROWS, FREE_ROWS + size)
+        if rows > most:
+            return f"its records hold {rows:,} rows in {size:,} bytes, and {most:,} are the most"
     return ""
 
 

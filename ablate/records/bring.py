@@ -15,17 +15,19 @@ What is not bound is taken in as exploratory or not at all, and then no verdict 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
+from ablate.records.bounded import TableError, open_bounded, rows_of_table
 from ablate.records.provenance import NOT_STATED, of_command
 from ablate.records.run_record import RunRecord
 from ablate.records.store import ItemScore, Row, RunFolder, outcome_hash, parquet_bytes
-from ablate.records.tables import Cell, read_table, said
+from ablate.records.tables import Cell, most_rows, read_table, said
 from ablate.records.tidy import (
     LineError,
     diverged_at,
@@ -347,16 +349,9 @@ def _planned(path: Path, terms: Terms) -> dict[Cell, list[Row]]:
 
 def _sealed_rows(path: Path, data: bytes, record: RunRecord) -> list[Row]:
     """The rows of a sealed file, each of them the record's own and as strict as any."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     own = {key: getattr(record, key) for key in ("study", "registration", "variant", "seed")}
     rows, seen = [], set()
-    try:
-        table = pq.read_table(pa.BufferReader(data)).to_pylist()
-    except (OSError, pa.ArrowException):
-        raise EvidenceError("not a Parquet file", where=Where(file=path)) from None
-    for number, found in enumerate(table, start=1):
+    for number, found in enumerate(_table(path, data, (*own, "step", "metric", "value")), start=1):
         try:
             require_keys(found, (*own, "step", "metric", "value"))
             other = next((key for key, value in own.items() if found[key] != value), None)
@@ -385,17 +380,22 @@ def _items(path: Path, record: RunRecord) -> bytes | None:
 
 
 def _scores(path: Path, data: bytes | None) -> list[ItemScore]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     if data is None:
         return []
-    names = [one.name for one in fields(ItemScore)]
+    names = tuple(one.name for one in fields(ItemScore))
+    return [ItemScore(**row) for row in _table(path, data, names, more=True)]
+
+
+def _table(path: Path, data: bytes, columns: tuple[str, ...], *, more: bool = False) -> Iterator[dict[str, Any]]:
+    """The rows of a sealed file, once it is known to be small. `more` columns than these may stand in it."""
     try:
-        table = pq.read_table(pa.BufferReader(data), columns=names).to_pylist()
-        return [ItemScore(**{name: row[name] for name in names}) for row in table]
-    except (OSError, KeyError, pa.ArrowException):
-        raise EvidenceError("not a table of items", where=Where(file=path)) from None
+        with open_bounded(data, columns, most_rows=most_rows(data)) as file:
+            others = [name for name in file.schema_arrow.names if name not in columns]
+            if others and not more:
+                raise TableError(f"has a column {others[0]!a:.60}")
+            yield from rows_of_table(file, columns)
+    except TableError as error:
+        raise EvidenceError(f"the file {error}", required="the table that was sealed", where=Where(file=path)) from None
 
 
 def _config(terms: Terms, variant: str) -> dict[str, JsonValue]:

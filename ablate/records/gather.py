@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 from pydantic import ValidationError
 
+from ablate.records.bounded import TableError, open_bounded
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
@@ -205,16 +206,12 @@ def _read(paths: list[Path], columns: tuple[str, ...], *, order: str) -> pd.Data
 
 
 def _unreadable(path: Path, columns: tuple[str, ...]) -> list[str]:
-    """Whether a file with the right hash is nevertheless no such table: a forged seal can say anything."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    """Whether a file with the right hash is no such table, or too large a one: a forged seal can say anything."""
     try:
-        there = set(pq.read_schema(path).names)
-    except (OSError, pa.ArrowException):
-        return [f"{path} is not a Parquet file"]
-    lacking = [name for name in columns if name not in there]
-    return [f"{path} has no column {', '.join(lacking)}"] if lacking else []
+        open_bounded(path, columns).close()
+    except TableError as error:
+        return [f"{path} {error}"]
+    return []
 
 
 def _other_outcomes(runs: Path, records: list[RunRecord]) -> dict[tuple[str, int], str]:

@@ -29,10 +29,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from ablate.records.bounded import TableError, open_bounded, rows_of_table
 from ablate.records.checkpoints import Checkpoints
 from ablate.records.run_record import RunRecord
 from prereg.canon import sha256_bytes, sha256_file
-from prereg.disk import write_whole
+from prereg.disk import read_regular, write_whole
 from prereg.errors import EvidenceError
 from prereg.metrics import METRICS
 
@@ -40,12 +41,14 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+LARGEST_RECORD = 64 * 2**20
+"""Bytes of a run.json that is read."""
 _OF_RUN = ("study", "registration", "variant")
 """Fields of a run that every row of its tables carries, with the seed."""
 _ROWS_AT_ONCE = 1 << 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """One number."""
 
@@ -116,7 +119,7 @@ class RunFolder:
     def read_record(self) -> RunRecord | None:
         """`run.json`, or none when the run has never begun."""
         try:
-            return RunRecord.model_validate_json(self.record_path.read_bytes())
+            return RunRecord.model_validate_json(read_regular(self.record_path, LARGEST_RECORD))
         except FileNotFoundError:
             return None
         except (OSError, ValidationError) as error:
@@ -147,11 +150,14 @@ class RunFolder:
     def append(self, rows: Iterable[Row], *, durable: bool = False) -> None:
         """Add live rows. A value that is not finite is refused: it is an outcome, not a number."""
         lines = _lines(rows).encode()
-        with self.live_path.open("ab") as stream:
-            stream.write(lines)
-            stream.flush()
-            if durable:
-                os.fsync(stream.fileno())
+        try:
+            with self.live_path.open("ab") as stream:
+                stream.write(lines)
+                stream.flush()
+                if durable:
+                    os.fsync(stream.fileno())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.live_path)) from None  # a failed write names no file
         self._written.add(lines)
 
     def written(self) -> tuple[int, str]:
@@ -194,13 +200,13 @@ class RunFolder:
 
     def sealed_rows(self) -> list[Row]:
         """The rows that were sealed, in their order."""
-        import pyarrow.parquet as pq
-
-        table = pq.read_table(self.sealed_path, columns=["step", "metric", "value"]).to_pydict()
-        return [
-            Row(int(step), str(metric), float(value))
-            for step, metric, value in zip(table["step"], table["metric"], table["value"], strict=True)
-        ]
+        columns = ("step", "metric", "value")
+        try:
+            with open_bounded(self.sealed_path, columns) as file:
+                found = rows_of_table(file, columns)
+                return [Row(int(row["step"]), str(row["metric"]), float(row["value"])) for row in found]
+        except TableError as error:
+            raise EvidenceError(f"{self.sealed_path} {error}", required="the metrics that were sealed") from None
 
     def cut_back(self, n_bytes: int) -> None:
         """Forget live rows after so many bytes, so that what is repeated is not recorded twice."""

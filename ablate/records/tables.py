@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from ablate.records.bounded import TableError, open_bounded, rows_of_table
 from ablate.records.store import Row
 from ablate.records.tidy import (
     LineError,
@@ -26,6 +27,10 @@ from ablate.records.tidy import (
 from prereg.errors import EvidenceError, Where
 
 Cell = tuple[str, int]
+MOST_ROWS = 2_000_000
+"""Rows of one file of an import."""
+FREE_ROWS = 200_000
+"""Rows that it may hold however small it is; beyond, one a byte."""
 COLUMNS = ("variant", "seed", "step", "metric", "value")
 
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?|[-+]?(nan|inf|infinity)", re.IGNORECASE)
@@ -45,6 +50,8 @@ def read_table(path: Path) -> dict[Cell, list[Row]]:
     number = 0
     try:
         for number, row in read(read_bytes(path)):
+            if number > MOST_ROWS:
+                raise LineError(f"more than {MOST_ROWS:,} rows: import fewer runs at a time")
             cell, one = _tidy_row(row)
             first = seen.setdefault((cell, one.step, one.metric), number)
             if first != number:
@@ -95,7 +102,7 @@ def _json_lines(data: bytes) -> Numbered:
 
 def _csv(data: bytes) -> Numbered:
     try:
-        reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
+        reader = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""), strict=True)
         header = next(reader, [])
         if sorted(header) != sorted(COLUMNS):
             raise _AtLineError(1, f"columns {', '.join(header)[:80] or 'none'}")
@@ -119,13 +126,16 @@ def _typed(column: str, text: str) -> object:
 
 
 def _parquet(data: bytes) -> Numbered:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        table = pq.read_table(pa.BufferReader(data))
-    except (OSError, pa.ArrowException):
-        raise _AtLineError(1, "not a Parquet file") from None
-    if sorted(table.column_names) != sorted(COLUMNS):
-        raise _AtLineError(1, f"columns {', '.join(table.column_names)[:80]}")
-    yield from enumerate(table.to_pylist(), start=1)
+        with open_bounded(data, COLUMNS, most_rows=most_rows(data)) as file:
+            names = file.schema_arrow.names
+            if len(names) != len(COLUMNS):
+                raise _AtLineError(1, f"columns {', '.join(names)[:80]}")
+            yield from enumerate(rows_of_table(file, COLUMNS), start=1)
+    except TableError as error:
+        raise _AtLineError(1, f"the file {error}") from None
+
+
+def most_rows(data: bytes) -> int:
+    """Rows that a Parquet file from elsewhere may hold: every one has a value, and values take room on a disk too."""
+    return min(MOST_ROWS, FREE_ROWS + len(data))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ablate.records.store import Row
@@ -65,10 +65,14 @@ def read_bytes(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def lines_of(data: bytes) -> list[bytes]:
-    """Lines without their ends; the end of the last line may be missing."""
-    lines = data.split(b"\n")
-    return lines[:-1] if not lines[-1] else lines
+def lines_of(data: bytes) -> Iterator[bytes]:
+    """Lines without their ends, one at a time; the end of the last line may be missing."""
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start)
+        end = len(data) if end < 0 else end
+        yield data[start:end]
+        start = end + 1
 
 
 def object_of(line: bytes) -> dict[str, object]:

@@ -2,12 +2,16 @@
 
 A child must not outlive whoever started it, or two processes might train in one folder. Its worker ends it when the
 scheduler is gone. A worker that is killed itself cannot: so it has left the child's number and time of birth in the
-run's folder, and whoever takes the run up next ends that process first, if it still is the same one. A process that
-leaves its group (setsid, a container) is beyond reach.
+run's folder, and whoever takes the run up next ends that process first, if it still is the same one.
+
+A process that leaves its group (setsid, a daemon) becomes the worker's own child on Linux when its parent ends
+(`adopt_orphans`): it is found there when the run ends, ended too, and named in the run's record. Elsewhere, and in a
+container, it is beyond reach.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -21,6 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from prereg.disk import write_whole
+from prereg.plain import visible
 
 HEAD_BYTES = 256 * 2**10
 TAIL_BYTES = 768 * 2**10
@@ -28,10 +33,14 @@ TERM_PATIENCE_S = 30.0
 """What a child that is asked to stop has, to save where it stands."""
 _PIECE = 64 * 2**10
 _DRAIN_S = 5.0
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Child:
     """A started process."""
+
+    left: tuple[str, ...] = ()
+    """What it left behind outside its group, as `name (pid)`: known, and ended, after `finish`."""
 
     def __init__(self, words: tuple[str, ...], *, folder: Path, home: Path, environment: Mapping[str, str]) -> None:
         """Start the words in `home`; what is known of the process goes into `folder`."""
@@ -69,6 +78,7 @@ class Child:
         """End what is left of its group, and close its books. Returns the exit status."""
         self.kill()
         status = self.process.wait()
+        self.left = _end_orphans() if _adopting else ()
         self.stdout.close()
         self.stderr.close()
         _mark(self.folder).unlink(missing_ok=True)
@@ -142,6 +152,43 @@ def end_leftover(folder: Path) -> bool:
             time.sleep(0.02)
     _mark(folder).unlink(missing_ok=True)
     return alive
+
+
+_adopting = False
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whatever the children of this process leave behind. For a process that has no other ones."""
+    global _adopting  # noqa: PLW0603 - the kernel keeps this for the process
+    with suppress(OSError, AttributeError):
+        _adopting = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+def _end_orphans() -> tuple[str, ...]:
+    """End every living child of this process, and what these leave behind in turn; their names."""
+    found: dict[int, str] = {}
+    deadline = time.monotonic() + _DRAIN_S
+    while (children := _children()) and time.monotonic() < deadline:
+        for pid, name in children.items():
+            if born(pid) is not None:
+                found[pid] = name
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.01)
+    return tuple(f"{name} ({pid})" for pid, name in found.items())
+
+
+def _children() -> dict[int, str]:
+    """The children of this process by number, with their names."""
+    found: dict[int, str] = {}
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError):
+            head, _, rest = place.read_text(errors="replace").rpartition(")")
+            if int(rest.split()[1]) == os.getpid():
+                found[int(place.parent.name)] = visible(head.partition("(")[2])
+    return found
 
 
 def born(pid: int) -> str | None:

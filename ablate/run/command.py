@@ -22,7 +22,6 @@ import shutil
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,10 +30,11 @@ from ablate.records.provenance import made_with, of_command
 from ablate.records.run_record import RunRecord, Status, utc_now
 from ablate.records.store import Row, RunFolder
 from ablate.records.tidy import CURVE, diverged_at, lacking, read_rows, until
-from ablate.run.child import Child, end_leftover
+from ablate.run.child import Child, adopt_orphans, end_leftover
 from ablate.run.messages import Message
 from ablate.run.pinned import Hashed, PrivateCopy, require_registered
 from ablate.run.pipes import Pipes
+from ablate.run.saving import said, show_trace
 from prereg.command import code_sha256, filled
 from prereg.disk import write_whole
 from prereg.errors import EvidenceError, RunError, StudyError
@@ -42,6 +42,7 @@ from prereg.plan import CommandSpec
 
 RESUMABLE = "resumable"
 """The file by which a command says that it can go on from what its directory holds."""
+LEFT_BEHIND = "the command left processes of its own session behind, which were ended"
 POLL_S = 0.05
 SAY_EVERY_S = 0.5
 NOTE_EVERY_S = 10.0
@@ -64,8 +65,8 @@ class Server:
             CommandRun(self, spec, folder, root).finish()
         except Exception as error:
             if not isinstance(error, StudyError):
-                traceback.print_exc()
-            line = error.found if isinstance(error, StudyError) else f"{type(error).__name__}: {error}"
+                show_trace(error)
+            line = error.found if isinstance(error, StudyError) else said(error, folder)
             line = line.replace(f"{root}/", "")
             folder.fail(line, utc_now())
             self.say(Message(event="ended", run_id=spec.run_id, status="failed", error=line))
@@ -114,7 +115,7 @@ class CommandRun:
         diverged = diverged_at(rows, self.spec.diverged_above)
         if diverged is None:
             self._require_needed(rows)
-        self._seal(rows, diverged)
+        self._seal(rows, diverged, child.left)
 
     def _begin(self) -> RunRecord:
         self.folder.path.mkdir(parents=True, exist_ok=True)
@@ -255,11 +256,12 @@ class CommandRun:
             (self.home / RESUMABLE).unlink(missing_ok=True)
             raise EvidenceError(f"{self.spec.metrics}: {'; '.join(absent)}", required="what the claims read")
 
-    def _seal(self, rows: list[Row], diverged: int | None) -> None:
+    def _seal(self, rows: list[Row], diverged: int | None, left: tuple[str, ...]) -> None:
+        mishaps = (*self.record.mishaps, *([] if not left else [f"{LEFT_BEHIND}: {', '.join(left)}"]))
         kept, last = until(rows, diverged)
         status: Status = "done" if diverged is None else "diverged"
         self.folder.append(kept)
-        ended = {"status": status, "steps": last, "wall_s": self._wall(), "ended_at": utc_now()}
+        ended = {"status": status, "steps": last, "wall_s": self._wall(), "ended_at": utc_now(), "mishaps": mishaps}
         self.folder.seal(self.record.model_copy(update=ended), None)
         assert status in ("done", "diverged")
         self.server.say(Message(event="ended", run_id=self.spec.run_id, status=status, step=last))
@@ -323,6 +325,7 @@ class Glance:
 
 def main() -> None:
     """Serve a scheduler over standard input and output, as `ablate.run.serving` does."""
+    adopt_orphans()
     pipes = Pipes()
     server = Server(pipes.say, pipes.stop)
     for order in pipes.orders(server.abandon):

@@ -1,17 +1,20 @@
-"""Checkpoints as whoever trains uses them: taken up from the newest sound generation, written with words for failure.
+"""Failures in words, and checkpoints: taken up from the newest sound generation, written with words for failure.
 
 One run has its own; the runs of a cohort share one, so that no crash can leave two of them at different steps.
 """
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from ablate.gpt.train import Progress
 from ablate.records.checkpoints import Checkpoints
 from ablate.records.store import RunFolder
-from prereg.errors import EvidenceError, RunError
+from prereg.disk import NO_ROOM
+from prereg.errors import EvidenceError, RunError, StudyError
 
 
 def take_up(
@@ -50,3 +53,21 @@ def save(checkpoints: Checkpoints, data: bytes, step: int) -> None:
             required="room for three checkpoints: two are kept while the next is written",
             fix="make room, and run again: the run goes on from the checkpoint that is there",
         ) from error
+
+
+def show_trace(error: Exception) -> None:
+    """The trace of an error into the worker's log, where there is room for it."""
+    with suppress(OSError):
+        traceback.print_exception(error)
+
+
+def said(error: Exception, folder: RunFolder) -> str:
+    """An error in one line, with the way out where there is one."""
+    if isinstance(error, StudyError):
+        return f"{error.found}; try: {error.fix}" if error.fix else error.found
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return (
+            f"{error.filename or folder.path} cannot be written, the disk is full ({error.strerror}); try: make room, "
+            "and run again: the run goes on from its last checkpoint"
+        )
+    return f"{type(error).__name__}: {error}"

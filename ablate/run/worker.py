@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import traceback
 
@@ -11,12 +10,10 @@ from ablate.records.store import RunFolder
 from ablate.run.company import LOST_A_RANK
 from ablate.run.equipment import Equipment
 from ablate.run.messages import Message
+from ablate.run.saving import said, show_trace
 from ablate.run.single import SingleRun
 from prereg import scratch
-from prereg.errors import StudyError
 from prereg.plan import RunSpec
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Worker(Equipment):
@@ -39,19 +36,7 @@ class Worker(Equipment):
 
     def fail(self, spec: RunSpec, folder: RunFolder, error: Exception) -> None:
         """Record a run as failed, and say so."""
-        traceback.print_exception(error)
-        line = _said(error, folder)
+        show_trace(error)
+        line = said(error, folder)
         folder.fail(line, utc_now())
         self.say(Message(event="ended", run_id=spec.run_id, status="failed", error=line))
-
-
-def _said(error: Exception, folder: RunFolder) -> str:
-    """An error in one line, with the way out where there is one."""
-    if isinstance(error, StudyError):
-        return f"{error.found}; try: {error.fix}" if error.fix else error.found
-    if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        return (
-            f"{folder.path} has no room for the records of the run ({error.strerror}); try: make room, and run again: "
-            "the run goes on from its last checkpoint"
-        )
-    return f"{type(error).__name__}: {error}"

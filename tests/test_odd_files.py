@@ -1,0 +1,191 @@
+"""Files that are none, a full disk, a signal at any moment, and processes that a trainer leaves behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from own_trainer import SCRIPT, OwnHouse
+from test_strangers import rows_of, study_of
+
+from ablate import chain
+from ablate.records.store import RunFolder
+from ablate.run.saving import said
+from ablate.verify import verify_study
+from prereg.disk import open_regular, read_regular, write_from, write_whole
+from prereg.errors import EvidenceError, LedgerError, RegistrationError, StudyError
+from prereg.ledger import Ledger
+from prereg.load import load_study
+from prereg.published import load_published
+from prereg.registration import read_lock
+from prereg.root import Root
+
+
+def verb(*words: object, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ablate", *map(str, words)], capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for path, what in ((tmp_path / "pipe", "a FIFO"), (Path("/dev/zero"), "a device")):
+        with pytest.raises(OSError, match=f"it is {what}, not a regular file"):
+            open_regular(path)
+    with pytest.raises(IsADirectoryError):
+        open_regular(tmp_path / "folder")
+    (tmp_path / "file").write_bytes(b"12345")
+    assert read_regular(tmp_path / "file", 5) == b"12345"
+    with pytest.raises(OSError, match="it has 5 bytes, and 4 are the most"):
+        read_regular(tmp_path / "file", 4)
+
+
+def test_a_pipe_in_any_place_is_one_message(tmp_path: Path) -> None:
+    house = OwnHouse(tmp_path / "house")
+    house.register()
+    study, studies = study_of(house), house.path / "studies"
+
+    def piped(path: Path) -> Path:
+        path.rename(path.with_name("kept"))
+        os.mkfifo(path)
+        return path
+
+    def restored(path: Path) -> None:
+        path.unlink()
+        path.with_name("kept").rename(path)
+
+    with pytest.raises(StudyError, match="it is a FIFO"):
+        load_study(piped(study))
+    restored(study)
+    with pytest.raises(LedgerError, match="it is a FIFO"):
+        Ledger(piped(studies / "ledger.jsonl")).entries()
+    restored(studies / "ledger.jsonl")
+    piped(studies / "own.lock.json")
+    with pytest.raises(RegistrationError, match="it is a FIFO"):
+        read_lock(studies / "own.lock.json")
+    assert "own.lock.json: missing" in str(verify_study(study).items[1].faults)
+    restored(studies / "own.lock.json")
+    os.mkfifo(studies / "own.published.yaml")
+    with pytest.raises(StudyError, match="it is a FIFO"):
+        load_published(Root(house.path), load_study(study).study)
+    (studies / "own.published.yaml").unlink()
+    lock = studies / ".ledger.lock"
+    lock.unlink(missing_ok=True)
+    os.mkfifo(lock)
+    with pytest.raises(LedgerError, match="it is a FIFO"), Ledger(studies / "ledger.jsonl").hold():
+        pass
+    lock.unlink()
+    os.mkfifo(house.path / "rows.jsonl")
+    with pytest.raises(EvidenceError, match="no such file or folder"):
+        chain.bring(study, house.path / "rows.jsonl", note="a pipe", exploratory=True)
+
+
+def test_a_write_that_fails_names_its_file(tmp_path: Path) -> None:
+    for write in (lambda path: write_whole(path, b"x"), lambda path: write_from(path, 0, b"x")):
+        path = tmp_path / "file"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "fsync", _full)
+            with pytest.raises(OSError, match="No space left") as raised:
+                write(path)
+        assert raised.value.filename == str(path)
+        line = said(raised.value, RunFolder(tmp_path))
+        assert line.startswith(f"{path} cannot be written, the disk is full") and "make room" in line
+
+
+def _full(_: int) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="a small disk is mounted")
+@pytest.mark.slow
+def test_a_full_disk_is_said_once_with_the_path(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", small], check=False).returncode:
+        pytest.skip("nothing may be mounted here")
+    try:
+        house = OwnHouse(small / "house")
+        house.script("import time\ntime.sleep(1)\nprint('x' * 10**6)\n" + SCRIPT)
+        house.register()
+        done = verb("run", study_of(house))
+    finally:
+        subprocess.run(["umount", "-l", small], check=False)
+    assert done.returncode in (2, 5), done
+    assert "No space left" in done.stdout + done.stderr and "worker died" not in done.stdout + done.stderr, done
+    assert "Traceback" not in done.stderr and str(small) in done.stderr + done.stdout.replace("data/", f"{small}/"), (
+        done
+    )
+
+
+STUCK = """
+import signal, sys, time
+from ablate import cli
+from ablate.verbs import promise
+import typer
+app = typer.Typer()
+@app.command()
+def wait() -> None:
+    print("ready", flush=True)
+    time.sleep(60)
+cli.app = app
+sys.argv = ["ablate"]
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_outside_the_runs_ends_a_verb_as_one_within_them(number: signal.Signals) -> None:
+    process = subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 130, told
+    assert told == "interrupted: nothing sealed was lost; repeat the command to go on\n"
+
+
+DAEMON = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(600)"],
+                 start_new_session=True)
+import os, time
+while not (os.path.exists("pid") and open("pid").read()):
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux alone")
+def test_a_process_that_a_trainer_leaves_behind_is_ended_and_named(tmp_path: Path) -> None:
+    house = OwnHouse(tmp_path / "house")
+    house.script(DAEMON + SCRIPT)
+    house.register(seeds=[1, 2])
+    began = time.monotonic()
+    done = verb("run", study_of(house), timeout=120)
+    assert done.returncode == 0, done
+    assert time.monotonic() - began < 60
+    for variant in ("slow", "fast"):
+        folder = house.run_folder(variant, 1)
+        record = RunFolder(folder).read_record()
+        assert record is not None and record.status == "done"
+        assert len(record.mishaps) == 1 and record.mishaps[0].startswith("the command left processes"), record.mishaps
+        pid = int((folder / "work" / "pid").read_text())
+        assert f"({pid})" in record.mishaps[0]
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_weights_that_are_not_there_are_not_said_to_be_uncovered(tmp_path: Path) -> None:
+    house = OwnHouse(tmp_path / "house")
+    house.register()
+    chain.bring(study_of(house), rows_of(house), note="ours", exploratory=True)
+    notes = {item.what: item.note for item in verify_study(study_of(house)).items}
+    assert notes["sealed records"] == "6 of 6 sealed runs hold"
+    shutil.copy(house.run_folder("slow", 1) / "run.json", house.run_folder("slow", 1) / "weights.safetensors")
+    notes = {item.what: item.note for item in verify_study(study_of(house)).items}
+    assert "weights.safetensors of 1 are not covered" in notes["sealed records"]
