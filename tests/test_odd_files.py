@@ -169,6 +169,7 @@ def test_a_process_that_a_trainer_leaves_behind_is_ended_and_named(tmp_path: Pat
     done = verb("run", study_of(house), timeout=120)
     assert done.returncode == 0, done
     assert time.monotonic() - began < 60
+    assert done.stdout.count("the command left processes") == 4, done.stdout
     for variant in ("slow", "fast"):
         folder = house.run_folder(variant, 1)
         record = RunFolder(folder).read_record()

@@ -141,12 +141,10 @@ def check_starts(registration: Registration, evidence: Evidence) -> tuple[Check,
     exact = study.trainer == "gpt"
     for run in evidence.runs:
         failed = failures.get((run.variant, run.seed), 0)
-        if run.attempts > 1 or run.resumed_from or failed or run.mishaps:
+        if run.attempts > 1 or run.resumed_from or failed:
             resumed = f", resumed from step {', '.join(map(str, run.resumed_from))}" if run.resumed_from else ""
             mishaps = f" ({'; '.join(run.mishaps)})" if run.mishaps else ""
-            attempts = f"{run.attempts} {'attempt' if run.attempts == 1 else 'attempts'}{resumed}" + (
-                f", {failed} failed" if failed else ""
-            )
+            attempts = f"{run.attempts} attempts{resumed}" + (f", {failed} failed" if failed else "")
             found.append(f"{named_run(run)}: {attempts}{mishaps}")
             exact = exact and run.variant in study.arms and _deterministic(study, run.variant)
     if removed:

@@ -127,6 +127,14 @@ def _matched(told: Told) -> Table | None:
     )
 
 
+BEYOND_CHECKS = (
+    "No check can show that values were not changed before their run was sealed, that a trainer did not treat arms "
+    "differently in a way that it does not record, that the ledger was not made up as a whole, or that data and "
+    "environment were the same where the registration does not pin them. What would show it: runs made again by "
+    "somebody else (ablate reproduce), seals of the lock, and a ledger head that somebody else has held since."
+)
+
+
 def tell_checks(told: Told) -> Section:
     """Every question asked of the evidence that held, and stability; what did not hold stands under Deviations."""
     checks = in_order(told.decision.checks)
@@ -138,6 +146,7 @@ def tell_checks(told: Told) -> Section:
         blocks.append(Paragraph("No check was recorded.", "warning"))
     if not told.withheld:
         blocks.append(_stability(told.decision.stability))
+    blocks.append(Paragraph(BEYOND_CHECKS, "aside"))
     return Section("checks", "Checks and stability", tuple(blocks))
 
 
@@ -183,7 +192,7 @@ def tell_runs(told: Told) -> Section:
     """Attempts, provenance, times and the hashes that tie the report to its evidence."""
     blocks = _attempts(told)
     if told.evidence.runs:
-        blocks += [_provenance(told), _times(told)]
+        blocks += [*_mishaps(told), _provenance(told), _times(told)]
     blocks.append(
         Facts(
             (
@@ -196,6 +205,13 @@ def tell_runs(told: Told) -> Section:
         )
     )
     return Section("runs", "Runs and provenance", tuple(blocks))
+
+
+def _mishaps(told: Told) -> list[Block]:
+    """What was got over in runs of one attempt; of others the check of attempts tells it."""
+    runs = [run for run in told.evidence.runs if run.mishaps and run.attempts == 1]
+    found = tuple((f"{run.variant} seed {run.seed}", "; ".join(run.mishaps)) for run in runs)
+    return [Facts(found)] if found else []
 
 
 def _attempts(told: Told) -> list[Block]:

@@ -257,7 +257,10 @@ class CommandRun:
             raise EvidenceError(f"{self.spec.metrics}: {'; '.join(absent)}", required="what the claims read")
 
     def _seal(self, rows: list[Row], diverged: int | None, left: tuple[str, ...]) -> None:
-        mishaps = (*self.record.mishaps, *([] if not left else [f"{LEFT_BEHIND}: {', '.join(left)}"]))
+        mishaps = self.record.mishaps
+        if left:
+            mishaps = (*mishaps, f"{LEFT_BEHIND}: {', '.join(left)}")
+            self.server.say(Message(event="note", text=f"{self.spec.run_id}: {mishaps[-1]}"))
         kept, last = until(rows, diverged)
         status: Status = "done" if diverged is None else "diverged"
         self.folder.append(kept)
