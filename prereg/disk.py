@@ -31,7 +31,7 @@ def read_regular(path: Path, most: int) -> bytes:
         size = os.fstat(stream.fileno()).st_size
         if size > most:
             raise OSError(errno.EFBIG, f"it has {size:,} bytes, and {most:,} are the most", str(path))
-        return stream.read(most)
+        return stream.read(size)
 
 
 def write_whole(path: Path, data: bytes) -> None:
