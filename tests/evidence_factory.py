@@ -259,12 +259,14 @@ def with_items(
 
     Every run of a cell in `scores` is given one score an item; `tasks` names the task of each item (two by default).
     """
-    rows = []
-    for (arm, seed), values in scores.items():
-        for place, value in enumerate(np.asarray(values, dtype=np.float64)):
-            task = ("even", "odd")[place % 2] if tasks is None else tasks[place]
-            text = sha256_of(["text", task, place])
-            rows.append((arm, seed, task, f"{place:05d}", text, "harness/accuracy", float(value)))
+    most = max(np.asarray(values).size for values in scores.values())
+    task_of = [("even", "odd")[place % 2] if tasks is None else tasks[place] for place in range(most)]
+    texts = [sha256_of(["text", task, place]) for place, task in enumerate(task_of)]
+    rows = [
+        (arm, seed, task_of[place], f"{place:05d}", texts[place], "harness/accuracy", float(value))
+        for (arm, seed), values in scores.items()
+        for place, value in enumerate(np.asarray(values, dtype=np.float64))
+    ]
     runs = tuple(
         run.model_copy(update={"items_sha256": sha256_of(["items", list(map(float, np.asarray(scores[cell])))])})
         if (cell := (run.variant, run.seed)) in scores

@@ -10,13 +10,19 @@ from evidence_factory import one_claim, small_study
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablate.judge.batch import OUTCOME, _rows_of_test, batchable, judge_rows
+from ablate.judge.batch import OUTCOME, OverItems, _rows_of_test, _scored, batchable, judge_rows
 from ablate.judge.estimate import prepare
-from ablate.judge.resample import COUNTED_PAIRS
+from ablate.judge.items import Crossed, TwoWay, spread_of, tail_of
+from ablate.judge.max_t import adjust, adjust_rows
+from ablate.judge.nulls import Nulls, judge_families, nulls_of, weigh
+from ablate.judge.procedure import Floats
+from ablate.judge.resample import COUNTED_PAIRS, LISTED_PAIRS
 from ablate.judge.simulate import outcomes_of
 from prereg.analysis import Test
+from prereg.claim import Verb
 from prereg.spec import Study
 
+JOINT = {"paired_t": [], "bootstrap_t": [], "sign_flip": ["max_t"], "wilcoxon": ["max_t"]}
 VERBS = ("lowers", "raises", "changes", "does_not_worsen", "does_not_change")
 
 
@@ -37,12 +43,12 @@ def studies(draw: Any) -> Study:
     return small_study(
         hypotheses=hypotheses,
         decision=[{"verdict": "yes", "when": "supported(h0)"}, {"verdict": "inconclusive"}],
-        seeds=list(range(draw(st.one_of(st.integers(2, 9), st.sampled_from([12, 14]))))),
+        seeds=list(range(draw(st.one_of(st.integers(2, 10), st.sampled_from([12, 14]))))),
         on_divergence="rank" if rank else "exclude_pair",
         analysis={
             "test": test,
             "zeros": draw(st.sampled_from(["pratt", "wilcox"])) if test == "wilcoxon" or rank else "pratt",
-            "correct": draw(st.sampled_from(["holm", "none"])),
+            "correct": draw(st.sampled_from(["holm", "none", *JOINT[test]])),
             "alpha": draw(st.sampled_from([0.01, 0.05, 0.25, 0.5])),
         },
         assume={},
@@ -51,7 +57,7 @@ def studies(draw: Any) -> Study:
 
 
 @given(studies(), st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_judge_over_rows_is_the_scalar_judge(study: Study, seed: int, coarse: bool, losses: bool) -> None:
     rng, rows, n = np.random.default_rng(seed), 8, len(study.seeds)
     drawn = {name: rng.standard_normal((rows, n)) + rng.normal(0, 0.6) for name in study.hypotheses}
@@ -79,8 +85,83 @@ def test_all_outcomes_occur_so_that_the_comparison_means_something() -> None:
     assert set(np.unique(judge_rows(study, drawn))) == {0, 1, 2}
 
 
-def test_a_joint_correction_is_left_to_the_scalar_judge() -> None:
-    assert not batchable(one_claim(analysis={"test": "sign_flip", "correct": "max_t"}), 6)
+@pytest.mark.parametrize("test", ["paired_t", "bootstrap_t"])
+def test_a_joint_bootstrap_is_left_to_the_scalar_judge(test: Test) -> None:
+    assert not batchable(one_claim(analysis={"test": test, "correct": "max_t"}), 6)
+
+
+@pytest.mark.parametrize("verbs", [("lowers", "lowers"), ("lowers", "does_not_change"), ("changes", "does_not_worsen")])
+@pytest.mark.parametrize("n", [5, LISTED_PAIRS + 1])
+def test_joint_p_values_over_rows_are_those_of_the_scalar_correction(verbs: tuple[Verb, Verb], n: int) -> None:
+    # Two-sided nulls, one-sided ones and nulls on either side of zero; all sign vectors, and drawn ones.
+    drawn = np.random.default_rng(n).standard_normal((12, 2, n)) + 0.4
+    drawn[0, 1] = drawn[0, 0]
+    drawn[1] = np.round(drawn[1])
+    nulls = [nulls_of(verb, "lower", 0.75)[0] for verb in verbs]
+    study = one_claim(seeds=n, analysis={"test": "sign_flip", "correct": "max_t"})
+    members = [_scored(study, drawn[:, place], None) for place in (0, 1)]
+    flips = [[prepare(row[place], "sign_flip", np.random.default_rng(3)) for place in (0, 1)] for row in drawn]
+    own = np.array([[null.p(test) for test, null in zip(row, nulls, strict=True)] for row in flips])
+    found = adjust_rows(members, nulls, own, rng_seed=3)
+    expected = [adjust(list(zip(row, nulls, strict=True)), rng_seed=3)[0] for row in flips]
+    assert found.tolist() == [list(row) for row in expected]
+
+
+SIZES = {"equal": (3,) * 12, "unequal": (1, 2, 2, 3, 5, 8, 13, 21)}
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize("correct", ["holm", "none"])
+def test_the_judge_over_rows_is_the_two_way_test_of_each_table(sizes: tuple[int, ...], correct: str) -> None:
+    rng, weights = np.random.default_rng(len(sizes)), np.array(sizes) / sum(sizes)
+    hypotheses = {
+        f"h{at}": {
+            "claim": f"layernorm {verb} harness/accuracy",
+            "smallest": 0.75 if "not" in verb else 0.25,
+            "role": ("primary", "guardrail")[at // 3],
+        }
+        for at, verb in enumerate(VERBS)
+    }
+    seen = set()
+    for n in (2, 3, 6):
+        study = small_study(
+            hypotheses=hypotheses,
+            decision=[{"verdict": "yes", "when": "supported(h0)"}, {"verdict": "inconclusive"}],
+            seeds=list(range(n)),
+            analysis={"test": "items", "estimand": "new_seeds_and_items", "alpha": 0.2, "correct": correct},
+            measure={"every": 20, "harness": {"tasks": "blimp", "clusters": "tasks"}},
+            assume={},
+            tie_breakers=[],
+        )
+        tables = {
+            name: rng.standard_normal((20, n, weights.size))
+            + rng.choice([0.0, 0.5]) * rng.standard_normal((20, n, 1))
+            + rng.choice([0.0, 0.5]) * rng.standard_normal((20, 1, weights.size))
+            + rng.normal(0.0, 1.0, (20, 1, 1))
+            for name in study.hypotheses
+        }
+        kept = np.arange(n) < np.where(np.arange(20) < 10, n, max(2, n - 2))[:, None]
+        rows: dict[str, Floats] = {name: table @ weights for name, table in tables.items()}
+        items = {}
+        for name, table in tables.items():
+            each = [spread_of(one[mine], weights) for one, mine in zip(table, kept, strict=True)]
+            over = (np.array([float(getattr(one, term)) for one in each]) for term in ("units", "both"))
+            items[name] = OverItems(*over, tail_of(weights))
+        found = judge_rows(study, rows, dict.fromkeys(rows, kept), items=items)
+        for row in range(20):
+            nulls: dict[str, Nulls | None] = {}
+            for name, claim in study.claims.items():
+                mine = np.repeat(tables[name][row][kept[row]], sizes, axis=1)
+                if len(mine) < (2 if kept[row].all() else 3):  # fewer than the least are left
+                    nulls[name] = None
+                    continue
+                table = Crossed(mine, tuple(range(len(mine))), np.repeat(np.arange(len(sizes)), sizes))
+                test = TwoWay(table)
+                nulls[name] = weigh(test, claim.verb, study.better(name), study.hypotheses[name].smallest)
+            expected = judge_families(study, nulls)
+            assert [OUTCOME[code] for code in found[row]] == [one.outcome for one in expected.values()], (n, row)
+            seen |= {one.outcome for one in expected.values()}
+    assert seen == set(OUTCOME)
 
 
 def test_random_sign_vectors_over_rows_are_those_of_the_scalar_test() -> None:

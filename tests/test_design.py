@@ -17,7 +17,6 @@ from ablate.judge.beliefs import assumed
 from ablate.judge.design import Design, design
 from ablate.judge.hopeless import obstacle, require_possible
 from ablate.judge.hypotheses import judge_hypotheses
-from ablate.judge.nulls import Nulls, judge_families
 from ablate.judge.simulate import (
     Scenario,
     adopting_verdicts,
@@ -219,20 +218,11 @@ def test_a_sequential_study_is_inadmissible_only_by_what_it_has_seen() -> None:
     assert found.inadmissible.share == pytest.approx(1 - 0.98**6 - 0.98**10 * (1 - 0.98**3), abs=0.01)
 
 
-def test_max_t_flips_the_same_seeds_in_the_design_as_in_the_judge_where_pairs_are_left_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_max_t_flips_the_same_seeds_in_the_design_as_in_the_judge_where_pairs_are_left_out() -> None:
     study = small_study(seeds=list(range(8)), analysis={"test": "sign_flip", "correct": "max_t", "alpha": 0.2})
     truth = Truth("t", dict.fromkeys(study.hypotheses, 0.0) | {"gain_ln": -0.008, "gain_rms": -0.008}, divergence=0.12)
     drawn = draw(study, truth, assumed(study), n_sims=12, n_seeds=8, rng=np.random.default_rng(2))
     assert drawn.kept is not None and drawn.lost is not None
-    used: list[dict[str, tuple[int, ...]]] = []
-
-    def judged(study: Study, nulls: dict[str, Nulls], **asked: int) -> object:
-        used.append({name: null.test.seeds for name, null in nulls.items() if null.test is not None})
-        return judge_families(study, nulls, **asked)
-
-    monkeypatch.setattr("ablate.judge.simulate.judge_families", judged)
     codes = judge_drawn(study, drawn)
     for row in range(12):
         # Differences against the baseline, as values of the arms themselves: the baseline is 0.
@@ -246,9 +236,6 @@ def test_max_t_flips_the_same_seeds_in_the_design_as_in_the_judge_where_pairs_ar
                     values[metric][arm, seed] = 0.0 if name is None else float(drawn.differences[name][row, at])
         expected = {finding.hypothesis: finding.outcome for finding in judge_hypotheses(study, values)}
         assert [OUTCOME[code] for code in codes[row]] == list(expected.values()), row
-        assert used[row] == {
-            name: tuple(seed for seed in study.seeds if kept[row, seed]) for name, kept in drawn.kept.items()
-        }
 
 
 def test_a_reading_other_than_the_last_is_said_to_rest_on_the_same_beliefs() -> None:
@@ -571,18 +558,31 @@ def test_a_slow_test_draws_fewer_studies_and_says_how_many() -> None:
     assert design(quick, n_sims=321).scenarios[0].n_sims == 321
     assert affordable(small_study()) == 10_000
     assert affordable(one_claim(seeds=8, analysis={"test": "bootstrap_t"})) == 500
-    slow = one_claim(seeds=6, analysis={"test": "sign_flip", "correct": "max_t"})
-    assert affordable(slow) == 1_000
-    assert any("1,000 simulated studies a scenario" in note for note in design(slow, n_sims=20).notes)
+    slow = one_claim(seeds=7, analysis={"test": "bootstrap_t"})
+    assert any("500 simulated studies a scenario" in note for note in design(slow, n_sims=20).notes)
     assert not any("simulated studies a scenario" in note for note in design(small_study(), n_sims=20).notes)
 
 
-@pytest.mark.parametrize("n", [2, 5, 6, 7, 8, 10, 12, 13, 20, 30])
+@pytest.mark.parametrize("n", [2, 5, 6, 7, 8, 10, 12, 13, 20, 21, 30])
+@pytest.mark.parametrize("correct", ["holm", "max_t"])
 @pytest.mark.parametrize("test", ["paired_t", "bootstrap_t", "sign_flip", "wilcoxon"])
-def test_no_design_falls_to_a_handful_of_simulated_studies(test: str, n: int) -> None:
-    for correct in ("holm", "max_t"):
-        study = one_claim(seeds=n, analysis={"test": test, "correct": correct})
-        assert affordable(study) >= (500 if correct == "holm" else 250)
+def test_no_design_falls_to_a_handful_of_simulated_studies(test: str, correct: str, n: int) -> None:
+    fewest = 2_000 if n <= 10 else 1_000
+    if correct == "max_t" and test in ("paired_t", "bootstrap_t"):
+        fewest = 250  # not registrable; judged one by one, for old locks
+    elif (test == "bootstrap_t" and n > 6) or (test == "sign_flip" and correct == "holm" and 12 < n <= 20):
+        fewest = 500
+    assert affordable(one_claim(seeds=n, analysis={"test": test, "correct": correct})) >= fewest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("test", ["sign_flip", "wilcoxon"])
+def test_a_design_under_max_t_takes_seconds(test: str) -> None:
+    study = small_study(seeds=list(range(10)), analysis={"test": test, "correct": "max_t"})
+    started = process_time()
+    found = design(study)
+    assert len(found.scenarios) == 12 and {one.n_sims for one in found.scenarios} == {2_000}
+    assert process_time() - started < 25  # about seven seconds; the limit is for busy machines
 
 
 def test_a_design_takes_seconds() -> None:

@@ -16,11 +16,11 @@ from ablate.judge.items import (
     Spread,
     TwoWay,
     _critical,
-    _tail,
     cross,
     pigeonhole,
     pigeonhole_interval,
     spread_of,
+    tail_of,
 )
 from ablate.judge.procedure import Floats, NoTestError
 from ablate.records.evidence import ITEM_COLUMNS
@@ -136,7 +136,7 @@ def test_few_unequal_tasks_do_not_pass_for_many() -> None:
 @pytest.mark.parametrize("sizes", [(100, 50), (100, 60, 40, 20), tuple(np.geomspace(10, 500, 10).round())])
 def test_the_quantile_of_unequal_tasks_is_exact(sizes: tuple[float, ...]) -> None:
     weights = np.array(sizes) / sum(sizes)
-    tail = _tail(weights)
+    tail = tail_of(weights)
     rng, draws = np.random.default_rng(5), 100_000
     worst = np.zeros(3)
     for share in (0.0, 0.5, 1.0):
@@ -153,7 +153,7 @@ def test_the_quantile_of_unequal_tasks_is_exact(sizes: tuple[float, ...]) -> Non
 
 
 def test_tasks_of_almost_equal_size_are_as_good_as_equal() -> None:
-    near, same = _tail(np.array([0.1001, 0.0999, *[0.1] * 8])), _tail(equal(10))
+    near, same = tail_of(np.array([0.1001, 0.0999, *[0.1] * 8])), tail_of(equal(10))
     for critical in (0.5, 2.0, 5.0, 50.0):
         assert same(critical) == pytest.approx(2 * stats.t.sf(critical, 9))
         assert near(critical) == pytest.approx(same(critical), rel=2e-3)
@@ -356,7 +356,7 @@ TASKS = {
 @pytest.mark.parametrize("name", TASKS)
 def test_the_level_holds_for_unequal_tasks(name: str) -> None:
     weights = TASKS[name] / TASKS[name].sum()
-    count, tail, rng, studies = weights.size, _tail(weights), np.random.default_rng(6), 6_000
+    count, tail, rng, studies = weights.size, tail_of(weights), np.random.default_rng(6), 6_000
     effective = 1.0 / float((weights**2).sum())
     quantiles = {a: float(optimize.brentq(lambda c, a=a: np.log(tail(c) / a), 0.0, 1e4)) for a in ALPHAS}
     for seeds in (3, 10):

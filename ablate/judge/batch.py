@@ -3,11 +3,14 @@
 A design asks for thousands of studies in a dozen states of the world. One study at a time that takes minutes; here each
 row of an array is a study. Outcomes are those of the scalar judge and not merely close: `tests/test_batch.py` draws
 studies at random and compares. Where rounding could part the two (resamples of nearly equal values, ranks that tie)
-a row is given to the scalar test. A joint correction is left to the scalar judge whole, and `batchable` says so.
+a row is given to the scalar test. A joint correction is done here where its resamples are sign-flips; a joint bootstrap
+is left to the scalar judge, and `batchable` says so.
 
 The studies of one call share the resamples of one `rng_seed`: each is judged as the scalar judge would with that seed.
-One exception: from `resample.LISTED_PAIRS` to `resample.COUNTED_PAIRS` the scalar sign-flip counts all sign vectors,
-which takes too long for thousands of studies; here they are drawn as they are beyond, and a design says so.
+Two exceptions: from `resample.LISTED_PAIRS` to `resample.COUNTED_PAIRS` the scalar sign-flip counts all sign vectors,
+which takes too long for thousands of studies; here they are drawn as they are beyond, and a design says so. And where
+the joint correction draws sign vectors (above `LISTED_PAIRS`), it draws them for all seeds, also for a seed that every
+hypothesis lost.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ import numpy.typing as npt
 from scipy import special
 
 from ablate.judge.estimate import undecided
+from ablate.judge.items import Spread, Tail, critical_values
+from ablate.judge.max_t import ScoredRows, adjust_rows
+from ablate.judge.nulls import nulls_of
 from ablate.judge.procedure import EQUAL, FAR, TINY, Floats, Side
 from ablate.judge.resample import (
     ENUMERATED_PAIRS,
@@ -55,8 +61,26 @@ _STEEP = 100.0
 
 def batchable(study: Study, n: int) -> bool:
     """Whether this judge over rows knows the study's test with n pairs, its correction and its stopping."""
-    known = study.analysis.test in ("paired_t", "bootstrap_t", "wilcoxon", "sign_flip")
-    return known and n >= 2 and study.analysis.correct in ("holm", "none") and study.stopping == "fixed"
+    test, correct = study.analysis.test, study.analysis.correct
+    known = test in ("paired_t", "bootstrap_t", "wilcoxon", "sign_flip", "items")
+    joint = correct == "max_t" and test in ("wilcoxon", "sign_flip")
+    return known and n >= 2 and (joint or correct in ("holm", "none")) and study.stopping == "fixed"
+
+
+@dataclass(frozen=True)
+class OverItems:
+    """What a test over seeds and new items knows of each study beyond the seeds' means; see `items.Spread`."""
+
+    units: Floats
+    """What items (or tasks) add to the variance of the mean difference, the interaction once in it."""
+    both: Floats
+    """What the interaction of seeds and items adds to it."""
+    tail: Tail
+    """Of the mean over units, from their weights."""
+
+
+Items = Mapping[str, OverItems]
+"""By hypothesis; needed under `estimand: new_seeds_and_items` alone."""
 
 
 def judge_rows(
@@ -66,12 +90,14 @@ def judge_rows(
     *,
     rng_seed: int = 0,
     rows_of: Callable[[Floats], Rows] | None = None,
+    items: Items | None = None,
 ) -> Codes:
     """Outcome codes, studies x hypotheses; `differences` are studies x seeds, `kept` the pairs that enter.
 
     `rows_of` makes another test than the study's own: at a look of a sequential study, the test of that look.
     """
-    return code_rows(study, list(study.hypotheses), *_ps(study, differences, kept, rows_of, rng_seed))
+    support, refute = _ps(study, differences, kept, rows_of, rng_seed=rng_seed, items=items)
+    return _codes(study, differences, kept, support, refute, rng_seed=rng_seed)
 
 
 def judge_rows_at_worst(
@@ -82,20 +108,24 @@ def judge_rows_at_worst(
     *,
     rng_seed: int = 0,
     rows_of: Callable[[Floats], Rows] | None = None,
+    items: Items | None = None,
 ) -> tuple[Codes, Codes]:
     """The same codes, and `lost_pairs.possible_outcomes` over rows: a bit for each outcome to reckon with.
 
     `ends` are the ends towards which lost pairs push each hypothesis, each studies x hypotheses.
     """
-    support, refute = _ps(study, differences, kept, rows_of, rng_seed)
+    support, refute = _ps(study, differences, kept, rows_of, rng_seed=rng_seed, items=items)
     names = list(study.hypotheses)
-    codes = code_rows(study, names, support, refute)
+    codes = _codes(study, differences, kept, support, refute, rng_seed=rng_seed)
     can = np.array([refutable(study, name) for name in study.hypotheses])
     possible = np.left_shift(1, codes).astype(np.int8)
     for end, moved in ends.items():
         at = (TINY, 1.0) if end == "supported" else (1.0, TINY)
         there = code_rows(study, names, np.where(moved, at[0], support), np.where(moved & can, at[1], refute))
-        possible |= np.left_shift(1, there).astype(np.int8)
+        # A role of which nothing moved stays as it was found: without its tests it is corrected by Holm's procedure.
+        roles = [[names.index(one) for one in study.family(study.hypotheses[name].role)] for name in names]
+        touched = np.stack([moved[:, places].any(axis=1) for places in roles], axis=1)
+        possible |= np.where(touched, np.left_shift(1, there), 0).astype(np.int8)
     both = 1 << OUTCOME.index("supported") | 1 << OUTCOME.index("refuted")
     possible[possible & both == both] |= 1 << OUTCOME.index("inconclusive")
     return codes, possible
@@ -106,7 +136,9 @@ def _ps(
     differences: Mapping[str, Floats],
     kept: Mapping[str, Kept] | None,
     rows_of: Callable[[Floats], Rows] | None,
+    *,
     rng_seed: int,
+    items: Items | None,
 ) -> tuple[Floats, Floats]:
     """p of support and of refutation before correction, studies x hypotheses; 1 where there is none."""
     names = list(study.hypotheses)
@@ -115,7 +147,7 @@ def _ps(
     for place, name in enumerate(names):
         whole = None if kept is None else kept[name]
         support[:, place], refute[:, place] = weigh_rows(
-            study, name, differences[name], whole, rng_seed=rng_seed, rows_of=rows_of
+            study, name, differences[name], whole, rng_seed=rng_seed, rows_of=rows_of, items=items
         )
     return support, refute
 
@@ -128,9 +160,15 @@ def weigh_rows(
     *,
     rng_seed: int = 0,
     rows_of: Callable[[Floats], Rows] | None = None,
+    items: Items | None = None,
 ) -> tuple[Floats, Floats]:
-    """p of support and of refutation of one hypothesis, study by study; 1 where it has no p."""
-    return weigh_rows_at(study, name, differences, [Shifted()], kept, rng_seed=rng_seed, rows_of=rows_of)[0]
+    """p of support and of refutation of one hypothesis, study by study; 1 where it has no p.
+
+    Over new items a p is only known to lie at or below the levels of the correction, which decides the same.
+    """
+    return weigh_rows_at(study, name, differences, [Shifted()], kept, rng_seed=rng_seed, rows_of=rows_of, items=items)[
+        0
+    ]
 
 
 @dataclass(frozen=True)
@@ -150,19 +188,20 @@ def weigh_rows_at(
     *,
     rng_seed: int = 0,
     rows_of: Callable[[Floats], Rows] | None = None,
+    items: Items | None = None,
 ) -> list[tuple[Floats, Floats]]:
     """`weigh_rows` in each case, with one preparation of the tests for all: every test moves with its differences."""
     resampled = 1 if rows_of is not None else _resampled(study.analysis.test, differences.shape[1])
-    if rows_of is None:
-        assert batchable(study, differences.shape[1]), (study.analysis, study.stopping, differences.shape)
-
-        def rows_of(values: Floats) -> Rows:
-            return _rows_of_test(study, values, rng_seed)
-
+    assert rows_of is not None or batchable(study, differences.shape[1]), (study.analysis, study.stopping)
+    new_items = study.analysis.estimand == "new_seeds_and_items"
+    assert not new_items or items is not None, study.analysis
     claim, better = study.claims[name], study.better(name)
     found = [(np.ones(len(differences)), np.ones(len(differences))) for _ in cases]
     for rows, values in _blocks(differences, kept, least_pairs(study), resampled):
-        test = rows_of(values)
+        if items is not None and new_items:
+            test: Rows = RowsOfItems(values, items[name], rows, levels_of(study, name))
+        else:
+            test = _rows_of_test(study, values, rng_seed) if rows_of is None else rows_of(values)
         for (support, refute), case in zip(found, cases, strict=True):
             smallest = study.hypotheses[name].smallest if case.smallest is None else case.smallest
             supporting, refuting = _weigh(test, claim.verb, better, smallest, case.by)
@@ -174,12 +213,71 @@ def weigh_rows_at(
     return found
 
 
-def code_rows(study: Study, names: list[str], support: Floats, refute: Floats) -> Codes:
-    """Outcome codes of the named hypotheses, whole roles at a time, from their p values (studies x hypotheses)."""
+def _codes(
+    study: Study,
+    differences: Mapping[str, Floats],
+    kept: Mapping[str, Kept] | None,
+    support: Floats,
+    refute: Floats,
+    *,
+    rng_seed: int,
+) -> Codes:
+    """Outcome codes of all hypotheses, with a joint correction from the differences themselves."""
+    names = list(study.hypotheses)
+    if study.analysis.correct != "max_t":
+        return code_rows(study, names, support, refute)
+    adjusted = [p.copy() for p in (support, refute)]
+    for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
+        family = study.family(role)
+        if len(family) > 1:
+            places = [names.index(name) for name in family]
+            scored = [_scored(study, differences[name], None if kept is None else kept[name]) for name in family]
+            nulls = [
+                nulls_of(study.claims[name].verb, study.better(name), study.hypotheses[name].smallest)
+                for name in family
+            ]
+            for which, p in enumerate(adjusted):
+                asked = [both[which] for both in nulls]
+                p[:, places] = adjust_rows(scored, asked, p[:, places], rng_seed=rng_seed)
+    return code_rows(study, names, adjusted[0], adjusted[1], corrected=True)
+
+
+def _scored(study: Study, differences: Floats, kept: Kept | None) -> ScoredRows:
+    """What a joint sign-flip flips, of every study that can be tested."""
+    tested: Kept = np.zeros(len(differences), dtype=bool)
+    leaning = np.zeros(len(differences))
+    blocks: list[tuple[npt.NDArray[np.intp], _RowsOfRanks | _RowsOfHalves]] = []
+    for rows, values in _blocks(differences, kept, least_pairs(study), 1):
+        ranked = study.analysis.test == "wilcoxon" or not np.isfinite(values).all()
+        test = _RowsOfRanks(values, study.analysis.zeros) if ranked else _RowsOfHalves(values)
+        tested[rows], leaning[rows] = True, test.leaning
+        blocks.append((rows, test))
+
+    def scores(null: float) -> Floats:
+        found = np.zeros(differences.shape)
+        for rows, test in blocks:
+            pairs = np.ones((rows.size, differences.shape[1]), dtype=bool) if kept is None else kept[rows]
+            mine = np.zeros(pairs.shape)
+            mine[pairs] = test.scores(null).ravel()
+            found[rows] = mine
+        return found
+
+    return ScoredRows(tested, leaning, scores)
+
+
+def code_rows(study: Study, names: list[str], support: Floats, refute: Floats, *, corrected: bool = False) -> Codes:
+    """Outcome codes of the named hypotheses, whole roles at a time, from their p values (studies x hypotheses).
+
+    Without their differences p values of a joint correction are corrected by Holm's procedure, unless they already are
+    `corrected`.
+    """
     codes = np.empty(support.shape, dtype=np.int8)
     for role in dict.fromkeys(study.hypotheses[name].role for name in names):
         places = [names.index(name) for name in study.family(role)]
-        supported, refuted = (_corrected(study, p[:, places]) <= study.analysis.alpha for p in (support, refute))
+        supported, refuted = (
+            (p[:, places] if corrected else _corrected(study, p[:, places])) <= study.analysis.alpha
+            for p in (support, refute)
+        )
         yields = np.array([study.claims[names[place]].verb.startswith("does_not") for place in places])
         supported &= ~refuted | yields
         codes[:, places] = np.where(supported, 0, np.where(refuted, 1, 2))
@@ -224,7 +322,7 @@ def _rows_of_test(study: Study, values: Floats, rng_seed: int) -> Rows:
     test, n = study.analysis.test, values.shape[1]
     if test == "wilcoxon" or not np.isfinite(values).all():
         return _RowsOfRanks(values, study.analysis.zeros)
-    if test == "paired_t":
+    if test in ("paired_t", "items"):  # over these items the test is a paired t over the seeds' means
         return RowsOfT(values)
     if test == "bootstrap_t":
         return _RowsOfBootstrap(values, rng_seed)
@@ -277,6 +375,44 @@ class RowsOfT(Rows):
         tail = -np.abs(t) if side == "two" else -t if side == "greater" else t
         p: Floats = np.maximum(t_cdf(self.n - 1, tail) * (2.0 if side == "two" else 1.0), TINY)
         return p
+
+
+class RowsOfItems(Rows):
+    """`TwoWay` over rows: whether its interval at each level of the correction leaves a null out, without a root.
+
+    The p is a number just below the lowest of these levels at which the null is rejected, and 1 where it is rejected
+    at none: after the correction, the outcomes of the exact p.
+    """
+
+    def __init__(self, values: Floats, over: OverItems, rows: npt.NDArray[np.intp], levels: tuple[float, ...]) -> None:
+        super().__init__(values)
+        self.over, self.levels = over, levels
+        scale = -2 * self.exponent
+        self.spread = Spread(
+            seeds=self.values.var(axis=1, ddof=1) / self.n,
+            units=np.ldexp(over.units[rows], scale),
+            both=np.ldexp(over.both[rows], scale),
+        )
+        self.usable = self.spread.half(1.0, 1.0) > EQUAL * self.size
+
+    def p(self, null: float, side: Side) -> Floats:
+        distance = self.mean - self.to_unit(null)
+        towards = np.abs(distance) if side == "two" else distance if side == "greater" else -distance
+        p = np.ones(len(distance))
+        for level in self.levels:  # descending
+            both = level if side == "two" else 2.0 * level
+            if both >= 1.0:
+                rejected = towards > 0.0
+            else:
+                rejected = towards >= self.spread.half(*critical_values(self.n, self.over.tail, both))
+            p[rejected] = level * (1.0 - 1e-9)
+        return p
+
+
+def levels_of(study: Study, name: str) -> tuple[float, ...]:
+    """The levels at which the correction of its role may test a hypothesis, descending."""
+    family = 1 if study.analysis.correct == "none" else len(study.family(study.hypotheses[name].role))
+    return tuple(study.analysis.alpha / steps for steps in range(1, family + 1))
 
 
 _SERIES_DF = 40
@@ -415,6 +551,10 @@ def _drawn_flips(n: int, rng_seed: int) -> Floats:
 class _RowsOfHalves(Rows):
     """`SignFlip` over rows with too many pairs for a list: one count a row."""
 
+    def scores(self, null: float) -> Floats:
+        """As `Procedure.scores`."""
+        return np.asarray(self.values - self.to_unit(null)[:, None])
+
     def p(self, null: float, side: Side) -> Floats:
         limit = self.to_unit(null)
         slack = EQUAL * np.maximum(self.size, np.abs(limit))
@@ -443,6 +583,11 @@ class _RowsOfRanks(Rows):
     def leaning_at(self, null: float) -> Floats:
         doubled, signs = self._ranks(null)
         return np.asarray(np.sign((doubled * signs).sum(axis=1)), dtype=np.float64)
+
+    def scores(self, null: float) -> Floats:
+        """As `Procedure.scores`, doubled."""
+        doubled, signs = self._ranks(null)
+        return np.asarray(doubled * signs)
 
     def _ranks(self, null: float) -> tuple[npt.NDArray[np.int64], Floats]:
         """Doubled mid-ranks, 0 for a zero, and signs."""

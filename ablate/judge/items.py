@@ -42,7 +42,7 @@ factor, and the estimate stays the mean over items: task c counts by its share w
 
 and the interaction likewise, with d_c the task's mean minus the mean: unbiased where tasks are a sample, and the mean
 squares above where tasks are equal. Where they are not, mean / SE has no t distribution (ten tasks of 10 to 500 items
-weigh like 4.6, and a t of df 9 errs .14 at .05), so t_I gives way to the exact quantile, see `_tail`. The effective
+weigh like 4.6, and a t of df 9 errs .14 at .05), so t_I gives way to the exact quantile, see `tail_of`. The effective
 number of tasks, 1 / h, is reported. Sizes are taken as saying nothing of a task's effect: where it rises by half of its
 SD with an SD of log size (ten tasks, that SD being 1), the error is .09 at .05.
 
@@ -64,6 +64,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import floor, log, pi, sqrt
 from typing import Final
 
@@ -210,7 +211,7 @@ class TwoWay(Procedure):
         self.se = float(self.spread.half(1.0, 1.0))
         if self.se <= EQUAL * size:
             raise NoTestError(f"the standard error over {self.n} seeds and {n_units} {unit} is zero: there is no p")
-        self.tail = _tail(weights)
+        self.tail = tail_of(weights)
         if self.items.effective is not None:
             sizes = crossed.sizes
             self.notes += (
@@ -234,11 +235,7 @@ class TwoWay(Procedure):
     def bounds(self, alpha: float) -> tuple[float, float] | None:
         if self.fixed is not None:
             return self.fixed.bounds(alpha)
-        high = 2.0
-        while self.tail(high) > alpha:
-            high *= 2.0
-        units = float(optimize.brentq(lambda at: log(self.tail(at) / alpha), 0.0, high, xtol=1e-13))
-        half = float(self.spread.half(_critical(self.n - 1, alpha), units))
+        half = float(self.spread.half(*critical_values(self.n, self.tail, alpha)))
         return self.mean - half, self.mean + half
 
     def _two_sided(self, distance: float) -> float:
@@ -255,6 +252,20 @@ class TwoWay(Procedure):
         # No interval is narrower than that of the units alone.
         high = min(distance / sqrt(float(self.spread.units)) * (1.0 + 1e-9), _FAR)
         return self.tail(float(optimize.brentq(beyond, 0.0, high, xtol=1e-13))) if beyond(high) > 0.0 else 0.0
+
+
+Tail = Callable[[float], float]
+"""c -> the chance that the mean is more than c standard errors of units alone away from its expectation."""
+
+
+@lru_cache(maxsize=256)
+def critical_values(n_seeds: int, tail: Tail, alpha: float) -> tuple[float, float]:
+    """The two-sided critical values of seeds and of units, which is what `Spread.half` takes; `alpha` is below 1."""
+    high = 2.0
+    while tail(high) > alpha:
+        high *= 2.0
+    units = float(optimize.brentq(lambda at: log(tail(at) / alpha), 0.0, high, xtol=1e-13))
+    return _critical(n_seeds - 1, alpha), units
 
 
 def _critical(df: float, alpha: float) -> float:
@@ -295,7 +306,7 @@ def spread_of(table: Floats, weights: Floats) -> Spread:
     )
 
 
-def _tail(weights: Floats) -> Callable[[float], float]:
+def tail_of(weights: Floats) -> Tail:
     """c -> P(|mean - effect| > c sqrt(units' variance)), exactly, for normal means of units without seeds.
 
     With equal weights that is the tail of t. With others mean and variance are dependent quadratic forms: the event is

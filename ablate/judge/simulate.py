@@ -340,8 +340,11 @@ def affordable(study: Study, n: int | None = None) -> int:
         return 4_000
     if not batchable(study, n):
         return 1_000 if n <= ENUMERATED_PAIRS else 250
+    if study.analysis.correct == "max_t":
+        return next(most for limit, most in ((8, 4_000), (10, 2_000), (inf, 1_000)) if n <= limit)
     limits: dict[Test, tuple[tuple[float, int], ...]] = {
         "paired_t": ((inf, 10_000),),
+        "items": ((inf, 10_000),),
         "bootstrap_t": ((ENUMERATED_PAIRS, 2_000), (inf, 500)),
         "sign_flip": ((8, 6_000), (10, 3_000), (ROWS_LISTED_PAIRS, 1_500), (LISTED_PAIRS, 500), (inf, 1_500)),
         "wilcoxon": ((6, 6_000), (inf, 2_500)),
