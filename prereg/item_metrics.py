@@ -17,9 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from prereg.metrics import Better
+
+if TYPE_CHECKING:
+    from prereg.measure import Harness
 
 
 @dataclass(frozen=True)
@@ -105,3 +108,15 @@ class ItemCatalogue(Mapping[str, ItemMetric]):
 
 
 ITEM_METRICS = ItemCatalogue(_DECLARED, _FAMILIES)
+
+PACKS: dict[str, tuple[int, int]] = {"blimp": (67, 1_000), "blimp-prompts": (67, 1_000), "zorro": (23, 0)}
+"""Known task packs: how many tasks they hold, and how many items each task has at least (0: not known here)."""
+
+
+def units_of(metric: str, harness: Harness) -> int | None:
+    """How many items, or tasks where these are what is sampled, a mean of this metric is over; none where it is not
+    known before the tasks are read."""
+    tasks, each = PACKS.get(harness.tasks, (0, 0))
+    if harness.clusters == "tasks" or ITEM_METRICS[metric].counts_alike == "tasks":
+        return tasks or None
+    return tasks * harness.items_per_task if harness.items_per_task <= each else None

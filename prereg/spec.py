@@ -47,13 +47,36 @@ from prereg.training import Training
 Overrides = dict[str, JsonValue]
 
 
+class ItemSpread(Part):
+    """How the difference of two variants is believed to vary over the items that a run is scored on."""
+
+    sd_items: Annotated[float, Field(ge=0.0)]
+    """Standard deviation between items of the difference of two variants, each item's own over all seeds: how unequally
+    items gain."""
+    sd_residual: Annotated[float, Field(gt=0.0)]
+    """Standard deviation of that difference on one item and under one seed about what the item and the seed explain."""
+    items: Annotated[int, Field(ge=2)] | None = None
+    """How many items there are. Left out where the task pack says it: blimp, and the number of tasks of zorro."""
+
+
 class Assumption(Part):
     """What is believed of a metric before data, for the design."""
 
     sd: Annotated[float, Field(gt=0.0)]
-    """Standard deviation of one variant's value over seeds, on the claim's scale."""
+    """Standard deviation of one variant's value over seeds, on the claim's scale; where the value is a mean over items,
+    of that mean."""
     correlation: Annotated[float, Field(gt=-1.0, lt=1.0)] = 0.0
     """Correlation between two variants over shared seeds."""
+    over_items: ItemSpread | None = None
+    """For `estimand: new_seeds_and_items`: without it such a test is not simulated. Under `clusters: tasks`, and of a
+    metric that counts tasks alike, its items are the tasks, of equal size. Not written where there is none."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        if self.over_items is None:
+            written.pop("over_items", None)
+        return written
 
 
 class Assume(Part):

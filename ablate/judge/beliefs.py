@@ -3,14 +3,17 @@
 Model of a metric: every arm has the same SD over seeds, any two arms the same correlation over shared seeds (compound
 symmetry). Then the SD of every contrast follows from sd^2 (1 - r), the seed-by-arm interaction of a two-way table, and
 that is what a pilot estimates: its mean square has (S - 1)(A - 1) degrees of freedom and an exact chi-square interval.
-The means of arms are taken out and never looked at: a pilot may tell how noisy a metric is, not who is better.
+The means of arms are taken out and never looked at: a pilot may tell how noisy a metric is, not who is better. How a
+difference varies over items is assumed always (`assume: over_items`), with a pilot too.
 """
 
 from __future__ import annotations
 
 from math import isfinite, log, log10, sqrt
+from typing import Any
 
 import numpy as np
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 from scipy import stats
 
 from ablate.judge.headroom import ROOM_SD, pinned
@@ -20,6 +23,7 @@ from prereg.divergence import is_worse
 from prereg.errors import EvidenceError, SpecError, Where
 from prereg.hypothesis import Scale
 from prereg.instability import Ceiling
+from prereg.item_metrics import ITEM_METRICS, units_of
 from prereg.part import Part
 from prereg.registration import Registration
 from prereg.spec import Study
@@ -46,6 +50,26 @@ class Belief(Part):
     """Lower end of the 95% interval of the SD of a difference of two arms; none for an assumption."""
     sd_difference_high: float | None = None
     """Upper end of it."""
+    n_items: int | None = None
+    """Items (or tasks) that a value is a mean over, for a test over new items; this and the next two are none without
+    it, and then not written."""
+    sd_items: float | None = None
+    """SD between items of the difference of two arms."""
+    sd_residual: float | None = None
+    """SD of that difference on one item under one seed, about what item and seed explain."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_items(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        if self.n_items is None:
+            for field in ("n_items", "sd_items", "sd_residual"):
+                written.pop(field, None)
+        return written
+
+    @property
+    def variance_of_items(self) -> float:
+        """What new items add to the variance of the mean difference of two arms; 0 where they are not known."""
+        return 0.0 if self.n_items is None or self.sd_items is None else self.sd_items**2 / self.n_items
 
     @property
     def sd_of_rest(self) -> float:
@@ -79,17 +103,45 @@ def groups_of(study: Study) -> dict[Group, list[str]]:
 
 
 def assumed(study: Study) -> Beliefs:
-    """The beliefs of the study's own `assume:` block."""
+    """The beliefs of the study's own `assume:` block. Raises `SpecError` where those about items contradict the SD."""
     found = []
     for metric, scale in groups_of(study):
         belief = study.assume.metrics.get(metric)
         if belief is not None:
-            found.append(
-                Belief(metric=metric, scale=scale, sd=belief.sd, correlation=belief.correlation, source="assumed")
-            )
+            plain = Belief(metric=metric, scale=scale, sd=belief.sd, correlation=belief.correlation, source="assumed")
+            found.append(_with_items(study, plain))
     return Beliefs(
         metrics=tuple(found), seconds_per_run=study.assume.seconds_per_run, divergence=study.assume.divergence
     )
+
+
+def over_new_items(study: Study) -> bool:
+    """Whether the deciding test speaks of new items."""
+    return study.analysis.estimand == "new_seeds_and_items"
+
+
+def _with_items(study: Study, belief: Belief) -> Belief:
+    """The belief with what `assume` says of the items of its metric."""
+    known = study.assume.metrics.get(belief.metric)
+    spread, harness = None if known is None else known.over_items, study.measure.harness
+    if spread is None or harness is None or belief.metric not in ITEM_METRICS or not over_new_items(study):
+        return belief
+    n_items = units_of(belief.metric, harness) if spread.items is None else spread.items
+    if n_items is None:
+        return belief
+    where = Where(field=("assume", "metrics", belief.metric, "over_items", "sd_residual"))
+    most = belief.sd_of_rest * sqrt(2.0 * n_items)
+    if spread.sd_residual > most * (1.0 + 1e-9):
+        raise SpecError(
+            f"sd_residual is {spread.sd_residual:g} over {n_items:,} items, which alone gives the mean over them an SD "
+            f"over seeds of {spread.sd_residual / sqrt(n_items):.4g}; a difference of two variants is believed to have "
+            f"{sqrt(2.0) * belief.sd_of_rest:.4g} ({belief.source})",
+            required=f"sd_residual of at most {most:.4g}: sd * sqrt(2 (1 - correlation) * items)",
+            fix=f"sd_residual: {most:.3g}, or a larger sd",
+            where=where,
+        )
+    found = {"n_items": n_items, "sd_items": spread.sd_items, "sd_residual": spread.sd_residual}
+    return belief.model_copy(update=found)
 
 
 def learned(study: Study, pilot: Registration, evidence: Evidence) -> Beliefs:
@@ -113,7 +165,7 @@ def learned(study: Study, pilot: Registration, evidence: Evidence) -> Beliefs:
     diverged = sum(run.status == "diverged" for run in evidence.runs)
     seconds = [run.wall_s for run in done if run.wall_s is not None]
     return Beliefs(
-        metrics=tuple(_learned(study, group, pilot, evidence) for group in groups_of(study)),
+        metrics=tuple(_with_items(study, _learned(study, group, pilot, evidence)) for group in groups_of(study)),
         seconds_per_run=float(np.mean(seconds)) if seconds else study.assume.seconds_per_run,
         timed=f"mean of {len(seconds)} runs of the pilot '{name}'" if seconds else "assumed",
         divergence=diverged / len(evidence.runs) if diverged else study.assume.divergence,

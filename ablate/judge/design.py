@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-from ablate.judge.beliefs import Belief, Beliefs, assumed, groups_of
+from ablate.judge.beliefs import Belief, Beliefs, assumed, groups_of, over_new_items
 from ablate.judge.hopeless import remedy_of, unreachable_verdicts
 from ablate.judge.nulls import require_known_methods
 from ablate.judge.planning import Planning, planned
@@ -24,8 +24,10 @@ from ablate.judge.truths import drawable, truths
 from ablate.judge.worst import correlations, worst_case
 from prereg.analysis import Test
 from prereg.divergence import said_losses
+from prereg.item_metrics import units_of
 from prereg.part import Part
 from prereg.spec import Study
+from prereg.words import listed
 
 _CURVE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 30)
 """Numbers of seeds on the curve of power, and the study's own."""
@@ -39,9 +41,16 @@ _OVER_THESE_ITEMS = (
     "those of a run's mean over its items"
 )
 _NOT_OVER_ITEMS = (
-    "not simulated: a test over new seeds and new items needs the spread of items and of seeds x items, which the "
-    "format has no field to assume; sizes in SDs of the differences are those of a paired t over the seeds' means, and "
-    "new items make what can be found larger than that"
+    "not simulated: a test over new seeds and new items needs {lacking}; sizes in SDs of the differences are those of "
+    "a paired t over the seeds' means, and new items make what can be found larger than that. sd is that of a run's "
+    "mean over its items; over_items is about the difference of two variants on one {unit}: sd_items is its SD "
+    "between {unit}s, over all seeds, sd_residual its SD about what {unit} and seed explain, items the number of "
+    "{unit}s; write assume: {{metrics: {{{fix}}}}}"
+)
+_OVER_NEW_ITEMS = (
+    "over new seeds and new items: simulated from seeds' means and mean squares, all normal but where a scenario says "
+    "that differences are skewed, which are then the seeds' means; sizes in SDs of the differences are those of a "
+    "paired t over the seeds' means"
 )
 
 
@@ -122,21 +131,23 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
     """Plan a study with the functions that will judge it. Without beliefs, those of its `assume:` block hold.
 
     Under `test: items` new seeds on these items are planned as what they are, a paired t over the seeds' means. Over
-    new items nothing is simulated, and no power is given: the format has no field for the spread of items to assume.
+    new items nothing is simulated, and no power is given, unless `assume: over_items` says how items vary.
     """
     require_known_methods(study)
     believed = assumed(study) if beliefs is None else beliefs
     registered = study.analysis.test
-    over_items = registered == "items" and study.analysis.estimand == "new_seeds_and_items"
+    over_items = over_new_items(study)
     if registered == "items" and not over_items:
         means = study.analysis.model_copy(update={"test": "paired_t", "also": ()})
         study = study.model_copy(update={"analysis": means})
-    if over_items:
+    unknown = _unknown_items(study, believed) if over_items else ""
+    if unknown:
         believed = believed.model_copy(update={"metrics": ()})
     n, arms = len(study.seeds), len(study.arms)
     lacking = sorted({metric for metric, scale in groups_of(study) if believed.of(metric, scale) is None})
     drawn = affordable(study) if n_sims is None else min(n_sims, affordable(study))
-    notes = [_NOT_OVER_ITEMS] if over_items else _notes(study, lacking, believed)
+    notes = [unknown] if unknown else _notes(study, lacking, believed)
+    notes += [_OVER_NEW_ITEMS + _said_tasks(study)] if over_items and not unknown else []
     notes += [_OVER_THESE_ITEMS] if registered == "items" and not over_items else []
     correlation = study.assume.metric_correlation or 0.0
     states = [] if lacking else truths(study, divergence=believed.divergence, correlation=correlation)
@@ -213,6 +224,35 @@ def _curve(study: Study, planning: Planning) -> tuple[PowerAt, ...]:
     return tuple(found)
 
 
+def _unknown_items(study: Study, beliefs: Beliefs) -> str:
+    """What is not known of the items, and how to say it; nothing where all of it is known."""
+    fix, lacking = [], set()
+    for metric, scale in groups_of(study):
+        belief = beliefs.of(metric, scale)
+        if belief is not None and belief.n_items is not None:
+            continue
+        known = study.assume.metrics.get(metric)
+        spread = None if known is None else known.over_items
+        counted = study.measure.harness is None or units_of(metric, study.measure.harness) is None
+        lacking |= {"the SD of a run's mean over its items"} if belief is None else set()
+        lacking |= {"the spread of items"} if spread is None else set()
+        lacking |= {"the number of items"} if counted and (spread is None or spread.items is None) else set()
+        fields = "sd_items: SD, sd_residual: SD" + (", items: N" if counted else "")
+        fix.append(f"{metric}: {{sd: SD, correlation: R, over_items: {{{fields}}}}}")
+    if not fix:
+        return ""
+    return _NOT_OVER_ITEMS.format(lacking=listed(sorted(lacking)), unit=_unit(study), fix=", ".join(fix))
+
+
+def _unit(study: Study) -> str:
+    harness = study.measure.harness
+    return "task" if harness is not None and harness.clusters == "tasks" else "item"
+
+
+def _said_tasks(study: Study) -> str:
+    return "; tasks are taken to be of equal size" if _unit(study) == "task" else ""
+
+
 def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
     notes = [
         "normal differences, and no run diverges, unless a scenario says otherwise; skewed differences have the same "
@@ -283,6 +323,11 @@ def _said_stops(scenario: Scenario) -> str:
 def _said_belief(belief: Belief) -> str:
     scale = "" if belief.scale == "raw" else f" ({belief.scale} scale)"
     said = f"{belief.metric}{scale}: SD {belief.sd:.4g}, correlation {belief.correlation:.2f} ({belief.source})"
+    if belief.n_items is not None:
+        said += (
+            f"; of the difference of two variants over {belief.n_items:,} units (items, or tasks), SD "
+            f"{belief.sd_items:.4g} between them and {belief.sd_residual:.4g} under one seed beyond that (assumed)"
+        )
     if belief.sd_difference_low is None or belief.sd_difference_high is None:
         return said
     return (

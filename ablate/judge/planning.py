@@ -14,7 +14,7 @@ import numpy as np
 
 from ablate.judge import power
 from ablate.judge.batch import OUTCOME, Shifted, code_rows, weigh_rows, weigh_rows_at
-from ablate.judge.beliefs import Beliefs, groups_of
+from ablate.judge.beliefs import Beliefs, groups_of, over_new_items
 from ablate.judge.procedure import Floats
 from ablate.judge.reach import (
     KIND,
@@ -24,6 +24,7 @@ from ablate.judge.reach import (
     first_guess,
     level_of,
     sd_difference,
+    standard_error,
 )
 from ablate.judge.simulate import Chance, Scenario, affordable, simulate
 from ablate.judge.truths import Truth, all_true, arm_means, draw, weights_of
@@ -102,6 +103,14 @@ class Planning:
             return attainable(self.study, name, n) and self.at(n).power[name] >= target
 
         n = min(max(start, 2), most)
+        if over_new_items(self.study):
+            # Items keep their share of the error whatever the seeds: many seeds more than a t needs, or none enough.
+            if not enough(most):
+                return None
+            high = most
+            while n < high:
+                middle = (n + high) // 2
+                n, high = (n, middle) if enough(middle) else (middle + 1, high)
         while n <= most and not enough(n):
             n += 1
         while n > 2 and enough(n - 1):
@@ -111,13 +120,13 @@ class Planning:
     def detectable(self, name: str, target: float = 0.8) -> float | None:
         """The effect, or the margin of a claim of no change, at which the claim is supported with this chance."""
         study = self.study
-        sd, truth = sd_difference(study, name, self.beliefs), self._truth(name)
-        if sd is None or truth is None or not searchable(study) or not attainable(study, name, len(study.seeds)):
+        error, truth = standard_error(study, name, self.beliefs, len(study.seeds)), self._truth(name)
+        if error is None or truth is None or not searchable(study) or not attainable(study, name, len(study.seeds)):
             return None
         n, n_sims = len(study.seeds), min(self.n_sims, affordable(study, len(study.seeds)), 5_000)
         drawn = draw(study, truth, self.beliefs, n_sims=n_sims, n_seeds=n, rng=np.random.default_rng([self.seed, 999]))
         names = list(study.family(study.hypotheses[name].role))
-        p = {one: weigh_rows(study, one, drawn.differences[one]) for one in names}
+        p = {one: weigh_rows(study, one, drawn.differences[one], items=drawn.items) for one in names}
         centred = drawn.differences[name] - truth.effects[name]
         verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
 
@@ -127,13 +136,13 @@ class Planning:
         def powers(sizes: Floats) -> Floats:
             cases = [Shifted(smallest=size) if absence else Shifted(sign * size) for size in sizes.tolist()]
             found = []
-            for mine in weigh_rows_at(study, name, centred, cases):
+            for mine in weigh_rows_at(study, name, centred, cases, items=drawn.items):
                 both = [np.stack([(p | {name: mine})[one][which] for one in names], axis=1) for which in (0, 1)]
                 codes = code_rows(study, names, *both)
                 found.append(float((codes[:, names.index(name)] == OUTCOME.index("supported")).mean()))
             return np.array(found)
 
-        guess = power.detectable(KIND[verb], n, level_of(study, name), target) * sd
+        guess = power.detectable(KIND[verb], n, level_of(study, name), target) * error * sqrt(n)
         return _crossing(powers, smallest if verb.endswith("_by") else 0.0, guess, target)
 
 

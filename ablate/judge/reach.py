@@ -165,6 +165,17 @@ def sd_difference(study: Study, name: str, beliefs: Beliefs) -> float | None:
     return belief.sd_of_rest * sqrt(sum(weight**2 for weight in claim.weights.values()))
 
 
+def standard_error(study: Study, name: str, beliefs: Beliefs, n: int) -> float | None:
+    """Standard error of the estimate with n seeds; over new items with what they add."""
+    sd = sd_difference(study, name, beliefs)
+    if sd is None:
+        return None
+    belief = beliefs.of(study.claims[name].metric, study.hypotheses[name].scale)
+    assert belief is not None, name
+    squares = sum(weight**2 for weight in study.claims[name].weights.values())
+    return sqrt(sd**2 / n + belief.variance_of_items * squares / 2.0)
+
+
 def asked_to_be_supported(study: Study) -> set[str]:
     return {
         question.name

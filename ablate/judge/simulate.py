@@ -168,8 +168,8 @@ def _judged(study: Study, drawn: Drawn) -> tuple[Codes, Kept]:
     ends = None if drawn.kept is None or drawn.lost is None else ends_of_rows(study, drawn.lost)
     if batchable(study, n_seeds):
         if drawn.kept is None or ends is None:
-            return judge_rows(study, drawn.differences), whole
-        codes, possible = judge_rows_at_worst(study, drawn.differences, drawn.kept, ends)
+            return judge_rows(study, drawn.differences, items=drawn.items), whole
+        codes, possible = judge_rows_at_worst(study, drawn.differences, drawn.kept, ends, items=drawn.items)
         return codes, same_verdict_rows(study, codes, possible, drawn.stable)
     rows, masks = [], []
     for index in range(len(drawn.stable)):

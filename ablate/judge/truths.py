@@ -2,21 +2,24 @@
 
 Differences are drawn on the claims' scales, through the arms: what two claims share by their arms, their differences
 share. Seeds are independent. The noise of two metrics in one run is correlated as the state of the world says, each
-metric turned so that up is better: a lucky run is lucky in all of them. The rest of the beliefs is `beliefs`'.
+metric turned so that up is better: a lucky run is lucky in all of them. The rest of the beliefs is `beliefs`'. Over new
+items only what the test reads is drawn (`_with_items`): seeds' means and mean squares, not thousands of items.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import exp, log, log10, sqrt
 from typing import Literal
 
 import numpy as np
 from scipy import special
 
-from ablate.judge.batch import Kept
-from ablate.judge.beliefs import Beliefs, Group, groups_of
+from ablate.judge.batch import Kept, OverItems
+from ablate.judge.beliefs import Beliefs, Group, groups_of, over_new_items
+from ablate.judge.items import Tail, tail_of
 from ablate.judge.nulls import direction_of
 from ablate.judge.procedure import Floats
 from ablate.judge.reach import effect_when_true
@@ -55,6 +58,8 @@ class Drawn:
     """Studies x arms."""
     lost: Kept | None = None
     """Which runs diverged, studies x arms x seeds; none where none can."""
+    items: dict[str, OverItems] | None = None
+    """Of a test over new items, what it knows of them."""
 
 
 def truths(study: Study, *, divergence: float = 0.0, correlation: float = 0.0) -> list[Truth]:
@@ -176,15 +181,85 @@ def draw(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, n_seeds: 
                 _tail(study, hypothesis),
             )
     stable = _stable(arms, lost, truth, shape, rng)
-    if lost is None:
-        return Drawn(differences, None, stable)
     kept: dict[str, Kept] | None = None
-    if study.on_divergence == "exclude_pair":
+    if lost is not None and study.on_divergence == "exclude_pair":
         kept = {}
         for name, claim in study.claims.items():
             whole: Kept = ~np.any(lost[:, [arms.index(arm) for arm in claim.named], :], axis=1)
             kept[name] = whole
-    return Drawn(differences, kept, stable, lost)
+    if not over_new_items(study):
+        return Drawn(differences, kept, stable, lost)
+    differences, items = _with_items(study, truth, beliefs, differences, kept, rng=rng)
+    return Drawn(differences, kept, stable, lost, items)
+
+
+def _with_items(
+    study: Study,
+    truth: Truth,
+    beliefs: Beliefs,
+    differences: dict[str, Floats],
+    kept: dict[str, Kept] | None,
+    *,
+    rng: np.random.Generator,
+) -> tuple[dict[str, Floats], dict[str, OverItems]]:
+    """Seeds' means with the luck of new items, which all seeds share, and the mean squares of items and residuals.
+
+    These are independent of each other and of the seeds' means where everything is normal and there are equally many
+    seeds on every item; claims share them as far as they share arms. Of an item (or task) the difference of two arms
+    has the SDs of the beliefs, and one of arms weighted by w these times sqrt(sum w^2 / 2).
+    """
+    names = list(study.hypotheses)
+    n_sims, n_seeds = differences[names[0]].shape
+    groups = groups_of(study)
+    group_of = {name: at for at, named in enumerate(groups.values()) for name in named}
+    turned = np.array([-1.0 if study.better(name) == "lower" else 1.0 for name in names])
+    weights = weights_of(study, names) * turned[:, None] / sqrt(2.0)
+    alike = np.array([[1.0 if group_of[a] == group_of[b] else truth.correlation for b in names] for a in names])
+    values, vectors = np.linalg.eigh(weights @ weights.T * alike)
+    largest = values > 1e-12 * values[-1]
+    directions = vectors[:, largest] * np.sqrt(values[largest])
+    luck = rng.standard_normal((n_sims, directions.shape[1])) @ directions.T
+    shifted, items = {}, {}
+    sums: dict[int, tuple[Floats, Floats]] = {}
+    for place, name in enumerate(names):
+        belief = beliefs.of(study.claims[name].metric, study.hypotheses[name].scale)
+        assert belief is not None, name
+        count, by_item, residual = belief.n_items, belief.sd_items, belief.sd_residual
+        assert count is not None and by_item is not None and residual is not None, belief
+        if count not in sums:
+            # Residuals of every number of complete pairs, each with those of the numbers before it.
+            each = [_squares(rng, n_sims, count - 1, directions) for _ in range(n_seeds - 1)] if kept else []
+            rest = np.cumsum(each, axis=0) if kept else _squares(rng, n_sims, (n_seeds - 1) * (count - 1), directions)
+            sums[count] = _squares(rng, n_sims, count - 1, directions), rest
+        over_units, rest = (one[..., place] for one in sums[count])
+        pairs = np.full(n_sims, float(n_seeds))
+        if kept is not None:
+            # A claim with fewer than two pairs left has no test, whatever these numbers are.
+            pairs = np.maximum(2.0, kept[name].sum(axis=1))
+            rest = rest[pairs.astype(np.int64) - 2, np.arange(n_sims)]
+        shifted[name] = differences[name] + (by_item / sqrt(count) * luck[:, place])[:, None]
+        items[name] = OverItems(
+            units=(by_item**2 + residual**2 / pairs) * over_units / (count * (count - 1)),
+            both=residual**2 * rest / (count * (count - 1) * pairs * (pairs - 1.0)),
+            tail=_equal_tail(count),
+        )
+    return shifted, items
+
+
+def _squares(rng: np.random.Generator, n_sims: int, df: int, directions: Floats) -> Floats:
+    """Sums of squares over df independent normal vectors, along each direction: studies x directions, jointly drawn as
+    a Wishart matrix by its Cholesky factor (Bartlett 1933)."""
+    rank = directions.shape[1]
+    if df < rank:
+        return np.asarray(((rng.standard_normal((n_sims, df, rank)) @ directions.T) ** 2).sum(axis=1))
+    factor = np.tril(rng.standard_normal((n_sims, rank, rank)), -1)
+    factor[:, range(rank), range(rank)] = np.sqrt(rng.chisquare(df - np.arange(rank), (n_sims, rank)))
+    return np.asarray(((directions @ factor) ** 2).sum(axis=2))
+
+
+@lru_cache(maxsize=64)
+def _equal_tail(count: int) -> Tail:
+    return tail_of(np.full(count, 1.0 / count))
 
 
 def _noise(rng: np.random.Generator, shape: tuple[int, int, int], common: Floats | None, correlation: float) -> Floats:

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
-from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +26,7 @@ from ablate.judge.batch import OUTCOME, Shifted, batchable, code_rows, weigh_row
 from ablate.judge.beliefs import Beliefs, groups_of
 from ablate.judge.nulls import direction_of
 from ablate.judge.procedure import Floats
-from ablate.judge.reach import effect_when_true, sd_difference
+from ablate.judge.reach import effect_when_true, standard_error
 from ablate.judge.simulate import Scenario, adopted_arms, adopting_verdicts, harmful_verdicts, is_true, simulate
 from ablate.judge.truths import Law, Truth, alarms_of, draw, weights_of
 from prereg.spec import Study
@@ -134,7 +133,7 @@ class _Screen:
         nothing = Truth("", dict.fromkeys(study.hypotheses, 0.0), correlation=self.correlation)
         rng = np.random.default_rng(self.seed)
         drawn = draw(study, nothing, self.beliefs, n_sims=self.n_sims, n_seeds=len(study.seeds), rng=rng)
-        self.differences = drawn.differences
+        self.differences, self.items = drawn.differences, drawn.items
         self.names = list(study.hypotheses)
         self.digits = np.array(list(product(range(len(OUTCOME)), repeat=len(self.names))), dtype=np.int64)
         self.powers = len(OUTCOME) ** np.arange(len(self.names))[::-1]
@@ -185,7 +184,9 @@ class _Screen:
     def _weighed(self, name: str, effect: float) -> tuple[Floats, Floats]:
         if (name, effect) not in self._p:
             wanted = {effect, *self.states.get(name, ())}
-            found = weigh_rows_at(self.study, name, self.differences[name], [Shifted(one) for one in wanted])
+            found = weigh_rows_at(
+                self.study, name, self.differences[name], [Shifted(one) for one in wanted], items=self.items
+            )
             self._p |= {(name, one): p for one, p in zip(wanted, found, strict=True)}
         return self._p[name, effect]
 
@@ -236,10 +237,10 @@ def _independent(study: Study) -> list[str]:
 def _states(study: Study, name: str, beliefs: Beliefs) -> tuple[float, ...]:
     """Effects to try: the borders of both nulls, and far away on either side."""
     verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
-    sd = sd_difference(study, name, beliefs)
-    assert sd is not None, name
+    error = standard_error(study, name, beliefs, len(study.seeds))
+    assert error is not None, name
     sign = direction_of(verb, study.better(name)) or 1
-    far = 2.0 * smallest + _FAR * sd / sqrt(len(study.seeds))
+    far = 2.0 * smallest + _FAR * error
     return tuple(dict.fromkeys((0.0, sign * smallest, sign * far, -sign * far)))
 
 
