@@ -16,6 +16,7 @@ from prereg.command import check_command
 from prereg.comparable import check_comparable
 from prereg.errors import ClaimError, FieldPath, SpecError, Where, nearest
 from prereg.harness_promises import check_harness, check_harness_metric
+from prereg.item_metrics import ITEM_METRICS
 from prereg.item_promises import check_items
 from prereg.measure_promises import check_measure, check_reading, check_recorded
 from prereg.metrics import METRICS
@@ -290,6 +291,13 @@ def _check_analysis(study: Study) -> None:
                 f"'{metric}' is in no claim",
                 required="one of " + ", ".join(sorted(claimed)),
                 fix=nearest(metric, claimed),
+            )
+        if study.assume.metrics[metric].over_items is not None and metric not in ITEM_METRICS:
+            raise _fault(
+                ("assume", "metrics", metric, "over_items"),
+                f"{metric} is no mean over items",
+                required="over_items for " + " or ".join(ITEM_METRICS),
+                fix=f"{metric}: without over_items",
             )
     for name in study.assume.effects:
         if name not in study.hypotheses or study.claims[name].verb.startswith("does_not"):

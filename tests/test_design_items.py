@@ -198,6 +198,12 @@ def test_a_residual_that_contradicts_the_sd_is_refused() -> None:
     assert assumed(items_study(OVER | {"sd_residual": 0.0758})).metrics[0].sd_residual == 0.0758
 
 
+def test_items_are_assumed_of_metrics_that_have_them() -> None:
+    with pytest.raises(SpecError, match="val/loss is no mean over items") as raised:
+        small_study(assume={"metrics": {"val/loss": {"sd": 0.01, "over_items": OVER}}})
+    assert raised.value.where.field == ("assume", "metrics", "val/loss", "over_items")
+
+
 def test_a_study_that_assumes_nothing_of_items_keeps_its_bytes() -> None:
     written = items_study(None).model_dump(mode="json")["assume"]["metrics"][METRICS[0]]
     assert written == {"sd": SD, "correlation": R}

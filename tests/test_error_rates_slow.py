@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ablate.judge.batch import OUTCOME
 from ablate.judge.hypotheses import judge_hypotheses
 from ablate.judge.item_scores import item_means
 from ablate.records.evidence import ITEM_COLUMNS
@@ -28,6 +29,12 @@ AGAIN = [
     *((rates.Cell("items", "items: new_seeds", n, "normal"), 0.3) for n in rates.SEEDS),
     *((rates.Cell(crossed, "items: new_seeds_and_items", 5, "normal"), 0.3) for crossed in rates.SIZES),
     *((rates.Cell("items", "items: new_seeds_and_items", 3, law), 0.3) for law in ("normal", "exponential")),
+    (rates.Cell("equal tasks", "items: new_seeds_and_items", 5, "correlated"), 0.2),
+    (rates.Cell("items", "items: new_seeds", 3, "correlated"), 0.2),
+    (rates.Cell("unequal tasks", "items: new_seeds_and_items", 8, "correlated"), 0.2),
+    (rates.Cell("unequal tasks", "items: new_seeds_and_items", 3, "diverging"), 0.3),
+    (rates.Cell("looks", "paired_t", 8, "diverging"), 0.2),
+    (rates.Cell("e_process", "paired_t", 5, "diverging"), 0.2),
     *((rates.Cell("fixed", test, 8, "diverging"), 0.4) for test in ("paired_t", "sign_flip")),
     (rates.Cell("fixed", "paired_t", 5, "diverging"), 0.4),
 ]
@@ -39,7 +46,7 @@ def test_with_normal_differences_no_rate_of_the_table_is_above_nominal() -> None
 
 @pytest.mark.parametrize(("cell", "scale"), AGAIN, ids=[cell.words for cell, _ in AGAIN])
 def test_a_cell_measured_again_agrees_with_the_table(cell: rates.Cell, scale: float) -> None:
-    row = next(one for one in rates.committed()["cells"] if rates.Cell(*(one[key] for key in KEYS)) == cell)
+    row = next(one for one in rates.committed()["cells"] if rates.cell_of(one) == cell)
     found = rates.measure(cell, 12345, scale)
     print(cell.words, {key: f"{one['share']:.4f} ± {one['error']:.4f}" for key, one in found.items()})
     assert rates.excesses({"cells": [row | found]}) == []
@@ -48,30 +55,46 @@ def test_a_cell_measured_again_agrees_with_the_table(cell: rates.Cell, scale: fl
         assert abs(one["share"] - row[key]["share"]) <= Z * error, (cell.words, key, one, row[key])
 
 
-KEYS = ("design", "test", "n", "law")
+def test_only_cells_that_the_table_lacks_or_that_are_named_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, measured = rates.committed(), []
+    lacking = known | {"cells": known["cells"][1:]}
+    first = rates.cell_of(known["cells"][0])
+
+    def measure(cell: rates.Cell, *_: object) -> dict[str, object]:
+        measured.append(cell)
+        return {key: known["cells"][0][key] for key in rates.NUMBERS if key in known["cells"][0]}
+
+    monkeypatch.setattr(rates, "measure", measure)
+    monkeypatch.setattr(rates, "refused", lambda cell: None if cell in wanted else "not asked")
+    wanted = {rates.cell_of(row) for row in known["cells"]}
+    found = rates.table(known=lacking, only=("looks, paired_t, 8 seeds, t3",))
+    assert measured == [first, rates.Cell("looks", "paired_t", 8, "t3")]
+    assert [rates.cell_of(row) for row in found["cells"]] == [rates.cell_of(row) for row in known["cells"]]
+    rest = [row for row in known["cells"] if rates.cell_of(row) not in measured]
+    assert [row for row in found["cells"] if rates.cell_of(row) not in measured] == rest
 
 
 @pytest.mark.parametrize("crossed", rates.SIZES)
 def test_items_are_judged_here_as_from_a_table_of_items(crossed: str) -> None:
     cell = rates.Cell(crossed, "items: new_seeds_and_items", 5, "normal")
     study, rng = rates.rule_of(cell), np.random.default_rng(9)
-    tables, tasks = rates._tables(cell, 1, 8, rng)
+    sizes = np.array(rates.SIZES[crossed])
+    tasks = np.repeat(np.arange(sizes.size), sizes)
+    centred = rates._noise(cell, study, 8, rng, spread=1)
+    effects = {name: rng.uniform(-2.0, 2.0, (8, 1, 1)) for name in study.hypotheses}
+    ours = rates._judged(cell, study, {name: table + effects[name] for name, table in centred.items()})
     seen = set()
-    for values in tables:
-        effect = float(rng.uniform(-2.0, 2.0))
-        shifted = values + effect
+    for row in range(8):
         rows = [
-            (arm, seed, f"{task:03d}", f"{item:04d}", f"{item}", "harness/accuracy", float(shift * score))
+            (arm, seed, f"{task:03d}", f"{item:04d}", f"{item}", claim.metric, float(shift * score))
+            for name, claim in study.claims.items()
             for shift, arm in enumerate(study.arms)
-            for seed, scores in zip(study.seeds, shifted, strict=True)
-            for item, (task, score) in enumerate(zip(tasks, scores, strict=True))
+            for seed, units in zip(study.seeds, centred[name][row] + effects[name][row], strict=True)
+            for item, (task, score) in enumerate(zip(tasks, np.repeat(units, sizes), strict=True))
         ]
         table = pd.DataFrame(rows, columns=list(ITEM_COLUMNS))
-        read = {"harness/accuracy": item_means(table, "harness/accuracy")}
-        for finding in judge_hypotheses(study, read, items=table):
-            name = finding.hypothesis
-            way = rates.claimed(study, name)
-            ours = rates._supported(study, name, values * way, tasks, effect)
-            assert ours == (finding.outcome == "supported"), (name, effect, finding.sentence)
-            seen.add((name, ours))
-    assert ("gain", True) in seen and ("gain", False) in seen
+        read = {claim.metric: item_means(table, claim.metric) for claim in study.claims.values()}
+        for place, finding in enumerate(judge_hypotheses(study, read, items=table)):
+            assert OUTCOME[ours[row, place]] == finding.outcome, (finding.hypothesis, finding.sentence)
+            seen.add((finding.hypothesis, finding.outcome))
+    assert ("gain", "supported") in seen and {"refuted", "inconclusive"} & {outcome for _, outcome in seen}
