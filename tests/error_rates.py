@@ -584,13 +584,18 @@ def table(
         if reason is not None:
             out.append({**vars(cell), "reason": reason})
             continue
-        row = {**vars(cell), **measure(cell, seed, scale)}
-        if excesses({"cells": [row]}, errors=2.0):
-            # The worst of a dozen rates is the unluckiest, too: fresh and more draws say whether it is above nominal.
-            row = {**vars(cell), **measure(cell, seed + 1, 4.0 * scale), "measured": "again"}
-        rows.append(row)
+        rows.append(row_of(cell, seed, scale))
         print(cell.words, {key: round(rows[-1][key]["share"], 4) for key in NUMBERS if key in rows[-1]}, flush=True)
     return {"alpha": ALPHA, "seed": seed, "scale": scale, "cells": rows, "not_registrable": out}
+
+
+def row_of(cell: Cell, seed: int, scale: float) -> dict[str, Any]:
+    """The row of a cell, measured."""
+    row = {**vars(cell), **measure(cell, seed, scale)}
+    if excesses({"cells": [row]}, errors=2.0):
+        # The worst of a dozen rates is the unluckiest, too: fresh and more draws say whether it is above nominal.
+        row = {**vars(cell), **measure(cell, seed + 1, 4.0 * scale), "measured": "again"}
+    return row
 
 
 def cell_of(row: Mapping[str, Any]) -> Cell:
