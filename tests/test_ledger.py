@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from prereg import ledger as ledger_room
 from prereg.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.errors import LedgerError
 from prereg.ledger import FIRST, Entry, Ledger
@@ -224,7 +225,7 @@ def test_the_torso_of_an_entry_is_cut_back_and_the_next_entry_says_so(ledger: Le
     line = ledger.path.read_bytes()[len(whole) :]
     for length in (1, 50, len(line) - 2):
         ledger.path.write_bytes(whole + line[:length])
-        assert ledger.faults() == ["ledger.jsonl, line 2: not ended; an append was cut off (the next one mends it)"]
+        assert ledger.faults() == ["ledger.jsonl, line 2: not ended; an append was cut off (the next one repairs it)"]
         assert ledger.entries() == (first,)
         mended = append(ledger, 1)
         assert mended.body["cut_back"] == {"bytes": length, "sha256": sha256_bytes(line[:length])}
@@ -240,8 +241,19 @@ def test_a_whole_entry_that_lacks_only_its_line_end_is_kept(ledger: Ledger) -> N
     assert Ledger(ledger.path).entries() == (first, second)
     third = append(ledger, 2)
     assert third.previous == second.sha256
-    assert "cut_back" not in third.body
+    assert third.body == {"n": 2, "wall_s": 1, "ended_line": {"index": 1}}
+    assert third.stated == {"n": 2, "wall_s": 1}
     assert ledger.faults() == []
+
+
+def test_what_a_crash_left_is_said_and_left_to_the_entry_that_repairs_it(ledger: Ledger) -> None:
+    append(ledger)
+    whole = ledger.path.read_bytes()
+    assert ledger.unfinished() is None
+    for left, said in ((whole + b'{"at"', "5 bytes of an entry"), (whole[:-1], "lacks its end of line")):
+        ledger.path.write_bytes(left)
+        assert said in str(ledger.unfinished())
+        assert ledger.path.read_bytes() == left  # a repair without an entry would leave no note
 
 
 @pytest.mark.parametrize("end", [b"\x0b", b"x", b"{", b" "])
@@ -334,6 +346,16 @@ def test_two_hundred_appends_of_eight_processes_make_one_chain_and_none_is_lost(
     assert sum(a.study != b.study for a, b in pairwise(entries)) > 8
 
 
+READER = """
+import sys
+from pathlib import Path
+from prereg.ledger import Ledger
+print("ready", flush=True)
+sys.stdin.readline()
+print(len(Ledger(Path(sys.argv[1])).entries()))
+"""
+
+
 NURSERY = """
 import os, sys
 from pathlib import Path
@@ -401,9 +423,10 @@ def test_two_hundred_kills_while_appending_lose_nothing(ledger: Ledger) -> None:
     assert set(left) - {"what it was told"}, left
 
 
-def test_reading_thousands_of_entries_stays_fast(ledger: Ledger) -> None:
+def long_ledger(path: Path, n_entries: int) -> list[bytes]:
+    """A sound ledger of some length, written at once; its lines."""
     rows, previous = [], FIRST
-    for index in range(5000):
+    for index in range(n_entries):
         content: dict[str, object] = {
             "index": index,
             "at": AT,
@@ -415,7 +438,12 @@ def test_reading_thousands_of_entries_stays_fast(ledger: Ledger) -> None:
         }
         previous = sha256_of(content)
         rows.append(canonical_bytes(content | {"sha256": previous}) + b"\n")
-    ledger.path.write_bytes(b"".join(rows))
+    path.write_bytes(b"".join(rows))
+    return rows
+
+
+def test_reading_thousands_of_entries_stays_fast(ledger: Ledger) -> None:
+    long_ledger(ledger.path, 5000)
     started = time.perf_counter()
     assert len(ledger.entries()) == 5000
     first = time.perf_counter() - started
@@ -424,3 +452,140 @@ def test_reading_thousands_of_entries_stays_fast(ledger: Ledger) -> None:
         append(ledger, n)
     assert first < 5.0  # about 0.15 s on two slow cores; a shared machine gets room
     assert (time.perf_counter() - started) / 20 < first  # what was read is not read again
+
+
+DELETER = """
+import os, sys
+while True:
+    try:
+        os.unlink(sys.argv[1])
+    except FileNotFoundError:
+        pass
+"""
+
+
+@pytest.mark.parametrize("times", [25, pytest.param(200, marks=pytest.mark.slow)])
+def test_appends_of_eight_processes_are_kept_while_the_lock_file_is_deleted_all_the_time(
+    ledger: Ledger, times: int
+) -> None:
+    # Git ignores the lock file, and so `git clean` deletes it whoever holds it.
+    lock = ledger.path.with_name(".ledger.lock")
+    deleter = subprocess.Popen([sys.executable, "-c", DELETER, str(lock)])
+    try:
+        writers = [start(ledger.path, f"p{n}", times) for n in range(8)]
+        for writer in writers:
+            ready(writer)
+        for writer in writers:
+            go(writer)
+        for writer in writers:
+            assert writer.communicate(timeout=120)[0].split() == [str(n) for n in range(times)]
+    finally:
+        deleter.kill()
+        deleter.wait()
+    assert ledger.faults() == []
+    entries = ledger.entries()
+    assert len(entries) == 8 * times
+    assert not any("cut_back" in entry.body for entry in entries)
+
+
+def test_reading_waits_for_an_append_whose_lock_file_was_deleted(ledger: Ledger) -> None:
+    append(ledger)
+    lock = ledger.path.with_name(".ledger.lock")
+    reader = subprocess.Popen(
+        [sys.executable, "-c", READER, str(ledger.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    ready(reader)
+    with ledger.hold():
+        lock.unlink()
+        append(ledger, 1)
+        go(reader)
+        time.sleep(0.2)
+        assert reader.poll() is None
+        append(ledger, 2)
+    assert reader.communicate(timeout=60)[0] == "3\n"
+
+
+def test_an_append_reads_and_checks_the_end_of_a_long_ledger_alone(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_ledger(ledger.path, 5000)
+    checked, read = [], []
+    real_entry, real_bytes = ledger_room._plain_entry, Ledger._bytes
+
+    def plain_entry(line: bytes) -> Entry | None:
+        checked.append(line)
+        return real_entry(line)
+
+    def read_bytes(self: Ledger, start: int) -> bytes:
+        read.append(len(found := real_bytes(self, start)))
+        return found
+
+    monkeypatch.setattr(ledger_room, "_plain_entry", plain_entry)
+    monkeypatch.setattr(Ledger, "_bytes", read_bytes)
+    for n in range(400):
+        append(ledger, n)
+    assert ledger.path.stat().st_size > 1_500_000
+    assert len(checked) < 200  # those of the first look back; what this process wrote it need not check
+    assert max(read) <= 2 * 64 * 2**10
+    checked.clear()
+    assert len(ledger.entries()) == 5400
+    assert len(checked) == 5400
+    append(ledger)
+    checked.clear()
+    assert len(Ledger(ledger.path).entries()) == 5401  # another object of this process
+    assert len(checked) == 1
+
+
+def test_what_others_append_is_checked_before_an_append_chains_on_it(ledger: Ledger) -> None:
+    append(ledger)
+    before = ledger.path.read_bytes()
+    other = Ledger(ledger.path)
+    append(other, 1)
+    ledger.path.write_bytes(ledger.path.read_bytes().replace(b'"n":1', b'"n":2'))
+    with pytest.raises(LedgerError, match="line 2: its content does not match its hash"):
+        append(ledger, 2)
+    ledger.path.write_bytes(before)  # shorter than what this process last saw
+    assert append(ledger, 3).index == 1
+    assert ledger.faults() == []
+
+
+def test_damage_far_up_is_found_by_every_reading_and_not_by_an_append(ledger: Ledger) -> None:
+    rows = long_ledger(ledger.path, 3000)
+    rows[5] = rows[5].replace(b'"none"', b'"some"')
+    ledger.path.write_bytes(b"".join(rows))
+    for writer in (ledger, Ledger(ledger.path)):
+        append(writer)
+    assert [found[:21] for found in ledger.faults()] == ["ledger.jsonl, line 6:"]
+    with pytest.raises(LedgerError, match="line 6: its content does not match its hash"):
+        ledger.entries()
+    rows[2990] = rows[2990].replace(b'"none"', b'"some"')
+    ledger.path.write_bytes(b"".join(rows))
+    with pytest.raises(LedgerError, match="line 6: "):  # all is read once damage is seen, and the first is named
+        append(ledger)
+
+
+def test_a_line_longer_than_an_append_looks_back_is_chained_on(ledger: Ledger) -> None:
+    for n in range(3):
+        ledger.append("started", study="s", registration=HASH, body={"n": n, "pad": "x" * 300_000}, at=AT)
+        assert "x" * 300_000 in Ledger(ledger.path).path.read_text()
+    assert append(ledger, 3).index == 3
+    ledger_room._seen.cache_clear()  # as in a fresh process
+    assert append(ledger, 4).index == 4
+    assert ledger.faults() == []
+
+
+@pytest.mark.parametrize(
+    "written",
+    [b'{"n":1.0}', b'{"n":1e5}', b'{"n":1e+16}', b'{"n":NaN}', b'{"n":9007199254740993}', b'{"n":1,"n":1}',
+     b'{"b":1,"a":2}', b'{"n":"\\u00e9"}', b'{"n":"\\/"}', b'{"n":-0}', b'{"n":[1,2.50]}', b'{"n": 1}'],
+)  # fmt: skip
+def test_a_line_that_is_not_canonical_is_damage_however_its_hash_was_made(ledger: Ledger, written: bytes) -> None:
+    # The hash is that of the line as it stands, so the bytes alone can give it away.
+    line = (
+        b'{"at":"%s","body":%s,"event":"started","index":0,"previous":"%s","registration":"%s","study":"s"}'
+        % (AT.encode(), written, FIRST.encode(), HASH.encode())
+    )  # fmt: skip
+    before, study = line[: -len(b'"study":"s"}')], b'"study":"s"}'
+    ledger.path.write_bytes(before + b'"sha256":"%s",' % sha256_bytes(line).encode() + study + b"\n")
+    (fault,) = ledger.faults()
+    assert "is not in canonical bytes" in fault or "is not JSON" in fault

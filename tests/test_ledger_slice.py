@@ -78,7 +78,7 @@ def test_nothing_is_appended_to_a_slice_and_a_torn_one_is_no_slice(whole: Ledger
     with pytest.raises(LedgerError, match="a slice takes no entry"):
         found.append("started", study="mine", registration="a" * 64, body={}, at=AT)
     with pytest.raises(LedgerError, match="a slice takes no entry"):
-        found.mend()
+        found.unfinished()
     assert found.path.read_bytes() == data
     torn = a_slice(tmp_path, data[:-1])
     assert "not ended" in torn.faults()[0] and len(torn.entries()) == 2

@@ -146,10 +146,15 @@ def test_the_torso_of_an_entry_hinders_neither_decide_nor_run(copy: Path, monkey
     assert ablate(monkeypatch, "decide", study) in (0, 3)
     assert Ledger(ledger).faults() == []
     assert Ledger(ledger).entries()[-2].body["cut_back"] == {"bytes": 11, "sha256": sha256_bytes(b'{"at":"2026')}
-    for left in (b'{"at":"2026', b""):
-        ledger.write_bytes(whole + left if left else whole[:-1])
+    torso = {"cut_back": {"bytes": 11, "sha256": sha256_bytes(b'{"at":"2026')}}
+    ended = {"ended_line": {"index": whole.count(b"\n") - 1}}
+    for left, repair in ((whole + b'{"at":"2026', torso), (whole[:-1], ended)):
+        ledger.write_bytes(left)
         assert ablate(monkeypatch, "run", study) == 0
-        assert ledger.read_bytes() == whole
+        assert ledger.read_bytes().startswith(whole)
+        last = Ledger(ledger).entries()[-1]
+        assert (last.event, last.body) == ("finished", {"runs": 6, **repair})
+        assert Ledger(ledger).faults() == []
 
 
 def test_a_lock_left_beside_its_place_by_a_crash_is_moved_there(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     # A folder that cannot be written is found before the decision is logged.
     folder = _report_folder(case)
     earlier = [entry for entry in evidence.ledger if entry.event == "decided"]
-    if earlier and earlier[-1].registration == registration.sha256 and earlier[-1].body == body:
+    if earlier and earlier[-1].registration == registration.sha256 and earlier[-1].stated == body:
         entry = earlier[-1]
     else:
         entry = Ledger(case.root.ledger).append(
@@ -95,7 +95,7 @@ def _log_look(case: Case, registration: Registration, evidence: Evidence, look: 
         "final": final,
     }
     if not any(
-        entry.event == "looked" and entry.registration == registration.sha256 and entry.body == body
+        entry.event == "looked" and entry.registration == registration.sha256 and entry.stated == body
         for entry in evidence.ledger
     ):
         ledger.append("looked", study=case.study.study, registration=registration.sha256, body=body, at=at)

@@ -98,9 +98,9 @@ def run(
     if machine.why_apart:
         onlooker.note(machine.why_apart)
     with study_lock(case.root, name):
-        mended = Ledger(case.root.ledger).mend() if case.root.ledger.is_file() else None
-        if mended:
-            onlooker.note(mended)
+        left = Ledger(case.root.ledger).unfinished()
+        if left:
+            onlooker.note(left)
         registration, entry = register(
             case.path, root=root, now=now, accept_underpowered=accept_underpowered, pilot=pilot, planned=planned
         )

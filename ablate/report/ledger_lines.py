@@ -65,6 +65,8 @@ def in_words(entry: Entry) -> str:
     cut = entry.body.get("cut_back")
     if isinstance(cut, dict):
         told += f"; cut back {cut.get('bytes')} bytes that a crash had left"
+    if "ended_line" in entry.body:
+        told += "; ended the line before, whose end a crash had cut off"
     return told
 
 

@@ -112,7 +112,8 @@ def run_study(
             # What a cohort would have been taken up from, where a crash kept the last of its runs from clearing it.
             for left in folder.glob("cohort-*-checkpoint*"):
                 left.unlink()
-    if tally.sealed == whole and not _finished(ledger, registration.sha256):
+    # Where nothing was left to do, this entry repairs what a crash left in the ledger, and says so.
+    if tally.sealed == whole and (not _finished(ledger, registration.sha256) or ledger.unfinished()):
         scheduler.log("finished", {"runs": whole})
     return Summary(len(specs), tally.sealed, tuple(scheduler.failed), interrupted, ledger.head())
 

@@ -98,10 +98,8 @@ def attested(entries: Iterable[Entry], study: str) -> tuple[Attested, ...]:
     for entry in entries:
         if entry.study != study or entry.event != "attested":
             continue
-        # An append that cut back a torso says so in the body of whatever entry came next.
-        body = {key: value for key, value in entry.body.items() if key != "cut_back"}
         try:
-            found.append(Attested(entry, Attestation.model_validate(body)))
+            found.append(Attested(entry, Attestation.model_validate(entry.stated)))
         except ValidationError:
             found.append(Attested(entry, None))
     return tuple(found)
