@@ -120,7 +120,7 @@ def pin_scripts(root: Root, study: Study) -> tuple[ScriptPin, ...]:
     """Every file of the trainer's code that the command and `code:` name, with its hash. Raises `RegistrationError`."""
     data = _named(root, study.data, "data")
     found = _named(root, study.code, "code") - data
-    for at, word in _every_word(study):
+    for at, word in dict.fromkeys(_every_word(study)):
         path = script_of(root.path, word)
         if path is not None:
             found |= {path} - data

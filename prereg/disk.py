@@ -39,6 +39,11 @@ def write_whole(path: Path, data: bytes) -> None:
     _write(path, data, earlier=None)
 
 
+def write_passing(path: Path, data: bytes) -> None:
+    """Replace a file atomically, not durably: for what means nothing once the machine has gone down."""
+    _write(path, data, earlier=None, durable=False)
+
+
 def rotate_whole(path: Path, data: bytes, *, earlier: Path) -> None:
     """The same, and the file that is replaced is kept under the name `earlier`, in place of what stood there.
 
@@ -47,17 +52,21 @@ def rotate_whole(path: Path, data: bytes, *, earlier: Path) -> None:
     _write(path, data, earlier=earlier)
 
 
-def _write(path: Path, data: bytes, *, earlier: Path | None) -> None:
+def _write(path: Path, data: bytes, *, earlier: Path | None, durable: bool = True) -> None:
     # The process id keeps two writers apart; a leftover of a killed one is overwritten or ignored.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as stream:
             stream.write(data)
             stream.flush()
-            os.fsync(stream.fileno())
+            if durable:
+                os.fsync(stream.fileno())
         if earlier is not None and path.exists():
             move(path, earlier)
-        move(temporary, path)
+        if durable:
+            move(temporary, path)
+        else:
+            temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise _named(error, path) from None

@@ -333,9 +333,19 @@ def _chances(counts: Mapping[str, int], names: tuple[str, ...], n: int) -> tuple
     return tuple(_chance(name, counts.get(name, 0), n) for name in names)
 
 
+_MOST_DRAWN = 2_000_000
+"""Differences that the studies of one scenario have together, of one metric: 16 MB."""
+_FEWEST = 250
+"""Studies that a scenario takes however many seeds they have."""
+
+
 def affordable(study: Study, n: int | None = None) -> int:
     """How many studies a scenario takes by default: by test and number of seeds alone, so that a design repeats."""
-    n, test = len(study.seeds) if n is None else n, study.analysis.test
+    if n is None:
+        n = len(study.seeds)
+        # Of many seeds fewer studies are drawn: time and memory are those of all their differences.
+        return min(affordable(study, n), max(_FEWEST, _MOST_DRAWN // n))
+    test = study.analysis.test
     if study.stopping != "fixed":
         return 4_000
     if not batchable(study, n):

@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from prereg.disk import write_whole
+from prereg.disk import write_passing
 from prereg.plain import visible
 
 HEAD_BYTES = 256 * 2**10
@@ -55,7 +55,7 @@ class Child:
             start_new_session=True,
         )
         known = {"pid": self.process.pid, "born": born(self.process.pid)}
-        write_whole(_mark(folder), json.dumps(known).encode())
+        write_passing(_mark(folder), json.dumps(known).encode())
         assert self.process.stdout is not None and self.process.stderr is not None
         self.stdout = Kept(self.process.stdout, folder / "stdout.txt")
         self.stderr = Kept(self.process.stderr, folder / "stderr.txt")

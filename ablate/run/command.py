@@ -36,14 +36,16 @@ from ablate.run.pinned import Hashed, PrivateCopy, require_registered
 from ablate.run.pipes import Pipes
 from ablate.run.saving import said, show_trace
 from prereg.command import code_sha256, filled
-from prereg.disk import write_whole
+from prereg.disk import write_passing, write_whole
 from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.plan import CommandSpec
 
 RESUMABLE = "resumable"
 """The file by which a command says that it can go on from what its directory holds."""
 LEFT_BEHIND = "the command left processes of its own session behind, which were ended"
+FIRST_POLL_S = 0.001
 POLL_S = 0.05
+"""How long the end of a child may go unnoticed: as long as the child has taken, and no longer than this."""
 SAY_EVERY_S = 0.5
 NOTE_EVERY_S = 10.0
 _GLANCE_BYTES = 64 * 2**10
@@ -176,7 +178,7 @@ class CommandRun:
 
     def _start(self) -> Child:
         spec, config = self.spec, self.folder.path / "config.json"
-        write_whole(config, json.dumps(spec.config, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+        write_passing(config, json.dumps(spec.config, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n")
         words = filled(spec.command, variant=spec.variant, seed=spec.seed, config=spec.config, python=sys.executable)
         words = tuple(map(self.code.word, words))
         environment = {
@@ -200,9 +202,10 @@ class CommandRun:
     def _watch(self, child: Child) -> bool:
         """Wait for the end. True when the scheduler asked to stop."""
         said = noted = time.perf_counter()
-        step = 0
+        step, pause = 0, FIRST_POLL_S
         while child.ended() is None:
-            if self.server.stop.wait(POLL_S):
+            stopped, pause = self.server.stop.wait(pause), min(2 * pause, POLL_S)
+            if stopped:
                 child.stop()
                 return True
             now = time.perf_counter()

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Literal
 
@@ -77,6 +78,16 @@ class Scheduler:
     """Workers in a row that died before their first order."""
     stopped: bool = False
 
+    @cached_property
+    def beside(self) -> Path:
+        """Where the study's file lies: looked up once, since every look reads the whole ledger."""
+        return study_folder(self.root, self.registration.study.study)
+
+    @cached_property
+    def told_breaches(self) -> list[dict[str, JsonValue]]:
+        """What the ledger said of broken limits when this call began, and what this call added."""
+        return [entry.stated for entry in self.ledger.entries() if entry.event == "breached"]
+
     def folder(self, spec: Spec) -> RunFolder:
         return RunFolder(self.root.run(spec.study, spec.registration, spec.variant, spec.seed))
 
@@ -120,9 +131,9 @@ class Scheduler:
         for breach in broken:
             body = {"variant": spec.variant, "seed": spec.seed, **breach.model_dump(mode="json")}
             body |= {"metrics_sha256": record.metrics_sha256}
-            mine = (e.body for e in self.ledger.entries() if e.event == "breached")
-            if body not in mine:
+            if body not in self.told_breaches:
                 self.log("breached", body)
+                self.told_breaches.append(body)
                 self.watcher.note(f"{spec.run_id}: {breach.words}")
 
     def spawn(self) -> None:
@@ -165,7 +176,7 @@ class Scheduler:
                 "device": self.machine.device,
                 "checkpoint_every_s": self.checkpoint_every_s,
                 "spread": asdict(self.spread),
-                "beside": str(study_folder(self.root, self.registration.study.study)),
+                "beside": str(self.beside),
             }
         )
 
