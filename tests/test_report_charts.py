@@ -22,11 +22,15 @@ ARMS = ("none", "layernorm", "rmsnorm")
 lines = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300).map(lambda values: list(enumerate(values)))
 
 
+def as_series(line: list[tuple[int, float]]) -> pd.Series[float]:
+    return pd.Series([value for _, value in line], index=[step for step, _ in line], dtype=float)
+
+
 @given(lines, st.integers(1, 40))
 def test_thinning_keeps_ends_and_extremes_in_order_and_invents_nothing(
     line: list[tuple[int, float]], size: int
 ) -> None:
-    kept = thin(line, size)
+    kept = thin(as_series(line), size)
     assert set(kept) <= set(line) and kept == sorted(kept)
     assert kept[0] == line[0] and kept[-1] == line[-1]
     assert max(value for _, value in kept) == max(value for _, value in line)
@@ -35,7 +39,7 @@ def test_thinning_keeps_ends_and_extremes_in_order_and_invents_nothing(
 
 @given(lines, st.integers(1, 40))
 def test_even_thinning_keeps_the_last_point(line: list[tuple[int, float]], size: int) -> None:
-    kept = thin_evenly(line, size)
+    kept = thin_evenly(as_series(line), size)
     assert set(kept) <= set(line) and kept[-1] == line[-1] and kept[0] == line[0]
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+import random
 import struct
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.records import store
-from ablate.records.evidence import ITEM_COLUMNS
+from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.gather import read_items, read_metrics
 from ablate.records.run_record import Provenance, RunRecord
 from ablate.records.store import (
@@ -325,3 +328,61 @@ def test_a_run_json_that_is_not_one_is_refused(tmp_path: Path) -> None:
 
 def test_no_rows_give_an_empty_table_with_its_columns() -> None:
     assert list(read_metrics([]).columns) == ["variant", "seed", "step", "metric", "value"]
+
+
+def sealed_table(path: Path, columns: dict[str, object]) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_sealed_rows_of_many_runs_come_sorted_as_one_table_that_holds_each_name_once(tmp_path: Path) -> None:
+    rng, paths, rows = random.Random(5), [], []  # noqa: S311
+    for number, (variant, seed) in enumerate([("b", 10), ("a", 2), ("b", 9), ("a", 10)]):
+        mine = [
+            (variant, seed, step, metric, rng.random())
+            for step in range(40)
+            for metric in ("val/loss", "Z", "train/loss")
+        ]
+        if number == 3:
+            rng.shuffle(mine)
+        rows += mine
+        columns = dict(zip(METRIC_COLUMNS, map(list, zip(*mine, strict=True)), strict=True))
+        paths.append(sealed_table(tmp_path / f"{number}.parquet", columns))
+    mixed = [("a", 2, 41, "Z", 0.5), ("b", 1, 1, "new", 0.25), ("a", 2, 7, "new", 0.125)]
+    odd = sealed_table(
+        tmp_path / "mixed.parquet", dict(zip(METRIC_COLUMNS, map(list, zip(*mixed, strict=True)), strict=True))
+    )
+    for given, expected in ((paths, rows), ([*paths, odd], rows + mixed)):
+        frame = read_metrics(given)
+        found = list(frame[list(METRIC_COLUMNS)].itertuples(index=False, name=None))
+        assert found == sorted(expected, key=lambda row: (row[0], row[1], row[3], row[2]))
+    # Ten million rows in less than a gigabyte: names are held once, and no row is held as an object.
+    assert frame.memory_usage(deep=False).drop("Index").sum() / len(frame) < 30
+    assert all(frame[name].dtype == "category" for name in ("variant", "metric"))
+
+
+@pytest.mark.parametrize(
+    "spoilt", [{"step": [None]}, {"value": ["high"]}, {"metric": [None]}, {"seed": [1.5]}], ids=lambda one: str(one)
+)
+def test_a_sealed_table_of_other_types_is_refused_by_name(tmp_path: Path, spoilt: dict[str, object]) -> None:
+    columns = {"variant": ["a"], "seed": [1], "step": [1], "metric": ["m"], "value": [0.5]} | spoilt
+    path = sealed_table(tmp_path / "metrics.parquet", columns)
+    with pytest.raises(EvidenceError, match=r"metrics\.parquet cannot be read"):
+        read_metrics([path])
+
+
+def test_final_values_are_read_without_the_rest_of_their_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = tuple(record().model_copy(update={"seed": seed, "status": "done", "steps": 500}) for seed in (1, 2))
+    rows = [("a", seed, step, "m", step + seed / 10) for seed in (1, 2) for step in range(501)]
+    frame = pd.DataFrame(rows, columns=list(METRIC_COLUMNS))
+    evidence = Evidence(planned=(("a", 1), ("a", 2)), runs=runs, metrics=frame)
+    sorted_rows = []
+    real = pd.DataFrame.sort_values
+    monkeypatch.setattr(
+        pd.DataFrame, "sort_values", lambda self, *a, **k: sorted_rows.append(len(self)) or real(self, *a, **k)
+    )
+    assert evidence.final("m") == {("a", 1): 500.1, ("a", 2): 500.2}
+    assert sorted_rows == [2]
+    assert len(evidence.curve("m")) == 1002

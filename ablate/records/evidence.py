@@ -63,19 +63,28 @@ class Evidence:
 
     def curve(self, metric: str) -> pd.DataFrame:
         """variant, seed, step, value of one metric, in order. Raises `EvidenceError` where values are withheld."""
+        self._require_open(metric)
+        return self._rows(self.metrics["metric"] == metric)
+
+    def _require_open(self, metric: str) -> None:
         if self.withheld:
             raise EvidenceError(
                 f"values of {metric} while {len(self.missing)} of {len(self.planned)} planned runs are missing",
                 required="a finished study, or a look that the ledger holds",
                 fix='ablate peek STUDY --reason "..."',
             )
-        rows = self.metrics[self.metrics["metric"] == metric]
-        return rows[["variant", "seed", "step", "value"]].sort_values(["variant", "seed", "step"], ignore_index=True)
+
+    def _rows(self, wanted: pd.Series[bool]) -> pd.DataFrame:
+        """Some rows in order, their variants as plain texts, which tables of many rows do not hold (`gather`)."""
+        rows = self.metrics.loc[wanted, ["variant", "seed", "step", "value"]]
+        return rows.sort_values(["variant", "seed", "step"], ignore_index=True).astype({"variant": str})
 
     def final(self, metric: str) -> dict[tuple[str, int], float]:
         """The value at the last evaluated step of every finished run that recorded the metric."""
         done = {(run.variant, run.seed): run.steps for run in self.runs if run.status == "done"}
-        rows = self.curve(metric)
+        self._require_open(metric)
+        last = self.metrics["step"].isin(set(done.values()))
+        rows = self._rows(last & (self.metrics["metric"] == metric))
         columns = (rows["variant"].tolist(), rows["seed"].tolist(), rows["step"].tolist(), rows["value"].tolist())
         return {
             (variant, seed): value

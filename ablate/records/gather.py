@@ -6,9 +6,11 @@ import json
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from pydantic import ValidationError
 
@@ -187,7 +189,78 @@ def read_metrics(sealed: list[Path]) -> pd.DataFrame:
                 "value": pd.Series(dtype="float64"),
             }
         )
-    return _read(sealed, METRIC_COLUMNS, order="variant, seed, metric, step")
+    runs = [_rows_of(path) for path in sealed]
+    texts = {name: sorted({text for run in runs for text in run.texts[name]}) for name in ("variant", "metric")}
+    # A sealed file holds one run, and is sorted by itself: of ten million rows, sorting all takes longest.
+    runs.sort(key=lambda run: run.first)
+    columns: dict[str, npt.NDArray[np.generic] | pd.Categorical] = {}
+    for name in METRIC_COLUMNS:
+        if name in texts:
+            places = {text: at for at, text in enumerate(texts[name])}
+            codes = [np.array([places[t] for t in run.texts[name]], np.int32)[run.columns.pop(name)] for run in runs]
+            columns[name] = pd.Categorical.from_codes(np.concatenate(codes), categories=texts[name])
+        else:
+            columns[name] = np.concatenate([run.columns.pop(name) for run in runs])
+    frame = pd.DataFrame(columns, copy=False)
+    if all(run.alone for run in runs):
+        return frame
+    return frame.sort_values(["variant", "seed", "metric", "step"], ignore_index=True)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The sealed rows of one file, sorted by metric and step."""
+
+    columns: dict[str, npt.NDArray[np.generic]]
+    """Of texts, places in `texts`."""
+    texts: dict[str, list[str]]
+    """Column -> its different texts."""
+    alone: bool
+    """Whether all rows are of one run, as in every file that we sealed."""
+
+    @property
+    def first(self) -> tuple[str, int]:
+        """Variant and seed of the first row."""
+        if not len(self.columns["seed"]):
+            return "", 0
+        return self.texts["variant"][int(self.columns["variant"][0])], int(self.columns["seed"][0])
+
+
+def _rows_of(path: Path) -> _Rows:
+    """The rows of a sealed file. Raises `EvidenceError` where they are not of the types that a trainer seals."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"seed": pa.int64(), "step": pa.int64(), "value": pa.float64()}
+    columns: dict[str, npt.NDArray[np.generic]] = {}
+    texts: dict[str, list[str]] = {}
+    try:
+        with pq.ParquetFile(path, read_dictionary=["variant", "metric"]) as file:
+            table = file.read(columns=list(METRIC_COLUMNS), use_threads=False)
+        for name in METRIC_COLUMNS:
+            column = table[name].combine_chunks()
+            if column.null_count:
+                raise pa.ArrowInvalid(f"a row without {name}")
+            if name in kinds:
+                columns[name] = column.cast(kinds[name]).to_numpy(zero_copy_only=False)
+            else:
+                column = column.cast(pa.dictionary(pa.int32(), pa.string()))
+                column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+                columns[name], texts[name] = column.indices.to_numpy(), column.dictionary.to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise EvidenceError(
+            f"{path} cannot be read: {str(error).splitlines()[0]}",
+            required="rows of variant, seed, step, metric and value, as they were sealed",
+            fix=f"restore it, or rm -r {path.parent} to train the run again (the ledger keeps both)",
+        ) from error
+    alone = all(
+        len(columns[name]) == 0 or bool((columns[name] == columns[name][0]).all()) for name in ("variant", "seed")
+    )
+    rank = np.argsort(np.argsort(np.array(texts["metric"], dtype=object))).astype(np.int32)[columns["metric"]]
+    step = columns["step"]
+    rising = bool((step[1:] >= step[:-1]).all())
+    order = np.argsort(rank, kind="stable") if rising else np.lexsort((step, rank))
+    return _Rows({name: column[order] for name, column in columns.items()}, texts, alone)
 
 
 def read_items(scored: list[Path]) -> pd.DataFrame:

@@ -49,7 +49,7 @@ def families(evidence: Evidence) -> dict[str, list[str]]:
 
 def profile(evidence: Evidence, stem: str, members: Sequence[str], arms: Sequence[str]) -> Profiles:
     """What runs recorded of every block."""
-    frame = evidence.metrics[evidence.metrics["metric"].isin(members)].copy()
+    frame = evidence.metrics[evidence.metrics["metric"].isin(members)].astype({"variant": str, "metric": str})
     frame["block"] = [METRICS.layer(str(name)) for name in frame["metric"]]
     # A run that diverged has a last evaluation too; the mean of an arm is over the runs that have one.
     ends = frame[frame["step"] == frame.groupby(["variant", "seed"])["step"].transform("max")]

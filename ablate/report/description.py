@@ -70,9 +70,7 @@ def trace(evidence: Evidence, metric: str, arms: Sequence[str]) -> Curves | None
     """A metric by step for every run; none where no run was evaluated more than once."""
     frame = evidence.curve(metric)
     full = {
-        (str(arm), int(str(seed))): [
-            (int(step), float(value)) for step, value in zip(rows["step"], rows["value"], strict=True)
-        ]
+        (str(arm), int(str(seed))): pd.Series(rows["value"].to_numpy(), index=rows["step"].to_numpy())
         for (arm, seed), rows in frame.groupby(["variant", "seed"], sort=True)
     }
     ordered = {key: line for arm in arms for key, line in full.items() if key[0] == arm}
@@ -84,18 +82,18 @@ def trace_differences(evidence: Evidence, metric: str, arms: Sequence[str], base
     whole = evidence.curve(metric).pivot_table(index=["seed", "step"], columns="variant", values="value")
     if baseline not in whole.columns:
         return None
-    lines: dict[tuple[str, int], Line] = {}
+    lines: dict[tuple[str, int], pd.Series[float]] = {}
     for arm in arms:
         if arm == baseline or arm not in whole.columns:
             continue
         gap = (whole[arm] - whole[baseline]).dropna()
         for seed, rows in gap.groupby(level="seed"):
-            steps = rows.index.get_level_values("step")
-            lines[(arm, int(str(seed)))] = [(int(s), float(v)) for s, v in zip(steps, rows, strict=True)]
+            lines[(arm, int(str(seed)))] = rows.droplevel("seed")
     return _drawable(metric, lines, arms)
 
 
-def _drawable(metric: str, lines: Mapping[tuple[str, int], Line], arms: Sequence[str]) -> Curves | None:
+def _drawable(metric: str, lines: Mapping[tuple[str, int], pd.Series[float]], arms: Sequence[str]) -> Curves | None:
+    """Lines of values by step, thinned before they become points: of millions, a figure shows thousands."""
     longest = max((len(line) for line in lines.values()), default=0)
     if longest < 2:
         return None
@@ -105,32 +103,37 @@ def _drawable(metric: str, lines: Mapping[tuple[str, int], Line], arms: Sequence
     return Curves(
         metric=metric,
         runs={key: thin(line, size) for key, line in lines.items()},
-        means={arm: thin_evenly(line, size) for arm, line in means.items() if line},
+        means={arm: thin_evenly(line, size) for arm, line in means.items() if len(line)},
         n={arm: sum(name == arm for name, _ in lines) for arm in means},
         thinned=size,
     )
 
 
-def _mean(lines: Sequence[Line]) -> Line:
+def _mean(lines: Sequence[pd.Series[float]]) -> pd.Series[float]:
     """The mean at every step that all of an arm's runs reached, so that a run's end never bends it."""
     if not lines:
-        return []
-    table = pd.DataFrame({number: dict(line) for number, line in enumerate(lines)}).sort_index().dropna()
-    return [(int(str(step)), float(value)) for step, value in table.mean(axis=1).items()]
+        return pd.Series(dtype=float)
+    once = {number: line[~line.index.duplicated(keep="last")] for number, line in enumerate(lines)}
+    means: pd.Series[float] = pd.DataFrame(once).sort_index().dropna().mean(axis=1)
+    return means
 
 
-def thin(line: Line, size: int) -> Line:
+def thin(line: pd.Series[float], size: int) -> Line:
     """The lowest and the highest point of every bucket of `size` points, and both ends: spikes survive."""
     if size <= 1 or len(line) < 3:
-        return line
+        return _points(line)
+    values = line.to_numpy()
     kept = {0, len(line) - 1}
     for start in range(0, len(line), size):
-        bucket = range(start, min(start + size, len(line)))
-        kept.add(min(bucket, key=lambda at: line[at][1]))
-        kept.add(max(bucket, key=lambda at: line[at][1]))
-    return [line[at] for at in sorted(kept)]
+        bucket = values[start : start + size]
+        kept.update((start + int(bucket.argmin()), start + int(bucket.argmax())))
+    return _points(line.iloc[sorted(kept)])
 
 
-def thin_evenly(line: Line, size: int) -> Line:
+def thin_evenly(line: pd.Series[float], size: int) -> Line:
     """Every `size`-th point and the last."""
-    return line if size <= 1 else [*line[:-1][::size], line[-1]]
+    return _points(line) if size <= 1 else [*_points(line.iloc[:-1:size]), *_points(line.iloc[-1:])]
+
+
+def _points(line: pd.Series[float]) -> Line:
+    return [(int(step), float(value)) for step, value in zip(line.index, line, strict=True)]
