@@ -482,7 +482,7 @@ def _plain_entry(line: bytes) -> Entry | None:
 def _is_plain(value: Any) -> bool:
     kind = type(value)
     if kind is int:
-        return abs(value) < 2**53
+        return bool(abs(value) < 2**53)
     if kind is dict:
         return all(map(_is_plain, value.values()))
     if kind is list:

@@ -557,6 +557,9 @@ def test_a_slow_test_draws_fewer_studies_and_says_how_many() -> None:
     quick = one_claim(seeds=5, assume={"metrics": {"val/loss": {"sd": 0.01}}})
     assert design(quick, n_sims=321).scenarios[0].n_sims == 321
     assert affordable(small_study()) == 10_000
+    # Of many seeds fewer: 5,000 of them took 10,000 x 5,000 draws a metric, 400 MB at once.
+    most = [affordable(one_claim(seeds=n)) for n in (200, 201, 1_000, 5_000, 20_000)]
+    assert most == [10_000, 9_950, 2_000, 400, 250]
     assert affordable(one_claim(seeds=8, analysis={"test": "bootstrap_t"})) == 500
     slow = one_claim(seeds=7, analysis={"test": "bootstrap_t"})
     assert any("500 simulated studies a scenario" in note for note in design(slow, n_sims=20).notes)

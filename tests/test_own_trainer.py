@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from own_trainer import SCRIPT, OwnHouse
+from own_trainer import AT, SCRIPT, OwnHouse
 from test_run import alive, descendants, start
 
 from ablate import chain
@@ -393,3 +393,42 @@ def test_the_worked_example_runs_to_a_verdict(tmp_path: Path) -> None:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert said in done.stdout
+
+
+QUICK = """
+printf '{"step": 1, "metric": "train/loss", "value": 3.0}\\n{"step": 1, "metric": "val/loss", "value": 2.0}\\n' \\
+    > metrics.jsonl
+"""
+
+
+def test_what_a_run_costs_beside_its_work_does_not_grow_with_the_ledger(
+    house: OwnHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.script(QUICK, "quick.sh")
+    house.register(command=["/bin/sh", "quick.sh"], base={"lr": 0.1}, seeds=list(range(1, 13)))
+    read: list[int] = []
+    synced: list[int] = []
+    real_bytes, real_sync = Ledger._bytes, os.fsync
+
+    def read_bytes(self: Ledger, start: int) -> bytes:
+        read.append(len(found := real_bytes(self, start)))
+        return found
+
+    def sync(descriptor: int) -> None:
+        synced.append(descriptor)
+        real_sync(descriptor)
+
+    ledger = Ledger(house.path / "studies" / "ledger.jsonl")
+    for n in range(40):  # a long history: 200 kB of other studies, three times what an append looks back
+        ledger.append("started", study="other", registration="a" * 64, body={"n": n, "pad": "x" * 5000}, at=AT)
+    size = ledger.path.stat().st_size
+    assert size > 200_000
+    monkeypatch.setattr(Ledger, "_bytes", read_bytes)
+    monkeypatch.setattr(os, "fsync", sync)
+    summary = chain.run(house.path / "studies" / "own.yaml", watcher=QUIET, slots=1).summary
+    assert summary.sealed == 24
+    whole = [n for n in read if n >= size]
+    # The whole ledger is read when a call begins and ends, not once a run: 24 runs would make it 24 times more.
+    assert len(whole) < 20
+    assert len(read) - len(whole) >= 25 and max(n for n in read if n < size) <= 2 * 64 * 2**10
+    assert len(synced) < 40  # of this process: one an entry

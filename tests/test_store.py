@@ -362,7 +362,7 @@ def test_sealed_rows_of_many_runs_come_sorted_as_one_table_that_holds_each_name_
 
 
 @pytest.mark.parametrize(
-    "spoilt", [{"step": [None]}, {"value": ["high"]}, {"metric": [None]}, {"seed": [1.5]}], ids=lambda one: str(one)
+    "spoilt", [{"step": [None]}, {"value": ["high"]}, {"metric": [None]}, {"seed": [1.5]}], ids=str
 )
 def test_a_sealed_table_of_other_types_is_refused_by_name(tmp_path: Path, spoilt: dict[str, object]) -> None:
     columns = {"variant": ["a"], "seed": [1], "step": [1], "metric": ["m"], "value": [0.5]} | spoilt
@@ -380,9 +380,12 @@ def test_final_values_are_read_without_the_rest_of_their_curves(
     evidence = Evidence(planned=(("a", 1), ("a", 2)), runs=runs, metrics=frame)
     sorted_rows = []
     real = pd.DataFrame.sort_values
-    monkeypatch.setattr(
-        pd.DataFrame, "sort_values", lambda self, *a, **k: sorted_rows.append(len(self)) or real(self, *a, **k)
-    )
+
+    def counted(self: pd.DataFrame, *args: object, **options: object) -> pd.DataFrame:
+        sorted_rows.append(len(self))
+        return real(self, *args, **options)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(pd.DataFrame, "sort_values", counted)
     assert evidence.final("m") == {("a", 1): 500.1, ("a", 2): 500.2}
     assert sorted_rows == [2]
     assert len(evidence.curve("m")) == 1002

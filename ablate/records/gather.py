@@ -253,9 +253,7 @@ def _rows_of(path: Path) -> _Rows:
             required="rows of variant, seed, step, metric and value, as they were sealed",
             fix=f"restore it, or rm -r {path.parent} to train the run again (the ledger keeps both)",
         ) from error
-    alone = all(
-        len(columns[name]) == 0 or bool((columns[name] == columns[name][0]).all()) for name in ("variant", "seed")
-    )
+    alone = all(bool((columns[name] == columns[name][:1]).all()) for name in ("variant", "seed"))
     rank = np.argsort(np.argsort(np.array(texts["metric"], dtype=object))).astype(np.int32)[columns["metric"]]
     step = columns["step"]
     rising = bool((step[1:] >= step[:-1]).all())
