@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -193,25 +194,26 @@ def read_metrics(sealed: list[Path]) -> pd.DataFrame:
     texts = {name: sorted({text for run in runs for text in run.texts[name]}) for name in ("variant", "metric")}
     # A sealed file holds one run, and is sorted by itself: of ten million rows, sorting all takes longest.
     runs.sort(key=lambda run: run.first)
-    columns: dict[str, npt.NDArray[np.generic] | pd.Categorical] = {}
+    in_order = all(run.alone for run in runs) and len({run.first for run in runs}) == len(runs)
+    columns: dict[str, Any] = {}
     for name in METRIC_COLUMNS:
         if name in texts:
             places = {text: at for at, text in enumerate(texts[name])}
-            codes = [np.array([places[t] for t in run.texts[name]], np.int32)[run.columns.pop(name)] for run in runs]
-            columns[name] = pd.Categorical.from_codes(np.concatenate(codes), categories=texts[name])
+            codes: list[npt.NDArray[np.int32]] = [
+                np.array([places[text] for text in run.texts[name]], np.int32)[run.columns.pop(name)] for run in runs
+            ]
+            columns[name] = pd.Categorical.from_codes(np.concatenate(codes), categories=pd.Index(texts[name]))
         else:
             columns[name] = np.concatenate([run.columns.pop(name) for run in runs])
     frame = pd.DataFrame(columns, copy=False)
-    if all(run.alone for run in runs):
-        return frame
-    return frame.sort_values(["variant", "seed", "metric", "step"], ignore_index=True)
+    return frame if in_order else frame.sort_values(["variant", "seed", "metric", "step"], ignore_index=True)
 
 
 @dataclass(frozen=True)
 class _Rows:
     """The sealed rows of one file, sorted by metric and step."""
 
-    columns: dict[str, npt.NDArray[np.generic]]
+    columns: dict[str, npt.NDArray[Any]]
     """Of texts, places in `texts`."""
     texts: dict[str, list[str]]
     """Column -> its different texts."""
@@ -232,7 +234,7 @@ def _rows_of(path: Path) -> _Rows:
     import pyarrow.parquet as pq
 
     kinds = {"seed": pa.int64(), "step": pa.int64(), "value": pa.float64()}
-    columns: dict[str, npt.NDArray[np.generic]] = {}
+    columns: dict[str, npt.NDArray[Any]] = {}
     texts: dict[str, list[str]] = {}
     try:
         with pq.ParquetFile(path, read_dictionary=["variant", "metric"]) as file:

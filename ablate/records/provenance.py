@@ -112,6 +112,7 @@ def _git(*words: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
+@cache
 def _processor() -> str:
     info = Path("/proc/cpuinfo")
     if info.is_file():
