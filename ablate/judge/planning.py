@@ -59,7 +59,8 @@ class Planning:
         """Power of every hypothesis, and the chance of an adopting verdict, with n seeds."""
         if n not in self._at:
             # Memory, and time, grow with the number of seeds; the precision that is needed does not.
-            drawn = min(n_sims or self.n_sims, affordable(self.study, n), max(1_000, 400_000 // n))
+            most = affordable(self.study, None if n == len(self.study.seeds) else n)
+            drawn = min(n_sims or self.n_sims, most, max(1_000, 400_000 // n))
             truth = self._truth(None)
             if truth is not None:
                 found = self._simulated(truth, n, drawn)
