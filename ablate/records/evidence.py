@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ablate.records.run_record import RunRecord
@@ -74,7 +76,7 @@ class Evidence:
                 fix='ablate peek STUDY --reason "..."',
             )
 
-    def _rows(self, wanted: pd.Series[bool]) -> pd.DataFrame:
+    def _rows(self, wanted: pd.Series[bool] | npt.NDArray[np.bool_]) -> pd.DataFrame:
         """Some rows in order, their variants as plain texts, which tables of many rows do not hold (`gather`)."""
         rows = self.metrics.loc[wanted, ["variant", "seed", "step", "value"]]
         return rows.sort_values(["variant", "seed", "step"], ignore_index=True).astype({"variant": str})
@@ -83,8 +85,10 @@ class Evidence:
         """The value at the last evaluated step of every finished run that recorded the metric."""
         done = {(run.variant, run.seed): run.steps for run in self.runs if run.status == "done"}
         self._require_open(metric)
-        last = self.metrics["step"].isin(set(done.values()))
-        rows = self._rows(last & (self.metrics["metric"] == metric))
+        # Of the metric's rows alone the step is looked at: a report asks for every metric in turn.
+        wanted = (self.metrics["metric"] == metric).to_numpy(copy=True)
+        wanted[wanted] = self.metrics["step"][wanted].isin(set(done.values()))
+        rows = self._rows(wanted)
         columns = (rows["variant"].tolist(), rows["seed"].tolist(), rows["step"].tolist(), rows["value"].tolist())
         return {
             (variant, seed): value
