@@ -83,8 +83,11 @@ def move(source: Path, target: Path) -> None:
     sync_folder(target.parent)
 
 
-def write_from(path: Path, position: int, data: bytes) -> None:
-    """Cut a file back to a position and write on from there, durably. What fails halfway is cut back again."""
+def write_from(path: Path, position: int, data: bytes, *, durable: bool = True) -> None:
+    """Cut a file back to a position and write on from there. What fails halfway is cut back again.
+
+    What is not written durably outlives this process all the same, though not a loss of power.
+    """
     new = not path.exists()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
@@ -93,7 +96,8 @@ def write_from(path: Path, position: int, data: bytes) -> None:
         left = memoryview(data)
         while left:
             left = left[os.write(descriptor, left) :]
-        os.fsync(descriptor)
+        if durable:
+            os.fsync(descriptor)
     except OSError as error:
         os.ftruncate(descriptor, position)
         raise _named(error, path) from None

@@ -247,8 +247,19 @@ class Ledger:
         assert last is not None, self.path  # a line that cannot be read is damage
         return last
 
-    def append(self, event: Event, *, study: str, registration: str, body: Mapping[str, JsonValue], at: str) -> Entry:
-        """Add one entry, durably. Other processes wait; a ledger whose end is damaged takes nothing more.
+    def append(
+        self,
+        event: Event,
+        *,
+        study: str,
+        registration: str,
+        body: Mapping[str, JsonValue],
+        at: str,
+        durable: bool = True,
+    ) -> Entry:
+        """Add one entry. Other processes wait; a ledger whose end is damaged takes nothing more.
+
+        It is durable, unless the caller can bear that a loss of power takes it; no end of a process does.
 
         What a crash left behind is repaired first, and the new entry's body says so: the torso of an entry is cut back
         (`cut_back`), a whole one that lacks its end of line gets it (`ended_line`). Raises `LedgerError`.
@@ -276,9 +287,9 @@ class Ledger:
             # What is read back is what the line says: 1.0 is written as 1.
             entry = Entry.model_validate(from_canonical(line))
             if whole is None:
-                self._write(position, line)
+                self._write(position, line, durable=durable)
             else:
-                self._write(position + len(reading.tail), b"\n" + line)
+                self._write(position + len(reading.tail), b"\n" + line, durable=durable)
             self._seen.end = _shortened(end.start, reading.complete + ended + line, entry)
             return entry
 
@@ -371,9 +382,9 @@ class Ledger:
         self._refuse_damage(ended)
         return ended.entries[-1]
 
-    def _write(self, position: int, data: bytes) -> None:
+    def _write(self, position: int, data: bytes, *, durable: bool) -> None:
         try:
-            write_from(self.path, position, data)
+            write_from(self.path, position, data, durable=durable)
         except OSError as error:
             raise LedgerError(
                 f"the entry cannot be written: {error.strerror}",

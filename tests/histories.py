@@ -88,6 +88,7 @@ class FakeTrainer:
         kept = rows[: config["steps"] // 2] if broken else rows
         lines = [json.dumps({"step": step, "metric": metric, "value": value}) for step, metric, value in kept]
         (home / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        self.left: tuple[str, ...] = ()
         self.stderr = SimpleNamespace(last_lines=lambda _n: ["no memory left"])
         if start in luck.fails:
             self.status = 1

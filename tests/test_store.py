@@ -352,8 +352,8 @@ def test_sealed_rows_of_many_runs_come_sorted_as_one_table_that_holds_each_name_
     odd = sealed_table(
         tmp_path / "mixed.parquet", dict(zip(METRIC_COLUMNS, map(list, zip(*mixed, strict=True)), strict=True))
     )
-    for given, expected in ((paths, rows), ([*paths, odd], rows + mixed), ([*paths, paths[1]], rows + rows[120:240])):
-        frame = read_metrics(given)
+    for files, expected in ((paths, rows), ([*paths, odd], rows + mixed), ([*paths, paths[1]], rows + rows[120:240])):
+        frame = read_metrics(files)
         found = list(frame[list(METRIC_COLUMNS)].itertuples(index=False, name=None))
         assert found == sorted(expected, key=lambda row: (row[0], row[1], row[3], row[2]))
     # Ten million rows in less than a gigabyte: names are held once, and no row is held as an object.

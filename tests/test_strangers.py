@@ -18,7 +18,9 @@ from test_bundle import files_of, forged, rechained
 from ablate import chain, cli
 from prereg import load
 from prereg.errors import StudyError, Where
+from prereg.export.page import keep_page
 from prereg.plain import json_visible, markdown_line, markdown_sentence, visible
+from prereg.root import Root
 
 ROOT = Path(__file__).resolve().parents[1]
 UNSEEN = "\x1b[2J\x1b]0;owned\x07\x9b31m\x00\x7f\u202eeslaf\u2066\u200b\u2028\ufeff"
@@ -108,6 +110,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> OwnHouse:
         house.register(**hostile_changes())
         chain.bring(study_of(house), rows_of(house), note=EVIL, exploratory=True)
         chain.decide(study_of(house))
+        keep_page(Root(house.path.resolve()), "own")
     return house
 
 

@@ -146,7 +146,7 @@ def _reports_item(folder: Path, study: str, pages: Mapping[str, bytes], maker: T
 def oversized(folder: Path) -> str:
     """A table that would fill the memory when it is read: a few bytes of Parquet can hold any number of rows."""
     rows = size = 0
-    for path in sorted(folder.glob("*/*/*.parquet")):
+    for path in sorted(folder.rglob("*.parquet")):
         columns = ITEM_COLUMNS if path.name == "items.parquet" else METRIC_COLUMNS
         try:
             with open_bounded(path, columns) as file:

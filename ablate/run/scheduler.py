@@ -91,7 +91,7 @@ class Scheduler:
     def folder(self, spec: Spec) -> RunFolder:
         return RunFolder(self.root.run(spec.study, spec.registration, spec.variant, spec.seed))
 
-    def log(self, event: Event, body: Mapping[str, JsonValue]) -> None:
+    def log(self, event: Event, body: Mapping[str, JsonValue], *, durable: bool = True) -> None:
         """One ledger entry about this study."""
         self.ledger.append(
             event,
@@ -99,6 +99,7 @@ class Scheduler:
             registration=self.registration.sha256,
             body=body,
             at=self.now(),
+            durable=durable,
         )
 
     def seal_in_ledger(self, spec: Spec, *, recovered: bool = False) -> None:
@@ -231,7 +232,8 @@ class Scheduler:
         body: dict[str, JsonValue] = {"variant": spec.variant, "seed": spec.seed, "attempt": begun.attempt}
         if begun.resumed:
             body["resumed_from"] = begun.step
-        self.log("started", {**body, "made_with": begun.made_with})
+        # Every run would wait for the disk. A start that a loss of power takes was one of a run that it ended, too.
+        self.log("started", {**body, "made_with": begun.made_with}, durable=False)
 
     def _end(self, spec: Spec, message: Message, *, recovered: bool = False) -> None:
         self.tally.running.pop(spec.run_id, None)

@@ -144,7 +144,7 @@ def _print_repeated(case: chain.Case) -> None:
     from prereg.history import repeated
 
     for other in repeated(case.root, case.study):
-        print(f"Note: {other.words}.")
+        put(f"Note: {other.words}.")
 
 
 def _print_power(registration: Registration) -> None:
