@@ -442,10 +442,12 @@ def test_a_bundle_is_refused_where_it_would_not_stand_or_would_replace_a_file(
         bundled(house.write(tiny_document(study="unknown")), out=tmp_path / "b.zip")
     record = next(decided.path.glob("data/runs/tiny/*/none/2/metrics.parquet"))
     original = record.read_bytes()
-    record.write_bytes(original + b"x")
+    other = next(decided.path.glob("data/runs/tiny/*/none/1/metrics.parquet")).read_bytes()
     try:
-        with pytest.raises(EvidenceError, match="is not what the ledger sealed"):
-            bundled(decided.path / "studies" / "tiny.yaml", out=tmp_path / "b.zip")
+        for changed, found in ((other, "is not what the ledger sealed"), (original + b"x", "is not a Parquet file")):
+            record.write_bytes(changed)
+            with pytest.raises(EvidenceError, match=found):
+                bundled(decided.path / "studies" / "tiny.yaml", out=tmp_path / "b.zip")
     finally:
         record.write_bytes(original)
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["taken.zip"]
