@@ -117,7 +117,7 @@ def test_records_of_a_cohort_are_those_of_separate_runs_but_for_rounding_and_lay
     found = []
     for house in pair_of_houses:
         case = chain.open_case(house.path / "studies" / "tiny.yaml")
-        metrics = gather(case.root, chain.require_registered(case)).metrics
+        metrics = gather(case.root, chain.require_registered(case)).metrics.astype({"variant": str, "metric": str})
         names = metrics["metric"].str
         kept = metrics[~names.startswith("speed/") & ~names.startswith(WHOLE_ONLY)]
         # A seat of a cohort has no weights and moments of its own to be measured.

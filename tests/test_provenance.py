@@ -42,6 +42,8 @@ def test_every_module_that_a_run_loads_is_hashed(house: House, tmp_path: Path, m
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=bare) as worker:
         assert worker.stdin is not None and worker.stdout is not None
         print(json.dumps(order), file=worker.stdin, flush=True)
+        next(line for line in worker.stdout if '"event":"begun"' in line)
+        print(json.dumps({"do": "noted"}), file=worker.stdin, flush=True)
         ended = next(line for line in worker.stdout if '"event":"ended"' in line)
         print(json.dumps({"do": "stop"}), file=worker.stdin, flush=True)
         worker.wait(60)
