@@ -305,7 +305,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler_room, "start_worker", lambda **_: FakeWorker())
     monkeypatch.setattr(command_room, "Child", FakeTrainer)
     # Charts take nine tenths of a history, and are tested on their own.
-    monkeypatch.setattr(html_room, "render", lambda told: f"<p>{told.decision.status}</p>")
+    monkeypatch.setattr(html_room, "render", lambda told, _document: f"<p>{told.decision.status}</p>")
 
 
 def sealed_run(history: History, arm: str | None = None) -> RunFolder:

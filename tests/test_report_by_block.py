@@ -59,7 +59,7 @@ def test_the_section_names_first_last_and_their_ratio_and_draws_every_arm() -> N
     ]
     assert table.rows[0] == ("none", "3", "2.06", "206", "0.01", "5")
     assert table.rows[2] == ("rmsnorm", "2", "2.06", "20.6", "0.1", "5")
-    drawn = draw(figure.panels[1].chart)
+    drawn = draw(figure.panels[1].make)
     assert drawn.startswith("<svg") and "block" in drawn
 
 
@@ -82,4 +82,4 @@ def test_values_of_either_sign_are_drawn_on_a_plain_scale() -> None:
     section = tell_by_block(replace(account, evidence=replace(account.evidence, metrics=metrics)))
     assert section is not None and isinstance(section.blocks[0], Figure)
     assert "logarithmic" not in section.blocks[0].caption
-    assert draw(section.blocks[0].panels[0].chart).startswith("<svg")
+    assert draw(section.blocks[0].panels[0].make).startswith("<svg")

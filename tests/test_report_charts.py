@@ -121,7 +121,7 @@ def text_of(svg: str) -> str:
 
 def test_a_forest_plot_writes_each_name_number_outcome_and_n() -> None:
     findings = told().decision.findings[:2]
-    svg = text_of(charts.draw(forest(findings, wide=True)))
+    svg = text_of(charts.draw(lambda: forest(findings, wide=True)))
     for needed in (
         "gain_ln",
         "gain_rms",
@@ -131,7 +131,7 @@ def test_a_forest_plot_writes_each_name_number_outcome_and_n() -> None:
         "lower is better",
     ):
         assert needed in svg
-    narrow = text_of(charts.draw(forest(findings, wide=False)))
+    narrow = text_of(charts.draw(lambda: forest(findings, wide=False)))
     assert "gain_ln" in narrow and "refuted" in narrow
 
 
@@ -139,11 +139,11 @@ def test_an_open_interval_is_drawn_to_the_edge() -> None:
     finding = told().decision.findings[0]
     assert finding.simultaneous is not None
     opened = finding.model_copy(update={"simultaneous": finding.simultaneous.model_copy(update={"low": None})})
-    assert "[−∞, −0.0400]" in text_of(charts.draw(forest([opened], wide=True)))
+    assert "[−∞, −0.0400]" in text_of(charts.draw(lambda: forest([opened], wide=True)))
 
 
 def test_a_paired_plot_names_both_sides_and_every_seed() -> None:
-    svg = text_of(charts.draw(charts.paired(told().decision.findings[0], "layernorm", "none")))
+    svg = text_of(charts.draw(lambda: charts.paired(told().decision.findings[0], "layernorm", "none")))
     for needed in ("none", "layernorm", *(f"seed {seed}" for seed in range(1, 6))):
         assert needed in svg
 
@@ -160,7 +160,7 @@ def test_the_floor_is_drawn_and_named() -> None:
         diverged=(3,),
         domain=charts.domain_of(traced, FLOOR),
     )
-    svg = text_of(charts.draw(chart))
+    svg = text_of(charts.draw(lambda: chart))
     assert "floor 1.4321" in svg and "× diverged" in svg and "optimiser step" in svg
 
 

@@ -52,7 +52,7 @@ def test_the_figure_has_a_panel_an_arm_and_says_what_is_drawn() -> None:
 def test_the_drawing_shows_every_bin_and_the_diagonal() -> None:
     section = tell_reliability(with_bins(told(**SUITES)))
     assert section is not None and isinstance(section.blocks[0], Figure)
-    drawn = draw(section.blocks[0].panels[1].chart)
+    drawn = draw(section.blocks[0].panels[1].make)
     assert drawn.startswith("<svg") and drawn.count("<path") >= 13 + 2
     assert "confidence" in drawn and "accuracy" in drawn and "<script" not in drawn
 

@@ -237,6 +237,7 @@ def pages(
     """The reports of the decision of a ledger entry, by file name. Writes nothing."""
     from ablate.gpt import toy
     from ablate.report import html, markdown
+    from ablate.report.document import compose
     from ablate.report.told import Told
 
     floors = {"val/loss": toy.entropy_rate()} if _reads_toy_by_characters(registration) else {}
@@ -249,7 +250,11 @@ def pages(
         generated_at=entry.at,
         published=published,
     )
-    return {"report.md": markdown.render(told).encode(), "report.html": html.render(told).encode()}
+    document = compose(told)
+    return {
+        "report.md": markdown.render(told, document).encode(),
+        "report.html": html.render(told, document).encode(),
+    }
 
 
 def _reads_toy_by_characters(registration: Registration) -> bool:

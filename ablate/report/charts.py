@@ -8,12 +8,13 @@ carry a white ground of their own and are therefore the same in a dark page and 
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import altair as alt
+import vl_convert
+from altair.utils.schemapi import debug_mode
 
 from ablate.judge.verdict import Finding
 from ablate.report import words
@@ -27,11 +28,13 @@ PLAIN = "format(datum.value, '~g')"
 FONT = "Arial, Helvetica, sans-serif"
 
 
-def draw(chart: Any) -> str:
-    """The chart as SVG text."""
-    stream = io.StringIO()
-    chart.save(stream, format="svg")
-    return stream.getvalue()
+def draw(make: Callable[[], Any]) -> str:
+    """The chart that a function composes, as SVG text."""
+    # Altair checks each part of a chart against its schema, which takes longer than to draw it. The tests have done so.
+    with debug_mode(False):
+        drawn = make().to_dict(validate=False)
+    svg: str = vl_convert.vegalite_to_svg(drawn, vl_version="_".join(alt.SCHEMA_VERSION.split(".")[:2]))
+    return svg
 
 
 def paired(finding: Finding, left: str, right: str) -> alt.LayerChart:
@@ -242,9 +245,16 @@ def _lines(text: str) -> str:
     return json.dumps([part.replace("- ", f"{words.MINUS} ") for part in parts])
 
 
+class _Rows(alt.InlineData):
+    """Data that all copies of a chart share: none changes them, and altair copies a chart for each layer and option."""
+
+    def __deepcopy__(self, _memo: object = None) -> _Rows:
+        return self
+
+
 def inline(rows: list[dict[str, Any]]) -> alt.InlineData:
     """Data that a chart carries with itself."""
-    return alt.InlineData(values=rows)
+    return _Rows(values=rows)
 
 
 def dressed(chart: Any, width: int, height: int, *, fit: bool = False) -> alt.LayerChart:

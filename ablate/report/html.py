@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from ablate.report import charts
 from ablate.report.blocks import Panel
-from ablate.report.document import compose
+from ablate.report.document import Document, compose
 from ablate.report.told import Told
 from prereg.plain import visible
 
@@ -19,14 +19,14 @@ _OPENING = re.compile(r"<svg[^>]*\bwidth=\"([\d.]+)\" height=\"([\d.]+)\" viewBo
 _IDENTIFIER = re.compile(r"\bid=\"([^\"]+)\"|url\(#([^)]+)\)")
 
 
-def render(told: Told) -> str:
-    """report.html of a decision."""
-    document = compose(told)
+def render(told: Told, document: Document | None = None) -> str:
+    """report.html of a decision, from its document where the caller has composed it."""
+    document = document or compose(told)
     template = _environment().get_template("report.html")
     drawn = iter(range(10_000))
 
     def draw(panel: Panel) -> Markup:
-        return inline_svg(charts.draw(panel.chart), words=panel.words, prefix=f"figure{next(drawn)}")
+        return inline_svg(charts.draw(panel.make), words=panel.words, prefix=f"figure{next(drawn)}")
 
     return template.render(document=document, told=told, draw=draw)
 

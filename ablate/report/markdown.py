@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import assert_never
 
 from ablate.report.blocks import Block, Facts, Figure, Paragraph, Section, Table
-from ablate.report.document import Banner, compose
+from ablate.report.document import Banner, Document, compose
 from ablate.report.told import Told
 from prereg.plain import markdown_line as escape
 
 
-def render(told: Told) -> str:
-    """report.md of a decision."""
-    document = compose(told)
+def render(told: Told, document: Document | None = None) -> str:
+    """report.md of a decision, from its document where the caller has composed it."""
+    document = document or compose(told)
     parts = [f"# {escape(document.title)}", _banner(document.banner, document.study)]
     parts += [_section(section) for section in document.sections]
     return "\n\n".join(parts) + "\n"
