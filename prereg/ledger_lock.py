@@ -136,7 +136,7 @@ class LedgerLock:
 def _locked(path: Path, mode: str, kind: int) -> IO[bytes]:
     """The file at a path, open and locked: the one that lies there once the lock is held, not one deleted meanwhile."""
     while True:
-        if path.exists():
+        with suppress(FileNotFoundError):
             open_regular(path).close()  # one that is none would be waited for
         stream = path.open(mode)
         try:
