@@ -109,7 +109,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Attacked:
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)
     monkeypatch.setenv("ATTACK", str(tmp_path / "attack"))
     # Charts take most of the time of a decision, and are tested on their own.
-    monkeypatch.setattr(html_room, "render", lambda told: f"<p>{told.decision.status}</p>")
+    monkeypatch.setattr(html_room, "render", lambda told, _document: f"<p>{told.decision.status}</p>")
     return Attacked(tmp_path / "house")
 
 

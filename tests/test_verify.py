@@ -198,7 +198,7 @@ def test_pages_written_by_another_version_are_taken_into_the_ledger(
 
     ledger = Ledger(copy / "studies" / "ledger.jsonl")
     before, render = ledger.entries(), markdown.render
-    monkeypatch.setattr(markdown, "render", lambda told: render(told) + "\nAnother version.\n")
+    monkeypatch.setattr(markdown, "render", lambda told, document: render(told, document) + "\nAnother version.\n")
     told = chain.report(copy / STUDY)
     (entry,) = ledger.entries()[len(before) :]
     assert (entry.event, told.head) == ("reported", entry.sha256)
