@@ -318,6 +318,22 @@ def test_starts_are_counted_against_seals_resumptions_and_failures(
         assert check.severity == severity
 
 
+@pytest.mark.parametrize("event", ["started", "failed", "sealed", "imported"])
+@pytest.mark.parametrize("body", [{}, {"variant": CELL[0]}, {"variant": CELL[0], "seed": "x", "attempt": "y"}])
+def test_an_entry_that_lacks_its_parts_stops_no_check(event: Any, body: dict[str, Any]) -> None:
+    registration, evidence = make_evidence(small_study())
+    before = len(audit(registration, evidence))
+    assert len(audit(registration, with_entry(registration, evidence, event, body))) >= before
+
+
+def test_a_start_that_does_not_say_which_attempt_it_was_counts_as_one_removed() -> None:
+    registration, _ = make_evidence(small_study())
+    unsaid = ("started", {"variant": CELL[0], "seed": CELL[1], "made_with": "m"})
+    ledger = chain(registration, [begun(CELL, 1), unsaid, begun(CELL, 1)])
+    assert starts_of(registration, ledger)[CELL].removed == 1
+    assert starts_of(registration, chain(registration, [begun(CELL, 1), unsaid, unsaid]))[CELL].removed == 2
+
+
 def test_random_honest_starts_are_never_removed_ones_and_removed_ones_always_are() -> None:
     rng = Random(12)  # noqa: S311
     registration, evidence = make_evidence(small_study())

@@ -36,8 +36,9 @@ def named(cell: Cell) -> str:
 
 
 def cell_of(entry: Entry) -> Cell:
-    """The run that an entry of the ledger speaks of."""
-    return str(entry.body.get("variant")), int(str(entry.body.get("seed")))
+    """The run that an entry of the ledger speaks of; the seed is -1 where it names none, and then no run has it."""
+    seed = entry.body.get("seed")
+    return str(entry.body.get("variant")), seed if isinstance(seed, int) else -1
 
 
 def named_run(run: RunRecord) -> str:

@@ -103,7 +103,9 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
             continue
         cell, body = cell_of(entry), entry.body
         if entry.event == "started":
-            attempt = int(str(body.get("attempt")))
+            # An entry that does not say which attempt it was counts as one whose record was removed.
+            attempt = body.get("attempt")
+            attempt = attempt if isinstance(attempt, int) else 0
             if cell in records and attempt <= records[cell].attempt:
                 close(cell, removed=True)
             record = records.setdefault(cell, _Record())
@@ -134,12 +136,12 @@ def check_removed(registration: Registration, ledger: Sequence[Entry]) -> tuple[
     most = study.analysis.most_lost_starts
     if most is None:
         limit = MOST_REMOVED
-        counted = {cell: one.removed for cell, one in starts.items() if not _same(study, cell, one)}
+        counting = {cell: one.removed for cell, one in starts.items() if not _same(study, cell, one)}
     else:
-        limit, counted = most, {cell: one.lost for cell, one in starts.items()}
-    n = sum(counted.values())
+        limit, counting = most, {cell: one.lost for cell, one in starts.items()}
+    n = sum(counting.values())
     shown = {
-        cell: one for cell, one in starts.items() if one.removed or one.replaced or (n > limit and counted.get(cell))
+        cell: one for cell, one in starts.items() if one.removed or one.replaced or (n > limit and counting.get(cell))
     }
     if not shown:
         return ()
