@@ -187,6 +187,20 @@ def test_the_p_values_over_rows_are_those_of_the_scalar_test(test: Test, n: int)
         assert rows.p(null, side).tolist() == expected  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("n", [5, 9])
+def test_a_steep_t_over_rows_has_the_p_value_of_the_scalar_test(n: int) -> None:
+    study, rng = one_claim(seeds=n, analysis={"test": "bootstrap_t"}), np.random.default_rng(n)
+    # One value far from a tight cluster: resamples without it have a t of any size.
+    values = rng.standard_normal((24, n)) * 10.0 ** rng.uniform(-5, 0, (24, 1))
+    values[::2, 0] += 1.0
+    rows, steep = _rows_of_test(study, values, 3), False
+    for null, side in ((2.0, "two"), (-2.0, "greater"), (2.0, "less"), (1e200, "greater"), (-1e200, "greater")):
+        scalar = [prepare(row, "bootstrap_t", np.random.default_rng(3)).p(null, side) for row in values]  # type: ignore[arg-type]
+        assert rows.p(null, side).tolist() == scalar  # type: ignore[arg-type]
+        steep |= bool((np.abs(rows.statistic(null)) > 1e3).any())  # type: ignore[attr-defined]
+    assert steep
+
+
 @pytest.mark.parametrize("test", ["paired_t", "bootstrap_t", "sign_flip", "wilcoxon"])
 @pytest.mark.parametrize("power", [-1000, -700, 700, 1015])
 def test_outcomes_over_rows_do_not_move_with_the_unit(test: Test, power: int) -> None:

@@ -38,6 +38,7 @@ from ablate.judge.resample import (
     multisets,
     random_flips,
     rank_sum_tails,
+    row_counts,
     subsets_up_to,
 )
 from ablate.judge.verdict import Outcome
@@ -56,7 +57,9 @@ ROWS_LISTED_PAIRS = 12
 _CHUNK = 160_000
 """Numbers held at a time by one array over rows and resamples: 1.3 MB, which a cache holds."""
 _STEEP = 100.0
-"""A t beyond this is compared with its resamples by the scalar test: the form over rows loses its digits there."""
+"""The form over rows loses digits of a t beyond this; see `_NEAR`."""
+_NEAR = 1e-7
+"""Where the counts of resamples differ within this of the limit on r, the scalar test compares a steep t with them."""
 
 
 def batchable(study: Study, n: int) -> bool:
@@ -335,10 +338,15 @@ class Rows(ABC):
     """One test for every row, each in its own unit as in `Procedure`."""
 
     def __init__(self, values: Floats) -> None:
-        self.exponent = np.frexp(np.abs(values).max(axis=1))[1]
+        # Over the transposed values a row's largest is found many times faster, and is the same number.
+        turned = np.ascontiguousarray(values.T)
+        high, low = turned.max(axis=0), turned.min(axis=0)
+        largest = np.maximum(high, -low)
+        self.exponent = np.frexp(largest)[1]
         self.values, self.n = np.ldexp(values, -self.exponent[:, None]), values.shape[1]
         self.mean = self.values.mean(axis=1)
-        self.size = np.abs(self.values).max(axis=1)
+        self.size = np.ldexp(largest, -self.exponent)
+        self.span = np.ldexp(high, -self.exponent) - np.ldexp(low, -self.exponent)
         self.usable: Kept = np.ones(len(values), dtype=bool)
         self.leaning = np.sign(self.mean)
 
@@ -362,7 +370,7 @@ class RowsOfT(Rows):
     def __init__(self, values: Floats) -> None:
         super().__init__(values)
         # Equal differences have no SE. All zero, the scalar test says p = 1 or nothing at all: the same outcome.
-        self.usable = np.ptp(self.values, axis=1) > EQUAL * self.size
+        self.usable = self.span > EQUAL * self.size
         self.se = self.values.std(axis=1, ddof=1) / np.sqrt(self.n)
 
     def statistic(self, null: float) -> Floats:
@@ -469,20 +477,31 @@ class _RowsOfBootstrap(RowsOfT):
         least = np.abs(t) - slack if side == "two" else t - slack if side == "greater" else -t - slack
         square = least * np.abs(least)
         limit = (square / (self.n - 1 + np.abs(square)))[:, None]
-        found = np.zeros(len(t))
-        if side != "less":
-            found += self._counted(self.signed >= limit)
-        if side != "greater":
-            found += self._counted(self.signed <= -limit)
+        found = self._reaching(slice(None), limit, side)
         total = float(self.signed.shape[1]) if self.weights is None else self.weights.sum()
+        unsure = self.close | np.isnan(limit[:, 0])
+        steep = np.flatnonzero(np.abs(t) > _STEEP)
+        # A t so large meets no resample near it but by rounding; where one is near, the scalar test counts.
+        low, high = (self._reaching(steep, limit[steep] + by, side) for by in (-_NEAR, _NEAR))
+        unsure[steep] |= low != high
         p: Floats = (1.0 + np.minimum(found, total)) / (1.0 + total)
-        for row in np.flatnonzero(self.usable & (self.close | (np.abs(t) > _STEEP))):
+        for row in np.flatnonzero(self.usable & unsure):
             exact = BootstrapT(self.values[row], np.random.default_rng(self.rng_seed))
             p[row] = exact.p(float(self.to_unit(null)[row]), side)
         return p
 
+    def _reaching(self, rows: slice | npt.NDArray[np.intp], limit: Floats, side: Side) -> Floats:
+        """How many resamples reach a limit on r, row by row."""
+        signed = self.signed[rows]
+        found = np.zeros(len(signed))
+        if side != "less":
+            found += self._counted(signed >= limit)
+        if side != "greater":
+            found += self._counted(signed <= -limit)
+        return found
+
     def _counted(self, reached: Kept) -> Floats:
-        return np.count_nonzero(reached, axis=1) if self.weights is None else reached @ self.weights
+        return row_counts(reached).astype(np.float64) if self.weights is None else reached @ self.weights
 
 
 @lru_cache(maxsize=16)
@@ -512,11 +531,13 @@ class _RowsOfFlips(Rows):
         self.means = self._subset_means()
 
     def _subset_means(self) -> Floats:
-        sums, counts = np.zeros((len(self.values), 1)), np.zeros(1)
-        for column in self.values.T:
-            sums = np.concatenate([sums, sums + column[:, None]], axis=1)
-            counts = np.concatenate([counts, counts + 1.0])
-        return sums[:, 1:] / counts[1:]
+        means, counts = np.zeros((len(self.values), 2**self.n)), np.zeros(2**self.n)
+        for place, column in enumerate(self.values.T):
+            half = 2**place
+            np.add(means[:, :half], column[:, None], out=means[:, half : 2 * half])
+            counts[half : 2 * half] = counts[:half] + 1.0
+        means[:, 1:] /= counts[1:]
+        return means[:, 1:]
 
     def p(self, null: float, side: Side) -> Floats:
         limit = self.to_unit(null)
@@ -524,9 +545,9 @@ class _RowsOfFlips(Rows):
         total = 1.0 + self.means.shape[1]
         above = below = np.ones(len(limit))
         if side != "less":
-            above = (1.0 + np.count_nonzero(self.means <= (limit + slack)[:, None], axis=1)) / total
+            above = (1.0 + row_counts(self.means <= (limit + slack)[:, None])) / total
         if side != "greater":
-            below = (1.0 + np.count_nonzero(self.means >= (limit - slack)[:, None], axis=1)) / total
+            below = (1.0 + row_counts(self.means >= (limit - slack)[:, None])) / total
         return np.minimum(1.0, 2.0 * np.minimum(above, below)) if side == "two" else np.minimum(above, below)
 
 
@@ -601,11 +622,15 @@ class _RowsOfRanks(Rows):
     def p(self, null: float, side: Side) -> Floats:
         doubled, signs = self._ranks(null)
         observed = np.where(signs > 0, doubled, 0).sum(axis=1)
-        patterns, place = np.unique(np.sort(doubled, axis=1), axis=0, return_inverse=True)
-        place = place.reshape(-1)
         above, below = np.empty(len(doubled)), np.empty(len(doubled))
-        for index, pattern in enumerate(patterns):
-            rows = np.flatnonzero(place == index)
+        ordered, plain = np.sort(doubled, axis=1), 2 * np.arange(1, self.n + 1)
+        # Nearly all rows have neither ties nor zeros; patterns are only looked for among the others.
+        alike = (ordered == plain).all(axis=1)
+        patterns, place = np.unique(ordered[~alike], axis=0, return_inverse=True)
+        tied, place = np.flatnonzero(~alike), place.reshape(-1)
+        groups = [(plain, np.flatnonzero(alike))]
+        groups += [(pattern, tied[place == index]) for index, pattern in enumerate(patterns)]
+        for pattern, rows in groups:
             tails = rank_sum_tails(tuple(pattern[pattern > 0].tolist()))
             above[rows], below[rows] = tails[0][observed[rows]], tails[1][observed[rows]]
         if side == "two":
@@ -644,9 +669,9 @@ def _weigh(test: Rows, verb: Verb, better: Better, smallest: float, by: float = 
 
 def _corrected(study: Study, p: Floats) -> Floats:
     """`multiplicity.holm` over rows, or nothing."""
-    if study.analysis.correct == "none":
-        return p
     m = p.shape[1]
+    if study.analysis.correct == "none" or m == 1:
+        return p
     order = np.argsort(p, axis=1, kind="stable")
     steps = np.minimum(1.0, np.arange(m, 0, -1) * np.take_along_axis(p, order, axis=1))
     adjusted = np.empty_like(p)

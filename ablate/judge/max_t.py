@@ -41,7 +41,7 @@ import numpy.typing as npt
 from ablate.judge.estimate import p_floor
 from ablate.judge.multiplicity import holm
 from ablate.judge.procedure import EQUAL, Floats, Procedure, Side, Studentized
-from ablate.judge.resample import LISTED_PAIRS, RESAMPLES, studentized_draws
+from ablate.judge.resample import LISTED_PAIRS, RESAMPLES, row_counts, studentized_draws
 from ablate.judge.verdict import Interval
 from prereg.analysis import Analysis
 
@@ -279,7 +279,8 @@ def _flipped_rows(
     for start in range(0, n_studies, step):
         rows = slice(start, start + step)
         mine = scores[rows] * turn
-        drawn, observed = mine @ signs, mine.sum(axis=2)
+        # One product of two matrices is several times faster than one a study.
+        drawn, observed = (mine.reshape(-1, n) @ signs).reshape(*mine.shape[:2], -1), mine.sum(axis=2)
         drawn[:, two], observed[:, two] = np.abs(drawn[:, two]), np.abs(observed[:, two])
         drawn[~tested[rows]] = -inf
         observed[~tested[rows] | against[rows]] = -inf
@@ -290,7 +291,7 @@ def _flipped_rows(
         for last in range(family - 1, -1, -1):  # the maximum runs over the hypotheses not yet passed
             at = order[:, last]
             np.maximum(maxima, drawn[places, at], out=maxima)
-            reached[:, last] = np.count_nonzero(maxima >= limit[places, at][:, None], axis=1)
+            reached[:, last] = row_counts(maxima >= limit[places, at][:, None])
         p = np.maximum.accumulate((extra + reached) / (extra + signs.shape[1]), axis=1)
         np.put_along_axis(adjusted[rows], order, p, axis=1)
     return adjusted

@@ -371,3 +371,8 @@ def rank_sum_tails(doubled: tuple[int, ...]) -> tuple[Floats, Floats]:
     for tail in (above, below):
         tail.setflags(write=False)
     return above, below
+
+
+def row_counts(reached: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """How many are true, row by row: bits are counted twice as fast as booleans."""
+    return np.asarray(np.bitwise_count(np.packbits(reached, axis=1)).sum(axis=1, dtype=np.int64))

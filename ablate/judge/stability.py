@@ -148,6 +148,7 @@ def _limit(chance: float, window: int) -> float:
     return ceil(round(100.0 * exp(found), 4)) / 100.0
 
 
+@lru_cache(maxsize=1024)
 def spike_chance(above: float, window: int) -> float:
     """P(z > above) of a normal loss after a window of normal ones, all independent.
 
