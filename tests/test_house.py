@@ -189,6 +189,12 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
     assert not loaded & heavy, loaded & heavy
 
 
+def test_a_worker_of_an_own_trainer_loads_no_trainer_of_ours() -> None:
+    code = "import sys, ablate.run.command; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & {"torch", "pandas", "scipy", "altair", "duckdb"}
+
+
 def test_status_answers_without_statistics_charts_or_the_trainer(house: House) -> None:
     study = house.write()
     code = (

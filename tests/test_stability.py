@@ -87,6 +87,27 @@ def test_a_loss_that_is_not_finite_is_a_spike(bad: float) -> None:
     assert spike_places(short, above=6.0, window=20).tolist() == [3]
 
 
+@pytest.mark.parametrize("window", [4, 5, 20])
+def test_spikes_are_those_of_the_definition_taken_step_by_step(window: int) -> None:
+    rng, found = np.random.default_rng(window), 0
+    for case in range(60):
+        losses = rng.standard_t(2, 80)
+        if case % 2:
+            losses = np.round(losses)  # ties, and windows whose MAD is 0
+        above = float(rng.uniform(0.5, 6.0))
+        expected = []
+        for step in range(window, len(losses)):
+            before = losses[step - window : step]
+            median = np.median(before)
+            scale = 1.4826 * np.median(np.abs(before - median))
+            scale = scale if scale > 0 else 1.2533 * np.abs(before - median).mean()
+            if losses[step] - median > above * scale:
+                expected.append(step)
+        assert spike_places(losses, above=above, window=window).tolist() == expected
+        found += len(expected)
+    assert found > 100
+
+
 def test_a_variant_is_stable_when_none_of_its_runs_spikes_or_diverges() -> None:
     study = small_study()
     _, evidence = make_evidence(study)

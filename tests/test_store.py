@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -371,21 +372,50 @@ def test_a_sealed_table_of_other_types_is_refused_by_name(tmp_path: Path, spoilt
         read_metrics([path])
 
 
-def test_final_values_are_read_without_the_rest_of_their_curves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs = tuple(record().model_copy(update={"seed": seed, "status": "done", "steps": 500}) for seed in (1, 2))
-    rows = [("a", seed, step, "m", step + seed / 10) for seed in (1, 2) for step in range(501)]
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("coded", [False, True])
+def test_lines_are_the_rows_of_each_run_in_order(seed: int, mixed: bool, coded: bool) -> None:
+    rng = np.random.default_rng(seed)
+    rows = [
+        (arm, run, step, metric, float(rng.standard_normal()))
+        for arm in ("b", "a")
+        for run in (7, 3)
+        for metric in ("n", "m")
+        if rng.random() < 0.8
+        for step in np.flatnonzero(rng.random(12) < 0.7).tolist()
+    ]
     frame = pd.DataFrame(rows, columns=list(METRIC_COLUMNS))
-    evidence = Evidence(planned=(("a", 1), ("a", 2)), runs=runs, metrics=frame)
-    sorted_rows = []
-    real = pd.DataFrame.sort_values
+    expected = {
+        (metric, arm, run): (part["step"].tolist(), part["value"].tolist())
+        for (metric, arm, run), part in frame.sort_values("step").groupby(["metric", "variant", "seed"])
+    }
+    if mixed:
+        frame = frame.sample(frac=1.0, random_state=seed)
+    if coded:
+        frame = frame.astype({"variant": "category", "metric": "category"})
+    evidence = Evidence(planned=(), runs=(), metrics=frame)
+    found = {
+        (metric, *cell): (steps.tolist(), values.tolist())
+        for metric in ("n", "m", "absent")
+        for cell, (steps, values) in evidence.lines(metric).items()
+    }
+    assert found == expected
+    assert list(evidence.lines("m")) == sorted(evidence.lines("m"))
+    curve = evidence.curve("m")
+    again = {
+        ("m", arm, run): (part["step"].tolist(), part["value"].tolist())
+        for (arm, run), part in curve.groupby(["variant", "seed"])
+    }
+    assert again == {key: lines for key, lines in expected.items() if key[0] == "m"}
 
-    def counted(self: pd.DataFrame, *args: object, **options: object) -> pd.DataFrame:
-        sorted_rows.append(len(self))
-        return real(self, *args, **options)  # type: ignore[call-overload, no-any-return]
 
-    monkeypatch.setattr(pd.DataFrame, "sort_values", counted)
-    assert evidence.final("m") == {("a", 1): 500.1, ("a", 2): 500.2}
-    assert sorted_rows == [2]
-    assert len(evidence.curve("m")) == 1002
+def test_a_final_value_is_that_of_the_last_step_of_a_finished_run_alone() -> None:
+    ends = {1: ("done", 500), 2: ("done", 499), 3: ("diverged", 500), 4: ("done", 501)}
+    runs = tuple(
+        record().model_copy(update={"seed": seed, "status": status, "steps": steps})
+        for seed, (status, steps) in ends.items()
+    )
+    rows = [("a", seed, step, "m", step + seed / 10) for seed in ends for step in range(501)]
+    evidence = Evidence(planned=(), runs=runs, metrics=pd.DataFrame(rows, columns=list(METRIC_COLUMNS)))
+    assert evidence.final("m") == {("a", 1): 500.1, ("a", 2): 499.2}

@@ -45,9 +45,7 @@ def read_values(study: Study, hypothesis: str, evidence: Evidence) -> dict[Cell,
     if read == "final":
         return evidence.final(metric)
     found: dict[Cell, float] = {}
-    for (arm, seed), rows in evidence.curve(metric).groupby(["variant", "seed"], sort=False):
-        cell = (str(arm), int(str(seed)))
-        steps, values = rows["step"].to_numpy(np.float64), rows["value"].to_numpy(np.float64)
+    for cell, (steps, values) in evidence.lines(metric).items():
         if cell not in done or steps[-1] != done[cell]:
             continue
         if isinstance(read, AtStep):

@@ -7,6 +7,7 @@ from collections import defaultdict
 from math import isfinite
 from typing import Final
 
+import numpy as np
 from pydantic import ValidationError
 
 from ablate.judge.checks import Cell, cell_of, listed, named, named_run, none_against
@@ -162,13 +163,12 @@ def check_measured(study: Study, evidence: Evidence) -> tuple[Check, ...]:
         lacking += [f"{reading} of {named_run(run)}" for run in done if (run.variant, run.seed) not in found]
     checks = [none_against("every finished run has every claimed metric", lacking, "a value where the claim reads it")]
     if study.rule.arms_read:
-        rows = evidence.curve(CURVE)
-        steps = {cell: set(group) for cell, group in rows.groupby(["variant", "seed"])["step"]}
-        holed = [
-            named_run(run)
-            for run in done
-            if steps.get((run.variant, run.seed), set()) - {0} != set(range(1, run.steps + 1))
-        ]
+        lines, nothing = evidence.lines(CURVE), (np.empty(0), np.empty(0))
+        holed = []
+        for run in done:
+            steps = np.unique(lines.get((run.variant, run.seed), nothing)[0])
+            if not np.array_equal(steps[steps != 0], np.arange(1, run.steps + 1)):
+                holed.append(named_run(run))
         name = f"every finished run has its {CURVE} at every step"
         checks.append(none_against(name, holed, "the curve that the stability rule reads, without a hole"))
     return tuple(checks)

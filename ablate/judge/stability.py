@@ -37,11 +37,8 @@ _HIGHEST = 1e6
 def judge_stability(study: Study, evidence: Evidence) -> tuple[Stability, ...]:
     """Every variant's stability, in the order of the study."""
     spike = study.stable.loss_spike
-    curves = {
-        cell: (rows["value"].to_numpy(np.float64), rows["step"].to_numpy(np.int64))
-        for cell, rows in evidence.curve(CURVE).groupby(["variant", "seed"])
-    }
-    above = spike_limit(study, longest=max((losses.size for losses, _ in curves.values()), default=0))
+    curves = evidence.lines(CURVE)
+    above = spike_limit(study, longest=max((losses.size for _, losses in curves.values()), default=0))
     found = []
     for arm in study.arms:
         runs = sorted(
@@ -53,7 +50,7 @@ def judge_stability(study: Study, evidence: Evidence) -> tuple[Stability, ...]:
         for run in runs:
             if (arm, run.seed) not in curves:
                 continue
-            losses, steps = curves[arm, run.seed]
+            steps, losses = curves[arm, run.seed]
             risen = steps[spike_places(losses, above=above, window=spike.window)]
             if risen.size:
                 spikes[run.seed] = tuple(int(step) for step in risen)
@@ -211,9 +208,14 @@ def spike_places(losses: Floats, *, above: float, window: int) -> np.ndarray:
     whole = np.isfinite(before).all(axis=1) & np.isfinite(losses[window:])
     before, now = before[whole], losses[window:][whole]
     median = np.median(before, axis=1)
+    # A MAD is small enough only where half of the window lies near the median: counted, which is faster than sorted.
+    with np.errstate(divide="ignore", over="ignore"):
+        near = np.where(now > median, (now - median) * (1.0 + 1e-9) / (above * _SCALE), -1.0)
     distance = np.abs(before - median[:, None])
+    likely = np.flatnonzero(2 * np.count_nonzero(distance <= near[:, None], axis=1) >= window)
+    distance = distance[likely]
     scale = _SCALE * np.median(distance, axis=1)
     scale = np.where(scale > 0, scale, 1.2533 * distance.mean(axis=1))
-    risen = now - median > above * scale
+    risen = likely[now[likely] - median[likely] > above * scale]
     places = np.flatnonzero(whole)[risen] + window
     return np.union1d(broken, places).astype(np.int64)

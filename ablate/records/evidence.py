@@ -7,6 +7,8 @@ does not match, and draws no conclusion from it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,8 @@ from prereg.ledger import Entry
 
 ITEM_COLUMNS = ("variant", "seed", "task", "item", "item_sha256", "metric", "value")
 METRIC_COLUMNS = ("variant", "seed", "step", "metric", "value")
+Line = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
+"""Steps and values of one metric of one run, by step."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,36 @@ class Evidence:
         }
         return sha256_of([[variant, seed, seals.get((variant, seed))] for variant, seed in self.planned])
 
-    def curve(self, metric: str) -> pd.DataFrame:
-        """variant, seed, step, value of one metric, in order. Raises `EvidenceError` where values are withheld."""
+    def lines(self, metric: str) -> dict[tuple[str, int], Line]:
+        """(variant, seed) -> steps and values of one metric in order, of every run that recorded it, in order.
+
+        Raises `EvidenceError` where values are withheld.
+        """
         self._require_open(metric)
-        return self._rows(self.metrics["metric"] == metric)
+        return self._stretches.of(metric)
+
+    def curve(self, metric: str) -> pd.DataFrame:
+        """`lines` as one table of variant, seed, step, value."""
+        found = self.lines(metric)
+        sizes = [len(steps) for steps, _ in found.values()]
+        return pd.DataFrame(
+            {
+                "variant": np.repeat(np.array([variant for variant, _ in found], dtype=object), sizes),
+                "seed": np.repeat(np.array([seed for _, seed in found], dtype=np.int64), sizes),
+                "step": np.concatenate([np.empty(0, np.int64), *(steps for steps, _ in found.values())]),
+                "value": np.concatenate([np.empty(0), *(values for _, values in found.values())]),
+            }
+        ).astype({"variant": str})
+
+    def final(self, metric: str) -> dict[tuple[str, int], float]:
+        """The value at the last evaluated step of every finished run that recorded the metric."""
+        done = {(run.variant, run.seed): run.steps for run in self.runs if run.status == "done"}
+        found = {}
+        for cell, (steps, values) in self.lines(metric).items():
+            last = int(np.searchsorted(steps, done.get(cell, -1), side="right")) - 1
+            if cell in done and last >= 0 and steps[last] == done[cell]:
+                found[cell] = float(values[last])
+        return found
 
     def _require_open(self, metric: str) -> None:
         if self.withheld:
@@ -76,22 +106,70 @@ class Evidence:
                 fix='ablate peek STUDY --reason "..."',
             )
 
-    def _rows(self, wanted: pd.Series[bool] | npt.NDArray[np.bool_]) -> pd.DataFrame:
-        """Some rows in order, their variants as plain texts, which tables of many rows do not hold (`gather`)."""
-        rows = self.metrics.loc[wanted, ["variant", "seed", "step", "value"]]
-        return rows.sort_values(["variant", "seed", "step"], ignore_index=True).astype({"variant": str})
+    @cached_property
+    def _stretches(self) -> _Stretches:
+        return _Stretches.of_table(self.metrics)
 
-    def final(self, metric: str) -> dict[tuple[str, int], float]:
-        """The value at the last evaluated step of every finished run that recorded the metric."""
-        done = {(run.variant, run.seed): run.steps for run in self.runs if run.status == "done"}
-        self._require_open(metric)
-        # Of the metric's rows alone the step is looked at: a report asks for every metric in turn.
-        wanted = (self.metrics["metric"] == metric).to_numpy(copy=True)
-        wanted[wanted] = self.metrics["step"][wanted].isin(set(done.values()))
-        rows = self._rows(wanted)
-        columns = (rows["variant"].tolist(), rows["seed"].tolist(), rows["step"].tolist(), rows["value"].tolist())
-        return {
-            (variant, seed): value
-            for variant, seed, step, value in zip(*columns, strict=True)
-            if done.get((variant, seed)) == step
-        }
+
+@dataclass(frozen=True)
+class _Stretches:
+    """A table of metrics in stretches of rows: one run, one metric, steps in order. A table of many rows is looked
+    through once, not for every metric."""
+
+    steps: npt.NDArray[np.int64]
+    values: npt.NDArray[np.float64]
+    ends: npt.NDArray[np.intp]
+    """Where each stretch ends, which is where the next begins."""
+    cells: list[tuple[str, int]]
+    """Whose run each stretch is."""
+    metrics: npt.NDArray[np.integer[Any]]
+    """Which metric each is of: a place in `names`."""
+    names: list[str]
+
+    @classmethod
+    def of_table(cls, table: pd.DataFrame) -> _Stretches:
+        """The stretches of a table, sorted only if it is not (`gather` sorts)."""
+        variants, variant_names = _coded(table["variant"])
+        metrics, names = _coded(table["metric"])
+        seeds, steps = (table[name].to_numpy(np.int64) for name in ("seed", "step"))
+        columns = [variants, seeds, metrics, steps, table["value"].to_numpy(np.float64)]
+        ends = _ends(columns)
+        keys = zip(*(column[ends - 1].tolist() for column in columns[:3]), strict=True)
+        falling = np.flatnonzero(steps[1:] < steps[:-1]) + 1
+        if len(set(keys)) < len(ends) or not np.isin(falling, ends).all():
+            order = np.lexsort(columns[3::-1])
+            columns = [column[order] for column in columns]
+            ends = _ends(columns)
+        variants, seeds, metrics, steps, values = columns
+        cells = [
+            (variant_names[variant], seed)
+            for variant, seed in zip(variants[ends - 1].tolist(), seeds[ends - 1].tolist(), strict=True)
+        ]
+        return cls(steps, values, ends, cells, metrics[ends - 1], names)
+
+    def of(self, metric: str) -> dict[tuple[str, int], Line]:
+        """The lines of one metric, by run."""
+        if metric not in self.names:
+            return {}
+        found = {}
+        for at in np.flatnonzero(self.metrics == self.names.index(metric)).tolist():
+            rows = slice(int(self.ends[at - 1]) if at else 0, int(self.ends[at]))
+            found[self.cells[at]] = self.steps[rows], self.values[rows]
+        return dict(sorted(found.items()))
+
+
+def _coded(column: pd.Series[Any]) -> tuple[npt.NDArray[np.integer[Any]], list[str]]:
+    """Texts as places in a list of them."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return column.cat.codes.to_numpy(), [str(text) for text in column.cat.categories]
+    codes, texts = pd.factorize(column)
+    return codes, [str(text) for text in texts]
+
+
+def _ends(columns: list[npt.NDArray[Any]]) -> npt.NDArray[np.intp]:
+    """Where variant, seed or metric change, and where the table ends."""
+    size = len(columns[0])
+    changed = np.zeros(max(size - 1, 0), dtype=bool)
+    for column in columns[:3]:
+        changed |= column[1:] != column[:-1]
+    return np.append(np.flatnonzero(changed) + 1, [size] if size else []).astype(np.intp)

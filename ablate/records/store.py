@@ -33,7 +33,7 @@ from ablate.records.bounded import TableError, open_bounded, rows_of_table
 from ablate.records.checkpoints import Checkpoints
 from ablate.records.run_record import RunRecord
 from prereg.canon import sha256_bytes, sha256_file
-from prereg.disk import read_regular, write_whole
+from prereg.disk import read_regular, write_passing, write_whole
 from prereg.errors import EvidenceError
 from prereg.metrics import METRICS
 
@@ -143,9 +143,10 @@ class RunFolder:
             with suppress(OSError):
                 self.write_record(record.model_copy(update={"status": "failed", "error": error, "ended_at": at}))
 
-    def write_record(self, record: RunRecord) -> None:
+    def write_record(self, record: RunRecord, *, durable: bool = True) -> None:
         """Replace `run.json`."""
-        write_whole(self.record_path, record.model_dump_json(indent=2).encode() + b"\n")
+        write = write_whole if durable else write_passing
+        write(self.record_path, record.model_dump_json(indent=2).encode() + b"\n")
 
     def append(self, rows: Iterable[Row], *, durable: bool = False) -> None:
         """Add live rows. A value that is not finite is refused: it is an outcome, not a number."""
@@ -225,12 +226,19 @@ class RunFolder:
             path.unlink(missing_ok=True)
         self._begin_with(b"")
 
-    def seal(self, record: RunRecord, weights: bytes | None, items: Sequence[ItemScore] = ()) -> RunRecord:
+    def seal(
+        self,
+        record: RunRecord,
+        weights: bytes | None,
+        items: Sequence[ItemScore] = (),
+        *,
+        rows: list[Row] | None = None,
+    ) -> RunRecord:
         """Write the sealed form, then the record that vouches for it, then drop the live form.
 
-        A user's own trainer keeps its weights itself, and gives none.
+        A user's own trainer keeps its weights itself, and gives none; it has no live rows either, and gives `rows`.
         """
-        rows = self.rows()
+        rows = self.rows() if rows is None else rows
         data = parquet_bytes(record, rows)
         scored = items_bytes(record, items) if items else None
         if weights is not None:
@@ -273,6 +281,11 @@ class RunFolder:
         The values are read and hashed again, for a record whose seals match (`faults`): those are hashes of files, and
         whoever writes a file can write its hash.
         """
+        found = self.read_metrics(record)
+        return [found] if isinstance(found, str) else []
+
+    def read_metrics(self, record: RunRecord) -> pa.Table | str:
+        """The sealed metrics, or the fault that `outcome_faults` finds in the sealed tables."""
         import pyarrow as pa
 
         path = self.sealed_path
@@ -284,11 +297,11 @@ class RunFolder:
                 items = _own_rows(path, record, _ITEMS)
             derived = outcome_of_tables(metrics, items)
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-            return [f"{path} cannot be read as the table of this run: {_first_line(error)}"]
+            return f"{path} cannot be read as the table of this run: {_first_line(error)}"
         if derived != record.outcome_sha256:
             claimed = str(record.outcome_sha256)[:8]
-            return [f"the values in {self.sealed_path} have the outcome {derived[:8]}, and run.json says {claimed}"]
-        return []
+            return f"the values in {self.sealed_path} have the outcome {derived[:8]}, and run.json says {claimed}"
+        return metrics
 
     def is_sealed(self) -> bool:
         """Whether the run has ended and its seals hold."""

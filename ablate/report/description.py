@@ -68,28 +68,33 @@ def summarise(evidence: Evidence, metric: str, arms: Sequence[str]) -> tuple[Arm
 
 def trace(evidence: Evidence, metric: str, arms: Sequence[str]) -> Curves | None:
     """A metric by step for every run; none where no run was evaluated more than once."""
-    frame = evidence.curve(metric)
-    full = {
-        (str(arm), int(str(seed))): pd.Series(rows["value"].to_numpy(), index=rows["step"].to_numpy())
-        for (arm, seed), rows in frame.groupby(["variant", "seed"], sort=True)
-    }
+    full = _series(evidence, metric)
     ordered = {key: line for arm in arms for key, line in full.items() if key[0] == arm}
     return _drawable(metric, ordered, arms)
 
 
 def trace_differences(evidence: Evidence, metric: str, arms: Sequence[str], baseline: str) -> Curves | None:
     """Every arm minus the baseline of the same seed, by step: what the pairs show while they train."""
-    whole = evidence.curve(metric).pivot_table(index=["seed", "step"], columns="variant", values="value")
-    if baseline not in whole.columns:
+    recorded = {cell: _once(line) for cell, line in _series(evidence, metric).items()}
+    if all(arm != baseline for arm, _ in recorded):
         return None
     lines: dict[tuple[str, int], pd.Series[float]] = {}
     for arm in arms:
-        if arm == baseline or arm not in whole.columns:
-            continue
-        gap = (whole[arm] - whole[baseline]).dropna()
-        for seed, rows in gap.groupby(level="seed"):
-            lines[(arm, int(str(seed)))] = rows.droplevel("seed")
+        for seed in [seed for name, seed in recorded if name == arm != baseline and (baseline, seed) in recorded]:
+            gap = (recorded[arm, seed] - recorded[baseline, seed]).dropna()
+            if len(gap):
+                lines[(arm, seed)] = gap
     return _drawable(metric, lines, arms)
+
+
+def _series(evidence: Evidence, metric: str) -> dict[tuple[str, int], pd.Series[float]]:
+    """A metric by step, of every run."""
+    return {cell: pd.Series(values, index=steps) for cell, (steps, values) in evidence.lines(metric).items()}
+
+
+def _once(line: pd.Series[float]) -> pd.Series[float]:
+    """A line with one value a step, the last recorded."""
+    return line[~line.index.duplicated(keep="last")]
 
 
 def _drawable(metric: str, lines: Mapping[tuple[str, int], pd.Series[float]], arms: Sequence[str]) -> Curves | None:
@@ -113,7 +118,7 @@ def _mean(lines: Sequence[pd.Series[float]]) -> pd.Series[float]:
     """The mean at every step that all of an arm's runs reached, so that a run's end never bends it."""
     if not lines:
         return pd.Series(dtype=float)
-    once = {number: line[~line.index.duplicated(keep="last")] for number, line in enumerate(lines)}
+    once = {number: _once(line) for number, line in enumerate(lines)}
     means: pd.Series[float] = pd.DataFrame(once).sort_index().dropna().mean(axis=1)
     return means
 

@@ -168,7 +168,7 @@ def _end_orphans() -> tuple[str, ...]:
     """End every living child of this process, and what these leave behind in turn; their names."""
     found: dict[int, str] = {}
     deadline = time.monotonic() + _DRAIN_S
-    while (children := _children()) and time.monotonic() < deadline:
+    while _has_children() and (children := _children()) and time.monotonic() < deadline:
         for pid, name in children.items():
             if born(pid) is not None:
                 found[pid] = name
@@ -178,6 +178,16 @@ def _end_orphans() -> tuple[str, ...]:
                 os.waitpid(pid, os.WNOHANG)
         time.sleep(0.01)
     return tuple(f"{name} ({pid})" for pid, name in found.items())
+
+
+def _has_children() -> bool:
+    """Whether this process has children, alive or not: asked first, because to name them takes a look at all processes
+    of the machine."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _children() -> dict[int, str]:

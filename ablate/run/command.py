@@ -43,7 +43,7 @@ from prereg.plan import CommandSpec
 RESUMABLE = "resumable"
 """The file by which a command says that it can go on from what its directory holds."""
 LEFT_BEHIND = "the command left processes of its own session behind, which were ended"
-FIRST_POLL_S = 0.001
+FIRST_POLL_S = 0.0005
 POLL_S = 0.05
 """How long the end of a child may go unnoticed: as long as the child has taken, and no longer than this."""
 SAY_EVERY_S = 0.5
@@ -150,7 +150,8 @@ class CommandRun:
             started_at=earlier.started_at if earlier is not None else utc_now(),
             wall_s=earlier.wall_s if earlier is not None else 0.0,
         )
-        self.folder.write_record(record)
+        # As durable as the ledger's entry of this start: what a loss of power takes of a run, it takes of both.
+        self.folder.write_record(record, durable=False)
         require_registered(self.root, self.spec.data_files, self.server.hashed.sha256)
         self.server.say(
             Message(
@@ -266,9 +267,8 @@ class CommandRun:
             self.server.say(Message(event="note", text=f"{self.spec.run_id}: {mishaps[-1]}"))
         kept, last = until(rows, diverged)
         status: Status = "done" if diverged is None else "diverged"
-        self.folder.append(kept)
         ended = {"status": status, "steps": last, "wall_s": self._wall(), "ended_at": utc_now(), "mishaps": mishaps}
-        self.folder.seal(self.record.model_copy(update=ended), None)
+        self.folder.seal(self.record.model_copy(update=ended), None, rows=kept)
         assert status in ("done", "diverged")
         self.server.say(Message(event="ended", run_id=self.spec.run_id, status=status, step=last))
 

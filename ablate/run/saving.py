@@ -9,12 +9,15 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ablate.gpt.train import Progress
 from ablate.records.checkpoints import Checkpoints
 from ablate.records.store import RunFolder
 from prereg.disk import NO_ROOM
 from prereg.errors import EvidenceError, RunError, StudyError
+
+if TYPE_CHECKING:
+    from ablate.gpt.train import Progress  # torch is not for workers of a user's own trainer
 
 
 def take_up(

@@ -223,9 +223,10 @@ class Scheduler:
             self.tally.running.pop(str(message.run_id), None)
             worker.open.pop(str(message.run_id), None)
         elif message.event == "ended" and message.run_id in worker.open:
-            self._end(worker.open.pop(message.run_id), message)
+            spec = worker.open.pop(message.run_id)
             if not worker.open:
-                self.assign(worker)
+                self.assign(worker)  # first: the next run begins while this one's seal goes to the disk
+            self._end(spec, message)
 
     def _log_start(self, spec: Spec, begun: Message) -> None:
         """One start of a run, before its first step: what the folder says of it can be removed, and this cannot."""
