@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -44,6 +45,22 @@ def write_passing(path: Path, data: bytes) -> None:
     _write(path, data, earlier=None, durable=False)
 
 
+def write_in_turn(files: Sequence[tuple[Path, bytes]]) -> None:
+    """Replace files of one folder, each atomically and the later ones never without the earlier, and all durably."""
+    written: list[tuple[Path, Path]] = []
+    try:
+        for path, data in files:
+            written.append((temporary := _temporary(path), path))
+            _fill(temporary, data, durable=True)
+        for temporary, path in written:
+            temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        for temporary, _ in written:
+            temporary.unlink(missing_ok=True)
+        raise _named(error, path) from None
+
+
 def rotate_whole(path: Path, data: bytes, *, earlier: Path) -> None:
     """The same, and the file that is replaced is kept under the name `earlier`, in place of what stood there.
 
@@ -53,14 +70,9 @@ def rotate_whole(path: Path, data: bytes, *, earlier: Path) -> None:
 
 
 def _write(path: Path, data: bytes, *, earlier: Path | None, durable: bool = True) -> None:
-    # The process id keeps two writers apart; a leftover of a killed one is overwritten or ignored.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _temporary(path)
     try:
-        with temporary.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            if durable:
-                os.fsync(stream.fileno())
+        _fill(temporary, data, durable=durable)
         if earlier is not None and path.exists():
             move(path, earlier)
         if durable:
@@ -70,6 +82,19 @@ def _write(path: Path, data: bytes, *, earlier: Path | None, durable: bool = Tru
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise _named(error, path) from None
+
+
+def _temporary(path: Path) -> Path:
+    # The process id keeps two writers apart; a leftover of a killed one is overwritten or ignored.
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def _fill(path: Path, data: bytes, *, durable: bool) -> None:
+    with path.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        if durable:
+            os.fsync(stream.fileno())
 
 
 def _named(error: OSError, path: Path) -> OSError:

@@ -33,7 +33,7 @@ from ablate.records.bounded import TableError, open_bounded, rows_of_table
 from ablate.records.checkpoints import Checkpoints
 from ablate.records.run_record import RunRecord
 from prereg.canon import sha256_bytes, sha256_file
-from prereg.disk import read_regular, write_passing, write_whole
+from prereg.disk import read_regular, write_in_turn, write_passing, write_whole
 from prereg.errors import EvidenceError
 from prereg.metrics import METRICS
 
@@ -146,7 +146,7 @@ class RunFolder:
     def write_record(self, record: RunRecord, *, durable: bool = True) -> None:
         """Replace `run.json`."""
         write = write_whole if durable else write_passing
-        write(self.record_path, record.model_dump_json(indent=2).encode() + b"\n")
+        write(self.record_path, _record_bytes(record))
 
     def append(self, rows: Iterable[Row], *, durable: bool = False) -> None:
         """Add live rows. A value that is not finite is refused: it is an outcome, not a number."""
@@ -241,13 +241,6 @@ class RunFolder:
         rows = self.rows() if rows is None else rows
         data = parquet_bytes(record, rows)
         scored = items_bytes(record, items) if items else None
-        if weights is not None:
-            write_whole(self.weights_path, weights)
-        if scored is None:
-            self.items_path.unlink(missing_ok=True)
-        else:
-            write_whole(self.items_path, scored)
-        write_whole(self.sealed_path, data)
         sealed = record.model_copy(
             update={
                 "metrics_sha256": sha256_bytes(data),
@@ -256,7 +249,11 @@ class RunFolder:
                 "outcome_sha256": outcome_hash(rows, items),
             }
         )
-        self.write_record(sealed)
+        if scored is None:
+            self.items_path.unlink(missing_ok=True)
+        parts = ((self.weights_path, weights), (self.items_path, scored), (self.sealed_path, data))
+        files = [(path, part) for path, part in parts if part is not None]
+        write_in_turn([*files, (self.record_path, _record_bytes(sealed))])
         self.checkpoints.clear()
         self.live_path.unlink(missing_ok=True)
         return sealed
@@ -307,6 +304,10 @@ class RunFolder:
         """Whether the run has ended and its seals hold."""
         record = self.read_record()
         return record is not None and record.status in ("done", "diverged") and not self.faults(record)
+
+
+def _record_bytes(record: RunRecord) -> bytes:
+    return record.model_dump_json(indent=2).encode() + b"\n"
 
 
 def parquet_bytes(record: RunRecord, rows: list[Row]) -> bytes:
