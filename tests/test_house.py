@@ -50,7 +50,7 @@ ROOMS: dict[str, set[str]] = {
         "lm_eval",
         "datasets",
     },
-    "ablate.records": {"ablate.records", "prereg", "pandas", "numpy", "pyarrow", "duckdb", "pydantic"},
+    "ablate.records": {"ablate.records", "prereg", "pandas", "numpy", "pyarrow", "pydantic"},
     "ablate.run": {
         "ablate.run",
         "ablate.gpt",
@@ -185,14 +185,14 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
     code = "import sys, ablate.cli; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    heavy = {"torch", "pandas", "altair", "numpy", "scipy", "pyarrow", "duckdb", "pydantic", "statsmodels", "pingouin"}
+    heavy = {"torch", "pandas", "altair", "numpy", "scipy", "pyarrow", "pydantic", "statsmodels", "pingouin"}
     assert not loaded & heavy, loaded & heavy
 
 
 def test_a_worker_of_an_own_trainer_loads_no_trainer_of_ours() -> None:
     code = "import sys, ablate.run.command; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not set(done.stdout.split()) & {"torch", "pandas", "scipy", "altair", "duckdb"}
+    assert not set(done.stdout.split()) & {"torch", "pandas", "scipy", "altair"}
 
 
 def test_status_answers_without_statistics_charts_or_the_trainer(house: House) -> None:
@@ -204,6 +204,6 @@ def test_status_answers_without_statistics_charts_or_the_trainer(house: House) -
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
-    heavy = {"torch", "pandas", "altair", "numpy", "scipy", "pyarrow", "duckdb", "statsmodels", "pingouin"}
+    heavy = {"torch", "pandas", "altair", "numpy", "scipy", "pyarrow", "statsmodels", "pingouin"}
     assert "6 runs: 6 waiting." in done.stdout
     assert not loaded & heavy, loaded & heavy

@@ -295,15 +295,16 @@ def _ordered(table: pa.Table) -> _Rows:
 def read_items(scored: list[Path]) -> pd.DataFrame:
     """Sealed items of many runs as one tidy table."""
     assert scored, "no run has items: there is no table, and an empty one would be taken for a run without any"
-    return _read(scored, ITEM_COLUMNS, order="variant, seed, metric, task, item")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-
-def _read(paths: list[Path], columns: tuple[str, ...], *, order: str) -> pd.DataFrame:
-    import duckdb
-
-    with duckdb.connect() as connection:
-        query = f"select {', '.join(columns)} from read_parquet(?) order by {order}"  # noqa: S608
-        frame: pd.DataFrame = connection.execute(query, [[str(path) for path in paths]]).df()
+    tables = []
+    for path in scored:
+        with pq.ParquetFile(path) as file:
+            tables.append(file.read(columns=list(ITEM_COLUMNS), use_threads=False))
+    table = pa.concat_tables(tables).select(list(ITEM_COLUMNS))
+    keys = ("variant", "seed", "metric", "task", "item")
+    frame: pd.DataFrame = table.sort_by([(key, "ascending") for key in keys]).to_pandas()
     return frame
 
 
