@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import struct
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -307,16 +306,9 @@ def test_a_sealed_outcome_is_derived_again_from_metrics_and_items(tmp_path: Path
     assert folder.outcome_faults(sealed)[0].startswith(f"{folder.items_path} cannot be read as the table of this run")
 
 
-def test_hashing_a_table_takes_a_quarter_of_the_time_of_hashing_its_rows_or_less() -> None:
-    # A tenth, on an idle machine: a study of ten million rows is judged in seconds.
-    rows = [Row(n // 4, ("val/loss", "train/loss", "a", "b")[n % 4], math.sin(n)) for n in range(100_000)]
-    table = table_of(rows)
-    outcome_of_tables(table.slice(0, 1))
-    started = time.process_time()
-    found = outcome_of_tables(table)
-    between = time.process_time()
-    assert found == outcome_hash(rows)
-    assert 4 * (between - started) < time.process_time() - between
+def test_a_table_in_many_slices_has_the_hash_of_its_rows() -> None:
+    rows = [Row(n // 4, ("val/loss", "train/loss", "a", "b")[n % 4], math.sin(n)) for n in range(150_000)]
+    assert outcome_of_tables(table_of(rows)) == outcome_hash(rows)
 
 
 def test_a_run_json_that_is_not_one_is_refused(tmp_path: Path) -> None:
