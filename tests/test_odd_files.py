@@ -126,6 +126,7 @@ def test_a_full_disk_is_said_once_with_the_path(tmp_path: Path) -> None:
 
 STUCK = """
 import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
 from ablate import cli
 from ablate.verbs import promise
 import typer
