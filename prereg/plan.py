@@ -2,7 +2,7 @@
 
 All variants of the first seed come first, so that whole pairs exist early and an interrupted study
 has lost no half pairs. The plan is a pure function of the registration; who runs it, and where, is
-`ablate.run`'s business.
+`ablate.runner`'s business.
 """
 
 from __future__ import annotations

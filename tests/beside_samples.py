@@ -9,7 +9,7 @@ import pandas as pd
 from report_samples import told
 
 from ablate.records.evidence import METRIC_COLUMNS
-from ablate.report.told import Told
+from ablate.reporting.told import Told
 from prereg.canon import sha256_of
 from prereg.published import LoadedPublished, check_published, published_from_document
 

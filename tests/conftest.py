@@ -41,11 +41,11 @@ WARM = WarmSubprocess()
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before any fixture: workers that this process starts are forked from one that has loaded torch (see there)."""
-    from ablate.run import processes
+    from ablate.runner import processes
 
     anew = item.get_closest_marker("slow") is not None or sys.platform != "linux"
     # Whoever would meet other ranks has loaded their module already, and torch with it.
-    for starter in (processes, sys.modules.get("ablate.run.company")):
+    for starter in (processes, sys.modules.get("ablate.runner.company")):
         if starter is not None:
             starter.subprocess = subprocess if anew else WARM  # type: ignore[attr-defined]
 

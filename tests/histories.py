@@ -29,12 +29,12 @@ from ablate import chain
 from ablate.chain.deciding import Decided
 from ablate.judge.verdict import Check
 from ablate.records.store import Row, RunFolder, outcome_hash, parquet_bytes
-from ablate.report import html as html_room
-from ablate.run import command as command_room
-from ablate.run import scheduler as scheduler_room
-from ablate.run.command import Server
-from ablate.run.messages import Message
-from ablate.run.watch import PlainWatcher, Tally
+from ablate.reporting import html as html_room
+from ablate.runner import command as command_room
+from ablate.runner import scheduler as scheduler_room
+from ablate.runner.command import Server
+from ablate.runner.messages import Message
+from ablate.runner.watch import PlainWatcher, Tally
 from ablate.status import read_status
 from prereg.canon import canonical_bytes, sha256_bytes, sha256_file
 from prereg.command import pin_scripts
@@ -69,7 +69,7 @@ class Luck:
 
 
 class FakeTrainer:
-    """What `ablate.run.child.Child` is to a run: here the script's work is done at once, by a function."""
+    """What `ablate.runner.child.Child` is to a run: here the script's work is done at once, by a function."""
 
     luck: Luck
 

@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 from ablate.records.store import RunFolder
-from ablate.run.messages import Message
-from ablate.run.single import SingleRun
-from ablate.run.worker import Worker
+from ablate.runner.messages import Message
+from ablate.runner.single import SingleRun
+from ablate.runner.worker import Worker
 from prereg.plan import RunSpec
 
 STRUCK = 3

@@ -20,8 +20,8 @@ from ablate import chain
 from ablate.gpt.batches import Split
 from ablate.gpt.train import Trainer
 from ablate.records.store import RunFolder
-from ablate.run.messages import Message
-from ablate.run.worker import Worker
+from ablate.runner.messages import Message
+from ablate.runner.worker import Worker
 from prereg.plan import RunSpec, plan
 from prereg.training import Training
 

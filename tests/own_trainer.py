@@ -10,8 +10,8 @@ import yaml
 
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.run.command import Server
-from ablate.run.messages import Message
+from ablate.runner.command import Server
+from ablate.runner.messages import Message
 from prereg.command import pin_data, pin_scripts
 from prereg.load import load_study
 from prereg.plan import CommandSpec, plan

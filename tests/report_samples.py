@@ -17,7 +17,7 @@ from ablate.judge.hypotheses import judge_hypotheses
 from ablate.judge.verdict import Check, Decision, Finding, Stability
 from ablate.records.evidence import METRIC_COLUMNS, Evidence
 from ablate.records.run_record import Pairing, Provenance, RunRecord
-from ablate.report.told import Told
+from ablate.reporting.told import Told
 from prereg.canon import sha256_of
 from prereg.registration import CorpusPin, Registration, promise_sha256
 from prereg.spec import Study, study_from_document

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from ablate import chain
 from ablate.cli import app
 from ablate.records.gather import gather
-from ablate.run.watch import PlainWatcher
+from ablate.runner.watch import PlainWatcher
 from ablate.verify import verify_study
 from prereg.canon import canonical_bytes, from_canonical, sha256_of
 from prereg.ledger import Ledger

@@ -23,7 +23,7 @@ from ablate.bundle.archive import Source, measure, write_archive
 from ablate.bundle.check import BundleCheck, check_bundle
 from ablate.bundle.manifest import manifest_bytes
 from ablate.bundle.write import Bundled, write_bundle
-from ablate.run.watch import PlainWatcher
+from ablate.runner.watch import PlainWatcher
 from ablate.verify import Verification, verify_study
 from prereg.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.errors import EvidenceError, RegistrationError, StudyFileError, UnsupportedError

@@ -14,8 +14,8 @@ import pytest
 from conftest import House, tiny_document
 
 from ablate import chain, cli
-from ablate.run.lock import study_lock
-from ablate.run.watch import PlainWatcher
+from ablate.runner.lock import study_lock
+from ablate.runner.watch import PlainWatcher
 from prereg.root import Root
 
 Spoil = Callable[[House], Path]

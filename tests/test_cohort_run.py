@@ -23,14 +23,14 @@ from ablate.records.gather import gather
 from ablate.records.layout import WHOLE_ONLY, layout_of, seats_in
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.run import cohort as cohorts
-from ablate.run import one_run
-from ablate.run.cohort import carry_out_together
-from ablate.run.messages import Message
-from ablate.run.seating import Machine, choose_machine, seating
-from ablate.run.spread import Spread
-from ablate.run.watch import PlainWatcher
-from ablate.run.worker import Worker
+from ablate.runner import cohort as cohorts
+from ablate.runner import one_run
+from ablate.runner.cohort import carry_out_together
+from ablate.runner.messages import Message
+from ablate.runner.seating import Machine, choose_machine, seating
+from ablate.runner.spread import Spread
+from ablate.runner.watch import PlainWatcher
+from ablate.runner.worker import Worker
 from prereg.errors import RunError
 from prereg.plan import RunSpec, plan
 from prereg.spec import study_from_document

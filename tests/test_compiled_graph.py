@@ -26,10 +26,10 @@ from ablate.gpt.cohort import CohortTrainer
 from ablate.gpt.compiler import cannot_compile
 from ablate.gpt.compiling import Made
 from ablate.gpt.recording import WARM_UPS
-from ablate.run.cohort import carry_out_together
-from ablate.run.messages import Message
-from ablate.run.seating import Machine, step_of
-from ablate.run.worker import Worker
+from ablate.runner.cohort import carry_out_together
+from ablate.runner.messages import Message
+from ablate.runner.seating import Machine, step_of
+from ablate.runner.worker import Worker
 from prereg.errors import RunError
 from prereg.training import Training
 

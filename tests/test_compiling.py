@@ -27,10 +27,10 @@ from ablate import chain
 from ablate.gpt.cohort import CohortTrainer
 from ablate.gpt.compiler import cannot_compile
 from ablate.gpt.compiling import Made
-from ablate.run import cohort as cohorts
-from ablate.run import one_run
-from ablate.run.messages import Message
-from ablate.run.watch import PlainWatcher
+from ablate.runner import cohort as cohorts
+from ablate.runner import one_run
+from ablate.runner.messages import Message
+from ablate.runner.watch import PlainWatcher
 from prereg.training import Training
 
 torch.set_num_threads(1)
@@ -261,8 +261,8 @@ def test_a_run_is_taken_up_only_by_steps_of_its_kind(house: House, monkeypatch: 
 def _carry_out_compiled(house: House, assigned: Any, say: Any = None) -> None:
     import threading
 
-    from ablate.run.cohort import carry_out_together
-    from ablate.run.worker import Worker
+    from ablate.runner.cohort import carry_out_together
+    from ablate.runner.worker import Worker
 
     worker = Worker(house.path / "data" / "corpora", say or (lambda _message: None), threading.Event())
     worker.checkpoint_every_s = 0.0 if say is not None else 60.0

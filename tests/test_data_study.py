@@ -20,9 +20,9 @@ from ablate.gpt.train import Step, Trainer
 from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.run import worker
-from ablate.run.messages import Message
-from ablate.run.watch import PlainWatcher
+from ablate.runner import worker
+from ablate.runner.messages import Message
+from ablate.runner.watch import PlainWatcher
 from ablate.verify import check_corpus, check_more_pins
 from prereg.errors import ClaimError, CorpusError
 from prereg.history import promises

@@ -33,9 +33,9 @@ from ablate.measure.suites import evaluate
 from ablate.records.provenance import collect, differing
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.run import local, processes
-from ablate.run.scheduler import Scheduler
-from ablate.run.seating import Machine, choose_machine
+from ablate.runner import local, processes
+from ablate.runner.scheduler import Scheduler
+from ablate.runner.seating import Machine, choose_machine
 from prereg.errors import RunError, StudyError
 from prereg.spec import study_from_document
 from prereg.training import Training

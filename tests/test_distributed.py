@@ -30,10 +30,10 @@ from ablate.gpt.train import Step, Trainer
 from ablate.records.gather import gather
 from ablate.records.provenance import differing
 from ablate.records.run_record import Provenance
-from ablate.run.company import Company
-from ablate.run.spread import Spread
-from ablate.run.watch import PlainWatcher
-from ablate.run.worker import Worker
+from ablate.runner.company import Company
+from ablate.runner.spread import Spread
+from ablate.runner.watch import PlainWatcher
+from ablate.runner.worker import Worker
 from prereg import scratch
 from prereg.errors import EvidenceError, RunError
 from prereg.plan import RunSpec, plan
@@ -334,7 +334,7 @@ STANDS_FOR_A_WORKER = """
 import json, subprocess, sys
 from prereg import scratch
 meeting = scratch.make("ranks")
-words = [sys.executable, "-m", "ablate.run.follower"]
+words = [sys.executable, "-m", "ablate.runner.follower"]
 follower = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
 order = {"do": "join", "rank": 1, "size": 2, "shard": "ddp", "place": str(meeting / "ranks"), "corpora": "."}
 follower.stdin.write(json.dumps(order) + "\\n")
@@ -360,7 +360,7 @@ def test_a_rank_whose_worker_was_killed_clears_up_after_it_and_ends(
 
 def a_follower_told_to_join(place: Path, *, before: str = "") -> subprocess.Popen[str]:
     """A rank that was told where to meet the others, and whose orders have not ended."""
-    words = [sys.executable, "-c", f"from ablate.run import follower\n{before}\nfollower.main()"]
+    words = [sys.executable, "-c", f"from ablate.runner import follower\n{before}\nfollower.main()"]
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     follower = subprocess.Popen(words, text=True, **streams)  # type: ignore[call-overload]
     assert follower.stdin is not None

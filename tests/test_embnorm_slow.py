@@ -12,7 +12,7 @@ from conftest import House, require_kernels
 from ablate import chain
 from ablate.gpt.compiler import find_compiler
 from ablate.records.gather import gather
-from ablate.run.watch import PlainWatcher
+from ablate.runner.watch import PlainWatcher
 from prereg.load import parse_yaml
 
 EMBNORM = Path(__file__).resolve().parents[1] / "studies" / "embnorm.yaml"

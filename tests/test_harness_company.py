@@ -21,9 +21,9 @@ from ablate.gpt.corpus import Library
 from ablate.harness.asking import ask
 from ablate.records.gather import gather
 from ablate.records.store import RunFolder
-from ablate.run.seating import Machine, choose_machine
-from ablate.run.watch import PlainWatcher
-from ablate.run.worker import Worker
+from ablate.runner.seating import Machine, choose_machine
+from ablate.runner.watch import PlainWatcher
+from ablate.runner.worker import Worker
 from prereg.errors import RunError, SpecError
 from prereg.history import promises
 from prereg.ledger import Ledger

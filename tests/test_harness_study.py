@@ -22,11 +22,11 @@ from ablate.judge.admissible import audit
 from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.run import single, watch
-from ablate.run.messages import Asking, Message
-from ablate.run.single import SingleRun
-from ablate.run.watch import PlainWatcher
-from ablate.run.worker import Worker
+from ablate.runner import single, watch
+from ablate.runner.messages import Asking, Message
+from ablate.runner.single import SingleRun
+from ablate.runner.watch import PlainWatcher
+from ablate.runner.worker import Worker
 from ablate.verify import verify_study
 from prereg.canon import sha256_file
 from prereg.errors import CorpusError, RegistrationError, SpecError, StudyError, UnsupportedError
@@ -416,7 +416,7 @@ def test_metrics_that_are_no_mean_over_items_are_claimed_under_a_test_over_seeds
 def test_importing_the_worker_does_not_load_the_harness() -> None:
     import subprocess
 
-    code = "import sys, ablate.run.worker; print(sorted({'lm_eval', 'datasets'} & set(sys.modules)))"
+    code = "import sys, ablate.runner.worker; print(sorted({'lm_eval', 'datasets'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

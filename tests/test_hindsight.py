@@ -14,8 +14,8 @@ from ablate.judge.decide import decide
 from ablate.judge.design import design
 from ablate.judge.hindsight import Hindsight, look_back, selection
 from ablate.judge.hypotheses import judge_hypotheses
-from ablate.report.hindsight import tell_hindsight
-from ablate.report.told import Told
+from ablate.reporting.hindsight import tell_hindsight
+from ablate.reporting.told import Told
 from prereg.looks import looks_of
 from prereg.spec import Study
 

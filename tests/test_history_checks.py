@@ -29,10 +29,10 @@ from ablate.judge.history_checks import AFTER, BEGUN, ELSEWHERE, FORWARD, REMOVE
 from ablate.judge.verdict import Check, Decision
 from ablate.records.evidence import Evidence
 from ablate.records.gather import gather, repeated_elsewhere
-from ablate.report import html as html_room
-from ablate.report.deviations import tell_deviations
-from ablate.report.told import Told
-from ablate.run.watch import PlainWatcher
+from ablate.reporting import html as html_room
+from ablate.reporting.deviations import tell_deviations
+from ablate.reporting.told import Told
+from ablate.runner.watch import PlainWatcher
 from ablate.verify import verify_root
 from prereg.errors import EvidenceError
 from prereg.ledger import Entry, Event, Ledger

@@ -51,8 +51,8 @@ ROOMS: dict[str, set[str]] = {
         "datasets",
     },
     "ablate.records": {"ablate.records", "prereg", "pandas", "numpy", "pyarrow", "pydantic"},
-    "ablate.run": {
-        "ablate.run",
+    "ablate.runner": {
+        "ablate.runner",
         "ablate.gpt",
         "ablate.measure",
         "ablate.harness",
@@ -74,8 +74,8 @@ ROOMS: dict[str, set[str]] = {
         "pandas",
         "pydantic",
     },
-    "ablate.report": {
-        "ablate.report",
+    "ablate.reporting": {
+        "ablate.reporting",
         "ablate.judge",
         "ablate.records",
         "prereg",
@@ -94,7 +94,7 @@ ROOMS: dict[str, set[str]] = {
 }
 
 # Only one module joins the trainer, the measures and the records.
-JOINS_EVERYTHING = "ablate.run.one_run"
+JOINS_EVERYTHING = "ablate.runner.one_run"
 
 
 def modules() -> list[str]:
@@ -161,9 +161,9 @@ def test_a_module_imports_only_what_its_room_may(name: str) -> None:
 
 def test_the_judge_and_the_report_never_reach_the_trainer() -> None:
     for name in modules():
-        if name.startswith(("ablate.judge", "ablate.report", "ablate.records", "prereg")):
+        if name.startswith(("ablate.judge", "ablate.reporting", "ablate.records", "prereg")):
             reached = {
-                i for i in imports(name) if i.startswith(("ablate.run", "ablate.gpt", "ablate.measure", "torch"))
+                i for i in imports(name) if i.startswith(("ablate.runner", "ablate.gpt", "ablate.measure", "torch"))
             }
             assert not reached, (name, reached)
 
@@ -172,7 +172,7 @@ def test_only_what_every_run_is_joins_gpt_measure_and_records() -> None:
     joined = [
         name
         for name in modules()
-        if room(name) == "ablate.run"
+        if room(name) == "ablate.runner"
         and all(
             any(i.startswith(part) for i in imports(name))
             for part in ("ablate.gpt", "ablate.measure", "ablate.records")
@@ -190,7 +190,7 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
 
 
 def test_a_worker_of_an_own_trainer_loads_no_trainer_of_ours() -> None:
-    code = "import sys, ablate.run.command; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
+    code = "import sys, ablate.runner.command; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"torch", "pandas", "scipy", "altair"}
 

@@ -23,7 +23,7 @@ from test_own_trainer import check_named, events, judged
 from ablate import chain
 from ablate.records.gather import gather
 from ablate.records.store import ItemScore, Row, RunFolder
-from ablate.report.told import Told
+from ablate.reporting.told import Told
 from ablate.verify import verify_study
 from prereg.canon import sha256_bytes, sha256_file
 from prereg.errors import EvidenceError

@@ -15,8 +15,8 @@ from ablate.judge.decide import decide
 from ablate.records.evidence import Evidence
 from ablate.records.gather import gather
 from ablate.records.store import ItemScore, Row, RunFolder
-from ablate.run.scheduler import Scheduler
-from ablate.run.watch import PlainWatcher, Tally
+from ablate.runner.scheduler import Scheduler
+from ablate.runner.watch import PlainWatcher, Tally
 from ablate.verify import verify_study
 from prereg.canon import sha256_bytes
 from prereg.ledger import Ledger

@@ -13,7 +13,7 @@ from programme_samples import P, amends, day, decides, registers
 from rich.console import Console
 
 from ablate import cli
-from ablate.report.ledger_lines import in_words, print_ledger
+from ablate.reporting.ledger_lines import in_words, print_ledger
 from prereg.ledger import Entry, Event, Ledger
 from prereg.root import Root
 

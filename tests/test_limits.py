@@ -16,9 +16,9 @@ from own_trainer import OwnHouse
 from ablate import chain
 from ablate.judge.limits import LIMITS
 from ablate.records.run_record import RunRecord
-from ablate.report.ledger_lines import in_words
-from ablate.run.memory import Peak
-from ablate.run.watch import PlainWatcher
+from ablate.reporting.ledger_lines import in_words
+from ablate.runner.memory import Peak
+from ablate.runner.watch import PlainWatcher
 from ablate.status import read_status
 from prereg.differences import plain
 from prereg.errors import RunError, SpecError

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from ablate import chain
-from ablate.report.sizes import print_sizes, sizes_differ
-from ablate.run.watch import PlainWatcher
+from ablate.reporting.sizes import print_sizes, sizes_differ
+from ablate.runner.watch import PlainWatcher
 from prereg.differences import differing_fields, plain
 from prereg.errors import SpecError, StudyError
 from prereg.export.configuration import arm_sentences, arms_in_brief

@@ -21,9 +21,9 @@ from test_own_metrics import TOKENS, WORST, own_document, small
 from ablate import chain
 from ablate.measure.own import Source, measure_own
 from ablate.records.store import RunFolder
-from ablate.run.again import make_again
-from ablate.run.messages import Measuring, Message
-from ablate.run.watch import PlainWatcher
+from ablate.runner.again import make_again
+from ablate.runner.messages import Measuring, Message
+from ablate.runner.watch import PlainWatcher
 from prereg import own_limit as limit
 from prereg.errors import EvidenceError, RunError, SpecError
 from prereg.export.measures import recorded

@@ -19,10 +19,10 @@ from ablate.measure.loss import measure_loss
 from ablate.measure.own import Source, measure_own, registered_sources
 from ablate.records.gather import gather
 from ablate.records.store import RunFolder
-from ablate.run.again import make_again
-from ablate.run.messages import Message
-from ablate.run.watch import PlainWatcher
-from ablate.run.worker import Worker
+from ablate.runner.again import make_again
+from ablate.runner.messages import Message
+from ablate.runner.watch import PlainWatcher
+from ablate.runner.worker import Worker
 from ablate.support import require_supported
 from prereg.amendments import touched
 from prereg.errors import EvidenceError, RegistrationError, SpecError

@@ -24,12 +24,12 @@ from ablate.judge import design as design_room
 from ablate.judge.decide import decide as judge
 from ablate.judge.verdict import Check, Decision
 from ablate.records.gather import gather
-from ablate.report.audit import tell_pairs, tell_runs
-from ablate.report.promise import tell_promise
-from ablate.report.told import Told
-from ablate.run import child as child_room
-from ablate.run.command import Server
-from ablate.run.watch import PlainWatcher
+from ablate.reporting.audit import tell_pairs, tell_runs
+from ablate.reporting.promise import tell_promise
+from ablate.reporting.told import Told
+from ablate.runner import child as child_room
+from ablate.runner.command import Server
+from ablate.runner.watch import PlainWatcher
 from prereg.errors import RegistrationError, RunError
 from prereg.ledger import Ledger
 from prereg.registration import Registration
@@ -248,7 +248,7 @@ def test_a_killed_worker_leaves_no_command_behind_and_the_run_is_made_again(hous
 STARTER = """
 import sys, time
 from pathlib import Path
-from ablate.run.child import Child
+from ablate.runner.child import Child
 folder = Path(sys.argv[1])
 child = Child((sys.executable, "-c", "import time; time.sleep(600)"), folder=folder, home=folder, environment={})
 print(child.process.pid, flush=True)

@@ -26,11 +26,11 @@ from ablate.cli import app
 from ablate.judge import design as design_room
 from ablate.judge.decide import decide as judge
 from ablate.records.gather import gather, read_metrics
-from ablate.run import command as command_room
-from ablate.run import pinned as pinned_room
-from ablate.run.child import Child
-from ablate.run.pinned import Hashed
-from ablate.run.watch import PlainWatcher
+from ablate.runner import command as command_room
+from ablate.runner import pinned as pinned_room
+from ablate.runner.child import Child
+from ablate.runner.pinned import Hashed
+from ablate.runner.watch import PlainWatcher
 from ablate.verify import verify_root
 from prereg.command import differing_files, pin_data, pin_scripts
 from prereg.errors import RegistrationError, SpecError

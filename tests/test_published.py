@@ -17,7 +17,7 @@ from test_cli import ablate
 from ablate import chain
 from ablate.gpt.batches import Split
 from ablate.gpt.train import Trainer
-from ablate.run.watch import PlainWatcher
+from ablate.runner.watch import PlainWatcher
 from ablate.verify import verify_study
 from prereg.canon import sha256_file
 from prereg.errors import EvidenceError, StudyError

@@ -14,8 +14,8 @@ from ablate.judge.decide import decide
 from ablate.judge.estimate import estimate, prepare
 from ablate.judge.resample import hodges_lehmann
 from ablate.judge.verdict import Finding
-from ablate.report import html, markdown
-from ablate.report.told import Told
+from ablate.reporting import html, markdown
+from ablate.reporting.told import Told
 from ablate.support import require_supported
 from prereg.errors import SpecError
 from prereg.spec import Study

@@ -10,11 +10,11 @@ import pytest
 from beside_samples import published_document, with_published, without
 from report_samples import LOSS, told
 
-from ablate.report import html, markdown
-from ablate.report.at_step import read_at
-from ablate.report.beside import NOT_REGISTERED, comparable, in_order, tell_beside
-from ablate.report.blocks import Facts, Paragraph, Table
-from ablate.report.told import Told
+from ablate.reporting import html, markdown
+from ablate.reporting.at_step import read_at
+from ablate.reporting.beside import NOT_REGISTERED, comparable, in_order, tell_beside
+from ablate.reporting.blocks import Facts, Paragraph, Table
+from ablate.reporting.told import Told
 from prereg.spec import study_from_document
 
 

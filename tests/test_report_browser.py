@@ -13,9 +13,9 @@ import pytest
 from beside_samples import full
 from report_samples import Ending, told
 
-from ablate.report import html
-from ablate.report.blocks import Figure
-from ablate.report.document import compose
+from ablate.reporting import html
+from ablate.reporting.blocks import Figure
+from ablate.reporting.document import compose
 
 pytestmark = pytest.mark.browser
 

@@ -9,11 +9,11 @@ import pytest
 from report_samples import told
 
 from ablate.records.evidence import METRIC_COLUMNS
-from ablate.report.blocks import Figure, Table
-from ablate.report.by_block import families, profile, tell_by_block
-from ablate.report.charts import draw
-from ablate.report.final_values import tell_final_values
-from ablate.report.told import Told
+from ablate.reporting.blocks import Figure, Table
+from ablate.reporting.by_block import families, profile, tell_by_block
+from ablate.reporting.charts import draw
+from ablate.reporting.final_values import tell_final_values
+from ablate.reporting.told import Told
 
 
 def with_blocks(account: Told, depths: dict[str, int]) -> Told:

@@ -11,13 +11,13 @@ from rich.console import Console
 
 from ablate.judge.design import Design
 from ablate.judge.design import design as design_study
-from ablate.report.corpora_lines import print_corpora
-from ablate.report.decision_lines import print_decision
-from ablate.report.design_lines import print_design
-from ablate.report.planned import text_chart
-from ablate.report.progress_lines import print_status
-from ablate.report.proof_lines import print_verification
-from ablate.report.study_lines import print_check
+from ablate.reporting.corpora_lines import print_corpora
+from ablate.reporting.decision_lines import print_decision
+from ablate.reporting.design_lines import print_design
+from ablate.reporting.planned import text_chart
+from ablate.reporting.progress_lines import print_status
+from ablate.reporting.proof_lines import print_verification
+from ablate.reporting.study_lines import print_check
 from ablate.status import RunHealth, StudyHealth
 from ablate.verify import Item, Verification
 from prereg.spec import study_from_document

@@ -8,8 +8,8 @@ from typing import Any
 from report_samples import told
 
 from ablate.records.run_record import Repeated, Repetition
-from ablate.report import markdown
-from ablate.report.told import Told
+from ablate.reporting import markdown
+from ablate.reporting.told import Told
 
 COUNTED = Repetition(
     lines=Repeated(repeated=300, units=400),

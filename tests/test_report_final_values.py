@@ -6,13 +6,13 @@ from beside_samples import full, with_rows
 from report_samples import LOSS, told
 from test_report_by_block import with_blocks
 
-from ablate.report import html, markdown
-from ablate.report.blocks import Paragraph, Table
-from ablate.report.by_block import families
-from ablate.report.description import recorded_metrics, summarise
-from ablate.report.final_values import tell_final_values
-from ablate.report.reliability import tell_reliability
-from ablate.report.told import Told
+from ablate.reporting import html, markdown
+from ablate.reporting.blocks import Paragraph, Table
+from ablate.reporting.by_block import families
+from ablate.reporting.description import recorded_metrics, summarise
+from ablate.reporting.final_values import tell_final_values
+from ablate.reporting.reliability import tell_reliability
+from ablate.reporting.told import Told
 
 
 def blocks_of(account: Told) -> list[Table]:

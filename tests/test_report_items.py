@@ -10,11 +10,11 @@ from test_items_verdict import case, drawn, items_study
 
 from ablate.judge.decide import decide
 from ablate.judge.design import design
-from ablate.report.decision_lines import print_decision
-from ablate.report.design_lines import print_design
-from ablate.report.html import render as render_html
-from ablate.report.markdown import render
-from ablate.report.told import Told
+from ablate.reporting.decision_lines import print_decision
+from ablate.reporting.design_lines import print_design
+from ablate.reporting.html import render as render_html
+from ablate.reporting.markdown import render
+from ablate.reporting.told import Told
 from prereg.spec import Study
 
 TASKS = [f"paradigm{place % 6}" for place in range(60)]

@@ -9,11 +9,11 @@ from prereg_samples import AT
 from pydantic import JsonValue
 from report_samples import told
 
-from ablate.report import html, markdown
-from ablate.report.blocks import Facts
-from ablate.report.looking import BEYOND, looks_shown
-from ablate.report.promise import tell_promise
-from ablate.report.told import Told
+from ablate.reporting import html, markdown
+from ablate.reporting.blocks import Facts
+from ablate.reporting.looking import BEYOND, looks_shown
+from ablate.reporting.promise import tell_promise
+from ablate.reporting.told import Told
 from prereg.ledger import Entry
 from prereg.looks import Look
 

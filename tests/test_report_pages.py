@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 from report_samples import ENDINGS, Ending, told
 
-from ablate.report import charts, html, markdown, outcome, words
-from ablate.report.audit import parameters_in_words
-from ablate.report.blocks import Figure, Table
-from ablate.report.document import compose
-from ablate.report.told import Told
+from ablate.reporting import charts, html, markdown, outcome, words
+from ablate.reporting.audit import parameters_in_words
+from ablate.reporting.blocks import Figure, Table
+from ablate.reporting.document import compose
+from ablate.reporting.told import Told
 
 SUITE_TIMES = {"speed/measure_loss_s": 30.0, "speed/measure_calibration_s": 60.0}
 VOID = {"meta", "br", "hr", "img", "link", "input"}

@@ -9,8 +9,8 @@ from evidence_factory import make_evidence, small_study
 
 from ablate.judge.decide import decide
 from ablate.records.evidence import Evidence
-from ablate.report import html, markdown
-from ablate.report.told import Told
+from ablate.reporting import html, markdown
+from ablate.reporting.told import Told
 from prereg.registration import Registration
 from prereg.spec import Study
 

@@ -9,11 +9,11 @@ import pytest
 from beside_samples import BINS, full, with_bins
 from report_samples import told
 
-from ablate.report import html, markdown
-from ablate.report.blocks import Figure, Paragraph, Table
-from ablate.report.charts import draw
-from ablate.report.reliability import MOST_ROWS, Bin, bins_of, curves, tell_reliability, told_by_bin
-from ablate.report.told import Told
+from ablate.reporting import html, markdown
+from ablate.reporting.blocks import Figure, Paragraph, Table
+from ablate.reporting.charts import draw
+from ablate.reporting.reliability import MOST_ROWS, Bin, bins_of, curves, tell_reliability, told_by_bin
+from ablate.reporting.told import Told
 
 SUITES = {"measure": {"every": 25, "suites": ["loss", "calibration", "gradients", "speed"]}}
 

@@ -22,9 +22,9 @@ from ablate import chain, cli
 from ablate.records.repeated import MetricCompared, Reproduction, compare_items, compare_rows
 from ablate.records.run_record import RunRecord
 from ablate.records.store import ItemScore, Row, RunFolder, items_bytes, parquet_bytes
-from ablate.report.reproduction import print_reproduction
-from ablate.run.messages import Message
-from ablate.run.watch import PlainWatcher
+from ablate.reporting.reproduction import print_reproduction
+from ablate.runner.messages import Message
+from ablate.runner.watch import PlainWatcher
 from prereg.canon import sha256_bytes
 from prereg.errors import CorpusError, EvidenceError, RegistrationError, RunError, StudyError
 from prereg.ledger import Ledger

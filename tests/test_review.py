@@ -17,9 +17,9 @@ from conftest import House
 from ablate import chain, cli
 from ablate.records.gather import gather
 from ablate.records.store import RunFolder
-from ablate.run.messages import Message
-from ablate.run.watch import PlainWatcher
-from ablate.run.worker import Worker
+from ablate.runner.messages import Message
+from ablate.runner.watch import PlainWatcher
+from ablate.runner.worker import Worker
 from prereg.canon import sha256_bytes
 from prereg.errors import CorpusError
 from prereg.ledger import Ledger
@@ -175,7 +175,7 @@ def test_the_functions_of_the_package_stay_functions_however_often_they_are_call
         "for _ in range(2):\n"
         "    ablate.run(study); ablate.decide(study); ablate.report(study)\n"
         "from ablate import load, design, register, run, decide, report\n"
-        "import ablate.run.local, ablate.report.html\n"
+        "import ablate.runner.local, ablate.reporting.html\n"
         "print(load(study).study, run(study).summary.complete, report(study).decision.status)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -18,9 +18,9 @@ from ablate.gpt.stepping import AUTO, EAGER, KINDS, cannot_take, choose_step
 from ablate.records.layout import layout_of, seats_in, step_in
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.run import seating
-from ablate.run.seating import Machine, choose_machine, step_of
-from ablate.run.spread import Spread
+from ablate.runner import seating
+from ablate.runner.seating import Machine, choose_machine, step_of
+from ablate.runner.spread import Spread
 from prereg.errors import RunError
 from prereg.training import Training
 

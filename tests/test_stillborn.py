@@ -11,8 +11,8 @@ import pytest
 from conftest import House, tiny_document
 
 from ablate import chain
-from ablate.run import scheduler
-from ablate.run.watch import PlainWatcher
+from ablate.runner import scheduler
+from ablate.runner.watch import PlainWatcher
 from prereg.errors import RunError
 
 

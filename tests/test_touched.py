@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from ablate.judge.decide import decide
 from ablate.judge.touched import RESTS_ON_NOTHING_AMENDED, rests_on, spread
 from ablate.judge.verdict import Decision, Outcome
-from ablate.report import markdown
-from ablate.report.told import Told
+from ablate.reporting import markdown
+from ablate.reporting.told import Told
 from prereg.amendments import Touched
 from prereg.condition import OUTCOMES
 from prereg.spec import Study

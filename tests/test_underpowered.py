@@ -11,7 +11,7 @@ from evidence_factory import make_evidence, make_registration, small_study
 
 from ablate import chain
 from ablate.judge.decide import decide
-from ablate.report.document import banner_of
+from ablate.reporting.document import banner_of
 from prereg.errors import HopelessDesignError, RegistrationError
 from prereg.ledger import Ledger
 from prereg.registration import Override, load_registration

@@ -16,8 +16,8 @@ from conftest import TINY_CORPUS, House
 from ablate import chain, cli
 from ablate.gpt.corpus import Library
 from ablate.records.store import RunFolder
-from ablate.report.kept import taken_off
-from ablate.run.watch import PlainWatcher
+from ablate.reporting.kept import taken_off
+from ablate.runner.watch import PlainWatcher
 from ablate.verify import (
     Item,
     check_corpus,
@@ -194,7 +194,7 @@ def test_a_report_that_was_edited_is_found_and_written_again_by_report(copy: Pat
 def test_pages_written_by_another_version_are_taken_into_the_ledger(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ablate.report import markdown
+    from ablate.reporting import markdown
 
     ledger = Ledger(copy / "studies" / "ledger.jsonl")
     before, render = ledger.entries(), markdown.render

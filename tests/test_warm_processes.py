@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from warm_processes import WarmProcess, WarmSubprocess
 
-from ablate.run import processes
+from ablate.runner import processes
 
 
 def worker(log: Path) -> WarmProcess:
@@ -53,7 +53,7 @@ def test_one_that_is_abandoned_ends_though_its_starter_lives(tmp_path: Path) -> 
     one = worker(tmp_path / "log")
     try:
         one.stdin.close()
-        assert one.wait(60) == 3  # as `ablate.run.serving` leaves when its scheduler is gone
+        assert one.wait(60) == 3  # as `ablate.runner.serving` leaves when its scheduler is gone
     finally:
         end(one)
 

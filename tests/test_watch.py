@@ -9,9 +9,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from ablate.run import watch
-from ablate.run.messages import Asking, Measuring, Message
-from ablate.run.watch import JsonWatcher, LiveWatcher, PlainWatcher, Tally, doing
+from ablate.runner import watch
+from ablate.runner.messages import Asking, Measuring, Message
+from ablate.runner.watch import JsonWatcher, LiveWatcher, PlainWatcher, Tally, doing
 
 
 def tally(step: int, *, seconds: float = 10.0) -> Tally:

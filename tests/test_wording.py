@@ -15,10 +15,10 @@ from test_hypotheses import around, judged, values_of
 from ablate.judge.hypotheses import judge_hypotheses
 from ablate.judge.verdict import Check, Decision
 from ablate.judge.wording import said_p
-from ablate.report import markdown
-from ablate.report.decision_lines import print_decision
-from ablate.report.outcome import centre_in_words, tell_findings
-from ablate.report.study_lines import print_check
+from ablate.reporting import markdown
+from ablate.reporting.decision_lines import print_decision
+from ablate.reporting.outcome import centre_in_words, tell_findings
+from ablate.reporting.study_lines import print_check
 from prereg.export.inference import deciding_test, plain_outcomes
 from prereg.export.markdown import markdown as page_of
 from prereg.export.source import Source

@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-MODULES = ("ablate.run.serving", "ablate.run.follower")
+MODULES = ("ablate.runner.serving", "ablate.runner.follower")
 """What can be started so."""
 LOADED = ("pandas", "pyarrow.parquet", "torch._inductor.config")
 """What they load once they are at work; torch its compiler, as soon as its algorithms are to be deterministic."""
@@ -134,7 +134,7 @@ class WarmSubprocess:
         if words[:2] != [sys.executable, "-m"] or len(words) != 3 or words[2] not in MODULES:
             return subprocess.Popen(words, **given)
         if self._nursery is None:
-            from ablate.run.processes import ALONE
+            from ablate.runner.processes import ALONE
 
             self._nursery = Nursery({**ALONE, **ONE_THREAD})
         assert given.pop("stdin") == subprocess.PIPE and given.pop("text")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ablate.harness.asking import Answers
     from ablate.records.run_record import RunRecord
     from ablate.records.store import ItemScore, RunFolder
-    from ablate.run.messages import Message
+    from ablate.runner.messages import Message
     from prereg.plan import RunSpec
     from prereg.root import Root
 
@@ -31,8 +31,8 @@ def train(study: Path, folder: Path) -> dict[str, Any]:
     """The first run of a study, trained, asked and sealed by a worker process like any other."""
     from ablate.harness.adapter import ROWS
     from ablate.records.store import RunFolder
-    from ablate.run.again import make_again
-    from ablate.run.watch import doing
+    from ablate.runner.again import make_again
+    from ablate.runner.watch import doing
 
     root, spec = first_run(study)
     said = [0.0]
@@ -67,8 +67,8 @@ def ask_again(study: Path, folder: Path, batch: int) -> dict[str, Any]:
 
     from ablate.harness.asking import ask
     from ablate.records.store import RunFolder
-    from ablate.run.equipment import THREADS
-    from ablate.run.worker import Worker
+    from ablate.runner.equipment import THREADS
+    from ablate.runner.worker import Worker
 
     torch.set_num_threads(THREADS)
     root, spec = first_run(study)

@@ -28,7 +28,7 @@ WARM = 3
 
 def measure_growth() -> dict[str, Any]:
     """Median CPU milliseconds of a step and peak MiB of its process, one size changed at a time."""
-    from ablate.run.processes import ALONE
+    from ablate.runner.processes import ALONE
 
     rows: list[dict[str, Any]] = []
     for axis, sizes in AXES.items():

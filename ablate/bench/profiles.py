@@ -30,7 +30,7 @@ WITH_PRODUCTS = tuple(f"our {name}" for one in ("linear", "attend", "feed") for 
 
 def measure_profile(path: Path, dtype: str) -> dict[str, Any]:
     """CPU milliseconds of a step and of an evaluation of the study's baseline on one thread, by operator."""
-    from ablate.run.processes import ALONE
+    from ablate.runner.processes import ALONE
 
     told = subprocess.run(
         [sys.executable, "-m", "ablate.bench.profiles", str(path), dtype],

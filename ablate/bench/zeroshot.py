@@ -56,7 +56,7 @@ def measure_zeroshot(study: Path, steps: int | None = None, house: Path | None =
 
 def measure_in(path: Path, n_tasks: int, batches: Sequence[int]) -> dict[str, Any]:
     """The first run of the study of a house, trained, asked, and asked again with each of these batch sizes."""
-    from ablate.run.local import default_slots
+    from ablate.runner.local import default_slots
 
     alone, open_because = without_network()
     load = [round(os.getloadavg()[0], 2)]
@@ -100,7 +100,7 @@ def without_network() -> tuple[list[str], str]:
 
 def child(alone: list[str], wanted: dict[str, Any]) -> dict[str, Any]:
     """What one process of its own found, in the environment of a worker."""
-    from ablate.run.processes import ALONE
+    from ablate.runner.processes import ALONE
 
     words = [*alone, sys.executable, "-m", "ablate.bench.asked", json.dumps(wanted)]
     started = time.perf_counter()

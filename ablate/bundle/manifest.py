@@ -29,7 +29,7 @@ Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 _DISTRIBUTION = "ablate-prereg"
 _SOURCE = Path(__file__).resolve().parents[2]
-_JUDGING = ("prereg", "ablate/judge", "ablate/records", "ablate/report", "ablate/chain")
+_JUDGING = ("prereg", "ablate/judge", "ablate/records", "ablate/reporting", "ablate/chain")
 
 
 class Member(Part):

@@ -106,7 +106,7 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     """Write the reports of a decision again, from the evidence and the ledger; decides nothing new.
 
     Another version of this tool may write other bytes; the ledger then takes their hashes. Where sealed records are no
-    longer on this disk, the pages are kept and a notice above them says so (`ablate.report.kept`).
+    longer on this disk, the pages are kept and a notice above them says so (`ablate.reporting.kept`).
     """
     from ablate.judge.decide import decide as judge
     from ablate.judge.own_checks import run_own_checks
@@ -164,7 +164,7 @@ def _keep(case: Case, registration: Registration, decision: Entry, mine: list[En
     Raises `EvidenceError` where verdict.json or a page is not what was written.
     """
     from ablate.judge.verdict import Decision
-    from ablate.report.kept import known_pages, notice_of, put_on, taken_off
+    from ablate.reporting.kept import known_pages, notice_of, put_on, taken_off
     from prereg.canon import sha256_bytes
     from prereg.disk import write_whole
     from prereg.errors import EvidenceError, Where
@@ -236,9 +236,9 @@ def pages(
 ) -> dict[str, bytes]:
     """The reports of the decision of a ledger entry, by file name. Writes nothing."""
     from ablate.gpt import toy
-    from ablate.report import html, markdown
-    from ablate.report.document import compose
-    from ablate.report.told import Told
+    from ablate.reporting import html, markdown
+    from ablate.reporting.document import compose
+    from ablate.reporting.told import Told
 
     floors = {"val/loss": toy.entropy_rate()} if _reads_toy_by_characters(registration) else {}
     told = Told(

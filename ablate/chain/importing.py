@@ -46,7 +46,7 @@ def bring(
     from ablate.records.bring import Terms, read_source
     from ablate.records.placing import put, standing
     from ablate.records.store import RunFolder
-    from ablate.run.lock import study_lock
+    from ablate.runner.lock import study_lock
     from prereg.canon import sha256_of
     from prereg.errors import EvidenceError
     from prereg.ledger import Ledger

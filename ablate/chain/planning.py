@@ -72,7 +72,7 @@ def plan_at_scale(
 
     `numerics` holds fields of the study's `numerics` to plan with instead; none leaves a field as it is.
     """
-    from ablate.run.spread import Spread
+    from ablate.runner.spread import Spread
     from ablate.scale.devices import device_named
     from ablate.scale.plan import Request, plan_scale
     from ablate.scale.wish import VOCABULARY, Wish, shaped
@@ -179,7 +179,7 @@ def _vocabulary(case: Case, arm: str) -> tuple[int, str]:
 def _measured(case: Case, device: Device) -> Measured | None:
     """FLOP/s that this study's sealed runs reached on one device of the kind, each run counted once."""
     from ablate.records.store import RunFolder
-    from ablate.run.spread import Spread
+    from ablate.runner.spread import Spread
     from ablate.scale.devices import is_of
     from ablate.scale.plan import Measured
     from prereg.plan import plan

@@ -16,7 +16,7 @@ from ablate.chain.case import Case, open_case, require_pinned, require_registere
 if TYPE_CHECKING:
     from ablate.records.repeated import Reproduction
     from ablate.records.run_record import RunRecord
-    from ablate.run.messages import Message
+    from ablate.runner.messages import Message
     from prereg.plan import CommandSpec, RunSpec
     from prereg.registration import Registration
 
@@ -79,8 +79,8 @@ def _held_against(
     from ablate.records.layout import WHOLE_ONLY
     from ablate.records.repeated import Reproduction, compare_items, compare_rows, provenance_differences
     from ablate.records.store import RunFolder
-    from ablate.run.again import make_again
-    from ablate.run.spread import Spread
+    from ablate.runner.again import make_again
+    from ablate.runner.spread import Spread
 
     started = perf_counter()
     until = None if steps is None or steps >= sealed.steps else steps

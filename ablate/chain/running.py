@@ -11,8 +11,8 @@ from ablate.chain.promising import preflight, register
 
 if TYPE_CHECKING:
     from ablate.judge.design import Design
-    from ablate.run.local import Summary
-    from ablate.run.watch import Watcher
+    from ablate.runner.local import Summary
+    from ablate.runner.watch import Watcher
     from prereg.looks import Look
     from prereg.registration import Registration
 
@@ -55,11 +55,11 @@ def run(
     """
     import sys
 
-    from ablate.run.local import run_study, slots_of
-    from ablate.run.lock import study_lock
-    from ablate.run.seating import choose_machine, records_of, require_steps
-    from ablate.run.spread import Spread
-    from ablate.run.watch import PlainWatcher
+    from ablate.runner.local import run_study, slots_of
+    from ablate.runner.lock import study_lock
+    from ablate.runner.seating import choose_machine, records_of, require_steps
+    from ablate.runner.spread import Spread
+    from ablate.runner.watch import PlainWatcher
     from prereg.differences import require_unchanged
     from prereg.errors import RunError
     from prereg.history import repeated

@@ -16,7 +16,7 @@ from ablate.verbs.options import AsJson, Exit, RootFolder, StudyFile, console, p
 from prereg.plain import visible
 
 if TYPE_CHECKING:
-    from ablate.run.messages import Message
+    from ablate.runner.messages import Message
 
 _PLAIN_EVERY_S = 10.0
 
@@ -45,7 +45,7 @@ def reproduce(
 
     Example:  ablate reproduce studies/embnorm.yaml --run layernorm/1
     """
-    from ablate.report.reproduction import print_reproduction
+    from ablate.reporting.reproduction import print_reproduction
 
     found = chain.reproduce(study, run, steps=steps, within=within, keep=keep, root=root, onlooker=_teller(run))
     if as_json:
@@ -59,7 +59,7 @@ def reproduce(
 
 def _teller(run: str) -> Callable[[Message], None]:
     """Progress on standard error: a line that is written over on a terminal, now and then a line elsewhere."""
-    from ablate.run.watch import doing
+    from ablate.runner.watch import doing
 
     told = [0.0]
 

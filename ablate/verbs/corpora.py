@@ -26,7 +26,7 @@ def corpus_list(root: RootFolder = None) -> None:
 
     Example:  ablate corpus list
     """
-    from ablate.report.corpora_lines import print_corpora
+    from ablate.reporting.corpora_lines import print_corpora
 
     library = _library(root)
     rows = []

@@ -13,7 +13,7 @@ from ablate import chain
 from ablate.verbs.options import Accept, AsJson, Exit, Pilot, RootFolder, StudyFile, console, put, put_json
 
 if TYPE_CHECKING:
-    from ablate.run.watch import Watcher
+    from ablate.runner.watch import Watcher
 
 
 def run(
@@ -110,7 +110,7 @@ def status(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
 
     Example:  ablate status studies/embnorm.yaml
     """
-    from ablate.report.progress_lines import print_status
+    from ablate.reporting.progress_lines import print_status
     from ablate.status import read_status
 
     found = read_status(chain.open_case(study, root))
@@ -138,7 +138,7 @@ def peek(
 
     Example:  ablate peek studies/embnorm.yaml --reason "the loss of one arm looks broken"
     """
-    from ablate.report.progress_lines import print_glimpse
+    from ablate.reporting.progress_lines import print_glimpse
 
     if past is not None:
         entry = chain.record_look(study, reason=reason, took_place=past, root=root)
@@ -170,7 +170,7 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
 
     Example:  ablate decide studies/embnorm.yaml
     """
-    from ablate.report.decision_lines import print_decision
+    from ablate.reporting.decision_lines import print_decision
 
     decided = chain.decide(study, root=root)
     if as_json:
@@ -240,7 +240,7 @@ def import_records(
 
 
 def _watcher(as_json: bool) -> Watcher:
-    from ablate.run.watch import JsonWatcher, LiveWatcher, PlainWatcher
+    from ablate.runner.watch import JsonWatcher, LiveWatcher, PlainWatcher
 
     if as_json:
         return JsonWatcher(sys.stdout)

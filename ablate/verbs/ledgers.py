@@ -53,7 +53,7 @@ def ledger(
         )
     if hypotheses:
         from ablate.programme import count_programme
-        from ablate.report.programme_lines import print_programme
+        from ablate.reporting.programme_lines import print_programme
 
         found = count_programme(
             Root.around(Path(), root), level=level, now=utc_now(), abandoned_after_days=abandoned_after
@@ -74,7 +74,7 @@ def ledger(
         state = {"faults": sound.faults, "lines_beyond": sound.n_beyond, "torso_bytes": sound.torso_bytes}
         put_json(json.dumps({"entries": shown, **state, "head": sound.head}, indent=2, ensure_ascii=False))
     else:
-        from ablate.report.ledger_lines import print_ledger
+        from ablate.reporting.ledger_lines import print_ledger
 
         print_ledger(console(), sound, study=name)
     if sound.faults:

@@ -48,9 +48,9 @@ def check(
 
     Example:  ablate check studies/embnorm.yaml
     """
-    from ablate.report.declaration_lines import print_admissibility, print_touches
-    from ablate.report.sizes import print_sizes, sizes_differ
-    from ablate.report.study_lines import print_check
+    from ablate.reporting.declaration_lines import print_admissibility, print_touches
+    from ablate.reporting.sizes import print_sizes, sizes_differ
+    from ablate.reporting.study_lines import print_check
     from prereg.errors import StudyFileError
 
     if admissibility:
@@ -95,7 +95,7 @@ def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_js
 
     Example:  ablate design studies/embnorm.yaml
     """
-    from ablate.report.design_lines import print_design
+    from ablate.reporting.design_lines import print_design
 
     found = chain.design(study, root=root, pilot=pilot)
     if as_json:
@@ -150,7 +150,7 @@ def _print_repeated(case: chain.Case) -> None:
 def _print_power(registration: Registration) -> None:
     """What the new registration can find."""
     from ablate.judge.hindsight import frozen_design
-    from ablate.report.design_lines import print_power
+    from ablate.reporting.design_lines import print_power
 
     found = frozen_design(registration)
     assert found is not None, registration.study.study
@@ -171,7 +171,7 @@ def amend(
 
     Example:  ablate amend studies/embnorm.yaml --reason "two more seeds, before any run"
     """
-    from ablate.report.amendment_lines import print_amendment
+    from ablate.reporting.amendment_lines import print_amendment
 
     registration, entry = chain.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
     print_amendment(console(), registration.study, chain.registrations(study, root), entry)

@@ -34,7 +34,7 @@ def verify(
 
     Example:  ablate verify studies/embnorm.yaml
     """
-    from ablate.report.proof_lines import print_bundle_check, print_verification
+    from ablate.reporting.proof_lines import print_bundle_check, print_verification
     from ablate.verify import verify_house, verify_study
 
     if study is not None and _is_bundle(study):
@@ -76,7 +76,7 @@ def bundle(
 
     Example:  ablate bundle studies/embnorm.yaml
     """
-    from ablate.report.proof_lines import print_bundled
+    from ablate.reporting.proof_lines import print_bundled
 
     made = chain.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights)
     print_bundled(console(), made.path, made.check, written=made.written)

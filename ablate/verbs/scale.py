@@ -50,7 +50,7 @@ def plan(
 
     Example:  ablate plan studies/embnorm.yaml --scale "1.3B x 50B tokens x 5 seeds on 64 H100" --mfu 0.4
     """
-    from ablate.report import scale_table
+    from ablate.reporting import scale_table
 
     if scale is None:
         runs = chain.plan_runs(study, root=root)

@@ -1,0 +1,322 @@
+"""The part of the report that lets a reader distrust it: pairs, parameters, checks, runs, provenance, times.
+
+The judge's checks decide admissibility; the tables here only lay out what the records say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from ablate.judge.verdict import Check, Stability
+from ablate.records.run_record import SINGLE, RunRecord
+from ablate.reporting import words
+from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.reporting.description import seconds_by_suite
+from ablate.reporting.told import Told
+
+SEVERITY_ORDER = {"inadmissible": 0, "deviation": 1, "note": 2}
+
+
+def tell_pairs(told: Told) -> Section:
+    """How large the arms are, and whether runs of one seed share what they must."""
+    if told.study.trainer == "command":
+        said = (
+            "A user's own trainer made these runs. It was handed the same seed for every arm, and states neither "
+            "parameters nor hashes of weights and batches: that runs of one seed form pairs is its promise."
+        )
+        return Section("pairs", "Arms and matched pairs", (Paragraph(said),))
+    blocks: list[Block] = []
+    sizes = _parameters(told)
+    if sizes is not None:
+        blocks.append(sizes)
+    matched = _matched(told)
+    blocks.append(
+        matched
+        if matched is not None
+        else Paragraph("No two runs of one seed have both begun, so there is no pair to audit yet.")
+    )
+    return Section("pairs", "Arms and matched pairs", tuple(blocks))
+
+
+def _by_cell(told: Told) -> dict[tuple[str, int], RunRecord]:
+    return {(run.variant, run.seed): run for run in told.evidence.runs}
+
+
+def parameters_of(told: Told) -> dict[str, int]:
+    """Trainable parameters of every arm that has run; its seeds must agree."""
+    counts: dict[str, set[int]] = {}
+    for run in told.evidence.runs:
+        counts.setdefault(run.variant, set()).add(run.parameters)
+    return {arm: counts[arm].pop() for arm in told.study.arms if len(counts.get(arm, set())) == 1}
+
+
+def parameters_in_words(arm: str, count: int, baseline: str, baseline_count: int) -> str:
+    """`layernorm has 256 parameters more than none, 0.016%`."""
+    gap = count - baseline_count
+    if gap == 0:
+        return f"{arm} has as many parameters as {baseline}"
+    share = 100 * abs(gap) / baseline_count if baseline_count else 0.0
+    percent = f", {words.number(share, words.decimals_for(share))}%" if baseline_count else ""
+    way = "more" if gap > 0 else "fewer"
+    return f"{arm} has {words.counted(abs(gap), 'parameter')} {way} than {baseline}{percent}"
+
+
+def _parameters(told: Told) -> Table | None:
+    counts, baseline = parameters_of(told), told.study.baseline
+    if not counts:
+        return None
+    rows = []
+    for arm, count in counts.items():
+        said = "the baseline" if arm == baseline else ""
+        if arm != baseline and baseline in counts:
+            said = parameters_in_words(arm, count, baseline, counts[baseline])
+        rows.append((arm, f"{count:,}", said))
+    return Table(
+        "Trainable parameters by arm, tied ones counted once.",
+        (Column("Arm"), Column("Parameters", True), Column("Against the baseline")),
+        tuple(rows),
+    )
+
+
+def _matched(told: Told) -> Table | None:
+    cells, baseline = _by_cell(told), told.study.baseline
+    rows = []
+    for arm in told.study.arms:
+        pairs = [
+            (cells[arm, seed], cells[baseline, seed])
+            for seed in told.study.seeds
+            if arm != baseline and (arm, seed) in cells and (baseline, seed) in cells
+        ]
+        hashed = [(mine.pairing, theirs.pairing) for mine, theirs in pairs if mine.pairing and theirs.pairing]
+        if not hashed:
+            continue
+        shared = [
+            (mine.initial[name] == theirs.initial[name])
+            for mine, theirs in hashed
+            for name in mine.initial.keys() & theirs.initial.keys()
+        ]
+        alone = sorted({name for mine, theirs in hashed for name in mine.initial.keys() ^ theirs.initial.keys()})
+        total = len(hashed)
+        rows.append(
+            (
+                f"{arm} and {baseline}",
+                f"{sum(shared):,} of {len(shared):,}",
+                f"{sum(mine.batches == theirs.batches for mine, theirs in hashed)} of {total}",
+                f"{sum(mine.dropout == theirs.dropout for mine, theirs in hashed)} of {total}",
+                f"{sum(mine.tokens == theirs.tokens for mine, theirs in pairs)} of {len(pairs)}",
+                words.listed(alone) or words.NONE,
+            )
+        )
+    if not rows:
+        return None
+    return Table(
+        "Matched pairs. What runs of one seed must share, compared by hash.",
+        (
+            Column("Pair"),
+            Column("Shared initial tensors equal", True),
+            Column("Batches equal", True),
+            Column("Dropout keys equal", True),
+            Column("Tokens equal", True),
+            Column("In one arm only"),
+        ),
+        tuple(rows),
+        note="Initial tensors are counted over all seeds; the other columns count pairs. Arms that differ in shape, "
+        "data or budget, and runs that ended early, are not expected to agree in all of it; the checks say what "
+        "was required.",
+    )
+
+
+BEYOND_CHECKS = (
+    "No check can show that values were not changed before their run was sealed, that a trainer did not treat arms "
+    "differently in a way that it does not record, that the ledger was not made up as a whole, or that data and "
+    "environment were the same where the registration does not pin them. What would show it: runs made again by "
+    "somebody else (ablate reproduce), seals of the lock, and a ledger head that somebody else has held since."
+)
+
+
+def tell_checks(told: Told) -> Section:
+    """Every question asked of the evidence that held, and stability; what did not hold stands under Deviations."""
+    checks = in_order(told.decision.checks)
+    blocks: list[Block] = []
+    passed = [check for check in checks if check.passed]
+    if passed:
+        blocks.append(_checks(passed, f"Checks that held: {len(passed)} of {len(checks)}."))
+    if not checks:
+        blocks.append(Paragraph("No check was recorded.", "warning"))
+    if not told.withheld:
+        blocks.append(_stability(told.decision.stability))
+    blocks.append(Paragraph(BEYOND_CHECKS, "aside"))
+    return Section("checks", "Checks and stability", tuple(blocks))
+
+
+def in_order(checks: Iterable[Check]) -> list[Check]:
+    """Failed checks first, the gravest on top."""
+    return sorted(checks, key=lambda check: (check.passed, SEVERITY_ORDER[check.severity]))
+
+
+def _checks(checks: list[Check], caption: str) -> Table:
+    rows = tuple((check.name, "held", check.found, check.required or words.NONE) for check in checks)
+    return Table(caption, (Column("Check"), Column("Result"), Column("Found"), Column("Required")), rows)
+
+
+def _stability(stability: tuple[Stability, ...]) -> Table:
+    rows = []
+    for arm in stability:
+        spikes = "; ".join(
+            f"seed {seed}: step {', '.join(str(step) for step in steps[:6])}"
+            + (f" and {len(steps) - 6} more" if len(steps) > 6 else "")
+            for seed, steps in sorted(arm.spikes.items())
+            if steps
+        )
+        diverged = words.listed(f"seed {seed}" for seed in arm.diverged)
+        rows.append(
+            (
+                arm.variant,
+                "stable" if arm.stable else "unstable",
+                str(arm.runs),
+                diverged or words.NONE,
+                spikes or words.NONE,
+            )
+        )
+    above = next((f" A spike has a robust z above {words.compact(arm.above)}." for arm in stability if arm.above), "")
+    return Table(
+        f"Stability by the registered rule. One unstable run makes an arm unstable.{above}",
+        (Column("Arm"), Column("Stability"), Column("Runs", True), Column("Diverged"), Column("Loss spikes")),
+        tuple(rows),
+        marked=frozenset(at for at, arm in enumerate(stability) if not arm.stable),
+    )
+
+
+def tell_runs(told: Told) -> Section:
+    """Attempts, provenance, times and the hashes that tie the report to its evidence."""
+    blocks = _attempts(told)
+    if told.evidence.runs:
+        blocks += [*_mishaps(told), _provenance(told), _times(told)]
+    blocks.append(
+        Facts(
+            (
+                ("Registration sha256", told.decision.registration),
+                ("Registered file sha256", told.registration.source_sha256),
+                ("Evidence sha256", told.decision.evidence),
+                ("Ledger head", told.ledger_head),
+                ("Report dated", words.moment(told.generated_at)),
+            )
+        )
+    )
+    return Section("runs", "Runs and provenance", tuple(blocks))
+
+
+def _mishaps(told: Told) -> list[Block]:
+    """What was got over in runs of one attempt; of others the check of attempts tells it."""
+    runs = [run for run in told.evidence.runs if run.mishaps and run.attempts == 1]
+    found = tuple((f"{run.variant} seed {run.seed}", "; ".join(run.mishaps)) for run in runs)
+    return [Facts(found)] if found else []
+
+
+def _attempts(told: Told) -> list[Block]:
+    cells = _by_cell(told)
+    statuses = Counter(cells[cell].status if cell in cells else "not started" for cell in told.evidence.planned)
+    counted = words.listed(f"{count} {status}" for status, count in sorted(statuses.items()))
+    summary = f"Planned runs: {len(told.evidence.planned)} ({counted or 'none'})."
+    eventful = [run for run in told.evidence.runs if run.attempts > 1 or run.resumed_from or run.status != "done"]
+    if told.withheld:  # which arm failed or diverged is an outcome too
+        eventful = [run for run in eventful if run.status != "diverged"]
+        summary = (
+            f"Planned runs: {len(told.evidence.planned)}, of which {len(told.evidence.missing)} are neither "
+            "done nor diverged."
+        )
+    if not eventful:
+        return [Paragraph(f"{summary} Every run that ended did so in one attempt.")]
+    rows = tuple(
+        (
+            run.variant,
+            str(run.seed),
+            run.status,
+            str(run.attempts),
+            words.listed(str(step) for step in run.resumed_from) or words.NONE,
+            run.error or words.NONE,
+        )
+        for run in eventful
+    )
+    return [
+        Paragraph(summary),
+        Table(
+            "Runs that took more than one attempt, or did not end as done.",
+            (
+                Column("Arm"),
+                Column("Seed", True),
+                Column("Status"),
+                Column("Attempts", True),
+                Column("Resumed from step"),
+                Column("Error"),
+            ),
+            rows,
+        ),
+    ]
+
+
+def _versions(run: RunRecord) -> str:
+    made = run.provenance
+    return ", ".join(dict.fromkeys((made.python, made.torch, made.numpy)))
+
+
+PROVENANCE: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
+    ("Code sha256", lambda run: run.provenance.code),
+    (
+        "Commit",
+        lambda run: (run.provenance.commit or "none") + (", with uncommitted changes" if run.provenance.dirty else ""),
+    ),
+    ("Python, torch, numpy", _versions),
+    ("Platform", lambda run: run.provenance.platform),
+    ("Processor", lambda run: run.provenance.processor),
+    ("Device", lambda run: run.provenance.device),
+    ("Computed by", lambda run: run.provenance.paths),
+    ("Lacking", lambda run: run.provenance.lacking),
+    ("Threads of a run", lambda run: str(run.provenance.threads or "not stated")),
+)
+LAYOUT: tuple[str, Callable[[RunRecord], str]] = ("Layout", lambda run: run.provenance.layout)
+"""Told only where runs were trained in cohorts."""
+
+
+def _provenance(told: Told) -> Facts:
+    items = []
+    alone = all(run.provenance.layout == SINGLE for run in told.evidence.runs)
+    for name, read in PROVENANCE if alone else (*PROVENANCE, LAYOUT):
+        seen = Counter(read(run) for run in told.evidence.runs)
+        text = (
+            next(iter(seen))
+            if len(seen) == 1
+            else "; ".join(
+                f"{value or 'nothing stated'} ({words.counted(count, 'run')})" for value, count in seen.most_common()
+            )
+        )
+        if text:  # records made before a fact was kept say nothing of it
+            items.append((name, text))
+    return Facts((*items, *told.registration.tool.items()))
+
+
+def _times(told: Told) -> Table:
+    runs = told.evidence.runs
+    training, evaluation, wall = (sum(getattr(run, name) for run in runs) for name in ("train_s", "eval_s", "wall_s"))
+    other = max(0.0, wall - training - evaluation)
+    parts: tuple[tuple[str, float], ...] = (
+        ("Training steps", training),
+        ("Evaluation", evaluation),
+        *((f"of it, suite {suite}", seconds) for suite, seconds in seconds_by_suite(told.evidence).items()),
+        ("Other (start, reading, sealing)", other),
+    )
+    if told.study.trainer == "command":  # it does not say what it spent its time on
+        parts = ()
+    rows = tuple(
+        (name, words.duration(seconds), f"{100 * seconds / wall:.0f}%" if wall else words.NONE)
+        for name, seconds in (
+            *parts,
+            ("All", wall),
+        )
+    )
+    return Table(
+        f"Time, summed over {words.counted(len(runs), 'run')} and all attempts.",
+        (Column("Part"), Column("Time", True), Column("Share", True)),
+        rows,
+    )

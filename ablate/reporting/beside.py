@@ -1,0 +1,251 @@
+"""The part of the report that sets published figures beside the study's own, and says what it does not show.
+
+Description, chosen outside the registration: nothing is tested. Withheld, as the findings are, while runs are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations, pairwise
+
+from ablate.reporting import words
+from ablate.reporting.at_step import LOSS, ArmAtStep, read_at
+from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.reporting.outcome import NOT_TO_BE_USED
+from ablate.reporting.told import Told
+from prereg.harness_metrics import harness_metric
+from prereg.published import LoadedPublished, PublishedFigure, PublishedLook
+from prereg.spec import Study
+from prereg.training import Training
+
+NOT_REGISTERED = (
+    "Not part of the registration; nothing is tested against these figures. Which figures stand here, which steps and "
+    "seeds they are set beside and what is said of each difference was chosen outside the registration, possibly with "
+    "the results in view. No verdict rests on any of it."
+)
+DIRECTIONS = {"lower": "lower is better", "higher": "higher is better", "neither": "no direction is better"}
+FALLING = {
+    "linear": "falls to zero over the whole run",
+    "cosine": "falls along a cosine over the whole run",
+    "wsd": "falls over the last part of the run",
+}
+MOST_NAMED = 6
+
+
+def tell_beside(told: Told) -> Section | None:
+    """Every published figure beside the study's; none where none are published or nothing may be shown."""
+    if told.withheld or told.published is None:
+        return None
+    published = told.published.published
+    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if told.unusable else []
+    blocks += [Paragraph(NOT_REGISTERED, "lead"), _sources(told, told.published)]
+    for figure in published.figures:
+        found = {look: _arms_at(told, figure, look) for look in published.looks}
+        blocks += [_table(told, figure, found), _said(figure, found)]
+    return Section("published", "Beside published figures", tuple(blocks))
+
+
+def _arms_at(told: Told, figure: PublishedFigure, look: PublishedLook) -> tuple[ArmAtStep, ...]:
+    seeds = told.study.seeds[: look.seeds]
+    arms = [arm for arm in told.study.arms if arm in figure.published]
+    return tuple(read_at(told.evidence, figure.metric, arm, seeds, look.step) for arm in arms)
+
+
+def _sources(told: Told, loaded: LoadedPublished) -> Facts:
+    published = loaded.published
+    over = "how many runs each published value is over is not stated"
+    if published.runs is not None:
+        over = f"each published value is over {words.counted(published.runs, 'run')}"
+    arms = [arm for arm in told.study.arms if any(arm in figure.published for figure in published.figures)]
+    looks = tuple(
+        (look_in_words(look).capitalize(), f"Seeds {words.ranged(told.study.seeds[: look.seeds])}. {said}")
+        for look in published.looks
+        for said in [comparable(told.study, arms, look.step)]
+    )
+    return Facts(
+        (
+            ("Source", f"{published.source.strip()} ({over})"),
+            ("File", f"{loaded.file}, sha256 {loaded.sha256}"),
+            (
+                "Ours",
+                "Mean and sample standard deviation (n − 1) over seeds of the value recorded at the step. Difference: "
+                "our mean minus the published value",
+            ),
+            *looks,
+        )
+    )
+
+
+def look_in_words(look: PublishedLook) -> str:
+    """`step 150, 3 seeds`."""
+    return f"step {look.step:,}, {words.counted(look.seeds, 'seed')}"
+
+
+def comparable(study: Study, arms: Sequence[str], step: int) -> str:
+    """Whether a step of these runs stands for a run that ends there: only where no rate depends on the run's length."""
+    if study.trainer != "gpt":
+        return (
+            "The trainer is the user's own: whether a run that ends at this step would be at these values is not known "
+            "here."
+        )
+    said: dict[str, list[str]] = {}
+    for arm in arms:
+        said.setdefault(_comparable(study.training(arm), step), []).append(arm)
+    if len(said) == 1:
+        return next(iter(said))
+    return " ".join(f"{words.listed(named)}: {text}" for text, named in said.items())
+
+
+def _comparable(config: Training, step: int) -> str:
+    steps, optim = config.budget.steps, config.optim
+    if step == steps:
+        return "This is the last step of these runs."
+    if step > steps:
+        return f"These runs end before it, at step {steps:,}."
+    if step == 0:
+        return "Nothing has been trained at this step."
+    warmup = f" after {words.counted(optim.warmup, 'step')} of warmup" if optim.warmup else ""
+    if optim.schedule == "constant":
+        return (
+            f"A step before the end of these runs, at {steps:,}. The registered learning rate is constant{warmup} "
+            f"and does not depend on how long a run is: a run of {step:,} steps would be at these values."
+        )
+    return (
+        f"A step before the end of these runs, at {steps:,}. The registered learning rate {FALLING[optim.schedule]}, "
+        f"so it depends on how long a run is: a run of {step:,} steps would have ended with another rate, and these "
+        "values are not those of such a run."
+    )
+
+
+def _table(told: Told, figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> Table:
+    published = _decimals_written(figure.published.values())
+    spreads = [one.sd for arms in found.values() for one in arms if one.sd]
+    ours = words.decimals_for(min(spreads)) if spreads else max(3, published)
+    rows: list[tuple[str, ...]] = []
+    marked: set[int] = set()
+    for look, arms in found.items():
+        for one in arms:
+            theirs, spread, mean = figure.published[one.arm], figure.spread.get(one.arm), one.mean
+            if not one.whole:
+                marked.add(len(rows))
+            rows.append(
+                (
+                    look_in_words(look),
+                    one.arm,
+                    words.number(theirs, published),
+                    *([] if not figure.spread else [words.NONE if spread is None else words.compact(spread)]),
+                    words.NONE if mean is None else words.number(mean, ours),
+                    words.NONE if one.sd is None else words.number(one.sd, ours),
+                    str(one.n) if one.whole else f"{one.n} of {len(one.asked)}",
+                    # A published value is rounded: further digits of the difference would be digits of the rounding.
+                    words.NONE if mean is None else words.signed(mean - theirs, min(ours, published + 1)),
+                )
+            )
+    return Table(
+        f"{figure.label.strip()}: {_metric_in_words(told.study, figure.metric)}",
+        (
+            Column("At"),
+            Column("Arm"),
+            Column("Published", True),
+            *([Column("Published SD", True)] if figure.spread else []),
+            Column("Ours, mean", True),
+            Column("SD", True),
+            Column("n (seeds)", True),
+            Column("Difference", True),
+        ),
+        tuple(rows),
+        note=_note(told, figure, found),
+        marked=frozenset(marked),
+        grouped=True,
+        stacked=True,
+    )
+
+
+def _metric_in_words(study: Study, metric: str) -> str:
+    declared = study.metric(metric) or harness_metric(metric)
+    if declared is None:
+        return f"{metric} of the user's own trainer"
+    return f"{metric} ({', '.join(part for part in (declared.unit, DIRECTIONS[declared.better]) if part)})"
+
+
+def _decimals_written(values: Iterable[float]) -> int:
+    """The decimals of the most exact of the published values, so that 22.10 beside 20.64 keeps its zero."""
+    return max(len(words.compact(value).partition(".")[2]) for value in values)
+
+
+def _note(told: Told, figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> str:
+    """The metric's definition, what was derived, and every value that is lacking, by seed and reason."""
+    declared = told.study.metric(figure.metric) or harness_metric(figure.metric)
+    said = [f"{figure.metric}: {declared.definition}."] if declared is not None else []
+    derived = sum(len(one.derived) for arms in found.values() for one in arms)
+    values = sum(one.n for arms in found.values() for one in arms)
+    if derived:
+        which = "every value is" if derived == values else f"{derived} of the {values} values are"
+        said.append(f"It was not recorded everywhere: {which} exp of the {LOSS} of the same run and step, run by run.")
+    for look, arms in found.items():
+        gaps = _gaps(arms)
+        said += [f"Missing at {look_in_words(look)}: {gaps}."] if gaps else []
+        diverged = [
+            f"{one.arm} seed {seed} at step {step:,}" for one in arms for seed, step in sorted(one.later.items())
+        ]
+        said += [f"Diverged after step {look.step:,}, and counted in it: {words.listed(diverged)}."] if diverged else []
+    return " ".join(said)
+
+
+def _gaps(arms: Sequence[ArmAtStep]) -> str:
+    """`rmsnorm seed 4 (diverged at step 120), layernorm seeds 1 to 5 (not recorded at step 150)`."""
+    parts = []
+    for one in arms:
+        reasons: dict[str, list[int]] = {}
+        for seed, why in one.lacking.items():
+            reasons.setdefault(why, []).append(seed)
+        for why, seeds in reasons.items():
+            word = "seed" if len(seeds) == 1 else "seeds"
+            named, more = words.ranged(seeds), len(seeds) - MOST_NAMED
+            if more > 0 and " to " not in named:
+                named = f"{words.ranged(seeds[:MOST_NAMED])} and {more} more"
+            parts.append(f"{one.arm} {word} {named} ({why})")
+    return "; ".join(parts)
+
+
+def _said(figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> Facts:
+    """The file's own sentence, and whether the arms stand in the published order."""
+    items = [(f"{figure.label.strip()}, on the difference", " ".join(figure.note.split()))]
+    if len(figure.published) > 1:
+        items.append((f"{figure.label.strip()}, order of the arms", _orders(figure, found)))
+    return Facts(tuple(items))
+
+
+def _orders(figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> str:
+    theirs = figure.published
+    if len(set(theirs.values())) == 1:
+        return "The published values are equal, so they put the arms in no order."
+    said = [f"Published: {in_order(theirs)}."]
+    for look, arms in found.items():
+        said.append(f"Ours at {look_in_words(look)}: {_order(theirs, arms)}.")
+    return " ".join([*said, "An order of means; nothing is tested."])
+
+
+def _order(theirs: Mapping[str, float], arms: Sequence[ArmAtStep]) -> str:
+    ours = {one.arm: one.mean for one in arms if one.mean is not None}
+    without = [one.arm for one in arms if one.mean is None]
+    if without:
+        return f"no order can be told, for {words.listed(without)} {'has' if len(without) == 1 else 'have'} no value"
+    pairs = [pair for pair in combinations(theirs, 2) if theirs[pair[0]] != theirs[pair[1]]]
+    turned = [pair for pair in pairs if (theirs[pair[0]] - theirs[pair[1]]) * (ours[pair[0]] - ours[pair[1]]) <= 0.0]
+    fewer = "" if all(one.whole for one in arms) else ", from fewer values than asked for"
+    if not turned:
+        return f"{in_order(ours)}: the published order holds{fewer}"
+    kept = f"{len(pairs) - len(turned)} of {words.counted(len(pairs), 'pair')} of arms"
+    named = "; ".join(f"{left} with {right}" for left, right in turned[:MOST_NAMED])
+    more = f"; and {len(turned) - MOST_NAMED} more" if len(turned) > MOST_NAMED else ""
+    return f"{in_order(ours)}: another order; {kept} stand as published, and these do not: {named}{more}{fewer}"
+
+
+def in_order(values: Mapping[str, float]) -> str:
+    """`layernorm < rmsnorm = none`, the lowest first."""
+    ranked = sorted(values, key=lambda arm: values[arm])
+    text = ranked[0]
+    for before, arm in pairwise(ranked):
+        text += f" {'=' if values[before] == values[arm] else '<'} {arm}"
+    return text

@@ -1,0 +1,112 @@
+"""The part of the report that tells how the runs went: metrics by step.
+
+Description, not inference. Like the findings it is withheld while runs are missing, and marked
+where the evidence is inadmissible.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ablate.reporting import charts, words
+from ablate.reporting.blocks import Block, Figure, Panel, Paragraph, Section
+from ablate.reporting.description import Curves, trace, trace_differences
+from ablate.reporting.outcome import NOT_TO_BE_USED
+from ablate.reporting.told import Told
+
+
+def tell_curves(told: Told) -> Section | None:
+    """Metrics by step; none where there is nothing to draw or nothing may be shown."""
+    if told.withheld:
+        return None
+    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if told.unusable else []
+    arms, baseline = list(told.study.arms), told.study.baseline
+    claimed = [finding.metric for finding in told.decision.findings]
+    before = len(blocks)
+    for metric in dict.fromkeys(["val/loss", *claimed]):
+        traced = trace(told.evidence, metric, arms)
+        if traced is not None:
+            blocks.append(_curves(told, traced))
+        gaps = trace_differences(told.evidence, metric, arms, baseline)
+        if gaps is not None:
+            blocks.append(_difference_curves(told, gaps))
+    return Section("curves", "Curves", tuple(blocks)) if len(blocks) > before else None
+
+
+def _curves(told: Told, traced: Curves) -> Figure:
+    baseline, metric = told.study.baseline, traced.metric
+    floor = told.floors.get(metric)
+    domain = charts.domain_of(traced, *([] if floor is None else [floor]))
+    panels = []
+    for arm in traced.means:
+        diverged = [run.seed for run in told.evidence.runs if run.variant == arm and run.status == "diverged"]
+        chart = partial(
+            charts.curves,
+            traced,
+            arm,
+            baseline=baseline,
+            unit=words.unit_of(metric, own=told.study.own_units),
+            floor=floor,
+            diverged=diverged,
+            domain=domain,
+        )
+        part = ", the baseline" if arm == baseline else ""
+        panels.append(
+            Panel(
+                f"{arm}{part}, n = {traced.n[arm]}",
+                chart,
+                f"{metric} by step for {arm}: {words.counted(traced.n[arm], 'run')} and their mean.",
+            )
+        )
+    caption = (
+        f"{metric} by optimiser step. Thin lines: single seeds; thick line: their mean, at the steps that every "
+        f"run of the arm reached; dashed: the mean of {baseline}. No interval is drawn."
+    )
+    if floor is not None:
+        caption += f" Dotted: {words.compact(round(floor, 4))}, which no model can pass."
+    return Figure(f"{metric} by step", caption + _thinning(traced), tuple(panels))
+
+
+def _tested(told: Told) -> str:
+    everywhere = all(hypothesis.read == "final" for hypothesis in told.study.hypotheses.values())
+    return "Only the last step was tested" if everywhere else "Only what the claims read was tested"
+
+
+def _difference_curves(told: Told, gaps: Curves) -> Figure:
+    baseline, metric = told.study.baseline, gaps.metric
+    domain = charts.domain_of(gaps, 0.0)
+    panels = []
+    for arm in gaps.means:
+        smallest = _smallest_of(told, arm, metric)
+        unit = words.unit_of(metric, own=told.study.own_units)
+        chart = partial(charts.difference_curves, gaps, arm, unit=unit, smallest=smallest, domain=domain)
+        panels.append(
+            Panel(
+                f"{arm} {words.MINUS} {baseline}, n = {gaps.n[arm]}",
+                chart,
+                f"{metric} of {arm} minus {baseline} of the same seed, by step, {words.counted(gaps.n[arm], 'pair')}.",
+            )
+        )
+    caption = (
+        f"{metric} minus {baseline} of the same seed, by step. Thin lines: single pairs; thick line: their "
+        "mean; grey, where a claim declares one: differences too small to matter. "
+        f"{_tested(told)}; the rest is description."
+    )
+    return Figure(f"{metric} minus {baseline}, seed by seed", caption + _thinning(gaps), tuple(panels))
+
+
+def _smallest_of(told: Told, arm: str, metric: str) -> float | None:
+    for name, claim in told.study.claims.items():
+        plain = dict(claim.left) == {arm: 1.0} and dict(claim.right) == {told.study.baseline: 1.0}
+        if plain and claim.metric == metric and told.study.hypotheses[name].scale == "raw":
+            return told.study.hypotheses[name].smallest
+    return None
+
+
+def _thinning(traced: Curves) -> str:
+    if traced.thinned == 1:
+        return ""
+    return (
+        f" Thinned for size: of every {traced.thinned} evaluations a thin line keeps the lowest and the highest, "
+        "and a mean line keeps the first."
+    )

@@ -1,0 +1,110 @@
+"""The part of the report that lists what did not go as promised, each with its consequence for admissibility.
+
+Found, consequence and why come from the judge's checks and from its one table of declarations; nothing is weighed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ablate.judge.consequences import MEANS, consequence_of, declared
+from ablate.judge.verdict import Check
+from ablate.reporting import words
+from ablate.reporting.audit import in_order
+from ablate.reporting.blocks import Block, Column, Paragraph, Section, Table
+from ablate.reporting.ledger_lines import verdict_of
+from ablate.reporting.told import Told
+from prereg.amendments import Amendment, amendments_of, reached, touched
+from prereg.ledger import Entry
+from prereg.looks import decisions_before
+
+NONE_FOUND = (
+    "Every check held, and no early look is in the ledger; no check can show whether somebody read the records by hand."
+)
+
+
+def tell_deviations(told: Told) -> Section:
+    """Every check that did not hold, the gravest first, and every amendment."""
+    failed = [check for check in in_order(told.decision.checks) if not check.passed]
+    blocks: list[Block] = [_found(failed, len(told.decision.checks))] if failed else [Paragraph(NONE_FOUND)]
+    earlier = decisions_before(told.evidence.ledger, told.registration.sha256, told.ledger_head)
+    if earlier:
+        blocks.append(Paragraph(f"Earlier decisions of this registration: {decisions_in_words(earlier)}."))
+    amendments = amendments_of(told.evidence.ledger)
+    if amendments:
+        blocks.append(_amendments(told, amendments))
+    return Section("deviations", "Deviations", tuple(blocks))
+
+
+def decisions_in_words(entries: Sequence[Entry]) -> str:
+    """`entry 18 (2026-11-20 23:38 UTC, keep none)`, of each decision."""
+    return words.listed(f"entry {one.index} ({words.moment(one.at)}, {verdict_of(one)})" for one in entries)
+
+
+def _found(failed: list[Check], asked: int) -> Table:
+    rows = tuple(
+        (
+            check.name,
+            check.found,
+            check.required or words.NONE,
+            consequence_of(check),
+            declared(check).why or words.NONE,
+        )
+        for check in failed
+    )
+    return Table(
+        f"Checks that did not hold: {len(failed)} of {asked}.",
+        (Column("Check"), Column("Found"), Column("Required"), Column("Consequence"), Column("Why")),
+        rows,
+        note=f"Consequences: {words.listed(MEANS.values(), last='or')}. The whole table of checks: ablate check "
+        "--admissibility.",
+        marked=frozenset(at for at, check in enumerate(failed) if check.severity != "note"),
+    )
+
+
+def _amendments(told: Told, amendments: tuple[Amendment, ...]) -> Table:
+    rows: list[tuple[str, ...]] = []
+    marked: set[int] = set()
+    for amendment in amendments:
+        for field, (hypotheses, arms, rule) in reached(told.study, amendment.differences).items():
+            late = amendment.after_evidence and bool(hypotheses or arms or rule)
+            difference = next((one for one in amendment.differences if one.field == field), None)
+            if late:
+                marked.add(len(rows))
+            rows.append(
+                (
+                    f"{words.moment(amendment.at)}, entry {amendment.index}",
+                    amendment.reason,
+                    amendment.evidence,
+                    field,
+                    words.NONE if difference is None else words.value(difference.registered),
+                    words.NONE if difference is None else words.value(difference.now),
+                    _touches(hypotheses, arms, told, rule=rule) if late else "nothing",
+                )
+            )
+    chain = [amendments[0].previous, *(one.registration for one in amendments)]
+    marked_findings = {finding.hypothesis for finding in told.decision.findings if finding.amended}
+    exploratory = {*touched(told.study, amendments).hypotheses, *marked_findings}
+    kept = [name for name in told.study.hypotheses if name not in exploratory]
+    return Table(
+        f"Amendments: {len(amendments)}. Registrations: {' → '.join(words.short(one) for one in chain)}.",
+        (
+            Column("When"),
+            Column("Reason given"),
+            Column("Evidence by then"),
+            Column("Field"),
+            Column("Registered"),
+            Column("Now"),
+            Column("Makes exploratory"),
+        ),
+        tuple(rows),
+        note="What an amendment after evidence touched is exploratory from then on, whatever later amendments say. "
+        + (f"Untouched: {words.listed(kept)}." if kept else "No hypothesis is untouched."),
+        marked=frozenset(marked),
+    )
+
+
+def _touches(hypotheses: set[str], arms: set[str], told: Told, *, rule: bool) -> str:
+    named = [name for name in told.study.hypotheses if name in hypotheses]
+    named += [f"stable({arm})" for arm in told.study.arms if arm in arms]
+    return words.listed([*named, *(["the verdict: there is none"] if rule else [])])

@@ -1,0 +1,155 @@
+"""The part of the report that tells what every metric came to: first what the verdict could rest on, then the rest.
+
+Description, not inference. No recorded number is left out: what has a section of its own is pointed to, and what is one
+of a family by block stands in one table of its family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ablate.judge.verdict import ArmSummary
+from ablate.reporting import words
+from ablate.reporting.blocks import Block, Column, Paragraph, Section, Table
+from ablate.reporting.by_block import families
+from ablate.reporting.description import recorded_metrics, summarise
+from ablate.reporting.outcome import NOT_TO_BE_USED
+from ablate.reporting.reliability import RELIABILITY, told_by_bin
+from ablate.reporting.told import Told
+from prereg.harness_metrics import harness_metric
+from prereg.metric import SUITES
+from prereg.metrics import METRICS
+
+EACH_BY_ITSELF = (
+    "Description of finished runs, each arm by itself. Arms share seeds, so the standard deviations here do not say "
+    "how certain a difference is; the findings do."
+)
+OWN, TASKS, OTHERS = "own", "tasks", "others"
+_ABOUT: Mapping[str, str] = {
+    **{suite: declared.about for suite, declared in SUITES.items()},
+    OWN: "the study's own metrics",
+    TASKS: "zero- and few-shot tasks",
+    OTHERS: "metrics that only the study's trainer knows",
+}
+"""Group -> what it looks at, in the order of the report."""
+
+
+def tell_final_values(told: Told) -> Section | None:
+    """Mean, SD and n of every recorded metric by arm, in groups."""
+    if told.withheld:
+        return None
+    recorded = recorded_metrics(told.evidence)
+    by_block, by_bin = families(told.evidence), told_by_bin(told)
+    asked = [metric for metric in _asked(told) if metric in recorded]
+    elsewhere = {*asked, *(one for members in by_block.values() for one in members), *by_bin}
+    grouped: dict[str, list[str]] = {group: [] for group in _ABOUT}
+    for metric in recorded:
+        if metric not in elsewhere:
+            grouped[_group_of(told, metric)].append(metric)
+    blocks = _first(told, asked)
+    blocks += [_more(told, group, metrics) for group, metrics in grouped.items() if metrics]
+    blocks += [_family(told, stem, members) for stem, members in by_block.items()]
+    if by_bin:
+        blocks.append(Paragraph(f"What was recorded bin by bin stands under {RELIABILITY}.", "aside"))
+    if not blocks:
+        return None
+    warned = [Paragraph(NOT_TO_BE_USED, "warning")] if told.unusable else []
+    return Section("final-values", "Final values", (*warned, *blocks))
+
+
+def _asked(told: Told) -> list[str]:
+    """Metrics of the hypotheses, in their order, and of the tie-breakers."""
+    return list(dict.fromkeys([*(claim.metric for claim in told.study.claims.values()), *told.study.tie_breakers]))
+
+
+def _group_of(told: Told, metric: str) -> str:
+    if metric in told.study.own_units:
+        return OWN
+    declared = METRICS.get(metric)
+    if declared is not None:
+        return declared.suite
+    return TASKS if harness_metric(metric) is not None else OTHERS
+
+
+def _first(told: Told, asked: Sequence[str]) -> list[Block]:
+    rows = _rows(told, asked)
+    if not rows:
+        return []
+    return [
+        Table(
+            "Final values of the metrics of hypotheses and tie-breakers: mean and standard deviation over seeds of the "
+            "value at the last step.",
+            _COLUMNS,
+            rows,
+            note=EACH_BY_ITSELF,
+            grouped=True,
+        )
+    ]
+
+
+def _more(told: Told, group: str, metrics: Sequence[str]) -> Table:
+    about = _ABOUT[group] if group in (OWN, TASKS, OTHERS) else f"suite {group}, {_ABOUT[group]}"
+    caption = f"Final values, {about}: {words.counted(len(metrics), 'metric')}."
+    return Table(caption, _COLUMNS, _rows(told, metrics), folded=True, grouped=True)
+
+
+_COLUMNS = (
+    Column("Metric"),
+    Column("Arm"),
+    Column("Mean", True),
+    Column("SD", True),
+    Column("n", True),
+    Column("Unit"),
+)
+
+
+def _rows(told: Told, metrics: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    rows = []
+    for metric in metrics:
+        found = summarise(told.evidence, metric, list(told.study.arms))
+        decimals = _decimals(found)
+        unit = words.unit_of(metric, own=told.study.own_units) or words.NONE
+        for summary in found:
+            spread = words.NONE if summary.sd is None else words.number(summary.sd, decimals)
+            rows.append((metric, summary.arm, words.number(summary.mean, decimals), spread, str(summary.n), unit))
+    return tuple(rows)
+
+
+def _family(told: Told, stem: str, members: Sequence[str]) -> Table:
+    """A metric of every block: a row a block, a column an arm."""
+    arms = list(told.study.arms)
+    found: Mapping[int, Mapping[str, ArmSummary]] = {
+        number: {summary.arm: summary for summary in summarise(told.evidence, metric, arms)}
+        for metric in members
+        for number in [METRICS.layer(metric)]
+        if number is not None
+    }
+    shown = [arm for arm in arms if any(arm in row for row in found.values())]
+    n = {arm: max(row[arm].n for row in found.values() if arm in row) for arm in shown}
+    rows = tuple(
+        (str(block), *(_cell(found[block].get(arm), n[arm]) for arm in shown))
+        for block in sorted(found)
+        if found[block]
+    )
+    unit = words.unit_of(members[0])
+    return Table(
+        f"Final values block by block, {stem}{f' ({unit})' if unit else ''}: {words.counted(len(rows), 'block')}.",
+        (Column("Block", True), *(Column(f"{arm}, n = {n[arm]}", True) for arm in shown)),
+        rows,
+        note="Mean over seeds, and in brackets the standard deviation; blocks are counted from the input, from 0.",
+        folded=True,
+    )
+
+
+def _cell(summary: ArmSummary | None, n: int) -> str:
+    if summary is None:
+        return words.NONE
+    text = words.compact(float(f"{summary.mean:.3g}"))
+    if summary.sd is not None:
+        text += f" ({words.compact(float(f'{summary.sd:.2g}'))})"
+    return text if summary.n == n else f"{text}, n = {summary.n}"
+
+
+def _decimals(found: Sequence[ArmSummary]) -> int:
+    spreads = [summary.sd for summary in found if summary.sd]
+    return words.decimals_for(min(spreads)) if spreads else 3

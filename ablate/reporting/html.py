@@ -1,0 +1,65 @@
+"""The report as one HTML file: styles and figures inside, no script, nothing fetched from anywhere."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from ablate.reporting import charts
+from ablate.reporting.blocks import Panel
+from ablate.reporting.document import Document, compose
+from ablate.reporting.told import Told
+from prereg.plain import visible
+
+_OPENING = re.compile(r"<svg[^>]*\bwidth=\"([\d.]+)\" height=\"([\d.]+)\" viewBox=\"([^\"]+)\"[^>]*>")
+_IDENTIFIER = re.compile(r"\bid=\"([^\"]+)\"|url\(#([^)]+)\)")
+
+
+def render(told: Told, document: Document | None = None) -> str:
+    """report.html of a decision, from its document where the caller has composed it."""
+    document = document or compose(told)
+    template = _environment().get_template("report.html")
+    drawn = iter(range(10_000))
+
+    def draw(panel: Panel) -> Markup:
+        return inline_svg(charts.draw(panel.make), words=panel.words, prefix=f"figure{next(drawn)}")
+
+    return template.render(document=document, told=told, draw=draw)
+
+
+def inline_svg(svg: str, *, words: str, prefix: str) -> Markup:
+    """An SVG that can stand beside others in one page: identifiers of its own, a name for those who cannot see it."""
+    opening = _OPENING.match(svg)
+    assert opening is not None, svg[:200]
+    width, height, box = opening.groups()
+    body = _IDENTIFIER.sub(
+        lambda match: f'id="{prefix}-{match[1]}"' if match[1] else f"url(#{prefix}-{match[2]})",
+        visible(svg[opening.end() :], lines=True),
+    )
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" aria-label="{escape(visible(words))}" '
+        f'width="{width}" height="{height}" viewBox="{box}">'
+    )
+    return Markup(head + body)  # noqa: S704 - the drawing library escapes text in SVG; the label is escaped above
+
+
+@cache
+def _environment() -> Environment:
+    loader = FileSystemLoader(Path(__file__).parent / "templates")
+    return Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_seen,
+    )
+
+
+def _seen(value: object) -> object:
+    """Every text that a template puts into the page, before it is escaped; drawings and other values as they are."""
+    return visible(value, lines=True) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -1,0 +1,58 @@
+"""The report as Markdown: the same account without figures. Escapes what a study brings, adds nothing."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section, Table
+from ablate.reporting.document import Banner, Document, compose
+from ablate.reporting.told import Told
+from prereg.plain import markdown_line as escape
+
+
+def render(told: Told, document: Document | None = None) -> str:
+    """report.md of a decision, from its document where the caller has composed it."""
+    document = document or compose(told)
+    parts = [f"# {escape(document.title)}", _banner(document.banner, document.study)]
+    parts += [_section(section) for section in document.sections]
+    return "\n\n".join(parts) + "\n"
+
+
+def _banner(banner: Banner, study: str) -> str:
+    because = [">", f"> {escape(banner.because)}"]
+    reasons = [">", *[f"> - {escape(reason)}" for reason in banner.reasons]] if banner.reasons else []
+    body = reasons + because if banner.status == "inadmissible" else because + reasons
+    lines = [f"> **{escape(banner.word)}: {escape(banner.headline)}**", *body]
+    return "\n".join([f"Study `{study}`", "", *lines])
+
+
+def _section(section: Section) -> str:
+    return "\n\n".join([f"## {escape(section.title)}", *[_block(block) for block in section.blocks]])
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Paragraph():
+            return f"**{escape(block.text)}**" if block.tone == "warning" else escape(block.text)
+        case Facts():
+            return "\n".join(f"- **{escape(term)}**: {escape(text)}" for term, text in block.items)
+        case Table():
+            return _table(block)
+        case Figure():
+            return f"*Figure (drawn in report.html): {escape(block.name)}.* {escape(block.caption)}"
+        case _:
+            assert_never(block)
+
+
+def _table(table: Table) -> str:
+    heads = [escape(column.name) for column in table.columns]
+    rules = ["---:" if column.numeric else ":---" for column in table.columns]
+    rows = []
+    for at, row in enumerate(table.rows):
+        cells = [escape(cell) for cell in row]
+        if at in table.marked:
+            cells = [f"**{cell}**" if cell else cell for cell in cells]
+        rows.append(cells)
+    lines = ["| " + " | ".join(cells) + " |" for cells in (heads, rules, *rows)]
+    text = f"*{escape(table.caption)}*\n\n" + "\n".join(lines)
+    return f"{text}\n\n{escape(table.note)}" if table.note else text

@@ -1,0 +1,423 @@
+"""The part of the report that tells what was found about each hypothesis, in words, tables and figures.
+
+While runs are missing there are no findings, and nothing that separates the arms may be shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from ablate.judge.verdict import EffectSize, Estimate, Finding
+from ablate.judge.wording import is_pseudomedian
+from ablate.reporting import charts, words
+from ablate.reporting.blocks import Block, Column, Facts, Figure, Panel, Paragraph, Section, Table
+from ablate.reporting.forest import forest
+from ablate.reporting.told import Told
+from prereg.procedures import PSEUDOMEDIAN
+
+NOT_TO_BE_USED = (
+    "Not to be used: the evidence is inadmissible. These numbers are shown for the record and support no "
+    "conclusion, in either direction."
+)
+EXPLORATORY = (
+    "Findings marked (exploratory) were touched by an amendment that was made after evidence existed. Their numbers "
+    "are shown like any others; they test nothing that was promised beforehand, and no verdict rests on them."
+)
+WITHHELD = (
+    "Nothing that separates the arms is shown while planned runs are missing or broken: no contrast, no curve, no "
+    "final value. Seeing outcomes before the last run has ended would let the outcome choose when to stop, and the "
+    "error rate promised above would no longer hold."
+)
+SHORT_TESTS = {
+    "paired_t": "paired t",
+    "bootstrap_t": "bootstrap-t",
+    "sign_flip": "sign-flip",
+    "wilcoxon": "Wilcoxon",
+    "e_process": "e-process",
+    "percentile": "percentile bootstrap",
+    "bca": "BCa bootstrap",
+    "items": "seeds x items",
+}
+EFFECT_NAMES = {"d_z": "d_z", "g_z": "g_z", "g_av": "g_av", "cliff_delta": "Cliff's delta"}
+
+
+def tell_findings(told: Told) -> Section:
+    """Every hypothesis with its numbers, and the figures of the contrasts."""
+    if told.withheld:
+        return Section("findings", "What was found", (Paragraph(WITHHELD, "warning"),))
+    findings = told.decision.findings
+    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if told.unusable else []
+    if any(finding.amended for finding in findings):
+        blocks.append(Paragraph(EXPLORATORY, "warning"))
+    blocks += [
+        Facts(tuple((f"{finding.label}: {finding.outcome}", _sentence(finding)) for finding in findings)),
+        _numbers(findings),
+        _outcomes(findings),
+    ]
+    blocks += [_forest(group) for group in _by_scale(findings)]
+    if any(finding.pairs for finding in findings):
+        blocks += [_pairs(told), _seeds(findings)]
+    blocks += [_details(findings), _effects(findings)]
+    if any(finding.also or finding.beside for finding in findings):
+        blocks.append(_also(findings))
+    if told.decision.tie_breakers:
+        blocks.append(_tie_breakers(told))
+    return Section("findings", "What was found", tuple(blocks))
+
+
+def _sentence(finding: Finding) -> str:
+    return words.proper(f"{finding.sentence} {_joined(finding.notes)}".strip())
+
+
+def method_of(finding: Finding) -> str:
+    """The test of a finding in words."""
+    return "no test" if finding.estimate is None else test_of(finding.estimate)
+
+
+def test_of(estimate: Estimate) -> str:
+    """A test in words; over items, what it speaks of too."""
+    items = estimate.items
+    if items is None:
+        return SHORT_TESTS.get(estimate.method, estimate.method)
+    if items.estimand == "new_seeds":
+        return f"paired t over seeds' means, new seeds on these {items.unit}"
+    return f"two-way t, new seeds and new {items.unit}"
+
+
+def df_of(estimate: Estimate) -> str:
+    """Degrees of freedom: of seeds and of units where both are samples, unless tasks of unequal size have none."""
+    items = estimate.items
+    if estimate.df is not None:
+        return words.compact(round(estimate.df, 2))
+    if items is None:
+        return words.NONE
+    return f"{estimate.n - 1}; {f'{items.n_units - 1:,}' if items.effective is None else 'exact'}"
+
+
+def n_of(estimate: Estimate | None, pairs: int) -> str:
+    """Pairs; over items, seeds x items."""
+    items = None if estimate is None else estimate.items
+    if items is None:
+        return str(pairs)
+    unit = items.unit if items.n_units > 1 else items.unit[:-1]
+    return f"{pairs} x {items.n_units:,} {unit}" + (f" ({items.n_items:,} items)" if items.unit == "tasks" else "")
+
+
+def difference_of(finding: Finding) -> str:
+    """The difference with its sign and unit."""
+    if finding.estimate is None:
+        return words.NONE
+    return f"{words.signed(finding.estimate.difference, words.finding_decimals(finding))} {finding.unit}".strip()
+
+
+def interval_of(finding: Finding) -> str:
+    """The interval that agrees with the outcome, and its level."""
+    if finding.estimate is None:
+        return words.NONE
+    bounds = words.shown_interval(finding)
+    return words.interval(bounds, words.finding_decimals(finding)) + (
+        f" ({words.level(bounds.level)})" if bounds else ""
+    )
+
+
+def centre_in_words(findings: Iterable[Finding]) -> str:
+    """Which number the differences are."""
+    kinds = {is_pseudomedian(finding.estimate) for finding in findings if finding.estimate}
+    names = {False: "mean difference", True: PSEUDOMEDIAN}
+    return " or ".join(names[kind] for kind in sorted(kinds)) or names[False]
+
+
+def _outcomes(findings: Iterable[Finding]) -> Table:
+    return Table(
+        "What each outcome says, and in which zone the effect was shown to lie.",
+        (Column("Hypothesis"), Column("Outcome"), Column("That is"), Column("Zone"), Column("Role")),
+        tuple((f.label, f.outcome, words.meaning_of(f), words.zone_of(f), f.role) for f in findings),
+        note="Zone: at least the smallest difference that matters, short of it, or undecided; a dash: none is set.",
+    )
+
+
+def _numbers(findings: Iterable[Finding]) -> Table:
+    findings = tuple(findings)
+    corrected = words.is_corrected(findings)
+    correction = "corrected over the hypotheses of the role" if corrected else "those of each test alone"
+    rows = []
+    for finding in findings:
+        rows.append(
+            (
+                finding.label,
+                finding.outcome,
+                difference_of(finding),
+                interval_of(finding),
+                words.p_cell(finding.p_support_adjusted, words.levels_of(finding)),
+                words.p_cell(finding.p_refute_adjusted, words.levels_of(finding)),
+                n_of(finding.estimate, finding.n),
+                method_of(finding),
+            )
+        )
+    return Table(
+        f"Findings by hypothesis. The difference is the claim's left side minus its right side: the "
+        f"{centre_in_words(findings)} of the pairs.",
+        (
+            Column("Hypothesis"),
+            Column("Outcome"),
+            Column("Difference", True),
+            Column("Interval", True),
+            Column("p to support", True),
+            Column("p to refute", True),
+            Column("n", True),
+            Column("Test"),
+        ),
+        tuple(rows),
+        note=f"n: {_counted(findings)}. Intervals: {_interval_methods(findings)}. Both p values are "
+        f"{correction}; a small p to refute means that the data rule the claim out.",
+    )
+
+
+def _counted(findings: Iterable[Finding]) -> str:
+    over_items = any(finding.estimate and finding.estimate.items for finding in findings)
+    pairs = "pairs of runs that share a seed"
+    return pairs + (", and the items or tasks that every run was scored on" if over_items else "")
+
+
+def _interval_methods(findings: Iterable[Finding]) -> str:
+    methods = []
+    for finding in findings:
+        bounds = words.shown_interval(finding) if finding.estimate else None
+        if bounds is not None:
+            why = " (1 − 2 alpha, as a margin is tested on one side)" if words.rests_on_margin(finding) else ""
+            methods.append(f"{bounds.method.removesuffix(', Bonferroni over 1')} at {words.level(bounds.level)}{why}")
+    return "; ".join(dict.fromkeys(methods)) or "none available at this n"
+
+
+def _by_scale(findings: Iterable[Finding]) -> list[list[Finding]]:
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.metric, finding.scale, finding.unit), []).append(finding)
+    return list(groups.values())
+
+
+def _forest(findings: list[Finding]) -> Figure:
+    metric = findings[0].metric
+    said = "; ".join(f"{f.label}: {difference_of(f)} {interval_of(f)}, {f.outcome}, n = {f.n}" for f in findings)
+    levels = {finding.estimate.interval.level for finding in findings if finding.estimate and finding.estimate.interval}
+    against_zero = any(f.estimate and f.simultaneous and not words.rests_on_margin(f) for f in findings)
+    alone = len(levels) == 1 and against_zero
+    thick = f"thick bar: the {words.level(levels.pop())} interval of a test against zero alone; " if alone else ""
+    caption = (
+        f"Point: {centre_in_words(findings)} (circle supported, square refuted, diamond inconclusive); "
+        f"{thick}thin bar: "
+        f"{_interval_methods(findings)}; grey: differences too small to matter, as registered. "
+        + " ".join(
+            f"{f.label}: {f.outcome}, {words.meaning_of(f)}; zone: {words.zone_of(f)}; n = {n_of(f.estimate, f.n)}, "
+            f"{method_of(f)}."
+            for f in findings
+        )
+    )
+    return Figure(
+        f"Differences in {metric}",
+        caption,
+        (
+            Panel("", partial(forest, findings, wide=True), f"Forest plot. {said}.", "wide"),
+            Panel("", partial(forest, findings, wide=False), f"Forest plot. {said}.", "narrow"),
+        ),
+    )
+
+
+def side_in_words(weights: Mapping[str, float]) -> str:
+    """One side of a claim: `layernorm`, `post-deep - pre-deep`, `0.5*a + 0.5*b`."""
+    text = ""
+    for name, weight in weights.items():
+        arm = name if abs(weight) == 1.0 else f"{abs(weight):g}*{name}"
+        text += (" + " if weight > 0 else " - ") + arm if text else (arm if weight > 0 else f"- {arm}")
+    return text
+
+
+def _pairs(told: Told) -> Figure:
+    panels = []
+    for finding in told.decision.findings:
+        if not finding.pairs:
+            continue
+        claim = told.study.claims[finding.hypothesis]
+        left, right = side_in_words(claim.left), side_in_words(claim.right)
+        lower = sum(pair.difference < 0 for pair in finding.pairs)
+        panels.append(
+            Panel(
+                f"{finding.label}: {finding.claim}, n = {finding.n}",
+                partial(charts.paired, finding, left, right),
+                f"Paired plot of {finding.metric}, {right} against {left}: lower on the left side of the claim in "
+                f"{lower} of {len(finding.pairs)} seeds.",
+            )
+        )
+    return Figure(
+        "Pairs",
+        "Every pair, seed by seed: one line for each seed, from the claim's right side to its left "
+        "side. Solid blue lines fall, dashed orange lines rise. No summary is "
+        "drawn.",
+        tuple(panels),
+    )
+
+
+def _seeds(findings: Iterable[Finding]) -> Table:
+    rows = []
+    for finding in findings:
+        gaps = [abs(pair.difference) for pair in finding.pairs if pair.difference]
+        decimals = max(words.decimals_for(min(gaps)) if gaps else 3, words.finding_decimals(finding))
+        decimals = min(decimals, words.finding_decimals(finding) + 2)
+        for pair in finding.pairs:
+            rows.append(
+                (
+                    finding.label,
+                    str(pair.seed),
+                    words.number(pair.left, decimals),
+                    words.number(pair.right, decimals),
+                    words.signed(pair.difference, decimals),
+                    finding.unit,
+                )
+            )
+    return Table(
+        "The same pairs as numbers.",
+        (
+            Column("Hypothesis"),
+            Column("Seed", True),
+            Column("Left side", True),
+            Column("Right side", True),
+            Column("Difference", True),
+            Column("Unit"),
+        ),
+        tuple(rows),
+        folded=True,
+    )
+
+
+def _details(findings: Iterable[Finding]) -> Table:
+    rows = []
+    for finding in findings:
+        estimate, decimals = finding.estimate, words.finding_decimals(finding)
+        if estimate is None:
+            rows.append((finding.label, "no test", *[words.NONE] * 7))
+            continue
+        bounds = estimate.interval
+        alone = words.interval(bounds, decimals) + (f" ({words.level(bounds.level)})" if bounds else "")
+        rows.append(
+            (
+                finding.label,
+                method_of(finding),
+                alone,
+                words.p_cell(estimate.p, words.levels_of(finding)),
+                words.p_cell(estimate.p_floor, words.levels_of(finding)),
+                words.NONE if estimate.se is None else words.number(estimate.se, decimals + 1),
+                df_of(estimate),
+                words.NONE if finding.correlation is None else words.number(finding.correlation, 2),
+                n_of(estimate, finding.n),
+            )
+        )
+    notes = [note for finding in findings if finding.estimate for note in finding.estimate.notes]
+    return Table(
+        "The registered tests in detail, each against zero and by itself.",
+        (
+            Column("Hypothesis"),
+            Column("Test"),
+            Column("Interval of this test alone", True),
+            Column("Two-sided p", True),
+            Column("Smallest p possible", True),
+            Column("Standard error", True),
+            Column("df", True),
+            Column("Correlation of the sides", True),
+            Column("n", True),
+        ),
+        tuple(rows),
+        note=_joined(["Pairing helps in proportion to the correlation of the two sides over seeds.", *notes]),
+    )
+
+
+def _effect(effect: EffectSize) -> str:
+    text = words.signed(effect.value, 2)
+    return text if effect.interval is None else f"{text} {words.interval(effect.interval, 2)}"
+
+
+def _effects(findings: Iterable[Finding]) -> Table:
+    names = list(dict.fromkeys(effect.name for finding in findings for effect in finding.effects))
+    rows = []
+    for finding in findings:
+        found = {effect.name: _effect(effect) for effect in finding.effects}
+        rows.append((finding.label, *[found.get(name, words.NONE) for name in names], str(finding.n)))
+    methods = dict.fromkeys(
+        f"{EFFECT_NAMES[e.name]}: {e.interval.method} ({words.level(e.interval.level)})"
+        for f in findings
+        for e in f.effects
+        if e.interval
+    )
+    note = (
+        "Standardised by the spread over seeds, which is small for trained models: large values are common and say "
+        "nothing about importance. The raw difference does."
+    )
+    return Table(
+        "Effect sizes, with intervals where they exist.",
+        (Column("Hypothesis"), *[Column(EFFECT_NAMES[name], True) for name in names], Column("n", True)),
+        tuple(rows),
+        note=_joined([note, "; ".join(methods)]),
+    )
+
+
+def _also(findings: Iterable[Finding]) -> Table:
+    rows = []
+    for finding in findings:
+        decimals = words.finding_decimals(finding)
+        for bounds in finding.beside:
+            shown = f"{words.interval(bounds, decimals)} ({words.level(bounds.level)})"
+            n = n_of(finding.estimate, finding.n)
+            rows.append((finding.hypothesis, "pigeonhole bootstrap", words.NONE, shown, words.NONE, words.NONE, n))
+        for estimate in finding.also:
+            rows.append(
+                (
+                    finding.label,
+                    test_of(estimate),
+                    words.signed(estimate.difference, decimals),
+                    words.interval(estimate.interval, decimals),
+                    words.p_cell(estimate.p, words.levels_of(finding)),
+                    words.p_cell(estimate.p_floor, words.levels_of(finding)),
+                    n_of(estimate, estimate.n),
+                )
+            )
+    notes = [note for finding in findings for estimate in finding.also for note in estimate.notes]
+    notes += [bounds.method for finding in findings for bounds in finding.beside]
+    registered = any(finding.also for finding in findings)
+    return Table(
+        "Other tests, registered as description. They decide nothing."
+        if registered
+        else "Intervals beside the test. They decide nothing.",
+        (
+            Column("Hypothesis"),
+            Column("Test"),
+            Column("Difference", True),
+            Column("Interval", True),
+            Column("Two-sided p, alone", True),
+            Column("Smallest p possible", True),
+            Column("n", True),
+        ),
+        tuple(rows),
+        note=_joined(notes),
+    )
+
+
+def _tie_breakers(told: Told) -> Table:
+    rows: list[tuple[str, ...]] = []
+    for metric, value in told.decision.tie_breakers.items():
+        for arm, mean in (value if isinstance(value, dict) else {"": value}).items():
+            shown = words.compact(float(mean)) if isinstance(mean, int | float) else str(mean)
+            rows.append((metric, arm, shown, words.unit_of(metric, own=told.study.own_units)))
+    return Table(
+        "Tie-breaking metrics: means by arm, as a later line that holds gives another verdict. They decide nothing.",
+        (Column("Metric"), Column("Arm"), Column("Mean", True), Column("Unit")),
+        tuple(rows),
+    )
+
+
+def _joined(notes: Iterable[str]) -> str:
+    kept = [note.strip() for note in dict.fromkeys(notes) if note.strip()]
+    return words.proper(" ".join(_capital(note) + ("" if note.endswith(".") else ".") for note in kept))
+
+
+def _capital(note: str) -> str:
+    return note[0].upper() + note[1:] if note[:2].isalpha() else note  # d_z stays d_z

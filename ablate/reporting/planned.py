@@ -1,0 +1,159 @@
+"""The design in facts and one chart, for the page and for the terminal. Every number comes from `Design` as frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from ablate.judge.design import Design
+from ablate.judge.simulate import Scenario
+from ablate.reporting import words
+from ablate.reporting.blocks import Figure, Panel
+from ablate.reporting.charts import power_by_seeds
+
+ENOUGH = 0.8
+_HEIGHT = 10
+_FULL, _ADOPTING = "●", "○"
+
+
+def facts_of(design: Design) -> Iterator[tuple[str, str]]:
+    """What a reader must know of a design, a term and a sentence each; nothing that its version did not compute."""
+    if design.false_adoption is not None:
+        if design.worst:
+            over = (
+                "over true effects and over the correlation of metrics, with normal differences and no divergence, of "
+                f"an adopting verdict ({words.listed(design.adopting)}) that rests on a false finding or on a false "
+                "alarm of stability, or that adopts an arm beyond the margin of its own harm claim"
+            )
+        else:
+            over = (
+                "over the scenarios with normal differences and stable runs, of an adopting verdict "
+                f"({words.listed(design.adopting)}) that rests on a false 'supported'. This design was written by an "
+                "earlier version, and the number is a lower bound"
+            )
+        yield (
+            "False-positive rate of the whole rule",
+            f"{words.share(design.false_adoption.share)} ±{words.share(design.false_adoption.error)}: the largest "
+            f"chance, {over}. It is largest if the truth is: {design.false_adoption_in}.",
+        )
+    skewed = _worst_of(design, "lognormal", "exponential")
+    if skewed is not None and skewed.false_adopting is not None:
+        yield (
+            "The same if differences are skewed",
+            f"{words.share(skewed.false_adopting.share)} ±{words.share(skewed.false_adopting.error)} at worst "
+            f"({skewed.name}).",
+        )
+    diverging = [one for one in design.scenarios if one.divergence and one.false_adopting is not None] * bool(
+        design.worst
+    )
+    if diverging:
+        worst = max(diverging, key=lambda one: one.false_adopting.share if one.false_adopting else 0.0)
+        assert worst.false_adopting is not None
+        yield (
+            "The same if runs diverge",
+            f"{words.share(worst.false_adopting.share)} ±{words.share(worst.false_adopting.error)} at worst "
+            f"({worst.name}, every arm equally often).",
+        )
+    if design.curve:
+        yield "Seeds for power 80% and 90%", _said_seeds(design)
+    if design.seconds_per_run is not None:
+        yield "Cost", _said_cost(design)
+    if design.seed is not None and design.scenarios:
+        errors = [chance.error for scenario in design.scenarios for chance in scenario.verdicts]
+        yield (
+            "Simulated",
+            f"{design.scenarios[0].n_sims:,} studies for each of {len(design.scenarios)} states of the world, seed "
+            f"{design.seed}, through the registered tests{', correction' * (design.correct != 'none')} and decision "
+            f"list; Monte Carlo standard error of a verdict's chance at most {words.share(max(errors))}.",
+        )
+
+
+def _worst_of(design: Design, *laws: str) -> Scenario | None:
+    drawn = (*design.scenarios, *design.worst)
+    found = [one for one in drawn if one.law in laws and one.false_adopting is not None]
+    return max(found, key=lambda one: one.false_adopting.share if one.false_adopting else 0.0) if found else None
+
+
+def _said_seeds(design: Design) -> str:
+    def said(n: int | None) -> str:
+        return "beyond reach or unknown" if n is None else str(n)
+
+    text = (
+        f"{said(design.seeds_80)} and {said(design.seeds_90)} (for every hypothesis that the decision asks to be "
+        "supported, with every claim true at the stated effect)"
+    )
+    if design.adoption_80 is not None:
+        text += f"; an adopting verdict reaches 80% with {design.adoption_80} if every claim is true"
+    return text + "."
+
+
+def _said_cost(design: Design) -> str:
+    assert design.seconds_per_run is not None and design.cost_s is not None, design.study
+    each = f"{words.duration(design.seconds_per_run)} a run ({design.timed})"
+    parts = [f"{words.duration(design.cost_s)} for the {design.n_runs} runs of this study"]
+    for share, cost, n in ((80, design.cost_80_s, design.seeds_80), (90, design.cost_90_s, design.seeds_90)):
+        if cost is not None and n is not None:
+            parts.append(f"{words.duration(cost)} for power {share}% ({words.counted(n, 'seed')})")
+    return f"{each}, one after another: " + "; ".join(parts) + "."
+
+
+def least_power(design: Design) -> list[tuple[int, float]]:
+    """Seeds -> the least power over the hypotheses that the decision asks to be supported."""
+    needed = [one.hypothesis for one in design.hypotheses if one.needed]
+    return [
+        (at.n, min(at.power[name] for name in needed))
+        for at in design.curve
+        if needed and all(name in at.power for name in needed)
+    ]
+
+
+def adopting_by_seeds(design: Design) -> list[tuple[int, float]]:
+    """Seeds -> the chance of an adopting verdict when every claim is true."""
+    return [(at.n, at.adopting.share) for at in design.curve if at.adopting is not None]
+
+
+def power_figure(design: Design) -> Figure | None:
+    """Power by number of seeds, if the design computed it."""
+    power, adopting = least_power(design), adopting_by_seeds(design)
+    if not power and not adopting:
+        return None
+    said = "; ".join(f"{n} seeds: {words.share(share)}" for n, share in power or adopting)
+    chart = partial(power_by_seeds, power, adopting, registered=design.n_seeds)
+    return Figure(
+        "Power by number of seeds",
+        "Solid line and discs: the least power over the hypotheses that the decision asks to be supported. Dashed line "
+        "and rings: the chance of any adopting verdict. Both with every claim true at the effect where its power is "
+        "stated, by simulation of the registered rule. Vertical line: the "
+        f"registered {words.counted(design.n_seeds, 'seed')}. Horizontal line: 80%.",
+        (Panel("", chart, f"Power by seeds. {said}.", "panel"),),
+    )
+
+
+def text_chart(design: Design, width: int = 80) -> list[str]:
+    """The same chart in characters, a column for each number of seeds."""
+    power, adopting = dict(least_power(design)), dict(adopting_by_seeds(design))
+    seeds = sorted({*power, *adopting})
+    step = 4
+    seeds = seeds[: (width - 8) // step]
+    if not seeds:
+        return []
+    lines = []
+    for level in range(_HEIGHT, -1, -1):
+        label = f"{10 * level:>4}% " if level % 2 == 0 else "      "
+        cells = []
+        for n in seeds:
+            # Floor, so that 79.6% is not drawn on the line of 80%.
+            here = [
+                mark
+                for mark, line in ((_FULL, power), (_ADOPTING, adopting))
+                if n in line and int(10 * line[n]) == level
+            ]
+            rule = "-" if level == 8 else " "
+            cells.append((here[0] if len(here) == 1 else "◉" if here else rule).rjust(step, rule))
+        lines.append((label + "|" + "".join(cells)).rstrip())
+    lines.append("      +" + "-" * (step * len(seeds)))
+    lines.append(
+        "seeds  " + "".join((f"[{n}]" if n == design.n_seeds else f"{n} ").rjust(step + 1)[-step:] for n in seeds)
+    )
+    lines.append(f"{_FULL} least power of what must be supported  {_ADOPTING} an adopting verdict, all true  ◉ both")
+    return lines

@@ -1,0 +1,293 @@
+"""The part of the report that tells what was promised before any data.
+
+It reads the registration. Beside it stand two things as they were observed, and said to be: what a corpus is like, as
+the runs counted it, and what the ledger shows of looks at outcomes.
+"""
+
+from __future__ import annotations
+
+import json
+
+from ablate.judge.design import Design
+from ablate.judge.reach import HypothesisDesign
+from ablate.reporting import words
+from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.reporting.corpora import counts_of
+from ablate.reporting.looking import looks_shown
+from ablate.reporting.planned import facts_of, power_figure
+from ablate.reporting.told import Told
+from prereg.command import command_line
+from prereg.export.configuration import extent
+from prereg.procedures import CORRECTIONS, divergence, errors_held, instability, lost_starts, stopping, test
+from prereg.spec import Study
+from prereg.task_pin import TaskPin
+
+
+def tell_promise(told: Told) -> Section:
+    """What was asked, claimed and agreed, with the line of the decision list that held."""
+    study = told.study
+    blocks: list[Block] = []
+    if study.question:
+        blocks.append(Paragraph(study.question.strip(), "lead"))
+    blocks += [_terms(told), _arms(study), _hypotheses(study), _decision_list(told), *_frozen_design(told)]
+    if told.registration.previous:
+        reason = told.registration.reason or "no reason recorded"
+        blocks.insert(
+            1,
+            Paragraph(
+                f"This registration amends an earlier one ({words.short(told.registration.previous)}). Reason given: "
+                f"{reason}.",
+                "warning",
+            ),
+        )
+    return Section("promised", "What was promised", tuple(blocks))
+
+
+def _terms(told: Told) -> Facts:
+    study, analysis = told.study, told.study.analysis
+    runs = len(study.seeds) * len(study.arms)
+    items = [
+        ("Registered", f"{words.moment(told.registration.registered_at)}, registration {told.registration.sha256}"),
+        (
+            "Arms",
+            f"{len(study.arms)}: {words.listed(study.arms)}; the baseline is {study.baseline}, and claims "
+            "compare with it unless they say otherwise",
+        ),
+        (
+            "Seeds",
+            f"{words.ranged(study.seeds)} ({len(study.seeds)} for each arm, {runs} runs); a seed fixes "
+            + (
+                "initial weights, batches and dropout, the same for every arm"
+                if study.trainer == "gpt"
+                else "what the trainer, which is given the same one for every arm, makes of it"
+            ),
+        ),
+        ("Test", f"{test(study)}{_over(study)}, the effect always left side minus right side"),
+        (
+            "Error rate",
+            f"alpha {words.compact(analysis.alpha)} for each "
+            + (
+                "test, no correction"
+                if analysis.correct == "none"
+                else f"family; correction: {CORRECTIONS[analysis.correct]}, over the hypotheses of one role"
+            ),
+        ),
+        ("Errors held", "; ".join(f"{scope.lower()}: {text}" for scope, text in errors_held(study).items())),
+        ("Verdict speaks of", _estimand(study)),
+        ("Stopping", f"planned: {stopping(study)}"),
+        ("Looks, as observed", looks_shown(told)),
+        *((("Lost starts", lost),) if (lost := lost_starts(study)) is not None else ()),
+        ("Diverged runs", divergence(study)),
+        (
+            "Unstable run",
+            instability(study),
+        ),
+    ]
+    for corpus in reversed(told.registration.pinned):
+        items.insert(
+            2,
+            (
+                "Corpus",
+                f"{corpus.name}: {extent(corpus)}, {words.counted(corpus.size_bytes, 'byte')}, sha256 {corpus.sha256}"
+                + counts_of(told, corpus.name),
+            ),
+        )
+    if told.registration.tasks is not None:
+        items.insert(3, ("Tasks", _tasks(study, told.registration.tasks)))
+    if study.trainer == "command":
+        pins = [f"{pin.path}, sha256 {pin.sha256}" for pin in told.registration.scripts or ()]
+        code = "; ".join(pins) or "no file of it is pinned"
+        items[2:2] = [("Trainer", f"the command {command_line(study.command)}"), ("Code", code)]
+        if told.registration.data_files:
+            read = [f"{pin.path}, sha256 {pin.sha256}" for pin in told.registration.data_files]
+            items.insert(4, ("Data", "; ".join(read)))
+    return Facts(tuple(items))
+
+
+def _tasks(study: Study, pin: TaskPin) -> str:
+    harness = study.measure.harness
+    assert harness is not None, study.study
+    left = f" ({words.counted(pin.n_unencodable, 'item')} left out: the tokenizer cannot write them)" * bool(
+        pin.n_unencodable
+    )
+    prompts = f"; under the prompts {words.listed(pin.prompts)}" if len(pin.prompts) > 1 else ""
+    return (
+        f"{pin.name}: {words.counted(pin.n_tasks, 'task')}, {words.counted(pin.n_items, 'item')}{left}, with "
+        f"{words.listed(str(n) for n in harness.shots)} examples{prompts}; asked through lm-evaluation-harness; sha256 "
+        f"{pin.sha256}"
+    )
+
+
+def _over(study: Study) -> str:
+    return "" if study.analysis.test == "items" else " on per-seed differences"
+
+
+def _estimand(study: Study) -> str:
+    if study.analysis.test != "items":
+        return "new seeds on these validation data"
+    units = units_of(study)
+    if study.analysis.estimand == "new_seeds":
+        return f"new seeds on these {units}"
+    together = " (the items of a task belong together)" if units == "tasks" else ""
+    return f"new seeds and new {units}{together}"
+
+
+def units_of(study: Study) -> str:
+    """What is sampled where items are: single items, or the tasks that hold them."""
+    harness = study.measure.harness
+    return "tasks" if harness is not None and harness.clusters == "tasks" else "items"
+
+
+def _frozen_design(told: Told) -> list[Block]:
+    """The operating characteristics that the registration froze: what this study could find, said before it looked."""
+    if told.registration.design is None:
+        return []
+    try:
+        design = Design.model_validate_json(json.dumps(told.registration.design))
+    except ValueError:  # pydantic: a design of another version
+        return [
+            Paragraph(
+                "The design frozen in the registration was written in a format that this version does not read.",
+                "warning",
+            )
+        ]
+    power = tuple(
+        (
+            one.hypothesis,
+            detectable_of(one),
+            power_cell(one),
+            words.p_cell(one.attainable_support),
+            words.NONE if one.seeds_80 is None else str(one.seeds_80),
+            str(one.n),
+        )
+        for one in design.hypotheses
+    )
+    blocks: list[Block] = [
+        Table(
+            "Design, frozen at registration: what could be found.",
+            (
+                Column("Hypothesis"),
+                Column("Detectable", True),
+                Column("Power", True),
+                Column("Smallest p possible", True),
+                Column("Seeds for power 80%", True),
+                Column("n", True),
+            ),
+            power,
+            note=TERMS if design.power_floor is not None else _EARLIER_TERMS,
+        )
+    ]
+    chances = tuple(
+        (scenario.name, said, words.share(chance.share), f"±{words.share(chance.error)}", f"{scenario.n_sims:,}")
+        for scenario in design.scenarios
+        for said, chance in [
+            *((f"verdict: {one.of}", one) for one in scenario.verdicts),
+            *((("no verdict: inadmissible", scenario.inadmissible),) if scenario.inadmissible else ()),
+            *((f"any false 'supported', {one.of}", one) for one in scenario.false_supported),
+            *((f"any false 'refuted', {one.of}", one) for one in scenario.false_refuted),
+        ]
+    )
+    told_facts = tuple(facts_of(design))
+    if told_facts:
+        blocks.insert(0, Facts(told_facts))
+    figure = None if told.withheld else power_figure(design)
+    if figure is not None:
+        blocks.append(figure)
+    if not chances and design.notes:
+        blocks.append(Paragraph(_noted(design), "aside"))
+    if chances:
+        blocks.append(
+            Table(
+                "Design, frozen at registration: the chance of each verdict and of false findings, by simulation of "
+                "the registered rule.",
+                (
+                    Column("If the truth is"),
+                    Column("Outcome of the study"),
+                    Column("Chance", True),
+                    Column("Simulation error", True),
+                    Column("Simulated studies", True),
+                ),
+                chances,
+                folded=True,
+                note=_noted(design),
+            )
+        )
+    return blocks
+
+
+def _noted(design: Design) -> str:
+    return " ".join(f"{note[0].upper()}{note[1:]}." for note in design.notes)
+
+
+TERMS = (
+    "Detectable: the effect found with power 80% by the registered rule. Power: the chance of 'supported' at the "
+    "effect in brackets, every other claim true; by simulation under the study's assumptions."
+)
+_EARLIER_TERMS = (
+    "Detectable: found with power 80% by a paired t after correction. Power: at the smallest difference that matters, "
+    "under the study's assumptions, in closed form; up to 5 points too high where a small effect is refuted."
+)
+
+
+def power_cell(one: HypothesisDesign) -> str:
+    """`84% (at 0.02)`: power and the size of the effect where it is stated; designs before that say power alone."""
+    if one.power_at_smallest is None:
+        return words.NONE
+    at = "" if one.effect is None else f" (at {words.compact(abs(one.effect))})"
+    return words.share(one.power_at_smallest) + at
+
+
+def detectable_of(one: HypothesisDesign) -> str:
+    """The difference found with power 80% after correction, on the claim's scale where that is known."""
+    if one.detectable is not None:
+        return words.compact(float(f"{one.detectable:.3g}"))
+    return f"{words.number(one.detectable_sd_corrected, 2)} SD of differences"
+
+
+def _arms(study: Study) -> Table:
+    rows = []
+    for arm in study.arms.values():
+        moved = "; ".join(f"{field} = {json.dumps(value)}" for field, value in arm.overrides.items())
+        rows.append((arm.name, moved or "the base, unchanged", "baseline" if arm.name == study.baseline else ""))
+    return Table(
+        "Arms and what each changes in the base configuration.",
+        (Column("Arm"), Column("Changes"), Column("Used as")),
+        tuple(rows),
+    )
+
+
+def _hypotheses(study: Study) -> Table:
+    rows = []
+    for name, hypothesis in study.hypotheses.items():
+        metric = study.claims[name].metric
+        unit = words.unit_of(metric, hypothesis.scale, study.own_units)
+        way = {"lower": "lower", "higher": "higher", "neither": "neither way"}[study.better(name)]
+        smallest = f"{words.compact(hypothesis.smallest)} {unit}".strip()
+        rows.append((name, hypothesis.claim, hypothesis.role, smallest, way))
+    return Table(
+        "Hypotheses, in the registered words.",
+        (
+            Column("Hypothesis"),
+            Column("Claim"),
+            Column("Role"),
+            Column("Smallest difference that matters"),
+            Column("Better"),
+        ),
+        tuple(rows),
+    )
+
+
+def _decision_list(told: Told) -> Table:
+    held = told.decision.line
+    rows = tuple(
+        (str(at), line.when or "in every other case", line.verdict, "this line held" if at == held else "")
+        for at, line in enumerate(told.study.decision, start=1)
+    )
+    note = "" if held else "No line was applied, because the evidence is inadmissible."
+    return Table(
+        "Decision list. It is read from the top; the first line that holds is the verdict.",
+        (Column("Line"), Column("When"), Column("Verdict"), Column("Held")),
+        rows,
+        note=note,
+        marked=frozenset({held - 1}) if held else frozenset(),
+    )

@@ -1,0 +1,293 @@
+"""The part of the report that draws reliability: accuracy over confidence, bin by bin, by arm.
+
+Description, not inference. A model whose probabilities mean what they say lies on the diagonal (DeGroot and Fienberg
+1983). Withheld while runs are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import fmean, stdev
+from typing import Any
+
+import altair as alt
+
+from ablate.records.evidence import Evidence
+from ablate.reporting import words
+from ablate.reporting.blocks import Block, Column, Figure, Panel, Paragraph, Section, Table
+from ablate.reporting.charts import BLUE, GREY, INK, PANEL_WIDTH, dressed, inline
+from ablate.reporting.description import recorded_metrics
+from ablate.reporting.outcome import NOT_TO_BE_USED
+from ablate.reporting.told import Told
+from prereg.metrics import METRICS
+
+RELIABILITY = "Reliability"
+STEMS = ("calibration/bin_share", "calibration/bin_confidence", "calibration/bin_accuracy")
+SMALLEST_AREA, LARGEST_AREA = 8, 420
+ALL_TOKENS = 1e-4
+"""How far from 1 the shares of a run may add up to, in float32 and with a few decimals written."""
+MOST_NAMED = 6
+MOST_ROWS = 1200
+"""Of the table; beyond them it would be a file of its own, and the records are."""
+
+
+@dataclass(frozen=True)
+class Bin:
+    """One bin of confidence of one arm, over the runs that recorded it whole: share, confidence and accuracy."""
+
+    number: int
+    shares: Mapping[int, float]
+    """Seed -> share of the tokens, of every run of which it is known; 0 where the bin is empty."""
+    confidences: Mapping[int, float]
+    """Seed -> mean confidence."""
+    accuracies: Mapping[int, float]
+    """Seed -> accuracy."""
+    missing: tuple[int, ...]
+    """Seeds of the runs that did not record it whole, and in which it is not known to be empty. Only a user's own
+    trainer leaves such."""
+    n_runs: int
+    """Runs of the arm, those in which the bin is empty or missing among them."""
+
+    @property
+    def n(self) -> int:
+        """Runs that recorded it whole."""
+        return len(self.accuracies)
+
+    @property
+    def share(self) -> float:
+        """The mean share of the tokens over the runs of which it is known: an empty bin holds none."""
+        return fmean(self.shares.values())
+
+
+def binned(evidence: Evidence) -> list[str]:
+    """Every recorded metric of single bins that this section tells."""
+    return [
+        metric
+        for metric in recorded_metrics(evidence)
+        if METRICS.bin(metric) is not None and metric.rpartition("_")[0] in STEMS
+    ]
+
+
+def told_by_bin(told: Told) -> set[str]:
+    """Metrics of single bins of which this section tells every value; the share of a bin that is always empty is 0."""
+    found = bins_of(told.evidence, list(told.study.arms))
+    if not drawn(found):
+        return set()
+    numbers = {one.number for members in found.values() for one in members}
+    # Of a run that lacks one of the three, the others stand in no curve.
+    partly = {one.number for members in found.values() for one in members if one.missing}
+    return {
+        one
+        for one in binned(told.evidence)
+        if (number := METRICS.bin(one)) not in partly and (number in numbers or STEMS[0] in one)
+    }
+
+
+def curves(evidence: Evidence, arms: Sequence[str]) -> dict[str, list[Bin]]:
+    """Arm -> its bins in order at the last step of finished runs, of which at least one run recorded the whole."""
+    return drawn(bins_of(evidence, arms))
+
+
+def drawn(found: Mapping[str, list[Bin]]) -> dict[str, list[Bin]]:
+    """The bins that have a place on the curve."""
+    whole = {arm: [one for one in members if one.n] for arm, members in found.items()}
+    return {arm: members for arm, members in whole.items() if members}
+
+
+def bins_of(evidence: Evidence, arms: Sequence[str]) -> dict[str, list[Bin]]:
+    """Arm -> its bins in order at the last step of finished runs, those that are empty in every run left out."""
+    values: dict[str, dict[int, dict[tuple[str, int], float]]] = {stem: {} for stem in STEMS}
+    ends = {(run.variant, run.seed): run.steps for run in evidence.runs if run.status == "done"}
+    frame = evidence.metrics[evidence.metrics["metric"].isin(binned(evidence))]
+    columns = (frame[name].tolist() for name in ("variant", "seed", "step", "metric", "value"))
+    for arm, seed, step, metric, value in zip(*columns, strict=True):
+        number = METRICS.bin(metric)
+        if number is not None and ends.get((arm, seed)) == step:
+            values[metric.rpartition("_")[0]].setdefault(number, {})[arm, seed] = value
+    numbers = sorted({number for one in values.values() for number in one})
+    found: dict[str, list[Bin]] = {}
+    for arm in arms:
+        runs = {seed for one in values.values() for cells in one.values() for name, seed in cells if name == arm}
+        whole = _accounted(values[STEMS[0]], arm)
+        for number in numbers:
+            share, confidence, accuracy = (
+                {seed: value for (name, seed), value in sorted(values[stem].get(number, {}).items()) if name == arm}
+                for stem in STEMS
+            )
+            share |= dict.fromkeys(whole - share.keys() - confidence.keys() - accuracy.keys(), 0.0)
+            empty = {seed for seed, value in share.items() if value == 0.0}
+            held = sorted((share.keys() & confidence.keys() & accuracy.keys()) - empty)
+            missing = tuple(sorted(runs - empty - set(held)))
+            if held or missing:
+                confidences, accuracies = ({seed: one[seed] for seed in held} for one in (confidence, accuracy))
+                found.setdefault(arm, []).append(Bin(number, share, confidences, accuracies, missing, n_runs=len(runs)))
+    return found
+
+
+def _accounted(shares: Mapping[int, Mapping[tuple[str, int], float]], arm: str) -> set[int]:
+    """Runs whose recorded shares hold all tokens: a bin without one is empty in them."""
+    sums: dict[int, float] = {}
+    for cells in shares.values():
+        for (name, seed), value in cells.items():
+            if name == arm:
+                sums[seed] = sums.get(seed, 0.0) + value
+    return {seed for seed, total in sums.items() if abs(total - 1.0) < ALL_TOKENS}
+
+
+def tell_reliability(told: Told) -> Section | None:
+    """The curve of every arm; none where no bins were recorded or nothing may be shown."""
+    if told.withheld:
+        return None
+    recorded = bins_of(told.evidence, list(told.study.arms))
+    found = drawn(recorded)
+    if not found:
+        return None
+    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if told.unusable else []
+    lacking = [
+        f"bin {one.number} of {arm}, seed{'s' * (len(one.missing) > 1)} {words.listed(map(str, one.missing))}"
+        for arm, members in recorded.items()
+        for one in members
+        if one.missing
+    ]
+    if lacking:
+        blocks.append(Paragraph(_missing_in_words(lacking), "warning"))
+    blocks += [_figure(told, found), _numbers(told, found)]
+    return Section("reliability", RELIABILITY, tuple(blocks))
+
+
+def _missing_in_words(lacking: Sequence[str]) -> str:
+    more = f", and {len(lacking) - MOST_NAMED} more" if len(lacking) > MOST_NAMED else ""
+    return (
+        f"Not recorded whole: {'; '.join(lacking[:MOST_NAMED])}{more}. A share, a confidence or an accuracy is missing "
+        "there. These are not empty bins: the curve is a mean over the other runs, without a bin that no run recorded "
+        "whole."
+    )
+
+
+def _bins(told: Told) -> int | None:
+    """How many bins were registered; none of a user's own trainer, whose bins are its own."""
+    return told.study.measure.calibration.bins if told.study.trainer == "gpt" else None
+
+
+def _figure(told: Told, found: Mapping[str, list[Bin]]) -> Figure:
+    baseline, bins = told.study.baseline, _bins(told)
+    largest = max(one.share for members in found.values() for one in members)
+    n = {arm: max(one.n_runs for one in members) for arm, members in found.items()}
+    panels = tuple(
+        Panel(
+            f"{arm}{', the baseline' if arm == baseline else ''}, n = {n[arm]}",
+            partial(_chart, members, largest, BLUE if arm != baseline else INK),
+            _in_words(arm, members, n[arm]),
+        )
+        for arm, members in found.items()
+    )
+    of = "equal-width bins" if bins is None else f"the {words.counted(bins, 'registered bin')} of equal width"
+    partly = any(one.n < one.n_runs for members in found.values() for one in members)
+    why = "empty or not recorded" if any(one.missing for members in found.values() for one in members) else "empty"
+    hollow = f"Hollow: {why} in some of the runs, and a mean over the others. " if partly else ""
+    caption = (
+        f"Accuracy over mean confidence in {of} of the largest probability, at the last step; bins that are empty in "
+        f"every run are left out. Circles: means over seeds (n over the panel), their area the share of the tokens, at "
+        f"most {words.share(largest)}; bars: lowest to highest seed. {hollow}On the dashed diagonal probabilities mean "
+        "what they say; below it the model claims too much. No interval is drawn."
+    )
+    return Figure("Accuracy over confidence", caption, panels)
+
+
+def _in_words(arm: str, members: Sequence[Bin], n: int) -> str:
+    below = sum(fmean(one.accuracies.values()) < fmean(one.confidences.values()) for one in members)
+    fullest = max(members, key=lambda one: one.share)
+    return (
+        f"Reliability of {arm}: accuracy over confidence in {words.counted(len(members), 'bin')}, "
+        f"{words.counted(n, 'run')}; in {below} of them accuracy lies below confidence. The fullest bin, with "
+        f"{words.share(fullest.share)} of the tokens, has confidence {fmean(fullest.confidences.values()):.2f} and "
+        f"accuracy {fmean(fullest.accuracies.values()):.2f}."
+    )
+
+
+def _chart(members: Sequence[Bin], largest: float, colour: str) -> alt.LayerChart:
+    points = [
+        {
+            "confidence": fmean(one.confidences.values()),
+            "accuracy": fmean(one.accuracies.values()),
+            "low": min(one.accuracies.values()),
+            "high": max(one.accuracies.values()),
+            "area": SMALLEST_AREA + (LARGEST_AREA - SMALLEST_AREA) * one.share / largest,
+            "whole": one.n == one.n_runs,
+        }
+        for one in members
+    ]
+    scale = alt.Scale(domain=[0, 1], nice=False)
+    x = alt.X("confidence:Q", scale=scale, axis=alt.Axis(title="confidence", tickCount=5, format=".0%"))
+    y = alt.Y("accuracy:Q", scale=scale, axis=alt.Axis(title="accuracy", tickCount=5, format=".0%"))
+    diagonal = inline([{"confidence": end, "accuracy": end} for end in (0, 1)])
+    base = alt.Chart(inline(points))
+    size = alt.Size("area:Q", scale=None, legend=None)
+    layers: list[Any] = [
+        alt.Chart(diagonal).mark_line(color=GREY, strokeDash=[5, 3], strokeWidth=1).encode(x=x, y=y),
+        base.mark_line(color=colour, strokeWidth=1.2, opacity=0.7).encode(x=x, y=y),
+        base.mark_rule(color=colour, strokeWidth=1.6).encode(x=x, y=alt.Y("low:Q", scale=scale), y2="high:Q"),
+        base.transform_filter("datum.whole")
+        .mark_circle(color=colour, opacity=0.45, stroke=colour, strokeWidth=1)
+        .encode(x=x, y=y, size=size),
+        base.transform_filter("!datum.whole")
+        .mark_point(filled=False, stroke=colour, strokeWidth=1, opacity=1)
+        .encode(x=x, y=y, size=size),
+    ]
+    return dressed(alt.layer(*layers), PANEL_WIDTH, 280, fit=True)
+
+
+def _numbers(told: Told, found: Mapping[str, list[Bin]]) -> Block:
+    if sum(len(members) for members in found.values()) > MOST_ROWS:
+        return Paragraph(
+            f"The numbers of every bin are more than {MOST_ROWS:,} rows, and stand in the records of the runs "
+            f"(metrics.parquet, {words.listed(f'{stem}_N' for stem in STEMS)}).",
+            "aside",
+        )
+    bins = _bins(told)
+    rows = tuple(
+        (
+            arm,
+            _bin_in_words(one.number, bins),
+            *(
+                cell
+                for values in (list(one.shares.values()), list(one.confidences.values()), list(one.accuracies.values()))
+                for cell in _mean_and_sd(values)
+            ),
+            _n_in_words(one),
+        )
+        for arm, members in found.items()
+        for one in members
+    )
+    return Table(
+        "Reliability bin by bin: means and standard deviations over seeds.",
+        (
+            Column("Arm"),
+            Column("Bin"),
+            *(Column(name, True) for of in ("Share", "Confidence", "Accuracy") for name in (of, "SD")),
+            Column("n", True),
+        ),
+        rows,
+        note="Share: of the validation tokens, over all runs, 0 where the bin is empty. Confidence and accuracy: over "
+        "the runs in which it is not, each run weighing alike; a bin of small share may hold a few tokens.",
+        folded=True,
+        grouped=True,
+    )
+
+
+def _n_in_words(one: Bin) -> str:
+    if one.n == one.n_runs:
+        return str(one.n)
+    missing = f", {len(one.missing)} not recorded" if one.missing else ""
+    return f"{one.n} of {one.n_runs}{missing}"
+
+
+def _bin_in_words(number: int, bins: int | None) -> str:
+    return str(number) if bins is None else f"{number}: {number / bins:.3g} to {(number + 1) / bins:.3g}"
+
+
+def _mean_and_sd(values: Sequence[float]) -> tuple[str, str]:
+    mean = words.compact(float(f"{fmean(values):.4g}"))
+    return mean, words.NONE if len(values) < 2 else words.compact(float(f"{stdev(values):.2g}"))

@@ -1,0 +1,221 @@
+"""Runs side by side on this machine: one worker process a core, each with one thread.
+
+Two runs with one thread each finish sooner than one run with two threads twice, so a study's own
+parallelism is used before a run's. Here is told what is left to do and when a study is finished; how it is
+done is the scheduler's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from ablate.gpt.device import CPU
+from ablate.records.gather import Seal, sealed_in_ledger, unlike
+from ablate.records.provenance import code_hash
+from ablate.records.run_record import RunRecord
+from ablate.records.store import RunFolder
+from ablate.runner.processes import Job, Spec
+from ablate.runner.scheduler import Scheduler
+from ablate.runner.seating import Machine, records_of, seating, step_of
+from ablate.runner.spread import Spread
+from ablate.runner.watch import Tally, Watcher
+from prereg.command import code_sha256
+from prereg.errors import EvidenceError, RunError
+from prereg.ledger import Ledger
+from prereg.looks import Look
+from prereg.plan import plan
+from prereg.registration import Registration
+from prereg.root import Root
+from prereg.spec import Study
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a call of `ablate run` ended."""
+
+    planned: int
+    sealed: int
+    failed: tuple[str, ...]
+    interrupted: bool
+    head: str
+
+    @property
+    def complete(self) -> bool:
+        return self.sealed == self.planned
+
+
+def run_study(
+    root: Root,
+    registration: Registration,
+    *,
+    slots: int,
+    now: Callable[[], str],
+    watcher: Watcher,
+    look: Look | None = None,
+    machine: Machine,
+    checkpoint_every_s: float | None = None,
+    spread: Spread | None = None,
+) -> Summary:
+    """Carry out what is left of a registration's plan, up to a look if there is one. The caller holds the lock."""
+    ledger = Ledger(root.ledger)
+    specs = plan(registration)
+    whole = len(specs)
+    if look is not None:
+        specs = tuple(spec for spec in specs if spec.seed in registration.study.seeds[: look.n_seeds])
+    folder = root.runs(registration.study.study, registration.sha256)
+    folder.mkdir(parents=True, exist_ok=True)
+    tally = Tally(
+        planned=len(specs),
+        steps_planned=sum(spec.steps for spec in specs),
+        asks=registration.study.measure.harness is not None,
+    )
+    scheduler = Scheduler(
+        root,
+        registration,
+        ledger,
+        now,
+        watcher,
+        tally,
+        deque(),
+        machine,
+        spread=spread or Spread(),
+        checkpoint_every_s=checkpoint_every_s,
+    )
+    known = sealed_in_ledger(ledger, registration.sha256)
+    waiting = _waiting(scheduler, specs, known)
+    tally.steps_before = tally.steps_done
+    scheduler.pending.extend(_jobs(root, registration, machine, waiting))
+    interrupted = False
+    decided = [e for e in ledger.entries() if e.event == "decided" and e.registration == registration.sha256]
+    if waiting and decided:
+        watcher.note(
+            f"decided on {decided[0].at}: a run that is trained now gives no verdict, unless to the outcome it had then"
+        )
+    if waiting:
+        again = sum(any(cell[:2] == (s.variant, s.seed) for cell in known) for s in waiting)
+        scheduler.log(
+            "started",
+            {
+                "runs": len(waiting),
+                "of": len(specs),
+                "slots": slots,
+                "code": code_hash() if registration.scripts is None else code_sha256(registration.files),
+                **({"trained_again": again} if again else {}),
+            },
+        )
+        with watcher.watching(tally):
+            interrupted = scheduler.serve(slots)
+        if tally.sealed == len(specs):
+            # What a cohort would have been taken up from, where a crash kept the last of its runs from clearing it.
+            for left in folder.glob("cohort-*-checkpoint*"):
+                left.unlink()
+    # Where nothing was left to do, this entry repairs what a crash left in the ledger, and says so.
+    if tally.sealed == whole and (not _finished(ledger, registration.sha256) or ledger.unfinished()):
+        scheduler.log("finished", {"runs": whole})
+    return Summary(len(specs), tally.sealed, tuple(scheduler.failed), interrupted, ledger.head())
+
+
+def _waiting(scheduler: Scheduler, specs: Sequence[Spec], known: Collection[Seal]) -> list[Spec]:
+    """The runs left to do. Those that stand are counted, and sealed in the ledger where a crash prevented it."""
+    unknown = [spec for spec in specs if _unknown(scheduler.folder(spec), spec, known)]
+    _require_started_here(scheduler.ledger, scheduler.registration, unknown)
+    for spec in unknown:
+        _require_of(spec, scheduler.folder(spec))
+    waiting: list[Spec] = []
+    for spec in specs:
+        folder = scheduler.folder(spec)
+        if not _stands(folder):
+            waiting.append(spec)
+            continue
+        record = folder.read_record()
+        assert record is not None
+        if (spec.variant, spec.seed, record.metrics_sha256) in known:
+            scheduler.tally.sealed += 1
+        else:
+            scheduler.seal_in_ledger(spec, recovered=True)
+        scheduler.tally.steps_done += spec.steps or record.steps
+    return waiting
+
+
+def _jobs(root: Root, registration: Registration, machine: Machine, waiting: list[Spec]) -> Iterator[Job]:
+    """The runs that wait, those of a cohort together, in the order of the plan."""
+    study = registration.study
+    if study.trainer == "command":
+        yield from (Job((spec,)) for spec in waiting)
+        return
+    records = records_of(root, registration)
+    seats = seating(study, machine, records)
+    together: dict[tuple[str, tuple[int, ...]], list[Spec]] = {}
+    for spec in waiting:
+        together.setdefault((spec.variant, seats[spec.seed]), []).append(spec)
+    for (_, seeds), specs in together.items():
+        if len(seeds) > 1:
+            yield Job(tuple(specs), seeds, step_of(seeds, machine, records))
+        else:
+            yield Job(tuple(specs))
+
+
+def _unknown(folder: RunFolder, spec: Spec, known: Collection[Seal]) -> bool:
+    """Whether a run is sealed on disk and no entry says so."""
+    record = folder.read_record() if _stands(folder) else None
+    return record is not None and (spec.variant, spec.seed, record.metrics_sha256) not in known
+
+
+def _require_started_here(ledger: Ledger, registration: Registration, unknown: list[Spec]) -> None:
+    """A crash leaves sealed runs without an entry only after the ledger said that runs were started."""
+    mine = [entry for entry in ledger.entries() if entry.registration == registration.sha256]
+    if unknown and not any(entry.event == "started" for entry in mine):
+        first = unknown[0]
+        raise RunError(
+            f"{len(unknown)} runs lie sealed on disk, the first {first.variant} seed {first.seed}, "
+            "and the ledger started none",
+            required="runs that were started here, or imported on record",
+            fix='move them elsewhere, then: ablate import STUDY FOLDER --note "where they come from"',
+        )
+
+
+def _require_of(spec: Spec, folder: RunFolder) -> None:
+    """A record that no entry knows is taken in only where it is of the run whose folder it lies in."""
+    record = folder.read_record()
+    other = "" if record is None else unlike(record, spec)
+    if other:
+        raise EvidenceError(
+            f"{folder.path} holds a sealed record of another run: {other}",
+            required=f"a record of {spec.variant} seed {spec.seed}",
+            fix=f"move it elsewhere, then: ablate run {spec.study}",
+        )
+
+
+def default_slots() -> int:
+    """As many runs side by side as this process may use cores."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def slots_of(study: Study, machine: Machine, spread: Spread | None = None) -> int:
+    """Workers side by side unless told: as many as there are cores for all the devices of a run; one of a user's own
+    trainer or on an accelerator, which may want the whole of it."""
+    devices = spread.devices if spread is not None else 1
+    alone = study.trainer != "gpt" or machine.device != CPU
+    return 1 if alone else max(1, default_slots() // devices)
+
+
+def _stands(folder: RunFolder) -> bool:
+    """Whether a run is sealed; a seal that does not hold is never trained over in silence."""
+    record: RunRecord | None = folder.read_record()
+    if record is None or record.status in ("running", "failed"):
+        return False
+    faults = folder.faults(record)
+    if faults:
+        raise EvidenceError(
+            f"{faults[0]}",
+            required="the record that was sealed",
+            fix=f"restore it, or rm -r {folder.path} to train it again (the ledger keeps both)",
+        )
+    return True
+
+
+def _finished(ledger: Ledger, registration: str) -> bool:
+    return any(entry.event == "finished" and entry.registration == registration for entry in ledger.entries())

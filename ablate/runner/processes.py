@@ -1,0 +1,87 @@
+"""A worker as its scheduler sees it: a process with an environment of its own, the job it is on, and orders to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import IO
+
+from ablate.gpt.device import CPU, ENVIRONMENT
+from ablate.gpt.stepping import EAGER
+from prereg.plan import CommandSpec, RunSpec
+
+Spec = RunSpec | CommandSpec
+
+ALONE: Mapping[str, str] = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "PYTHONUNBUFFERED": "1",
+    # Freed memory stays with the process, and comes in large pages: a step otherwise asks the kernel for the same
+    # pages again and again, a tenth of its time. Other C libraries ignore it.
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.trim_threshold=8589934592"
+    ":glibc.malloc.mmap_threshold=8589934592:glibc.malloc.top_pad=268435456",
+}
+"""Environment of a worker that trains many runs side by side."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is sent: one run, or the runs of a variant that are trained together."""
+
+    specs: tuple[Spec, ...]
+    seats: tuple[int, ...] = ()
+    """The seeds of a cohort, with those that have ended; none for a run by itself."""
+    step: str = EAGER
+    """How a cohort's steps are computed."""
+
+
+@dataclass
+class WorkerProcess:
+    """One worker, the job it is on, and the runs of the job that have not ended."""
+
+    process: subprocess.Popen[str]
+    number: int
+    job: Job | None = None
+    open: dict[str, Spec] = field(default_factory=dict)
+    stopping: bool = False
+    heard: float = field(default_factory=time.monotonic)
+    """When it last said something."""
+
+    def send(self, command: dict[str, object]) -> None:
+        """One command. A worker that has just died is noticed by its reader, not here."""
+        assert self.process.stdin is not None
+        with suppress(OSError):
+            self.process.stdin.write(json.dumps(command) + "\n")
+            self.process.stdin.flush()
+
+    def end(self, patience_s: float | None = None) -> None:
+        """No more commands, which ends an idle worker; one that outlasts the patience is killed."""
+        if self.process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self.process.stdin.close()
+        try:
+            self.process.wait(timeout=patience_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start_worker(*, own: bool, log: IO[str], device: str = CPU) -> subprocess.Popen[str]:
+    """A worker process: of a user's own trainer, or of the built-in one for a device."""
+    # A user's own trainer keeps its threads to itself; the built-in one trains many runs side by side.
+    needed = ALONE if device == CPU else {**ALONE, **ENVIRONMENT}
+    return subprocess.Popen(
+        [sys.executable, "-m", "ablate.runner.command" if own else "ablate.runner.serving"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        start_new_session=True,
+        env=None if own else {**os.environ, **needed},
+    )

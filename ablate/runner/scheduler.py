@@ -1,0 +1,377 @@
+"""The scheduler of one `ablate run`: jobs to workers, what they say into the ledger, the dead replaced.
+
+It is the only writer of the ledger; workers write only their run's folder. A killed worker's run is taken up from its
+checkpoint by another; an error inside a run is final for this call, because trying the same thing again would give the
+same error.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Literal
+
+from pydantic import JsonValue, ValidationError
+
+from ablate.records.gather import unlike
+from ablate.records.layout import layout_of
+from ablate.records.run_record import RunRecord
+from ablate.records.store import RunFolder
+from ablate.runner.child import end_leftover
+from ablate.runner.messages import Message
+from ablate.runner.processes import Job, Spec, WorkerProcess, start_worker
+from ablate.runner.seating import Machine
+from ablate.runner.spread import Spread
+from ablate.runner.watch import Tally, Watcher
+from prereg.canon import sha256_bytes, sha256_file
+from prereg.errors import RunError
+from prereg.ledger import Event, Ledger
+from prereg.limits import breaches
+from prereg.plan import RunSpec
+from prereg.registration import Registration, newest_promise
+from prereg.root import Root
+from prereg.scratch import sweep
+
+WORKER_DEATHS_ALLOWED = 2
+STOP_PATIENCE_S = 60.0
+
+
+def study_folder(root: Root, study: str) -> Path:
+    """Where a registered study's file lies, and with it the code of its own metrics."""
+    entry = newest_promise(Ledger(root.ledger), study)
+    assert entry is not None, study
+    return (root.path / str(entry.body["file"])).parent
+
+
+@dataclass
+class Scheduler:
+    """Everything one call of `run_study` keeps in mind."""
+
+    root: Root
+    registration: Registration
+    ledger: Ledger
+    now: Callable[[], str]
+    watcher: Watcher
+    tally: Tally
+    pending: deque[Job]
+    machine: Machine = field(default_factory=Machine)
+    workers: dict[int, WorkerProcess] = field(default_factory=dict)
+    events: queue.Queue[tuple[int, Message | None, float]] = field(default_factory=queue.Queue)
+    """Worker, what it said (none: it is gone), and when that arrived."""
+    spread: Spread = field(default_factory=Spread)
+    deaths: dict[str, int] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    told: set[str] = field(default_factory=set)
+    """Notes of workers, each said once."""
+    checkpoint_every_s: float | None = None
+    spawned: int = 0
+    interrupts: int = 0
+    stillborn: int = 0
+    """Workers in a row that died before their first order."""
+    stopped: bool = False
+
+    @cached_property
+    def beside(self) -> Path:
+        """Where the study's file lies: looked up once, since every look reads the whole ledger."""
+        return study_folder(self.root, self.registration.study.study)
+
+    @cached_property
+    def told_breaches(self) -> list[dict[str, JsonValue]]:
+        """What the ledger said of broken limits when this call began, and what this call added."""
+        return [entry.stated for entry in self.ledger.entries() if entry.event == "breached"]
+
+    def folder(self, spec: Spec) -> RunFolder:
+        return RunFolder(self.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+
+    def log(self, event: Event, body: Mapping[str, JsonValue], *, durable: bool = True) -> None:
+        """One ledger entry about this study."""
+        self.ledger.append(
+            event,
+            study=self.registration.study.study,
+            registration=self.registration.sha256,
+            body=body,
+            at=self.now(),
+            durable=durable,
+        )
+
+    def seal_in_ledger(self, spec: Spec, *, recovered: bool = False) -> None:
+        """Bind a sealed run to the ledger."""
+        folder = self.folder(spec)
+        record = folder.read_record()
+        assert record is not None and record.metrics_sha256 is not None, spec.run_id
+        self.tell_breaches(spec, record)
+        self.log(
+            "sealed",
+            {
+                "variant": spec.variant,
+                "seed": spec.seed,
+                "status": record.status,
+                "attempts": record.attempts,
+                "metrics_sha256": record.metrics_sha256,
+                "outcome_sha256": record.outcome_sha256,
+                **({} if record.items_sha256 is None else {"items_sha256": record.items_sha256}),
+                "run_sha256": sha256_file(folder.record_path),
+                **({"recovered": True} if recovered else {}),
+            },
+        )
+        self.tally.sealed += 1
+
+    def tell_breaches(self, spec: Spec, record: RunRecord) -> None:
+        """Limits that a run broke go on record before its seal: a crash in between repeats them, and loses none."""
+        if not isinstance(spec, RunSpec):
+            return
+        broken = breaches(spec.config.budget, wall_s=record.wall_s, peak_memory_bytes=record.peak_memory_bytes)
+        for breach in broken:
+            body = {"variant": spec.variant, "seed": spec.seed, **breach.model_dump(mode="json")}
+            body |= {"metrics_sha256": record.metrics_sha256}
+            if body not in self.told_breaches:
+                self.log("breached", body)
+                self.told_breaches.append(body)
+                self.watcher.note(f"{spec.run_id}: {breach.words}")
+
+    def spawn(self) -> None:
+        """One more worker."""
+        number = self.spawned
+        self.spawned += 1
+        logs = self.root.runs(self.registration.study.study, self.registration.sha256)
+        with (logs / f"worker-{number}.log").open("a", encoding="utf-8") as log:
+            own = self.registration.study.trainer == "command"
+            process = start_worker(own=own, log=log, device=self.machine.device)
+        self.workers[number] = WorkerProcess(process, number)
+        assert process.stdout is not None
+        threading.Thread(target=self._read, args=(number, process.stdout), daemon=True).start()
+
+    def _read(self, number: int, lines: IO[str]) -> None:
+        with lines:
+            for line in lines:
+                try:
+                    self.events.put((number, Message.model_validate_json(line), time.monotonic()))
+                except ValidationError:
+                    break
+        self.events.put((number, None, time.monotonic()))
+
+    def assign(self, worker: WorkerProcess) -> None:
+        """The next job, or rest."""
+        worker.job, worker.open = None, {}
+        if not self.pending or worker.stopping:
+            worker.send({"do": "stop"})
+            worker.stopping = True
+            return
+        job = worker.job = self.pending.popleft()
+        worker.open = {spec.run_id: spec for spec in job.specs}
+        for spec in job.specs:
+            self.tally.running[spec.run_id] = Message(event="progress", run_id=spec.run_id, steps=spec.steps)
+        worker.send(
+            {
+                **self._command(job),
+                "corpora": str(self.root.corpora),
+                "root": str(self.root.path),
+                "device": self.machine.device,
+                "checkpoint_every_s": self.checkpoint_every_s,
+                "spread": asdict(self.spread),
+                "beside": str(self.beside),
+            }
+        )
+
+    def _command(self, job: Job) -> dict[str, object]:
+        first = job.specs[0]
+        if not job.seats:
+            return {"do": "run", "spec": first.model_dump(mode="json"), "folder": str(self.folder(first).path)}
+        return {
+            "do": "cohort",
+            "specs": [spec.model_dump(mode="json") for spec in job.specs],
+            "folders": [str(self.folder(spec).path) for spec in job.specs],
+            "seats": list(job.seats),
+            "step": job.step,
+            "checkpoint": str(self.cohort_checkpoint(first.variant, job.seats)),
+        }
+
+    def cohort_checkpoint(self, variant: str, seats: tuple[int, ...]) -> Path:
+        """Where the runs of a cohort are taken up again: one file for all, in two generations, beside their folders."""
+        name = f"cohort-{variant}-{sha256_bytes(layout_of(seats).encode())[:8]}-checkpoint.safetensors"
+        return self.root.runs(self.registration.study.study, self.registration.sha256) / name
+
+    def handle(self, number: int, message: Message | None, at: float) -> None:
+        """One thing a worker said, or its end, and when it arrived: this process may be late itself."""
+        worker = self.workers[number]
+        if message is None:
+            self._bury(worker, silent_s=at - worker.heard)
+            return
+        worker.heard = at
+        if message.event == "ready":
+            self.stillborn = 0
+            self.assign(worker)
+        elif message.event == "begun":
+            if message.run_id in worker.open:
+                self._log_start(worker.open[message.run_id], message)
+            if message.waits:
+                worker.send({"do": "noted"})
+        elif message.event == "note" and message.text not in self.told:
+            self.told.add(message.text)
+            self.watcher.note(message.text)
+        elif message.event == "progress" and message.run_id:
+            self.tally.hear(message.run_id, message)
+        elif message.event == "stopped":
+            self.tally.running.pop(str(message.run_id), None)
+            worker.open.pop(str(message.run_id), None)
+        elif message.event == "ended" and message.run_id in worker.open:
+            spec = worker.open.pop(message.run_id)
+            if not worker.open:
+                self.assign(worker)  # first: the next run begins while this one's seal goes to the disk
+            self._end(spec, message)
+
+    def _log_start(self, spec: Spec, begun: Message) -> None:
+        """One start of a run, before its first step: what the folder says of it can be removed, and this cannot."""
+        body: dict[str, JsonValue] = {"variant": spec.variant, "seed": spec.seed, "attempt": begun.attempt}
+        if begun.resumed:
+            body["resumed_from"] = begun.step
+        # Every run would wait for the disk. A start that a loss of power takes was one of a run that it ended, too.
+        self.log("started", {**body, "made_with": begun.made_with}, durable=False)
+
+    def _end(self, spec: Spec, message: Message, *, recovered: bool = False) -> None:
+        self.tally.running.pop(spec.run_id, None)
+        self.tally.steps_done += spec.steps or message.step
+        if message.status == "failed":
+            self.failed.append(f"{spec.run_id}: {message.error}")
+            self.tally.failed += 1
+            self.log("failed", {"variant": spec.variant, "seed": spec.seed, "error": message.error or "unknown"})
+        else:
+            self.seal_in_ledger(spec, recovered=recovered)
+        self.watcher.ended(spec.run_id, message)
+
+    def _bury(self, worker: WorkerProcess, silent_s: float) -> None:
+        """A worker has gone. If it was at work, its runs go to another, a bounded number of times."""
+        del self.workers[worker.number]
+        worker.end()
+        if worker.job is None and not worker.stopping:
+            self._tell_stillborn(worker)
+        blamed = self._end_overdue(worker, silent_s)
+        for spec in worker.open.values():
+            self.tally.running.pop(spec.run_id, None)
+            end_leftover(self.folder(spec).path)
+        if worker.stopping:
+            return
+        unfinished = []
+        for spec in worker.open.values():
+            record = self.folder(spec).read_record() if self.folder(spec).is_sealed() else None
+            if record is None:
+                unfinished.append(spec)
+            elif other := unlike(record, spec):
+                error = f"its folder holds a sealed record of another run: {other}"
+                self._end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
+            else:
+                # It sealed the run and died before it could say so; or somebody put the record there.
+                status: Literal["done", "diverged"] = "diverged" if record.status == "diverged" else "done"
+                ended = Message(event="ended", run_id=spec.run_id, status=status, step=record.steps)
+                self._end(spec, ended, recovered=True)
+        if unfinished and worker.job is not None:
+            job = replace(worker.job, specs=tuple(unfinished))
+            if blamed:
+                self.pending.appendleft(job)  # of a cohort, those that did nothing: each such death takes a run away
+            else:
+                self._again(job, worker.process.returncode)
+        if self.pending:
+            self.spawn()
+
+    def _tell_stillborn(self, worker: WorkerProcess) -> None:
+        """A worker died before its first order. Another may live, but not without end."""
+        self.stillborn += 1
+        exit_status = worker.process.returncode
+        logs = self.root.runs(self.registration.study.study, self.registration.sha256)
+        if self.stillborn > WORKER_DEATHS_ALLOWED:
+            raise RunError(
+                f"{self.stillborn} workers in a row died before they were ready (the last with exit {exit_status})",
+                required="a worker that starts",
+                fix=f"what its log says: {logs / f'worker-{worker.number}.log'}",
+            )
+        self.watcher.note(f"a worker died before it was ready (exit {exit_status}); starting another")
+
+    def _end_overdue(self, worker: WorkerProcess, silent_s: float) -> bool:
+        """A run whose own metric outlasted its limit has ended its worker. It would do so again: it has failed."""
+        blamed = False
+        for run_id, spec in list(worker.open.items()):
+            said = self.tally.running.get(run_id)
+            overdue = None if said is None else said.overdue(silent_s, worker.process.returncode)
+            if overdue is None:
+                continue
+            del worker.open[run_id]
+            blamed = True
+            self.folder(spec).fail(overdue, self.now())
+            self._end(spec, Message(event="ended", run_id=run_id, status="failed", error=overdue))
+        return blamed
+
+    def _again(self, job: Job, exit_status: int) -> None:
+        """Runs whose worker died: taken up again, or given up. A cohort's die together."""
+        names = ", ".join(spec.run_id for spec in job.specs)
+        if all(self.deaths.get(spec.run_id, 0) < WORKER_DEATHS_ALLOWED for spec in job.specs):
+            for spec in job.specs:
+                self.deaths[spec.run_id] = self.deaths.get(spec.run_id, 0) + 1
+            self.pending.appendleft(job)
+            runs = "run" if len(job.specs) == 1 else "runs"
+            self.watcher.note(f"the worker of {names} died (exit {exit_status}); taking the {runs} up again")
+            return
+        error = f"its worker died {WORKER_DEATHS_ALLOWED + 1} times, last with exit {exit_status}"
+        for spec in job.specs:
+            self._end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
+
+    def serve(self, slots: int) -> bool:
+        """Until nothing is left to do. True when the user interrupted."""
+        for _ in range(min(slots, len(self.pending))):
+            self.spawn()
+        try:
+            with self._interrupts_counted():
+                while self.workers and self.interrupts < 2:
+                    self._next_event()
+                    if self.interrupts and not self.stopped:
+                        self._stop_all()
+        finally:
+            self._dismiss()
+            sweep()  # what workers left that were killed
+        return self.stopped
+
+    def _stop_all(self) -> None:
+        self.stopped = True
+        self.watcher.note("stopping: each run saves where it stands (again to stop at once)")
+        self.pending.clear()
+        for worker in self.workers.values():
+            worker.stopping = True
+            worker.send({"do": "stop"})
+
+    @contextmanager
+    def _interrupts_counted(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM become a count, so that no ledger append is ever cut in two by an exception."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def count(_signal: int, _frame: object) -> None:
+            self.interrupts += 1
+
+        earlier = {number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in earlier.items():
+                signal.signal(number, handler)
+
+    def _next_event(self) -> None:
+        try:
+            number, message, at = self.events.get(timeout=0.25)
+        except queue.Empty:
+            self.watcher.tick(self.tally)
+            return
+        if number in self.workers:
+            self.handle(number, message, at)
+        self.watcher.tick(self.tally)
+
+    def _dismiss(self) -> None:
+        for worker in self.workers.values():
+            worker.end(STOP_PATIENCE_S)

@@ -1,0 +1,254 @@
+"""Who looks on while runs are made: a live display, plain lines, or JSON lines. Health only, by design.
+
+Nothing here knows a variant's loss: while a study is unfinished, a display that let one arm look better
+than another would be an unregistered look at the outcome.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import IO, Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ablate.runner.messages import Asking, Message
+from prereg.plain import visible
+
+PLAIN_EVERY_S = 10.0
+
+
+@dataclass
+class Tally:
+    """Where a study stands."""
+
+    planned: int
+    steps_planned: int
+    sealed: int = 0
+    failed: int = 0
+    steps_done: int = 0
+    steps_before: int = 0
+    asks: bool = False
+    """Whether runs are asked tasks once they are trained."""
+    running: dict[str, Message] = field(default_factory=dict)
+    asked: dict[str, Asking] = field(default_factory=dict)
+    """How far each run of this call that is being asked, or was, had come when it last said so."""
+    side_by_side: int = 1
+    """Most runs at work at once so far."""
+    started: float = field(default_factory=time.monotonic)
+
+    def hear(self, run_id: str, message: Message) -> None:
+        """What a run last said of itself."""
+        self.running[run_id] = message
+        self.side_by_side = max(self.side_by_side, len(self.running))
+        if message.asking is not None:
+            self.asked[run_id] = message.asking
+
+    @property
+    def steps(self) -> int:
+        """Steps taken, running ones included."""
+        return self.steps_done + sum(message.step for message in self.running.values())
+
+    @property
+    def steps_per_s(self) -> float:
+        """Steps of all runs together, evaluation included, since this call began."""
+        seconds = time.monotonic() - self.started
+        return (self.steps - self.steps_before) / seconds if seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the speed so far; none before a fiftieth of this call's work has shown what the speed is.
+
+        What asking takes is known from the first run that is asked, and counted from then on: before, this is the
+        time left for training alone.
+        """
+        taken, wanted = self.steps - self.steps_before, self.steps_planned - self.steps_before
+        if not taken * 50 >= wanted > 0:
+            return None
+        each = self._asking_s
+        if not each:
+            return (self.steps_planned - self.steps) / self.steps_per_s
+        # In seconds of one worker: those so far that were not spent on asking were spent on steps.
+        asked_s = sum(one.seconds for one in self.asked.values())
+        per_step = max(0.0, (time.monotonic() - self.started) * self.side_by_side - asked_s) / taken
+        being = [m.asking.seconds_left or 0.0 for m in self.running.values() if m.asking is not None]
+        unasked = max(0, self.planned - self.sealed - self.failed - len(being))
+        to_ask = sum(being) + unasked * sum(each) / len(each)
+        whole = (self.steps_planned - self.steps) * per_step + to_ask
+        return max([whole / max(1, len(self.running)), *being])
+
+    @property
+    def _asking_s(self) -> list[float]:
+        """Seconds that asking takes, of each run of which that is known."""
+        return [one.seconds + one.seconds_left for one in self.asked.values() if one.seconds_left is not None]
+
+    def line(self) -> str:
+        """The state in one line."""
+        left = self.seconds_left
+        still = " of training, then tasks are asked" if self.asks and not self._asking_s else ""
+        when = "time left unknown" if left is None else f"{clock(left)} left{still}"
+        return (
+            f"{self.sealed}/{self.planned} runs done, {len(self.running)} running, {self.failed} failed, "
+            f"{self.steps_per_s:.1f} steps/s, {when}"
+        )
+
+    def doing(self) -> list[str]:
+        """What runs are at beside training, one line each."""
+        return [f"{short(run_id)}: {said}" for run_id, m in sorted(self.running.items()) if (said := doing(m))]
+
+
+def short(run_id: str) -> str:
+    """VARIANT/SEED."""
+    return "/".join(run_id.split("/")[-2:])
+
+
+def doing(message: Message) -> str:
+    """What a run is at beside its steps; nothing while it trains."""
+    if message.measuring is not None:
+        return f"measuring {message.measuring.metric}"
+    asking = message.asking
+    if asking is None:
+        return ""
+    if not asking.of:
+        return f"asking {asking.tasks}"
+    left = f", {clock(asking.seconds_left)} left" if asking.seconds_left is not None else ""
+    shots = "1 shot" if asking.shots == 1 else f"{asking.shots} shots"
+    return f"asking {asking.tasks}: {asking.requests:,} of {asking.of:,} requests, {shots}{left}"
+
+
+class Watcher(Protocol):
+    """What a scheduler tells."""
+
+    def watching(self, tally: Tally) -> AbstractContextManager[None]: ...
+    def tick(self, tally: Tally) -> None: ...
+    def ended(self, run_id: str, message: Message) -> None: ...
+    def note(self, text: str) -> None: ...
+
+
+class PlainWatcher:
+    """One line now and then: for logs and pipes."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+        self._last = 0.0
+
+    @contextmanager
+    def watching(self, tally: Tally) -> Iterator[None]:
+        self._print(tally.line())
+        yield
+        self._print(tally.line())
+
+    def tick(self, tally: Tally) -> None:
+        if time.monotonic() - self._last > PLAIN_EVERY_S:
+            self._print(tally.line(), *tally.doing())
+
+    def ended(self, run_id: str, message: Message) -> None:
+        if message.status != "done":
+            self._print(f"{run_id}: {message.status}" + (f": {message.error}" if message.error else ""))
+
+    def note(self, text: str) -> None:
+        self._print(text)
+
+    def _print(self, *lines: str) -> None:
+        self._last = time.monotonic()
+        print("\n  ".join(visible(line) for line in lines), file=self.stream, flush=True)
+
+
+class JsonWatcher:
+    """One JSON object a line: for machines."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+        self._last = 0.0
+
+    @contextmanager
+    def watching(self, tally: Tally) -> Iterator[None]:
+        self._state(tally)
+        yield
+        self._state(tally)
+
+    def tick(self, tally: Tally) -> None:
+        if time.monotonic() - self._last > 1.0:
+            self._state(tally)
+
+    def ended(self, run_id: str, message: Message) -> None:
+        self._say({"event": "ended", "run": run_id, "status": message.status, "error": message.error})
+
+    def note(self, text: str) -> None:
+        self._say({"event": "note", "text": text})
+
+    def _state(self, tally: Tally) -> None:
+        self._last = time.monotonic()
+        self._say(
+            {
+                "event": "state",
+                "planned": tally.planned,
+                "done": tally.sealed,
+                "running": sorted(tally.running),
+                "asking": {run_id: m.asking.model_dump() for run_id, m in sorted(tally.running.items()) if m.asking},
+                "measuring": {run_id: m.measuring.metric for run_id, m in sorted(tally.running.items()) if m.measuring},
+                "failed": tally.failed,
+                "steps": tally.steps,
+                "steps_planned": tally.steps_planned,
+                "steps_per_s": round(tally.steps_per_s, 3),
+                "seconds_left": tally.seconds_left,
+            }
+        )
+
+    def _say(self, value: dict[str, object]) -> None:
+        print(json.dumps(value), file=self.stream, flush=True)
+
+
+class LiveWatcher:
+    """A live table for a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._live: Live | None = None
+
+    @contextmanager
+    def watching(self, tally: Tally) -> Iterator[None]:
+        with Live(self._screen(tally), console=self.console, refresh_per_second=4, transient=True) as live:
+            self._live = live
+            yield
+        self._live = None
+        self.console.print(tally.line(), highlight=False)
+
+    def tick(self, tally: Tally) -> None:
+        if self._live is not None:
+            self._live.update(self._screen(tally))
+
+    def ended(self, run_id: str, message: Message) -> None:
+        if message.status != "done":
+            self.note(f"{run_id}: {message.status}" + (f": {message.error}" if message.error else ""))
+
+    def note(self, text: str) -> None:
+        self.console.print(Text(visible(text)), highlight=False)
+
+    def _screen(self, tally: Tally) -> Group:
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        for column in ("run", "step", "steps/s", "loss falls", ""):
+            table.add_column(column, justify="left" if column in ("run", "") else "right")
+        for run_id, message in sorted(tally.running.items()):
+            falls = {None: "…", True: "yes", False: "not yet"}[message.falling]
+            table.add_row(
+                Text(short(run_id)),
+                f"{message.step}/{message.steps}" if message.steps else str(message.step),
+                f"{message.steps_per_s:.1f}",
+                falls,
+                Text(visible(doing(message))),
+            )
+        return Group(Text(tally.line()), table)
+
+
+def clock(seconds: float) -> str:
+    """Seconds as one would say them."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
