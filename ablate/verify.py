@@ -7,7 +7,7 @@ else must hold a head hash, which is why every verb that appends prints it and e
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from prereg.amendments import chain_faults
 from prereg.canon import sha256_bytes, sha256_file
+from prereg.cells import cell_of, sealed_places
 from prereg.command import ScriptPin, differing_files
 from prereg.corpora import KNOWN, Manifest, read_manifest, search_path, whole_sha256
 from prereg.errors import StudyError, StudyFileError, nearest
@@ -331,13 +332,13 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
 
     Of a registration all runs may be gone from this disk. Some of them may not: those that are left may be the chosen.
     """
-    sealed = _sealed(root, name, entries)
-    newest = {path: entry for runs in sealed.values() for path, entry in runs}
-    gone = {sha256: [path for path, _ in runs if not path.exists()] for sha256, runs in sealed.items()}
+    sealed = sealed_places(root, entries)
+    newest = {path: entry for runs in sealed.values() for path, entry in runs.items()}
+    gone = {sha256: [path for path in runs if not path.exists()] for sha256, runs in sealed.items()}
     faults = [
         f"ledger entry {entry.index} seals a run and does not say which"
         for entry in entries
-        if entry.event in SEALS and _cell(entry) is None
+        if entry.event in SEALS and cell_of(entry)[1] < 0
     ]
     for sha256, paths in gone.items():
         if len(paths) < len(sealed[sha256]):
@@ -382,25 +383,6 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
             f"; {len(unnamed)} sealed on disk are not in the ledger (ablate run takes them in, if nothing was cut off)"
         )
     return Item(study=name, what="sealed records", faults=tuple(faults), note=note)
-
-
-def _cell(entry: Entry) -> tuple[str, int] | None:
-    """The run that a seal is of; none where it does not say."""
-    variant, seed = entry.body.get("variant"), entry.body.get("seed")
-    return (variant, seed) if isinstance(variant, str) and isinstance(seed, int) else None
-
-
-def _sealed(root: Root, name: str, entries: list[Entry]) -> defaultdict[str, list[tuple[Path, Entry]]]:
-    """Under each registration: the place of every run that the ledger sealed, and its newest seal."""
-    newest = {
-        (entry.registration, *cell): entry
-        for entry in entries
-        if entry.event in SEALS and (cell := _cell(entry)) is not None
-    }
-    found: defaultdict[str, list[tuple[Path, Entry]]] = defaultdict(list)
-    for (registration, variant, seed), entry in newest.items():
-        found[registration].append((root.run(name, registration, variant, seed), entry))
-    return found
 
 
 def _outcome(root: Root, folder: RunFolder, record: RunRecord, entry: Entry) -> list[str]:
@@ -450,7 +432,7 @@ def _judged(root: Root, name: str, entries: list[Entry], *, changed: bool) -> li
         return []
     if changed:
         return [Item(study=name, what=JUDGED, faults=(), note="not judged again: what it rests on has changed")]
-    runs = {place for place, _ in _sealed(root, name, entries)[decided[-1].registration]}
+    runs = sealed_places(root, entries).get(decided[-1].registration, {})
     if runs and not any(path.exists() for path in runs):
         note = f"not judged again: none of the {len(runs)} sealed runs is on this disk"
         return [Item(study=name, what=JUDGED, faults=(), note=note)]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from prereg.analysis import Looks
-from prereg.ledger import SEALS, Entry
+from prereg.cells import newest_seals
+from prereg.ledger import Entry
 from prereg.part import Part
 from prereg.plan import plan
 from prereg.registration import Registration
@@ -128,6 +129,6 @@ def decisions_before(entries: Iterable[Entry], registration: str, head: str) -> 
 def is_unfinished(registration: Registration, entries: Iterable[Entry]) -> bool:
     """Whether planned runs of a registration are not sealed and the ledger has no decision on it."""
     mine = [entry for entry in entries if entry.registration == registration.sha256]
-    sealed = {(entry.body.get("variant"), entry.body.get("seed")) for entry in mine if entry.event in SEALS}
+    sealed = newest_seals(mine, registration.sha256)
     decided = any(entry.event == "decided" for entry in mine)
     return not decided and any((spec.variant, spec.seed) not in sealed for spec in plan(registration))

@@ -14,6 +14,7 @@ from ablate.bundle.manifest import LedgerPart, LeftOut
 from ablate.records.gather import repeated_elsewhere
 from ablate.records.store import RunFolder
 from prereg.canon import sha256_bytes
+from prereg.cells import sealed_places
 from prereg.errors import EvidenceError, StudyFileError, Where
 from prereg.ledger import FIRST, SLICE_NAME, Entry, Ledger
 from prereg.ledger_slice import sliced
@@ -171,7 +172,7 @@ def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, wei
         why = "planned runs are missing: whoever reads the records has looked early (ablate peek logs such a look)"
         found.skip(f"the records of {_counted(len(records), 'run')}", why)
         return
-    taken: set[tuple[str, str, str]] = set()
+    taken: set[Path] = set()
     live = heavy = 0
     for path in records:
         folder = RunFolder(path.parent)
@@ -184,7 +185,7 @@ def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, wei
         for name in RECORDS:
             if (folder.path / name).is_file():
                 found.take(folder.path / name)
-                taken.add((path.parts[-4], path.parts[-3], path.parts[-2]))
+                taken.add(folder.path)
         if folder.weights_path.is_file():
             heavy += 1
             if weights:
@@ -193,12 +194,7 @@ def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, wei
         found.skip(f"the weights of {_counted(heavy, 'run')}", "not asked for (--weights takes them in)")
     if live:
         found.skip(f"curve and checkpoint of {_counted(live, 'run')}", "not ended, so nothing vouches for them")
-    sealed = {
-        (entry.registration[:8], str(entry.body.get("variant")), str(entry.body.get("seed")))
-        for entry in mine
-        if entry.event in ("sealed", "imported")
-    }
-    absent = sealed - taken
+    absent = {path for runs in sealed_places(root, mine).values() for path in runs} - taken
     if absent:
         found.skip(
             f"the records of {_counted(len(absent), 'sealed run')}",

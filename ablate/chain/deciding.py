@@ -122,7 +122,7 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     published = published_beside(case)
     mine = [entry for entry in Ledger(case.root.ledger).entries() if entry.study == case.study.study]
     decided = [entry for entry in mine if entry.event == "decided"]
-    if decided and _absent(case, decided[-1], mine):
+    if decided and not all(_present(case, decided[-1], mine)):
         return _keep(case, registration, decided[-1], mine, at=now())
     entries = [entry for entry in decided if entry.registration == registration.sha256]
     if not entries:
@@ -143,19 +143,11 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     return _tell(case, registration, entries[-1], decision, seen, published=published, at=now())
 
 
-def _absent(case: Case, decision: Entry, mine: list[Entry]) -> int:
-    """Runs that the ledger has sealed under the registration of a decision, and that are not on this disk."""
-    return sum(not case.root.run(*cell).exists() for cell in _sealed(decision, mine))
+def _present(case: Case, decision: Entry, mine: list[Entry]) -> list[bool]:
+    """Whether it is on this disk, of every run that the ledger has sealed under the registration of a decision."""
+    from prereg.cells import sealed_places
 
-
-def _sealed(decision: Entry, mine: list[Entry]) -> set[tuple[str, str, str, int]]:
-    from prereg.ledger import SEALS
-
-    return {
-        (entry.study, entry.registration, str(entry.body["variant"]), int(str(entry.body["seed"])))
-        for entry in mine
-        if entry.event in SEALS and entry.registration == decision.registration
-    }
+    return [path.exists() for path in sealed_places(case.root, mine).get(decision.registration, {})]
 
 
 def _keep(case: Case, registration: Registration, decision: Entry, mine: list[Entry], *, at: str) -> Decided:
@@ -171,7 +163,8 @@ def _keep(case: Case, registration: Registration, decision: Entry, mine: list[En
     from prereg.ledger import Ledger
 
     folder, known = case.root.report(case.study.study), known_pages(decision, mine)
-    absent, sealed = _absent(case, decision, mine), len(_sealed(decision, mine))
+    present = _present(case, decision, mine)
+    absent, sealed = present.count(False), len(present)
     gone = f"the sealed records of {absent} of {sealed} runs are not here, and "
     verdict = folder / "verdict.json"
     if not verdict.is_file() or sha256_bytes(verdict.read_bytes()) != decision.body["verdict_sha256"]:

@@ -83,6 +83,7 @@ def record_look(
 
     Returns the entry. Raises `EvidenceError` where `took_place` is no time, or not one at which a look was early.
     """
+    from prereg.cells import Cell, cell_of
     from prereg.errors import EvidenceError
     from prereg.ledger import SEALS, Ledger
     from prereg.looks import TOOK_PLACE
@@ -95,9 +96,9 @@ def record_look(
     entries = [entry for entry in ledger.entries() if entry.study == case.study.study]
     when = _moment(case, took_place)
     planned = {(spec.variant, spec.seed) for spec in plan(registration)}
-    seals: dict[tuple[object, object], datetime] = {}
+    seals: dict[Cell, datetime] = {}  # the first of each run, not the newest: its values were there to see from then on
     for entry in entries:
-        cell = (entry.body.get("variant"), entry.body.get("seed"))
+        cell = cell_of(entry)
         if entry.event in SEALS and entry.registration == registration.sha256 and cell in planned:
             seals.setdefault(cell, datetime.fromisoformat(entry.at))
     begun = [datetime.fromisoformat(entry.at) for entry in entries if entry.event in ("started", *SEALS)]

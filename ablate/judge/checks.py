@@ -6,10 +6,7 @@ from collections.abc import Iterable
 
 from ablate.judge.verdict import Check, Severity
 from ablate.records.run_record import RunRecord
-from prereg.ledger import Entry
-
-Cell = tuple[str, int]
-"""A run by its variant and seed."""
+from prereg.cells import Cell
 
 
 def none_against(
@@ -33,12 +30,6 @@ def named(cell: Cell) -> str:
     """`rope seed 3`."""
     variant, seed = cell
     return f"{variant} seed {seed}"
-
-
-def cell_of(entry: Entry) -> Cell:
-    """The run that an entry of the ledger speaks of; the seed is -1 where it names none, and then no run has it."""
-    seed = entry.body.get("seed")
-    return str(entry.body.get("variant")), seed if isinstance(seed, int) else -1
 
 
 def named_run(run: RunRecord) -> str:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from ablate.judge.checks import Cell, cell_of, listed, named, named_run, none_against
+from ablate.judge.checks import listed, named, named_run, none_against
 from ablate.judge.verdict import Check
 from ablate.records.bring import CLOCKS_APART
 from ablate.records.evidence import Evidence
+from prereg.cells import Cell, cell_of
 from prereg.ledger import SEALS, Entry
 from prereg.registration import Registration
 from prereg.spec import Study
@@ -165,6 +166,7 @@ def check_after_decision(registration: Registration, ledger: Sequence[Entry]) ->
     decided = next((entry for entry in mine if entry.event == "decided"), None)
     if decided is None:
         return ()
+    # Every seal before the decision, not the newest of each run: what was known by then is known.
     before = {(cell_of(e), e.body.get("outcome_sha256")) for e in mine if e.event in SEALS and e.index < decided.index}
     late = [
         f"{named(cell_of(entry))} (entry {entry.index})"

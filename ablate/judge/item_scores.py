@@ -12,9 +12,10 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
-from ablate.judge.checks import Cell, named, none_against
+from ablate.judge.checks import named, none_against
 from ablate.judge.verdict import Check, Severity
 from ablate.records.evidence import Evidence
+from prereg.cells import Cell
 from prereg.item_metrics import ITEM_METRICS
 from prereg.spec import Study
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from ablate.judge.checks import Cell, cell_of, listed, named, named_run, none_against
+from ablate.judge.checks import listed, named, named_run, none_against
 from ablate.judge.verdict import Check, Severity
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
 from prereg.amendments import amendments_of, chain_faults, touched
+from prereg.cells import Cell, cell_of, newest_seals
 from prereg.ledger import SEALS, Entry
 from prereg.looks import TOOK_PLACE, recorded_afterwards
 from prereg.registration import Registration
@@ -109,7 +110,7 @@ def check_bound_to_ledger(registration: Registration, evidence: Evidence, ended:
 
     The hash of run.json itself needs the file: whoever gathered the evidence compared it and named it `broken`.
     """
-    last = _last_seals(registration, evidence.ledger)
+    last = newest_seals(evidence.ledger, registration.sha256)
     wrong = []
     for run in ended:
         entry = last.get((run.variant, run.seed))
@@ -179,7 +180,7 @@ def _named_ends(ends: dict[Cell, list[tuple[str, str]]]) -> list[str]:
 
 def _imports(registration: Registration, evidence: Evidence) -> dict[Cell, Entry]:
     """The runs whose last seal says that they were brought from elsewhere."""
-    last = _last_seals(registration, evidence.ledger)
+    last = newest_seals(evidence.ledger, registration.sha256)
     return {cell: entry for cell, entry in last.items() if entry.event == "imported"}
 
 
@@ -218,10 +219,3 @@ def check_made_here(registration: Registration, evidence: Evidence) -> tuple[Che
             required="runs whose start this ledger recorded",
         ),
     )
-
-
-def _last_seals(registration: Registration, ledger: tuple[Entry, ...]) -> dict[Cell, Entry]:
-    """The newest seal of every run, whoever made it."""
-    return {
-        cell_of(entry): entry for entry in ledger if entry.event in SEALS and entry.registration == registration.sha256
-    }

@@ -20,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.batch import OUTCOME, Codes, Kept
-from ablate.judge.checks import Cell, named
+from ablate.judge.checks import named
 from ablate.judge.nulls import Nulls, judge_families
 from ablate.judge.procedure import TINY
 from ablate.judge.verdict import Check, Outcome
+from prereg.cells import Cell
 from prereg.divergence import ENDS, End, between, pushed, refutable
 from prereg.spec import Study
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ablate.judge.checks import Cell
 from ablate.judge.item_scores import item_means
 from ablate.records.evidence import Evidence
+from prereg.cells import Cell
 from prereg.hypothesis import AtStep, OverLast
 from prereg.spec import Study
 

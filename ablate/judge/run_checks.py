@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from pydantic import ValidationError
 
-from ablate.judge.checks import Cell, cell_of, listed, named, named_run, none_against
+from ablate.judge.checks import listed, named, named_run, none_against
 from ablate.judge.history_checks import starts_of
 from ablate.judge.limits import check_limits
 from ablate.judge.matching import check_matching
@@ -20,6 +20,7 @@ from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
 from prereg.canon import sha256_of
+from prereg.cells import Cell, cell_of
 from prereg.command import code_sha256
 from prereg.divergence import is_worse
 from prereg.instability import Ceiling

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
+from prereg.cells import cell_of
 from prereg.ledger import SEALS, Entry
 from prereg.looks import Look, Taken, due_look, looks_of, taken_looks
 from prereg.registration import Registration
@@ -119,7 +120,7 @@ def _trained_between(registration: Registration, mine: list[Entry], *, after_end
         if entry.event == "looked":
             number = int(str(entry.body.get("look")))
             seen, ended = max(seen, number), ended or entry.body.get("final") is True
-        elif entry.event in SEALS and (seed := int(str(entry.body.get("seed")))) in place:
+        elif entry.event in SEALS and (seed := cell_of(entry)[1]) in place:
             ahead = seen + 1 in looks and place[seed] > looks[seen + 1].n_seeds
             if (ended and place[seed] > looks[seen].n_seeds) if after_end else (ahead and not ended):
                 faults.append(f"{entry.body.get('variant')} seed {seed}")

@@ -27,7 +27,7 @@ from ablate.records.bounded import TableError, open_bounded, rows_of_table
 from ablate.records.provenance import NOT_STATED, of_command
 from ablate.records.run_record import RunRecord
 from ablate.records.store import ItemScore, Row, RunFolder, outcome_hash, parquet_bytes
-from ablate.records.tables import Cell, most_rows, read_table, said
+from ablate.records.tables import most_rows, read_table, said
 from ablate.records.tidy import (
     LineError,
     diverged_at,
@@ -40,6 +40,7 @@ from ablate.records.tidy import (
     value_of,
 )
 from prereg.canon import sha256_bytes, sha256_of
+from prereg.cells import Cell
 from prereg.errors import EvidenceError, StudyError, Where, nearest
 from prereg.part import Part
 from prereg.plan import asks_stability, needed_metrics

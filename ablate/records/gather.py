@@ -20,6 +20,7 @@ from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from prereg.canon import sha256_file
+from prereg.cells import cell_of
 from prereg.errors import EvidenceError, LedgerError
 from prereg.ledger import SEALS, Entry, Ledger
 from prereg.looks import due_look, looks_of, taken_looks
@@ -35,15 +36,18 @@ Seal = tuple[str, int, str]
 
 
 def sealed_in_ledger(ledger: Ledger, registration: str) -> dict[Seal, str]:
-    """(variant, seed, metrics hash) -> hash of run.json, of every run the ledger has seen sealed."""
+    """(variant, seed, metrics hash) -> hash of run.json, of every run the ledger has seen sealed.
+
+    Of every seal and not the newest alone (`prereg.cells`): a run that lies here as an earlier seal has it was sealed,
+    and that it is not the last one is for the audit to find.
+    """
     found: dict[Seal, str] = {}
     for entry in ledger.entries():
         if entry.event in SEALS and entry.registration == registration:
-            body = entry.body
-            variant, seed, metrics, run = (body.get(k) for k in ("variant", "seed", "metrics_sha256", "run_sha256"))
+            metrics, run = (entry.body.get(key) for key in ("metrics_sha256", "run_sha256"))
             # An entry that lacks a part binds nothing; the audit then finds the run unbound.
-            if isinstance(variant, str) and isinstance(seed, int) and isinstance(metrics, str) and isinstance(run, str):
-                found[(variant, seed, metrics)] = run
+            if isinstance(metrics, str) and isinstance(run, str):
+                found[(*cell_of(entry), metrics)] = run
     return found
 
 

@@ -8,6 +8,7 @@ from ablate.records.bring import Piece
 from ablate.records.store import RunFolder
 from ablate.records.tables import said
 from prereg.canon import sha256_file
+from prereg.cells import cell_of
 from prereg.disk import move, write_whole
 from prereg.errors import EvidenceError
 from prereg.ledger import SEALS, Entry
@@ -28,12 +29,13 @@ def put(piece: Piece, folder: RunFolder) -> None:
 
 def standing(piece: Piece, folder: RunFolder, entries: Iterable[Entry]) -> tuple[bool, bool]:
     """(in the ledger, in its place) of this very run. Another run of the cell is never replaced: `EvidenceError`."""
+    # The newest end and not the newest seal: a run that failed on record is not replaced either.
     known = [
         entry
         for entry in entries
         if entry.event in (*SEALS, "failed")
         and entry.registration == piece.record.registration
-        and (entry.body.get("variant"), entry.body.get("seed")) == (piece.variant, piece.seed)
+        and cell_of(entry) == (piece.variant, piece.seed)
     ]
     cell = said((piece.variant, piece.seed))
     wanted = piece.body["run_sha256"]

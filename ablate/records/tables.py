@@ -24,9 +24,9 @@ from ablate.records.tidy import (
     step_of,
     value_of,
 )
+from prereg.cells import Cell
 from prereg.errors import EvidenceError, Where
 
-Cell = tuple[str, int]
 MOST_ROWS = 2_000_000
 """Rows of one file of an import."""
 FREE_ROWS = 200_000

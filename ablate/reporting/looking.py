@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ablate.judge.checks import cell_of
 from ablate.reporting import words
 from ablate.reporting.told import Told
-from prereg.ledger import Entry
+from prereg.cells import cell_of
+from prereg.ledger import SEALS, Entry
 from prereg.looks import TOOK_PLACE, recorded_afterwards
 
-SEALS: Final = ("sealed", "imported")
 LOOKS: Final = ("peeked", "looked", "decided")
 """Entries that somebody who wrote them had seen outcomes for."""
 BEYOND: Final = "whether anybody read the records of a run by hand, no ledger can show"
