@@ -69,6 +69,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[House, RunSpec, RunR
     return house, spec, record_of(whole)
 
 
+@pytest.fixture(name="folder")
+def stopped(made: tuple[House, RunSpec, RunRecord], tmp_path: Path) -> RunFolder:
+    """The folder of the same run, stopped with a checkpoint at its twentieth step."""
+    house, spec, _ = made
+    folder = RunFolder(tmp_path / "run")
+    assert carry_out(house, folder, spec, 20).event == "stopped"
+    return folder
+
+
 def require_same_bits(found: RunRecord, whole: RunRecord) -> None:
     assert found.status == "done"
     assert found.outcome_sha256 == whole.outcome_sha256
@@ -170,11 +179,9 @@ HARMS = (truncated, flipped, emptied, swapped_for_garbage, gone)
 
 @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
 def test_a_damaged_newest_checkpoint_is_passed_over_aloud_and_costs_no_bit(
-    made: tuple[House, RunSpec, RunRecord], tmp_path: Path, harm: Callable[[Path], None]
+    made: tuple[House, RunSpec, RunRecord], folder: RunFolder, harm: Callable[[Path], None]
 ) -> None:
     house, spec, whole = made
-    folder = RunFolder(tmp_path / "run")
-    assert carry_out(house, folder, spec, 20).event == "stopped"
     newest = folder.checkpoints.newest
     harm(newest)
     assert carry_out(house, folder, spec).status == "done"
@@ -186,11 +193,9 @@ def test_a_damaged_newest_checkpoint_is_passed_over_aloud_and_costs_no_bit(
 
 
 def test_a_damaged_newest_checkpoint_never_takes_the_place_of_the_sound_one(
-    made: tuple[House, RunSpec, RunRecord], tmp_path: Path
+    made: tuple[House, RunSpec, RunRecord], folder: RunFolder
 ) -> None:
     house, spec, whole = made
-    folder = RunFolder(tmp_path / "run")
-    carry_out(house, folder, spec, 20)
     flipped(folder.checkpoints.newest)
     carry_out(house, folder, spec, 0)  # takes up step 19, and is stopped there
     assert [g.fault for g in folder.checkpoints.generations()] == [None, "is missing"]
@@ -203,11 +208,9 @@ def test_a_damaged_newest_checkpoint_never_takes_the_place_of_the_sound_one(
 
 @pytest.mark.parametrize("harm", ["both files", "the hashes", "hashes of another kind"])
 def test_with_no_sound_checkpoint_the_run_starts_over_aloud(
-    made: tuple[House, RunSpec, RunRecord], tmp_path: Path, harm: str
+    made: tuple[House, RunSpec, RunRecord], folder: RunFolder, harm: str
 ) -> None:
     house, spec, whole = made
-    folder = RunFolder(tmp_path / "run")
-    carry_out(house, folder, spec, 20)
     kept = folder.checkpoints
     if harm == "both files":
         flipped(kept.newest)
@@ -226,11 +229,9 @@ def test_with_no_sound_checkpoint_the_run_starts_over_aloud(
 
 
 def test_a_sound_file_that_the_trainer_cannot_read_is_passed_over_too(
-    made: tuple[House, RunSpec, RunRecord], tmp_path: Path
+    made: tuple[House, RunSpec, RunRecord], folder: RunFolder
 ) -> None:
     house, spec, whole = made
-    folder = RunFolder(tmp_path / "run")
-    carry_out(house, folder, spec, 20)
     folder.checkpoints.write(b"whole, and no checkpoint")
     assert carry_out(house, folder, spec).status == "done"
     require_same_bits(record_of(folder), whole)
@@ -238,10 +239,10 @@ def test_a_sound_file_that_the_trainer_cannot_read_is_passed_over_too(
     assert "cannot be read" in record_of(folder).mishaps[0]
 
 
-def test_other_code_starts_over_and_says_what_is_other(made: tuple[House, RunSpec, RunRecord], tmp_path: Path) -> None:
+def test_other_code_starts_over_and_says_what_is_other(
+    made: tuple[House, RunSpec, RunRecord], folder: RunFolder
+) -> None:
     house, spec, whole = made
-    folder = RunFolder(tmp_path / "run")
-    carry_out(house, folder, spec, 20)
     record = record_of(folder)
     other = record.provenance.model_copy(update={"code": "0" * 64, "torch": "0.1"})
     folder.write_record(record.model_copy(update={"provenance": other}))
@@ -283,11 +284,9 @@ def lengthened(path: Path) -> None:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_live_rows_that_are_not_those_that_were_written_start_the_run_over_aloud(
-    made: tuple[House, RunSpec, RunRecord], tmp_path: Path, harm: Callable[[Path], None], why: str
+    made: tuple[House, RunSpec, RunRecord], folder: RunFolder, harm: Callable[[Path], None], why: str
 ) -> None:
     house, spec, whole = made
-    folder = RunFolder(tmp_path / "run")
-    assert carry_out(house, folder, spec, 20).event == "stopped"
     harm(folder.live_path)
     assert carry_out(house, folder, spec).status == "done"
     found = record_of(folder)
@@ -298,11 +297,9 @@ def test_live_rows_that_are_not_those_that_were_written_start_the_run_over_aloud
 
 
 def test_rows_after_the_checkpoint_are_cut_back_whatever_they_are(
-    made: tuple[House, RunSpec, RunRecord], tmp_path: Path
+    made: tuple[House, RunSpec, RunRecord], folder: RunFolder
 ) -> None:
     house, spec, whole = made
-    folder = RunFolder(tmp_path / "run")
-    carry_out(house, folder, spec, 20)
     with folder.live_path.open("ab") as stream:
         stream.write(b'{"step": 21, "metric": "train/loss", "value": 0.1}\n{"step": 22, "met')
     assert carry_out(house, folder, spec).status == "done"

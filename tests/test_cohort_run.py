@@ -74,6 +74,18 @@ def carry_out(
     return said
 
 
+def kill(house: House, assigned: list[tuple[RunSpec, RunFolder]], *, step: int, seat: int | None = None) -> None:
+    """The same, until one of the runs, or that of a seat, is at a step: there the worker ends as if killed."""
+
+    def dies(message: Message) -> None:
+        here = seat is None or message.run_id == assigned[seat][0].run_id
+        if message.event == "progress" and message.step == step and here:
+            raise Killed
+
+    with pytest.raises(Killed):
+        carry_out(house, assigned, dies)
+
+
 @pytest.fixture(scope="module")
 def pair_of_houses(tmp_path_factory: pytest.TempPathFactory) -> tuple[House, House]:
     """The tiny study, its runs one by one and in cohorts."""
@@ -150,13 +162,7 @@ def test_a_run_made_again_keeps_its_company_and_so_its_bits(
 def test_a_killed_cohort_is_taken_up_again_to_the_same_bits(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_run, "SAY_EVERY_S", 0.0)
     assigned = planned(house)
-
-    def dies(message: Message) -> None:
-        if message.event == "progress" and message.step == 17 and message.run_id == assigned[1][0].run_id:
-            raise Killed
-
-    with pytest.raises(Killed):
-        carry_out(house, assigned, dies)
+    kill(house, assigned, step=17, seat=1)
     assert [folder.read_record().status for _, folder in assigned] == ["running"] * 3  # type: ignore[union-attr]
     carry_out(house, assigned)
     resumed = {seed: record for (_, seed), record in records(house).items()}
@@ -174,13 +180,7 @@ def test_a_cohorts_damaged_newest_checkpoint_is_passed_over_aloud_and_costs_no_b
 ) -> None:
     monkeypatch.setattr(one_run, "SAY_EVERY_S", 0.0)
     assigned = planned(house)
-
-    def dies(message: Message) -> None:
-        if message.event == "progress" and message.step == 9 and message.run_id == assigned[2][0].run_id:
-            raise Killed
-
-    with pytest.raises(Killed):
-        carry_out(house, assigned, dies)
+    kill(house, assigned, step=9, seat=2)
     kept = Checkpoints.at(house.path / "data" / "cohort.safetensors")
     kept.newest.write_bytes(b"damaged")
     carry_out(house, assigned)
@@ -237,12 +237,7 @@ def test_a_diverged_run_is_sealed_the_others_go_on_to_the_same_bits_and_so_does_
     for _, folder in assigned:
         shutil.rmtree(folder.path)
 
-    def dies(message: Message) -> None:
-        if message.event == "progress" and message.step == 20:
-            raise Killed
-
-    with pytest.raises(Killed):
-        carry_out(house, wild, dies)
+    kill(house, wild, step=20)
     assert [f.is_sealed() for _, f in wild] == [False, True, False]
     carry_out(house, [wild[0], wild[2]])
     again = {seed: record for (_, seed), record in records(house).items()}
@@ -287,13 +282,7 @@ def test_steps_that_cannot_be_compiled_fail_aloud_and_say_how_to_go_on(
 def test_runs_that_cannot_all_be_taken_up_start_over_together(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_run, "SAY_EVERY_S", 0.0)
     assigned = planned(house)
-
-    def dies(message: Message) -> None:
-        if message.event == "progress" and message.step == 5:
-            raise Killed
-
-    with pytest.raises(Killed):
-        carry_out(house, assigned, dies)
+    kill(house, assigned, step=5)
     shutil.rmtree(assigned[0][1].path)
     carry_out(house, assigned)
     assert [record.resumed_from for record in records(house).values()] == [()] * 3
@@ -307,13 +296,7 @@ def test_a_cohort_starts_over_where_the_rows_of_one_seat_were_changed(
 ) -> None:
     monkeypatch.setattr(one_run, "SAY_EVERY_S", 0.0)
     assigned = planned(house)
-
-    def dies(message: Message) -> None:
-        if message.event == "progress" and message.step == 9 and message.run_id == assigned[2][0].run_id:
-            raise Killed
-
-    with pytest.raises(Killed):
-        carry_out(house, assigned, dies)
+    kill(house, assigned, step=9, seat=2)
     live = assigned[1][1].live_path
     rows = live.read_bytes()
     at = rows.index(b'"value": ') + len(b'"value": ')

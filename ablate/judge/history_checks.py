@@ -36,15 +36,19 @@ whose record is damaged. See docs/decisions.md for what one more does to the err
 
 
 @dataclass
-class Starts:
-    """What the ledger holds of the starts of one run."""
-
+class _Made:
     made: int = 0
-    """All."""
+    """All starts."""
     resumed: int = 0
     """Those that went on from the checkpoint of the one before."""
     failed: int = 0
     """Those that ended in an error that the ledger holds."""
+
+
+@dataclass
+class Starts(_Made):
+    """What the ledger holds of the starts of one run."""
+
     removed: int = 0
     """Those of records that were removed before a seal, less failures."""
     replaced: int = 0
@@ -67,12 +71,9 @@ class Starts:
 
 
 @dataclass
-class _Record:
+class _Record(_Made):
     """The starts that one folder of a run counts."""
 
-    starts: int = 0
-    resumed: int = 0
-    failed: int = 0
     attempt: int = 0
 
 
@@ -89,7 +90,7 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
         record, into = records.pop(cell), found[cell]
         into.failed += record.failed
         into.resumed += record.resumed
-        lost = record.starts - record.resumed - (0 if removed or imported else 1)
+        lost = record.made - record.resumed - (0 if removed or imported else 1)
         into.lost += lost
         unexplained = max(0, lost - record.failed)
         if imported:
@@ -110,13 +111,13 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
             if cell in records and attempt <= records[cell].attempt:
                 close(cell, removed=True)
             record = records.setdefault(cell, _Record())
-            record.starts, record.attempt = record.starts + 1, attempt
+            record.made, record.attempt = record.made + 1, attempt
             record.resumed += "resumed_from" in body
             found[cell].made += 1
             found[cell].made_with.add(str(body.get("made_with")))
         elif entry.event == "failed" and cell in records:
             record = records[cell]
-            record.failed = min(record.failed + 1, record.starts)
+            record.failed = min(record.failed + 1, record.made)
         elif entry.event in SEALS and cell in records:
             attempts = body.get("attempts")
             fewer = isinstance(attempts, int) and attempts < records[cell].attempt
