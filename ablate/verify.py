@@ -371,7 +371,10 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
             faults.append(f"{folder.weights_path.relative_to(root.path).as_posix()} {weights}")
         held += not other and not weights
     note = f"{held} of {len(newest)} sealed runs hold"
-    if absent:
+    if absent and absent == len(newest):
+        are = "run is" if absent == 1 else "runs are"
+        note = f"{absent} sealed {are} not on this disk; none could be checked"
+    elif absent:
         note += f"; {absent} are not on this disk and could not be checked"
     if unhashed:
         note += f"; weights.safetensors of {unhashed} are not covered: no hash was kept when they were sealed"

@@ -311,7 +311,7 @@ def test_a_sealed_run_that_is_gone_is_named_unless_none_is_here(house: Decided) 
     found = house.verified()
     assert found.stands and not found.inadmissible, house.faults()
     assert "not judged again: none of the 6 sealed runs is on this disk" in house.notes()
-    assert "6 are not on this disk and could not be checked" in house.notes()
+    assert "6 sealed runs are not on this disk; none could be checked" in house.notes()
 
 
 def test_a_decision_without_runs_is_found_though_nothing_is_on_the_disk(tmp_path: Path) -> None:
