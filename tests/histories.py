@@ -325,16 +325,7 @@ def reseal(history: History, folder: RunFolder, rows: list[Row], *, keep_outcome
         changes["outcome_sha256"] = outcome_hash(rows)
     record = record.model_copy(update=changes)
     folder.write_record(record)
-    body = {
-        "variant": record.variant,
-        "seed": record.seed,
-        "status": record.status,
-        "attempts": record.attempts,
-        "metrics_sha256": record.metrics_sha256,
-        "outcome_sha256": record.outcome_sha256,
-        "run_sha256": sha256_file(folder.record_path),
-    }
-    append(history, "sealed", body)
+    append(history, "sealed", record.seal(sha256_file(folder.record_path)))
 
 
 def append(history: History, event: Event, body: Mapping[str, JsonValue], *, at: str | None = None) -> None:

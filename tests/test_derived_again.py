@@ -56,9 +56,7 @@ class Decided(OwnHouse):
     def log_seal(self, folder: RunFolder, at: str = LATER) -> None:
         record = folder.read_record()
         assert record is not None
-        keys = ("variant", "seed", "status", "attempts", "metrics_sha256", "outcome_sha256")
-        body = {key: getattr(record, key) for key in keys} | {"run_sha256": sha256_file(folder.record_path)}
-        self.log("sealed", body, at)
+        self.log("sealed", record.seal(sha256_file(folder.record_path)), at)
 
     def verified(self) -> Verification:
         return verify_study(self.study)

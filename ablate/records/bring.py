@@ -26,7 +26,7 @@ from pydantic import JsonValue, ValidationError
 from ablate.records.bounded import TableError, open_bounded, rows_of_table
 from ablate.records.provenance import NOT_STATED, of_command
 from ablate.records.run_record import RunRecord
-from ablate.records.store import ItemScore, Row, RunFolder, outcome_hash, parquet_bytes
+from ablate.records.store import ItemScore, Row, RunFolder, outcome_hash, parquet_bytes, record_bytes
 from ablate.records.tables import most_rows, read_table, said
 from ablate.records.tidy import (
     LineError,
@@ -90,16 +90,7 @@ class Piece:
     @property
     def body(self) -> dict[str, JsonValue]:
         """Its hashes, in the words in which the ledger seals runs."""
-        return {
-            "variant": self.variant,
-            "seed": self.seed,
-            "status": self.record.status,
-            "attempts": self.record.attempts,
-            "metrics_sha256": self.record.metrics_sha256,
-            "outcome_sha256": self.record.outcome_sha256,
-            "run_sha256": sha256_bytes(self.run_json),
-            **({} if self.record.items_sha256 is None else {"items_sha256": self.record.items_sha256}),
-        }
+        return self.record.seal(sha256_bytes(self.run_json))
 
 
 @dataclass(frozen=True)
@@ -281,7 +272,7 @@ def _sealed(terms: Terms, cell: Cell, rows: list[Row], *, started: str, ended: s
     )
     metrics = parquet_bytes(record, kept)
     record = record.model_copy(update={"metrics_sha256": sha256_bytes(metrics), "outcome_sha256": outcome_hash(kept)})
-    return Piece(*cell, record, record.model_dump_json(indent=2).encode() + b"\n", metrics)
+    return Piece(*cell, record, record_bytes(record), metrics)
 
 
 def _require_bound(

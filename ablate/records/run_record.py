@@ -184,6 +184,19 @@ class RunRecord(Part):
     """How much of each corpus that it read repeats itself, by name; not written in records made before it was kept, nor
     by a user's own trainer."""
 
+    def seal(self, run_sha256: str) -> dict[str, JsonValue]:
+        """What the ledger says of the run where it seals it: its end, and its hashes with that of its run.json."""
+        return {
+            "variant": self.variant,
+            "seed": self.seed,
+            "status": self.status,
+            "attempts": self.attempts,
+            "metrics_sha256": self.metrics_sha256,
+            "outcome_sha256": self.outcome_sha256,
+            **({} if self.items_sha256 is None else {"items_sha256": self.items_sha256}),
+            "run_sha256": run_sha256,
+        }
+
     @model_serializer(mode="wrap")
     def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         # A record without them is written as it always was, and a version that knows none of them can read it.

@@ -146,7 +146,7 @@ class RunFolder:
     def write_record(self, record: RunRecord, *, durable: bool = True) -> None:
         """Replace `run.json`."""
         write = write_whole if durable else write_passing
-        write(self.record_path, _record_bytes(record))
+        write(self.record_path, record_bytes(record))
 
     def append(self, rows: Iterable[Row], *, durable: bool = False) -> None:
         """Add live rows. A value that is not finite is refused: it is an outcome, not a number."""
@@ -253,7 +253,7 @@ class RunFolder:
             self.items_path.unlink(missing_ok=True)
         parts = ((self.weights_path, weights), (self.items_path, scored), (self.sealed_path, data))
         files = [(path, part) for path, part in parts if part is not None]
-        write_in_turn([*files, (self.record_path, _record_bytes(sealed))])
+        write_in_turn([*files, (self.record_path, record_bytes(sealed))])
         self.checkpoints.clear()
         self.live_path.unlink(missing_ok=True)
         return sealed
@@ -306,7 +306,8 @@ class RunFolder:
         return record is not None and record.status in ("done", "diverged") and not self.faults(record)
 
 
-def _record_bytes(record: RunRecord) -> bytes:
+def record_bytes(record: RunRecord) -> bytes:
+    """What stands in run.json."""
     return record.model_dump_json(indent=2).encode() + b"\n"
 
 

@@ -108,20 +108,8 @@ class Scheduler:
         record = folder.read_record()
         assert record is not None and record.metrics_sha256 is not None, spec.run_id
         self.tell_breaches(spec, record)
-        self.log(
-            "sealed",
-            {
-                "variant": spec.variant,
-                "seed": spec.seed,
-                "status": record.status,
-                "attempts": record.attempts,
-                "metrics_sha256": record.metrics_sha256,
-                "outcome_sha256": record.outcome_sha256,
-                **({} if record.items_sha256 is None else {"items_sha256": record.items_sha256}),
-                "run_sha256": sha256_file(folder.record_path),
-                **({"recovered": True} if recovered else {}),
-            },
-        )
+        seal = record.seal(sha256_file(folder.record_path))
+        self.log("sealed", seal | {"recovered": True} if recovered else seal)
         self.tally.sealed += 1
 
     def tell_breaches(self, spec: Spec, record: RunRecord) -> None:
