@@ -53,7 +53,7 @@ def test_an_asking_that_differs_in_anything_fails() -> None:
 
 def test_one_bit_of_one_score_is_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     items = tuple(ItemScore("t", str(n), "00", "harness/accuracy", 0.1 * n) for n in range(4))
-    monkeypatch.setattr("ablate.bench.asked.sealed_items", lambda _: items)
+    monkeypatch.setattr(RunFolder, "sealed_items", lambda _: items)
     monkeypatch.setattr(RunFolder, "sealed_rows", lambda _: [])
 
     def apart(*others: ItemScore) -> int:

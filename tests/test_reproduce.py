@@ -374,17 +374,14 @@ def test_scores_of_items_are_compared_whatever_their_order(tmp_path: Path, finis
     record = folder_of(made).read_record()
     assert isinstance(record, RunRecord)
     items = [ItemScore("t", str(n), "0" * 64, "m", n / 3) for n in range(4)]
-    paths = [tmp_path / name for name in ("one", "turned", "other")]
-    for path, scores in zip(
-        paths, (items, items[::-1], [*items[:3], replace(items[3], value=1.0 + 2**-52)]), strict=True
-    ):
-        path.write_bytes(items_bytes(record, scores))
-    assert compare_items(paths[0], paths[1]) == ("equal", 0.0)
-    assert compare_items(paths[0], paths[2]) == ("different", 2**-52 / (1.0 + 2**-52))
-    assert compare_items(paths[0], tmp_path / "none") == ("different", None)
-    assert compare_items(tmp_path / "none", tmp_path / "none") == ("not compared", None)
-    paths[2].write_bytes(items_bytes(record, items[:3]))
-    assert compare_items(paths[0], paths[2]) == ("different", None)
+    folder = RunFolder(tmp_path)
+    assert folder.sealed_items() == []
+    folder.items_path.write_bytes(items_bytes(record, items[::-1]))
+    assert compare_items(items, folder.sealed_items()) == ("equal", 0.0)
+    moved = [*items[:3], replace(items[3], value=1.0 + 2**-52)]
+    assert compare_items(items, moved) == ("different", 2**-52 / (1.0 + 2**-52))
+    assert compare_items(items, items[:3]) == compare_items(items, []) == ("different", None)
+    assert compare_items([], []) == ("not compared", None)
 
 
 @pytest.mark.parametrize(

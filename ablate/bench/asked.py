@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,7 @@ def train(study: Path, folder: Path) -> dict[str, Any]:
         "train_s": round(record.train_s, 1),
         "batch": ROWS,
         "wall_s": round(record.harness.wall_s, 1),
-        **told(spec, record, rows, sealed_items(RunFolder(folder))),
+        **told(spec, record, rows, RunFolder(folder).sealed_items()),
     }
 
 
@@ -132,33 +133,22 @@ def put_in(model: Any, run: RunFolder, record: RunRecord) -> None:
             parameter.copy_(weights[name])
 
 
-def sealed_items(run: RunFolder) -> tuple[ItemScore, ...]:
-    """The scores that were sealed."""
-    import pyarrow.parquet as pq
-
-    from ablate.records.store import ItemScore
-
-    columns = ["task", "item", "item_sha256", "metric", "value"]
-    table = pq.read_table(run.items_path, columns=columns).to_pydict()
-    return tuple(ItemScore(*row) for row in zip(*(table[name] for name in columns), strict=True))
-
-
 def differences(answers: Answers, run: RunFolder) -> dict[str, Any]:
     """Scores of items, and metrics, that are not the sealed ones to the last bit; those that only one side has too."""
     rows = {row.metric: row.value for row in run.sealed_rows() if row.metric.startswith("harness/")}
-    sealed = bits(sealed_items(run)) | {("", "", "", name): value.hex() for name, value in rows.items()}
+    sealed = bits(run.sealed_items()) | {("", "", "", name): value.hex() for name, value in rows.items()}
     found = bits(answers.items) | {("", "", "", name): value.hex() for name, value in answers.metrics.items()}
     apart = sorted(key for key in sealed.keys() | found.keys() if sealed.get(key) != found.get(key))
     such = [f"{' '.join(key)}: {found.get(key)}, sealed {sealed.get(key)}" for key in apart[:3]]
     return {"scores_that_differ": len(apart), "such_as": such}
 
 
-def bits(items: tuple[ItemScore, ...]) -> dict[tuple[str, str, str, str], str]:
+def bits(items: Sequence[ItemScore]) -> dict[tuple[str, str, str, str], str]:
     """Every score, exactly."""
     return {(one.task, one.item, one.item_sha256, one.metric): one.value.hex() for one in items}
 
 
-def told(spec: RunSpec, record: RunRecord, metrics: Any, items: tuple[ItemScore, ...]) -> dict[str, Any]:
+def told(spec: RunSpec, record: RunRecord, metrics: Any, items: Sequence[ItemScore]) -> dict[str, Any]:
     """What every asking must agree on."""
     from ablate.records.store import outcome_hash
 

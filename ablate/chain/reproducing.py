@@ -96,7 +96,7 @@ def _held_against(
     alike = sealed.provenance.layout == record.provenance.layout
     metrics, left_out = compare_rows(place.sealed_rows(), rows, up_to=compared, leaving_out=() if alike else WHOLE_ONLY)
     hashes = (sealed.weights_sha256, record.weights_sha256)
-    items, items_apart = compare_items(place.items_path, made.items_path) if whole else ("not compared", None)
+    items, items_apart = compare_items(place.sealed_items(), made.sealed_items()) if whole else ("not compared", None)
     others = provenance_differences(sealed.provenance, record.provenance)
     return Reproduction(
         study=spec.study,

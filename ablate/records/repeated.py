@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 from ablate.records.provenance import differing
 from ablate.records.run_record import Provenance
-from ablate.records.store import Row
-from prereg.metrics import METRICS
+from ablate.records.store import ItemScore, Row, is_repeatable
 from prereg.part import Part
 
 Compared = Literal["equal", "different", "not compared"]
@@ -135,36 +133,25 @@ def compare_rows(
                 table.setdefault(row.metric, {})[row.step] = row.value
         tables.append(table)
     names = sorted(tables[0].keys() | tables[1].keys())
-    left_out = tuple(name for name in names if not _repeatable(name) or name.startswith(leaving_out))
+    left_out = tuple(name for name in names if not is_repeatable(name) or name.startswith(leaving_out))
     return tuple(
         _compared(name, tables[0].get(name, {}), tables[1].get(name, {})) for name in names if name not in left_out
     ), left_out
 
 
-def compare_items(sealed: Path, again: Path) -> tuple[Compared, float | None]:
+def compare_items(sealed: Sequence[ItemScore], again: Sequence[ItemScore]) -> tuple[Compared, float | None]:
     """The scores of items of both runs, whatever the order they are written in.
 
     And how far apart they lie, at most and relatively: none where they are not scores of the same items.
     """
-    if not sealed.is_file() and not again.is_file():
+    if not sealed and not again:
         return "not compared", None
-    if not (sealed.is_file() and again.is_file()):
-        return "different", None
-    one, other = _scores(sealed), _scores(again)
+    one, other = ({(i.task, i.item, i.item_sha256, i.metric): i.value for i in items} for items in (sealed, again))
     if one.keys() != other.keys():
         return "different", None
     apart = [(one[key], other[key]) for key in one if one[key].hex() != other[key].hex()]
     largest = max((_relative(abs(a - b), max(abs(a), abs(b))) for a, b in apart), default=0.0)
     return "different" if apart else "equal", largest
-
-
-def _scores(path: Path) -> dict[tuple[str, ...], float]:
-    """Every score by its task, item, the item's hash, and metric."""
-    import pyarrow.parquet as pq
-
-    key = ["task", "item", "item_sha256", "metric"]
-    rows = pq.read_table(path, columns=[*key, "value"]).to_pylist()
-    return {tuple(str(row[name]) for name in key): float(row["value"]) for row in rows}
 
 
 def provenance_differences(sealed: Provenance, again: Provenance) -> tuple[Differing, ...]:
@@ -173,11 +160,6 @@ def provenance_differences(sealed: Provenance, again: Provenance) -> tuple[Diffe
         Differing(part=part, sealed=str(getattr(sealed, part)), again=str(getattr(again, part)))
         for part in differing(sealed, again)
     )
-
-
-def _repeatable(name: str) -> bool:
-    metric = METRICS.get(name)
-    return metric is None or metric.repeatable
 
 
 def _compared(name: str, sealed: dict[int, float], again: dict[int, float]) -> MetricCompared:

@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -45,6 +45,8 @@ LARGEST_RECORD = 64 * 2**20
 """Bytes of a run.json that is read."""
 _OF_RUN = ("study", "registration", "variant")
 """Fields of a run that every row of its tables carries, with the seed."""
+ITEM_TEXTS = ("task", "item", "item_sha256", "metric")
+"""What an item is known by, and what was scored."""
 _ROWS_AT_ONCE = 1 << 16
 
 
@@ -201,13 +203,15 @@ class RunFolder:
 
     def sealed_rows(self) -> list[Row]:
         """The rows that were sealed, in their order."""
-        columns = ("step", "metric", "value")
-        try:
-            with open_bounded(self.sealed_path, columns) as file:
-                found = rows_of_table(file, columns)
-                return [Row(int(row["step"]), str(row["metric"]), float(row["value"])) for row in found]
-        except TableError as error:
-            raise EvidenceError(f"{self.sealed_path} {error}", required="the metrics that were sealed") from None
+        rows = _sealed_table(self.sealed_path, ("step", "metric", "value"))
+        return [Row(int(row["step"]), str(row["metric"]), float(row["value"])) for row in rows]
+
+    def sealed_items(self) -> list[ItemScore]:
+        """The scores of items that were sealed; none where no item was scored."""
+        if not self.items_path.is_file():
+            return []
+        rows = _sealed_table(self.items_path, (*ITEM_TEXTS, "value"))
+        return [ItemScore(**{name: str(row[name]) for name in ITEM_TEXTS}, value=float(row["value"])) for row in rows]
 
     def cut_back(self, n_bytes: int) -> None:
         """Forget live rows after so many bytes, so that what is repeated is not recorded twice."""
@@ -306,6 +310,15 @@ class RunFolder:
         return record is not None and record.status in ("done", "diverged") and not self.faults(record)
 
 
+def _sealed_table(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """The rows of a sealed table. Raises `EvidenceError` where it is none."""
+    try:
+        with open_bounded(path, columns) as file:
+            yield from rows_of_table(file, columns)
+    except TableError as error:
+        raise EvidenceError(f"{path} {error}", required="the table that was sealed") from None
+
+
 def record_bytes(record: RunRecord) -> bytes:
     """What stands in run.json."""
     return record.model_dump_json(indent=2).encode() + b"\n"
@@ -333,10 +346,7 @@ def items_bytes(record: RunRecord, items: Sequence[ItemScore]) -> bytes:
     twice = [key for key, n in Counter((one.metric, one.task, one.item) for one in items).items() if n > 1]
     assert not twice, twice[:5]
     assert all(math.isfinite(one.value) for one in items), [one for one in items if not math.isfinite(one.value)][:5]
-    texts = {
-        name: pa.array([getattr(one, name) for one in items], pa.string())
-        for name in ("task", "item", "item_sha256", "metric")
-    }
+    texts = {name: pa.array([getattr(one, name) for one in items], pa.string()) for name in ITEM_TEXTS}
     values = {"value": pa.array([one.value for one in items], pa.float64())}
     return _written(_columns_of_run(record, len(items)) | texts | values)
 
@@ -362,7 +372,7 @@ def outcome_hash(rows: Iterable[Row], items: Iterable[ItemScore] = ()) -> str:
     """sha256 over the repeatable metrics and the items, every bit of every value: timings are left out."""
     digest = hashlib.sha256()
     for row in sorted(rows, key=lambda r: (r.step, r.metric)):
-        if _is_repeatable(row.metric):
+        if is_repeatable(row.metric):
             digest.update(f"{row.step}\t{row.metric}\t{row.value.hex()}\n".encode())
     for one in sorted(items, key=lambda i: (i.metric, i.task, i.item)):
         identity = json.dumps([one.metric, one.task, one.item, one.item_sha256])
@@ -370,7 +380,7 @@ def outcome_hash(rows: Iterable[Row], items: Iterable[ItemScore] = ()) -> str:
     return digest.hexdigest()
 
 
-def _is_repeatable(name: str) -> bool:
+def is_repeatable(name: str) -> bool:
     """Whether a run made again has the same values of a metric; of one that is not ours, it has to."""
     metric = METRICS.get(name)
     return metric is None or metric.repeatable
@@ -378,7 +388,7 @@ def _is_repeatable(name: str) -> bool:
 
 _WHOSE = {"variant": "string", "seed": "int64"}
 _METRICS = _WHOSE | {"step": "int64", "metric": "string", "value": "double"}
-_ITEMS = _WHOSE | dict.fromkeys(("metric", "task", "item", "item_sha256"), "string") | {"value": "double"}
+_ITEMS = _WHOSE | dict.fromkeys(ITEM_TEXTS, "string") | {"value": "double"}
 """The columns that an outcome is derived from, and their types."""
 
 
@@ -403,7 +413,7 @@ def _metric_lines(table: pa.Table) -> Iterator[memoryview]:
     ranks, names = _ranked(table["metric"])
     steps, values = (_plain(table[name]) for name in ("step", "value"))
     order = np.lexsort((ranks, steps))
-    kept = np.array([_is_repeatable(name) for name in names], dtype=bool)
+    kept = np.array([is_repeatable(name) for name in names], dtype=bool)
     if not kept.all():
         order = order[kept[ranks[order]]]
     texts = pa.array([f"\t{name}\t" for name in names], pa.string())
