@@ -22,7 +22,8 @@ from ablate.gpt.tokenizer import CharTokenizer
 from ablate.gpt.train import Trainer
 from ablate.harness.asking import ask, prepare
 from ablate.harness.pins import pin_tasks
-from ablate.records.store import outcome_hash, rows_of
+from ablate.records.outcome import outcome_hash
+from ablate.records.store import rows_of
 from prereg.measure import Harness
 from prereg.root import Root
 from prereg.training import Training

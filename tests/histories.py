@@ -28,7 +28,8 @@ from pydantic import JsonValue
 from ablate import chain
 from ablate.chain.deciding import Decided
 from ablate.judge.verdict import Check
-from ablate.records.store import Row, RunFolder, outcome_hash, parquet_bytes
+from ablate.records.outcome import outcome_hash
+from ablate.records.store import Row, RunFolder, parquet_bytes
 from ablate.reporting import html as html_room
 from ablate.runner import command as command_room
 from ablate.runner import scheduler as scheduler_room

@@ -23,7 +23,8 @@ from ablate.bundle.check import check_bundle
 from ablate.bundle.write import write_bundle
 from ablate.chain import deciding
 from ablate.judge.verdict import Decision
-from ablate.records.store import Row, RunFolder, outcome_hash, parquet_bytes
+from ablate.records.outcome import outcome_hash
+from ablate.records.store import Row, RunFolder, parquet_bytes
 from ablate.verify import Verification, verify_study
 from prereg.canon import sha256_bytes, sha256_file
 from prereg.command import ScriptPin, script_faults

@@ -150,7 +150,7 @@ def bits(items: Sequence[ItemScore]) -> dict[tuple[str, str, str, str], str]:
 
 def told(spec: RunSpec, record: RunRecord, metrics: Any, items: Sequence[ItemScore]) -> dict[str, Any]:
     """What every asking must agree on."""
-    from ablate.records.store import outcome_hash
+    from ablate.records.outcome import outcome_hash
 
     asked = record.harness
     assert asked is not None, spec.run_id

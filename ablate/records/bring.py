@@ -24,9 +24,10 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from ablate.records.bounded import TableError, open_bounded, rows_of_table
+from ablate.records.outcome import outcome_hash
 from ablate.records.provenance import NOT_STATED, of_command
 from ablate.records.run_record import RunRecord
-from ablate.records.store import ItemScore, Row, RunFolder, outcome_hash, parquet_bytes, record_bytes
+from ablate.records.store import ItemScore, Row, RunFolder, parquet_bytes, record_bytes
 from ablate.records.tables import most_rows, read_table, said
 from ablate.records.tidy import (
     LineError,

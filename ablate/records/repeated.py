@@ -12,9 +12,10 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from ablate.records.outcome import is_repeatable
 from ablate.records.provenance import differing
 from ablate.records.run_record import Provenance
-from ablate.records.store import ItemScore, Row, is_repeatable
+from ablate.records.store import ItemScore, Row
 from prereg.part import Part
 
 Compared = Literal["equal", "different", "not compared"]
