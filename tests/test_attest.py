@@ -14,7 +14,8 @@ from seal_samples import Authority, Server, allow, git, merkle_root, registered,
 from ablate import cli
 from ablate.attest import Sealing, attest
 from ablate.chain import Case
-from ablate.verify import Verification, verify_study
+from ablate.verify import verify_study
+from ablate.verify.item import Verification
 from prereg.errors import RegistrationError, SealError
 from prereg.ledger import Ledger
 from prereg.register import amend

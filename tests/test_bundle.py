@@ -24,7 +24,8 @@ from ablate.bundle.check import BundleCheck, check_bundle
 from ablate.bundle.manifest import manifest_bytes
 from ablate.bundle.write import Bundled, write_bundle
 from ablate.runner.watch import PlainWatcher
-from ablate.verify import Verification, verify_study
+from ablate.verify import verify_study
+from ablate.verify.item import Verification
 from prereg.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.errors import EvidenceError, RegistrationError, StudyFileError, UnsupportedError
 

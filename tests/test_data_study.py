@@ -23,7 +23,7 @@ from ablate.records.store import RunFolder
 from ablate.runner import worker
 from ablate.runner.messages import Message
 from ablate.runner.watch import PlainWatcher
-from ablate.verify import check_corpus, check_more_pins
+from ablate.verify.pins import check_corpus, check_more_pins
 from prereg.errors import ClaimError, CorpusError
 from prereg.history import promises
 from prereg.ledger import Ledger

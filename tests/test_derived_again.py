@@ -25,7 +25,8 @@ from ablate.chain import deciding
 from ablate.judge.verdict import Decision
 from ablate.records.outcome import outcome_hash
 from ablate.records.store import Row, RunFolder, parquet_bytes
-from ablate.verify import Verification, verify_study
+from ablate.verify import verify_study
+from ablate.verify.item import Verification
 from prereg.canon import sha256_bytes, sha256_file
 from prereg.command import ScriptPin, script_faults
 from prereg.errors import EvidenceError

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from ablate import chain
 from ablate.cli import app
-from ablate.verify import Verification, verify_study
+from ablate.verify import verify_study
+from ablate.verify.item import Verification
 from prereg.errors import RegistrationError, StudyFileError
 from prereg.export.markdown import UNMARKED, WORDING, markdown
 from prereg.export.page import keep_page

@@ -26,7 +26,7 @@ ROOMS: dict[str, set[str]] = {
     "ablate.support": {"prereg", "ablate.judge.estimate"},
     "ablate.attest": {"prereg", "ablate.chain"},
     "ablate.status": {"prereg", "ablate.chain", "ablate.records"},
-    "ablate.verify": {"prereg", "ablate.records", "ablate.harness.packs", "ablate.bundle.rejudged"},
+    "ablate.verify": {"ablate.verify", "prereg", "ablate.records", "ablate.harness.packs", "ablate.bundle.rejudged"},
     "ablate.bundle": {
         "ablate.bundle",
         "ablate.verify",

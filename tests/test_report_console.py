@@ -19,7 +19,7 @@ from ablate.reporting.progress_lines import print_status
 from ablate.reporting.proof_lines import print_verification
 from ablate.reporting.study_lines import print_check
 from ablate.status import RunHealth, StudyHealth
-from ablate.verify import Item, Verification
+from ablate.verify.item import Item, Verification
 from prereg.spec import study_from_document
 
 PATH = Path("reports/embnorm/report.html")

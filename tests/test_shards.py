@@ -23,7 +23,7 @@ from ablate.gpt.reading import read
 from ablate.gpt.shards import StoredTokens, open_shards, take_in
 from ablate.measure.loss import windows
 from ablate.records.gather import gather
-from ablate.verify import check_corpus
+from ablate.verify.pins import check_corpus
 from prereg.corpora import Stored, read_manifest
 from prereg.errors import CorpusError, StudyError
 from prereg.training import Data

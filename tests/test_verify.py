@@ -19,16 +19,15 @@ from ablate.records.store import RunFolder
 from ablate.reporting.kept import taken_off
 from ablate.runner.watch import PlainWatcher
 from ablate.verify import (
-    Item,
-    check_corpus,
     check_ledger,
     check_records,
     check_registration,
     check_reports,
     check_verdict,
-    corpus_folders,
     verify_study,
 )
+from ablate.verify.item import Item
+from ablate.verify.pins import check_corpus, corpus_folders
 from prereg.canon import sha256_file
 from prereg.errors import EvidenceError
 from prereg.ledger import Ledger

@@ -19,7 +19,8 @@ from typing import BinaryIO
 from ablate.bundle.archive import MANIFEST, Slot, UnsoundError, begins_a_bundle, contents, is_safe, read_archive
 from ablate.bundle.manifest import LARGEST_BYTES, LeftOut, Manifest, Tool, read_manifest, this_tool
 from ablate.bundle.rejudged import Tell, judged_again, oversized
-from ablate.verify import Item, Verification, verify_root
+from ablate.verify import verify_root
+from ablate.verify.item import Item, Verification
 from prereg.errors import StudyError, StudyFileError, Where
 from prereg.ledger import Entry, Ledger
 from prereg.root import Root

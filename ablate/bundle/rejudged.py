@@ -19,7 +19,7 @@ from ablate.judge.view import view
 from ablate.records.bounded import TableError, open_bounded
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.gather import gather
-from ablate.verify import Item
+from ablate.verify.item import Item
 from prereg.canon import sha256_bytes
 from prereg.errors import StudyError
 from prereg.ledger import Entry

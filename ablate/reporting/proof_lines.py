@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ablate.bundle.check import BundleCheck
-    from ablate.verify import Verification
+    from ablate.verify.item import Verification
 
 
 def print_verification(console: Console, found: Verification) -> None:

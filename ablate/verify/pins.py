@@ -1,0 +1,140 @@
+"""Corpora, data files, trained tokenizers and tasks, against what the lock pins. None of them need be on this disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ablate.verify.item import Item
+from prereg.canon import sha256_bytes
+from prereg.command import ScriptPin, differing_files
+from prereg.corpora import KNOWN, Manifest, read_manifest, search_path, whole_sha256
+from prereg.errors import StudyError
+from prereg.registration import CorpusPin
+from prereg.root import Root
+from prereg.training import Bpe
+
+
+def check_corpus(root: Root, name: str) -> Item:
+    """The text that the study was registered with, wherever it is found; it need not be here."""
+    from prereg.registration import load_registration
+
+    try:
+        registration = load_registration(root, name)
+    except StudyError:
+        registration = None  # the lock's own item says what is wrong with it
+    if registration is None:
+        return Item(study=name, what="corpus", faults=(), note="not checked: the registration cannot be read")
+    if registration.corpus is None:
+        return Item(study=name, what="corpus", faults=(), note="none is registered: the trainer is the user's own")
+    pins = [registration.corpus] if registration.data is None else list(registration.data.corpora.values())
+    told = [_check_pin(root, pin) for pin in pins]
+    return Item(
+        study=name,
+        what="corpus",
+        faults=tuple(fault for fault, _ in told if fault),
+        note="; ".join(note for _, note in told if note),
+    )
+
+
+def _check_pin(root: Root, pin: CorpusPin) -> tuple[str, str]:
+    """What is wrong with a corpus, or else what was found. Every byte of it is read."""
+    if pin.name == "toy":
+        # It is generated and lies nowhere. The generator checks its own text against the hash that it is known by.
+        return "", "'toy' is generated, and checked when it is"
+    folders = [folder / pin.name for folder in corpus_folders(root)]
+    try:
+        listed = next((path for folder in folders if (path := folder / "manifest.json").is_file()), None)
+        manifest = KNOWN.get(pin.name) or (read_manifest(listed, pin.name) if listed is not None else None)
+    except StudyError as error:
+        return error.found, ""
+    # A text without a manifest is the one file that its name has always meant.
+    manifest = manifest or Manifest(pin.name, pin.sha256, pin.size_bytes, None, "")
+    found = ((folder, whole_sha256(folder, manifest)) for folder in folders)
+    place, sha256 = next(((folder, sha256) for folder, sha256 in found if sha256 is not None), (None, None))
+    if place is None:
+        return "", f"'{pin.name}' is not on this disk and was not checked"
+    if sha256 != pin.sha256:
+        text = place / manifest.texts[0].name if manifest.shards is None else manifest.shards.folder
+        said = "is not the text that was" if manifest.shards is None else "are not the shards that were"
+        return f"{str(text).replace(f'{root.path}/', '')} {said} registered as '{pin.name}'", ""
+    what = "holds the registered shards" if manifest.shards is not None else "is the registered text"
+    return "", f"'{pin.name}' {what}"
+
+
+def check_more_pins(root: Root, name: str) -> list[Item]:
+    """Data files, trained tokenizers and tasks, of a study that was registered with some. None of them need be here."""
+    from prereg.registration import load_registration
+
+    try:
+        registration = load_registration(root, name)
+    except StudyError:
+        return []  # the lock's own item says what is wrong with it
+    if registration is None:
+        return []
+    tokenizers = {} if registration.data is None else registration.data.tokenizers
+    trained = [
+        sha256 for arm, sha256 in tokenizers.items() if isinstance(registration.study.training(arm).data.tokenizer, Bpe)
+    ]
+    items = []
+    if registration.data_files:
+        faults, note = _data_files(root, registration.data_files)
+        items.append(Item(study=name, what="data files", faults=faults, note=note))
+    if trained:
+        faults, notes = _tokenizers(root, dict.fromkeys(trained))
+        items.append(Item(study=name, what="tokenizers", faults=faults, note=notes))
+    harness = registration.study.measure.harness
+    if registration.tasks is not None and harness is not None:
+        fault, note = _tasks(root, harness.tasks, registration.tasks.sha256)
+        items.append(Item(study=name, what="tasks", faults=(fault,) if fault else (), note=note))
+    return items
+
+
+def _data_files(root: Root, registered: tuple[ScriptPin, ...]) -> tuple[tuple[str, ...], str]:
+    """What is wrong with the files that a user's own trainer reads, and what was found. Every byte is read."""
+    changed, absent = differing_files(root.path, registered)
+    held = len(registered) - len(changed) - len(absent)
+    gone = f"; {len(absent)} are not on this disk and were not checked" if absent else ""
+    faults = tuple(f"{path}: its bytes differ from those of the registered data" for path in changed)
+    return faults, f"{held} of {len(registered)} are as registered{gone}"
+
+
+def _tokenizers(root: Root, registered: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """What is wrong with kept tokenizers, each named by the hash of its canonical bytes, and what was found."""
+    faults, held, absent = [], 0, 0
+    for sha256 in registered:
+        path = root.corpora.parent / "tokenizers" / f"bpe-{sha256}.json"
+        if not path.is_file():
+            absent += 1
+        elif sha256_bytes(path.read_bytes().removesuffix(b"\n")) != sha256:
+            faults.append(f"{path.relative_to(root.path)} is not the tokenizer that was registered")
+        else:
+            held += 1
+    gone = f"; {absent} are not on this disk (they are trained again when they are needed)" if absent else ""
+    return tuple(faults), f"{held} of {held + absent + len(faults)} are as registered{gone}"
+
+
+def _tasks(root: Root, name: str, registered: str) -> tuple[str, str]:
+    """What is wrong with the files of zero- and few-shot tasks, or else what was found. Every file is read."""
+    from ablate.harness.packs import KNOWN as KNOWN_PACKS
+    from ablate.harness.packs import find_pack, search_path
+    from prereg.harness_promises import OWN_TASKS, is_folder
+
+    if name.startswith(OWN_TASKS):
+        return "", f"'{name}' are fetched by the harness and were not checked"
+    folder = KNOWN_PACKS[name].folder if name in KNOWN_PACKS else name
+    places = [root.path] if is_folder(name) else search_path(root)
+    if not any((place / folder).is_dir() for place in places):
+        return "", f"'{name}' are not on this disk and were not checked"
+    try:
+        found = find_pack(name, root).sha256
+    except StudyError as error:
+        return error.found.replace(f"{root.path}/", ""), ""
+    if found != registered:
+        return f"the tasks '{name}' are not those that were registered", ""
+    return "", f"'{name}' are the registered tasks"
+
+
+def corpus_folders(root: Root) -> tuple[Path, ...]:
+    """Where corpora are looked for, in order."""
+    return search_path(root.corpora)
