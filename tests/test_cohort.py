@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
+from ablate.gpt import cohort as cohorts
+from ablate.gpt import compiling
 from ablate.gpt.batches import Split
 from ablate.gpt.cohort import CohortTrainer, read_cohort
+from ablate.gpt.compiling import Made
 from ablate.gpt.mixture import Mixture
 from ablate.gpt.tokens import Pooled
 from ablate.gpt.train import Step, Trainer
@@ -237,3 +241,29 @@ def test_a_damaged_checkpoint_of_a_cohort_is_refused_with_what_to_do(tmp_path: P
     path.write_bytes(together.checkpoint()[:-10])
     with pytest.raises(EvidenceError, match=r"cannot be read.*"):
         together.restore(path)
+
+
+def test_what_the_compiler_is_handed_computes_the_eager_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The traced operations are carried out one by one: no compiler is needed. What it makes: `test_compiling.py`."""
+    made: list[str] = []
+
+    def traced(work: Any, examples: Any, folder: Path, *, deterministic: bool) -> Made:
+        made.append(folder.name)
+        assert deterministic
+        return Made(make_fx(work, tracing_mode="fake")(*examples), 0.0, found=False)
+
+    monkeypatch.setattr(compiling, "compile_once", traced)
+    monkeypatch.setattr(cohorts, "compiler_name", lambda _device: "a stand-in")
+    monkeypatch.setattr(cohorts, "compiled_folder", Path)
+    plain = configuration(clip=0.05, ema=0.9, model={"layers": 1, "dropout": 0.2})
+    config = plain.model_copy(update={"budget": plain.budget.model_copy(update={"micro_batch": 2})})
+    eager, compiled = cohort(config), CohortTrainer(config, SPLIT, 7, SEEDS, step="compiled")
+    compiled.begin(SEEDS)
+    assert len(compiled.prepare()) == 2 and compiled.paths.compiled == "a stand-in"
+    for number in range(12):
+        if number == 6:
+            eager.vacate(2)
+            compiled.vacate(2)
+        expected, found = eager.step(), compiled.step()
+        assert all(abs(found[seed].loss - step.loss) <= AGREES for seed, step in expected.items())
+    assert made == ["cpu", "cpu"], "once each, for every part of a batch and with a vacant seat"

@@ -74,6 +74,6 @@ def page(results: dict[str, Any]) -> str:
         return "\n".join(parts)
     parts.append(
         "P4, cohorts on a GPU against the peer compiled, is unmeasured: no GPU was to be had. Cohorts and their"
-        " compiled steps run on the CPU in the tests; CUDA graphs have never been run on a device.\n"
+        " compiled steps run on the CPU in the tests, and have never been run on a device.\n"
     )
     return "\n".join(parts)

@@ -51,7 +51,7 @@ def run(
     `devices_per_run` spreads each run over so many devices, `shard` says how (`ddp`, or `fsdp`). `device` is auto, cpu,
     cuda or cuda:N, and `cohort` auto, on, off, or how many seeds at most are trained together: a run is spread over
     devices, or trained together with others, not both. `step` is how steps of runs trained together are computed: auto,
-    eager, compiled, graph or compiled-graph.
+    eager or compiled.
     """
     import sys
 

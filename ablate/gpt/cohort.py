@@ -12,7 +12,7 @@ others compute then has the same shapes, and the same bits, as if it had stayed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -26,13 +26,12 @@ from torch.nn import Parameter
 from ablate.gpt.batches import Batches, Split
 from ablate.gpt.compiler import compiler_name
 from ablate.gpt.compiling import CompiledJoint, Made, compiled_folder
-from ablate.gpt.joint import Joint
+from ablate.gpt.joint import Joint, Norms
 from ablate.gpt.masks import SeatMasks
 from ablate.gpt.model import GPT, count_parameters, initialise
 from ablate.gpt.paths import default_paths
-from ablate.gpt.recording import CudaRecorder, Recorded, Recorder
 from ablate.gpt.schedule import learning_rate, optimizers_of
-from ablate.gpt.stepping import EAGER, KINDS
+from ablate.gpt.stepping import COMPILED, EAGER
 from ablate.gpt.train import Progress, Step, Trained
 from prereg.errors import EvidenceError
 from prereg.training import Training
@@ -50,7 +49,6 @@ class CohortTrainer:
         device: str = "cpu",
         *,
         step: str = EAGER,
-        recorder: Recorder | None = None,
     ) -> None:
         torch.use_deterministic_algorithms(config.numerics.deterministic)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -64,13 +62,10 @@ class CohortTrainer:
         # Our own kernels are for one run on a CPU; `vmap` knows only torch's operations.
         self.paths = default_paths(config)
         self.model = GPT(config.model, vocabulary, self.paths).to(self.device)
-        self.kind = KINDS[step]
-        self.recorder = recorder
-        if self.kind.recorded and recorder is None:
-            self.recorder = CudaRecorder(self.device)
+        self.kind = step
         joint = Joint(self.model, config, self.device)
         self.joint: Joint | CompiledJoint = joint
-        if self.kind.compiled:
+        if step == COMPILED:
             self.joint = CompiledJoint(joint, compiled_folder(self.device.type))
             self.paths = replace(self.paths, compiled=compiler_name(self.device.type))
         self.at_once = joint.at_once
@@ -93,7 +88,6 @@ class CohortTrainer:
         vacant = [seed not in self.live for seed in self.seeds]
         self.vacant = torch.tensor(vacant, device=self.device)
         self._build_optimizers()
-        self._work_anew()
         model, budget = self.config.model, self.config.budget
         self.batches = {seed: Batches(self.split.train, model.context, budget.batch, seed) for seed in self.live}
         self.masks = SeatMasks(self.model, self.config, self.seeds, self.device)
@@ -129,8 +123,8 @@ class CohortTrainer:
         targets = torch.stack([read[seed][1] if seed in read else blank for seed in self.seeds]).to(self.device)
         self.masks.at(number, self.live)
         rate = learning_rate(self.config.optim, number, self.config.budget.steps)
-        losses = self._gradient(inputs, targets)
-        norm, *layers = self._moved(rate)
+        losses, clipped, (norm, *layers) = self._gradient(inputs, targets)
+        self._move(clipped, rate)
         # One transfer a step: each would wait for the device.
         table = torch.stack([losses, norm, *layers]).T.tolist()
         steps = {}
@@ -163,52 +157,25 @@ class CohortTrainer:
         """One run of the cohort, for whoever records it."""
         return Seat(self, seed)
 
-    def _work_anew(self) -> None:
-        """The two pieces of a step. What was recorded is forgotten: other tensors are in the places of the old ones."""
-        self.gradient: dict[str, Tensor] = {}
-        self._add: Callable[..., tuple[Tensor, ...]] = self._add_gradient
-        self._move: Callable[..., tuple[Tensor, ...]] = self._move_weights
-        if self.kind.recorded:
-            assert self.recorder is not None, self.kind
-            self.gradient = {name: torch.zeros_like(value) for name, value in self.stacked.items()}
-            self._add = Recorded(self._add_gradient, self.recorder, self.gradient.values)
-            self._move = Recorded(self._move_weights, self.recorder, self._moving)
+    def _gradient(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor], Norms]:
+        """Each seat's mean loss of its whole batch, its gradient, clipped, and the norms of that before clipping.
 
-    def _gradient(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Each seat's mean loss of its whole batch; leaves gradients, summed over equal micro-batches as of one run."""
-        found = []
+        The gradient is summed over equal micro-batches, as of one run.
+        """
+        losses = []
+        gradient: dict[str, Tensor] = {}
         for first in range(0, inputs.shape[1], self.at_once):
             rows = slice(first, first + self.at_once)
             masks = self.masks.drawn(inputs[0, rows], first)
-            (losses,) = self._add(inputs[:, rows], targets[:, rows], *masks.values())
-            found.append(losses)
-        return torch.stack(found).sum(dim=0)
+            its, found = self.joint.gradient(self.stacked, inputs[:, rows], targets[:, rows], masks)
+            losses.append(its)
+            gradient = {name: gradient[name] + value if name in gradient else value for name, value in found.items()}
+        all_taken = len(self.live) == len(self.seeds) and isinstance(self.joint, Joint)
+        clipped, norms = self.joint.clip(gradient, None if all_taken else self.vacant)
+        return torch.stack(losses).sum(dim=0), clipped, norms
 
-    def _add_gradient(self, inputs: Tensor, targets: Tensor, *masks: Tensor) -> tuple[Tensor, ...]:
-        """Add the gradient of some sequences of every seat; gives their share of the loss."""
-        drawn = dict(zip(self.masks.places, masks, strict=True))
-        losses, found = self.joint.gradient(self.stacked, inputs, targets, drawn)
-        if self.kind.recorded:
-            for name, value in found.items():
-                self.gradient[name].add_(value)
-        else:
-            self.gradient = {n: self.gradient[n] + value if n in self.gradient else value for n, value in found.items()}
-        return (losses,)
-
-    def _moved(self, rate: float) -> tuple[Tensor, ...]:
-        """Clip and update; the gradient's norm of every seat before clipping, then that of each block."""
-        if self.kind.recorded:
-            return self._move(torch.tensor(rate, device=self.device), self.vacant)
-        all_taken = len(self.live) == len(self.seeds) and not self.kind.compiled
-        return self._move(rate, None if all_taken else self.vacant)
-
-    def _move_weights(self, rate: float | Tensor, vacant: Tensor | None) -> tuple[Tensor, ...]:
-        clipped, norms = self.joint.clip(self.gradient, vacant)
-        if self.kind.recorded:
-            for value in self.gradient.values():
-                value.zero_()
-        else:
-            self.gradient = {}
+    def _move(self, clipped: dict[str, Tensor], rate: float) -> None:
+        """Update the weights, and their averages."""
         for name, parameter in self._held.items():
             if "@" not in name:
                 parameter.grad = clipped[name]
@@ -224,12 +191,6 @@ class CohortTrainer:
             with torch.no_grad():
                 for name, parameter in self.stacked.items():
                     self.average[name].lerp_(parameter, 1.0 - self.config.optim.ema)
-        return norms
-
-    def _moving(self) -> list[Tensor]:
-        """Everything that a step changes, as far as it is there."""
-        moments = [value for parameter in self._held.values() for value in self._state(parameter).values()]
-        return [*self.stacked.values(), *self.average.values(), *self.gradient.values(), *moments]
 
     def _build_optimizers(self) -> None:
         """Which parameters decay, and which Muon takes, goes by the dimensions of one run's, not of the stack."""
@@ -251,7 +212,6 @@ class CohortTrainer:
             [self.stacked[name] for name in outer],
             [self.stacked[name] for name in vectors],
             self.config.optim,
-            recorded=self.kind.recorded,
         )
 
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
@@ -301,7 +261,6 @@ class CohortTrainer:
                     self.vacate(seed)
         except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
             raise unreadable(path, error) from error
-        self._work_anew()
         assert self.live == waiting, (self.live, waiting)
 
     def _optimizer_of(self, parameter: Tensor) -> torch.optim.Optimizer:

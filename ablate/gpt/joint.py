@@ -1,4 +1,4 @@
-"""What the seats of a cohort compute, as functions of tensors alone: so the same lines are run, compiled, or recorded.
+"""What the seats of a cohort compute, as functions of tensors alone: so the same lines are run, or compiled.
 
 The forward is `GPT.loss` itself under `torch.func.vmap`. Nothing is summed over seats but the losses, whose gradient
 with respect to a seat's weights is that of its own loss, so nothing that is not finite crosses from seat to seat.

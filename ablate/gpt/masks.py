@@ -59,11 +59,6 @@ class SeatMasks:
         for seed in live:
             self.streams[seed].at(step)
 
-    @property
-    def places(self) -> tuple[str, ...]:
-        """Of the masks that were drawn last, in their order."""
-        return tuple(place for place, _, _ in self._asked or ())
-
     def blank(self, inputs: Tensor) -> dict[str, Tensor]:
         """Tensors like the masks that `drawn` gives for such inputs. Nothing is drawn, and no key counted."""
         if self.config.model.dropout == 0.0:

@@ -42,18 +42,9 @@ def build_optimizers(model: GPT, optim: Optim) -> tuple[torch.optim.Optimizer, .
 
 
 def optimizers_of(
-    inner: list[Parameter],
-    outer: list[Parameter],
-    vectors: list[Parameter],
-    optim: Optim,
-    *,
-    recorded: bool = False,
+    inner: list[Parameter], outer: list[Parameter], vectors: list[Parameter], optim: Optim
 ) -> tuple[torch.optim.Optimizer, ...]:
-    """The registered optimiser over the matrices inside the blocks, those outside, and vectors and scalars.
-
-    `recorded`: its steps become part of a CUDA graph (`ablate.gpt.recording`), which Muon's cannot.
-    """
-    assert not (recorded and optim.name == "muon"), optim
+    """The registered optimiser over the matrices inside the blocks, those outside, and vectors and scalars."""
     if optim.name == "muon":
         return (
             # Its own rate is matched to AdamW's, so that one `lr` serves both (Liu et al. 2025).
@@ -64,19 +55,17 @@ def optimizers_of(
                 weight_decay=optim.weight_decay,
                 adjust_lr_fn="match_rms_adamw",
             ),
-            _adamw(outer, vectors, optim, recorded=recorded),
+            _adamw(outer, vectors, optim),
         )
     matrices = inner + outer
     if optim.name == "adamw":
-        return (_adamw(matrices, vectors, optim, recorded=recorded),)
+        return (_adamw(matrices, vectors, optim),)
     groups = [{"params": matrices, "weight_decay": optim.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     if optim.name == "sgd":
         return (torch.optim.SGD(groups, lr=optim.lr, momentum=optim.betas[0], fused=True),)
-    return (torch.optim.Adam(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True, capturable=recorded),)
+    return (torch.optim.Adam(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True),)
 
 
-def _adamw(
-    matrices: list[Parameter], vectors: list[Parameter], optim: Optim, *, recorded: bool
-) -> torch.optim.Optimizer:
+def _adamw(matrices: list[Parameter], vectors: list[Parameter], optim: Optim) -> torch.optim.Optimizer:
     groups = [{"params": matrices, "weight_decay": optim.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True, capturable=recorded)
+    return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)

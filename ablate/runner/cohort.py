@@ -90,7 +90,7 @@ class SeatRun(Run):
     @property
     def layout(self) -> str:
         """The words for its provenance."""
-        return layout_of(self.seat.cohort.seeds, self.seat.cohort.kind.name)
+        return layout_of(self.seat.cohort.seeds, self.seat.cohort.kind)
 
     def begin(self) -> None:
         """What is measured before the first step."""
@@ -233,7 +233,7 @@ class CohortRun:
 
     def _restored(self, assigned: Assigned) -> tuple[Path | None, list[str]]:
         """The checkpoint that holds every run that is to end, if each was left by what would take it up."""
-        layout = layout_of(self.trainer.seeds, self.trainer.kind.name)
+        layout = layout_of(self.trainer.seeds, self.trainer.kind)
         mine = provenance_of(self.worker, self.trainer.paths, layout)
         faults = []
         for spec, folder in assigned:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ablate.gpt.device import CPU, choose_device, device_name
-from ablate.gpt.stepping import AUTO, EAGER, KINDS, cannot_take, choose_step
+from ablate.gpt.stepping import AUTO, EAGER, cannot_take, choose_step
 from ablate.records.layout import WHOLE_ONLY, seats_in, step_in
 from ablate.records.provenance import NOT_STATED
 from ablate.records.run_record import RunRecord
@@ -47,7 +47,7 @@ class Machine:
     why_apart: str = ""
     """Why runs are trained one by one where `auto` would have trained them together; nothing where it would not."""
     step: str = AUTO
-    """auto, or the name of the kind of step that is asked for (`ablate.gpt.stepping`)."""
+    """auto, or the kind of step that is asked for (`ablate.gpt.stepping`)."""
 
     @property
     def seats(self) -> int:
@@ -93,13 +93,12 @@ def choose_machine(
                 fix=f"--device {CPU}, or leave --devices-per-run out",
             )
         return Machine(machine.device, "off")
-    return _stepped(study, _company(study, machine), step)
+    return _stepped(_company(study, machine), step)
 
 
-def _stepped(study: Study, machine: Machine, wanted: str) -> Machine:
+def _stepped(machine: Machine, wanted: str) -> Machine:
     """With the kind of step that was asked for, which only cohorts take."""
-    arms = {name: arm.config for name, arm in study.arms.items() if isinstance(arm.config, Training)}
-    step = choose_step(wanted, machine.device, arms)
+    step = choose_step(wanted, machine.device)
     if step not in (AUTO, EAGER) and machine.seats == 1:
         raise RunError(
             f"--step {step}, and {machine.why_apart or 'runs are trained one by one'}",
@@ -208,8 +207,7 @@ def step_of(seats: tuple[int, ...], machine: Machine, records: Mapping[tuple[str
     if not found:
         return EAGER
     (kind, count), *_ = found.most_common(1)
-    known = KINDS.get(kind)
-    if why := cannot_take(known, machine.device) if known else f"this version knows {', '.join(KINDS)}":
+    if why := cannot_take(kind, machine.device):
         raise RunError(
             f"{counted(count, 'run')} of seeds {', '.join(map(str, seats))} were trained with steps {kind}, "
             f"and {machine.device} on this machine cannot take such steps: {why}",

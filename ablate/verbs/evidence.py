@@ -46,8 +46,7 @@ def run(
         str, typer.Option(metavar="WHEN", help="Train seeds together: auto (on a GPU), on, off, or N at most.")
     ] = "auto",
     step: Annotated[
-        str,
-        typer.Option(metavar="KIND", help="Steps of such: auto (eager), eager, compiled, graph, or compiled-graph."),
+        str, typer.Option(metavar="KIND", help="Steps of such: auto (eager), eager, or compiled.")
     ] = "auto",
 ) -> None:
     """Train every run that is not sealed yet.
