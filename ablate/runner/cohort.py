@@ -214,10 +214,7 @@ class CohortRun:
     def _stop(self) -> None:
         self._save()
         for run in self.open.values():
-            steps = run.spec.config.budget.steps
-            self.worker.say(
-                Message(event="stopped", run_id=run.spec.run_id, step=run.trainer.progress.step, steps=steps)
-            )
+            run.say_stopped()
 
     def _save(self) -> None:
         """The rows of every run first, then the one checkpoint that makes them count. None where it is there."""

@@ -212,6 +212,11 @@ class Run(ABC):
             )
         )
 
+    def say_stopped(self) -> None:
+        """It goes no further for now, and may be taken up again."""
+        step, steps = self.trainer.progress.step, self.spec.config.budget.steps
+        self.worker.say(Message(event="stopped", run_id=self.spec.run_id, step=step, steps=steps))
+
     def _drawn(self) -> dict[str, int] | None:
         """Windows of each source that were trained on; none where there is one source."""
         train = self.text.split.train

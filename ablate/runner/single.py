@@ -13,7 +13,7 @@ from ablate.harness.progress import Standing
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.runner.equipment import Equipment
 from ablate.runner.memory import Peak
-from ablate.runner.messages import Asking, Message
+from ablate.runner.messages import Asking
 from ablate.runner.one_run import SAY_EVERY_S, Run
 from ablate.runner.saving import rows_fault, save, take_up
 from prereg.plan import RunSpec
@@ -45,7 +45,7 @@ class SingleRun(Run):
         while trainer.progress.step < steps:
             if self.worker.stop.is_set():
                 self._checkpoint(rows)
-                self._say_stopped(trainer.progress.step)
+                self.say_stopped()
                 return
             self.observer.watch(trainer.progress.step + 1)
             started = time.perf_counter()
@@ -63,7 +63,7 @@ class SingleRun(Run):
             self._tell(step)
             if step.step == until and until < steps:
                 self.folder.append(rows)
-                self._say_stopped(until)
+                self.say_stopped()
                 return
             if time.perf_counter() - self._saved > self.worker.checkpoint_every_s and step.step < steps:
                 self._checkpoint(rows)
@@ -71,13 +71,9 @@ class SingleRun(Run):
         try:
             answers = self._ask()
         except Stopped:
-            self._say_stopped(steps)
+            self.say_stopped()
             return
         self._seal("done", answers)
-
-    def _say_stopped(self, step: int) -> None:
-        steps = self.spec.config.budget.steps
-        self.worker.say(Message(event="stopped", run_id=self.spec.run_id, step=step, steps=steps))
 
     def _restored(self, faults: list[str]) -> Path | None:
         """The generation of the checkpoint that gave the trainer its state back; what is wrong with those before it."""
