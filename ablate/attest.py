@@ -118,7 +118,7 @@ def attest(
         if standing is None or standing.lock_sha256 != registration.lock_sha256:
             raise RegistrationError(
                 f"'{name}' was amended while it was being sealed",
-                required="a registration that stands still",
+                required="a registration that nobody amends meanwhile",
                 fix=f"ablate seal {case.path}",
             )
         made = _record(case, ledger, registration, haul, now)
@@ -126,7 +126,7 @@ def attest(
         head = ledger.head()
     if haul.trouble is not None:
         error = haul.trouble
-        found = f"{error.found}. The registration stands, and this seal is owed"
+        found = f"{error.found}. The registration is unchanged, and this seal is pending"
         raise type(error)(found, required=error.required, fix=error.fix or "ablate seal STUDY --timestamp ADDRESS")
     return Sealing(made, tuple(left.values()), tuple(haul.notes), head)
 

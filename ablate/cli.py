@@ -1,6 +1,6 @@
 """The command `ablate`: its verbs gathered, and how it ends.
 
-The verbs stand in `ablate.verbs`. Importing this loads neither torch nor pandas nor altair: every verb imports the
+The verbs are in `ablate.verbs`. Importing this loads neither torch nor pandas nor altair: every verb imports the
 rooms it needs when it is called. `main` turns a `StudyError` into one message and exit code 2, and anything else
 into a plain admission that the bug is ours (exit code 1, with the traceback).
 """
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import signal
 import sys
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from ablate.verbs import again, corpora, documents, evidence, ledgers, promise, proof, scale, seals
 from ablate.verbs.options import Exit
@@ -18,7 +20,37 @@ from prereg.disk import NO_ROOM
 from prereg.errors import StudyError
 from prereg.plain import visible
 
+PANELS = {
+    "Everyday commands": (
+        promise.check,
+        promise.design,
+        evidence.run,
+        evidence.status,
+        evidence.decide,
+        evidence.report,
+    ),
+    "Design": (promise.register, promise.amend, scale.plan, documents.export, promise.schema),
+    "Proof": (proof.verify, again.reproduce, proof.bundle, seals.seal),
+    "Records": (evidence.peek, ledgers.ledger),
+}
+
+
+class _Panels(TyperGroup):
+    """Commands under the names of their panels, in plain text: the boxes that typer draws leave too few columns."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = max(map(len, self.commands))
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            row = (name.ljust(width), command.get_short_help_str(formatter.width - width - 6))
+            panels.setdefault(getattr(command, "rich_help_panel", "Commands"), []).append(row)
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
+    cls=_Panels,
     name="ablate",
     no_args_is_help=True,
     add_completion=False,
@@ -26,40 +58,38 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help="Pre-registered ablation studies for language models.\n\n"
-    "\b\nStart with:\n  ablate run studies/quickstart.yaml\n  ablate decide studies/quickstart.yaml\n\n"
-    "Exit codes: 0 done or decided, 2 your mistake, 3 inconclusive or to be continued, 4 inadmissible, "
-    "5 runs failed or a seal owed, "
-    "130 interrupted, 1 our bug (of reproduce: not reproduced).",
+    "\b\nStart with:\n  ablate run studies/quickstart.yaml\n  ablate decide studies/quickstart.yaml",
+    epilog="Exit codes: 0 done or decided, 2 your mistake, 3 inconclusive or to be continued, 4 inadmissible, "
+    "5 runs failed or a seal pending, 130 interrupted, 1 our bug (of reproduce: not reproduced).",
 )
-for verb in (
-    promise.check,
-    promise.schema,
-    promise.design,
-    scale.plan,
-    promise.register,
-    promise.amend,
-    documents.export,
-    evidence.run,
-    evidence.status,
-    evidence.peek,
-    evidence.decide,
-    evidence.report,
-    again.reproduce,
-    proof.verify,
-    proof.bundle,
-    seals.seal,
-    ledgers.ledger,
-):
-    app.command()(verb)
+for panel, verbs in PANELS.items():
+    for verb in verbs:
+        app.command(rich_help_panel=panel)(verb)
+app.command("import", rich_help_panel="Records")(evidence.import_records)
 
-app.command("import")(evidence.import_records)
-
-corpus_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="What models read: list, show, add, fetch.")
+corpus_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Manage training corpora.")
 corpus_app.command("list")(corpora.corpus_list)
 corpus_app.command("show")(corpora.corpus_show)
 corpus_app.command("add")(corpora.corpus_add)
 corpus_app.command("fetch")(corpora.corpus_fetch)
-app.add_typer(corpus_app, name="corpus")
+app.add_typer(corpus_app, name="corpus", rich_help_panel="Corpora")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"ablate {version('ablate-prereg')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options before the name of a verb; each is carried out when it is read."""
 
 
 def _interrupt(_signal: int, _frame: object) -> None:
@@ -95,9 +125,9 @@ def main() -> None:
         print(visible(f"error: {place}{error.strerror or error}"), file=sys.stderr)
         full = error.errno in NO_ROOM
         needed = "a disk with room" if full else "files and folders that can be read and written"
-        fix = "make room" if full else "look at what is at that path and fix it"
+        fix = "make room" if full else "check the path and fix its permissions"
         print(f"  required: {needed}", file=sys.stderr)
-        print(f"  try:      {fix}, and repeat the command", file=sys.stderr)
+        print(f"  try:      {fix}, then retry", file=sys.stderr)
         sys.exit(Exit.MISTAKE)
     except Exception:
         import traceback

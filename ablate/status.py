@@ -1,4 +1,4 @@
-"""How far a study has come: health only. A reader of this cannot tell which arm is ahead, by design.
+"""How far a study has come: progress only. A reader of this cannot tell which arm is ahead, by design.
 
 Only `run.json` files, checkpoints' dates and live rows of the training loss are read, and of the loss only
 whether it falls. A thousand runs must be read in well under a second, so nothing here opens a Parquet file.

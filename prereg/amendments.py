@@ -74,7 +74,7 @@ TOUCHES: tuple[Touches, ...] = (
         fields=("factors.F.LEVEL",),
         scope="level",
         said="the same for every arm with that level; everything where factors or levels come, go or change places",
-        why="a level stands in several arms",
+        why="several arms have the same level",
     ),
     Touches(
         fields=("baseline",),

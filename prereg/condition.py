@@ -174,9 +174,9 @@ class _Parser:
         asked = next((known for known in ASKED if known == token.text), None)
         if asked is None:
             if not token.text:
-                raise self.error(token, "the condition ends where a question should stand", self.grammar())
+                raise self.error(token, "the condition ends where a question should be", self.grammar())
             found = (
-                f"'{token.text}' stands where a question should"
+                f"'{token.text}' is where a question should be"
                 if token.text in (*_JOINS, ")")
                 else f"'{token.text}' is not a question of the decision language"
             )

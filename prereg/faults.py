@@ -54,7 +54,7 @@ def spec_error(
     if chosen["type"] == "extra_forbidden":
         known = fields_at(model, path[:-1])
         return SpecError(
-            f"'{path[-1]}' is not a field here",
+            f"unknown field '{path[-1]}'",
             required=f"a field of {form}",
             fix=nearest(str(path[-1]), known),
             where=Where(field=path),

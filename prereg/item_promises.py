@@ -29,7 +29,7 @@ def check_items(study: Study) -> None:
     if not (decides or beside):
         return
     place: FieldPath = ("analysis", "test" if decides else "also")
-    asked = "test is 'items'" if decides else "'items' stands under 'also'"
+    asked = "test is 'items'" if decides else "'items' is under 'also'"
     if study.trainer == "command":
         raise _fault(
             place,

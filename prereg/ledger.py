@@ -443,7 +443,7 @@ def _read_on(known: _Reading, data: bytes, *, sliced: bool) -> _Reading:
         index = n_lines if n_lines is not None else found.index if found is not None else 0
         if found is not None:
             if found.index != index:
-                fault = f"holds the entry with index {found.index}; entries are missing, or stand in another order"
+                fault = f"holds the entry with index {found.index}; entries are missing, or in another order"
             elif expected is not None and found.previous != expected:
                 fault = "does not carry the hash of the line before"
             if isinstance(found, Entry):

@@ -177,7 +177,7 @@ def _check_text(text: str, line: int, blank: str = "\t\n") -> None:
 def _refuse_published(document: dict[str, JsonValue], path: Path) -> None:
     if path.name.endswith(PUBLISHED_SUFFIX) and "study" not in document:
         raise StudyFileError(
-            "published figures beside a study, and no study",
+            "published figures, not a study",
             required="the path of a study file",
             fix=f"{path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX))}.yaml, which is read together with them",
         )
@@ -257,7 +257,7 @@ class _Builder:
             if key in found:
                 raise self.refusal(
                     event,
-                    f"'{key}' stands twice, on lines {self.lines[(*path, key)]} and {line}",
+                    f"'{key}' is given twice, on lines {self.lines[(*path, key)]} and {line}",
                     "each key once",
                     (*path, key),
                 )

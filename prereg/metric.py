@@ -43,14 +43,14 @@ SUITES: Final[dict[Suite, SuiteDeclaration]] = {
     "loss": SuiteDeclaration("how well the model predicts", "one forward pass over the whole validation split"),
     "calibration": SuiteDeclaration(
         "whether its probabilities mean what they say",
-        "one forward pass over the whole validation split, and 17 softmaxes a token on half of it, 6 on the rest",
+        "one forward pass over the whole validation split, and 17 softmaxes per token on half of it, 6 on the rest",
     ),
     "activations": SuiteDeclaration(
         "what flows inside", "one forward pass over the first 16 validation windows, with everything between kept"
     ),
     "gradients": SuiteDeclaration(
         "how the weights move",
-        "a norm a block in every step, and a copy of the weights in the step before an evaluation",
+        "one gradient norm per block per step, and a copy of the weights in the step before an evaluation",
     ),
     "speed": SuiteDeclaration("how long training and measuring take", "nothing: clocks are read anyway"),
     "length": SuiteDeclaration(

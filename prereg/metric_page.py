@@ -16,18 +16,18 @@ from prereg.metrics_of_quality import TOKEN_CLASSES
 _HEAD = """# Metrics
 
 Every metric that the built-in trainer records. This page is written by `python -m prereg.metric_page docs/metrics.md`
-from the declarations in `prereg/metrics.py` and beside it; a test holds the two together.
+from the declarations in `prereg/metrics*.py`; a test compares the two.
 
 A study names the suites it wants: `measure.suites` at every evaluation (each `measure.every` steps, at step 0 and at
-the last step), `measure.at_end` at the last step alone. Without a word it records loss, activations, gradients and
+the last step), `measure.at_end` at the last step alone. By default it records loss, activations, gradients and
 speed. The seconds of every suite are recorded as `speed/measure_SUITE_s`, and the report sums them.
 
 - **N** in a name is the number of a block or of a bin, from 0.
 - **Better** is the direction of `does_not_worsen` and of `read: best`; a metric with none needs `better:` in the claim.
-- **Same bits**: whether the same seed on the same machine gives the same bits. What a clock or a counter tells does
-  not.
-- A metric that cannot be had (a class without tokens, an empty bin, a machine that does not tell) is not recorded, and
-  a claim that reads it has no evidence: no zero is put in its place.
+- **Same bits**: whether the same seed on the same machine gives the same bits. What a clock or a counter reports
+  does not.
+- A metric that is not available (a class without tokens, an empty bin, a machine without the counter) is not recorded,
+  and a claim that reads it has no evidence: no zero is put in its place.
 - Classes of tokens: {classes}.
   The class of a token is that of its first character that is not white space.
 """

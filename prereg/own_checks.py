@@ -62,7 +62,7 @@ def read_source(check: Brought, folder: Path, *, index: int = 0) -> tuple[Path, 
     if path is None:
         raise SpecError(
             f"there is no module '{module}' whose source can be read",
-            required="a file beside the study, or an installed module written in Python",
+            required="a file next to the study, or an installed module written in Python",
             fix=f"write {folder / (module + '.py')}" if "." not in module else f"install the package of {module}",
             where=where,
         )

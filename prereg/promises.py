@@ -97,7 +97,7 @@ def _check_seeds(study: Study) -> None:
     if repeated is not None:
         raise _fault(
             ("seeds",),
-            f"seed {repeated} stands twice",
+            f"seed {repeated} is given twice",
             required="each seed once: a repeated seed is the same run, not new evidence",
         )
     looks = getattr(study.stopping, "looks", None)
@@ -261,7 +261,7 @@ def _check_analysis(study: Study) -> None:
     if study.analysis.test in study.analysis.also:
         raise _fault(
             ("analysis", "also"),
-            f"'{study.analysis.test}' decides and stands under 'also'",
+            f"'{study.analysis.test}' decides and is under 'also'",
             required="tests other than the deciding one",
         )
     least = study.analysis.least_pairs

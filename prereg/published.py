@@ -80,7 +80,7 @@ class LoadedPublished:
         """What stands beside the study, in a line."""
         figures, looks = len(self.published.figures), len(self.published.looks)
         return (
-            f"{self.file}: {figures} published figure{'s' * (figures != 1)} beside {looks} look{'s' * (looks != 1)} at "
+            f"{self.file}: {figures} published figure{'s' * (figures != 1)} for {looks} look{'s' * (looks != 1)} at "
             "this study. Not part of the registration."
         )
 
@@ -116,7 +116,7 @@ def check_published(published: Published, study: Study) -> None:
     reads_curve = any(figure.metric == CURVE for figure in published.figures)
     for at, look in enumerate(published.looks):
         if look in published.looks[:at]:
-            raise _fault(("looks", at), "this look stands twice", required="each look once")
+            raise _fault(("looks", at), "this look is given twice", required="each look once")
         _check_look(study, look, at, every_step=reads_curve)
     for at, figure in enumerate(published.figures):
         if figure.label in [earlier.label for earlier in published.figures[:at]]:

@@ -45,7 +45,7 @@ class Root:
             if (folder / "studies").is_dir():
                 return cls(folder)
         raise StudyFileError(
-            "this study does not lie in a folder named 'studies', nor beside one",
+            "this study is not in a folder named 'studies', nor next to one",
             required="a repository of studies: a folder with studies/NAME.yaml in it",
             fix=f"mkdir -p studies && mv {study_file} studies/",
             where=Where(file=study_file),

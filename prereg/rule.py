@@ -205,7 +205,7 @@ class _Proof:
                 raise RuleError(
                     f"no combination of outcomes satisfies {title}{self._excluded_by(index)}",
                     required="a condition that can hold: a hypothesis has exactly one outcome",
-                    fix="remove the line, or mend its condition",
+                    fix="remove the line, or fix its condition",
                     where=Where(field=where),
                 )
             if settled == FALSE:

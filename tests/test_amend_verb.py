@@ -27,7 +27,7 @@ def amend(path: Path, *words: str) -> str:
     assert all(
         len(line) <= 80
         for line in done.output.splitlines()
-        if "ledger head" not in line and "in full sentences" not in line
+        if "ledger head" not in line and "registration page" not in line
     ), done.output
     return done.output
 

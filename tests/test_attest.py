@@ -196,7 +196,7 @@ def test_a_server_that_is_down_leaves_a_debt_that_is_paid_later(server: Server, 
     found = verified(case)
     assert found.stands  # the registration is not undone by it
     assert [check.state for check in found.seals] == ["owed", "owed"]
-    assert "out of order: HTTP 503 (ablate seal pays)" in check(case, "rfc3161").says
+    assert "out of order: HTTP 503 (ablate seal retries)" in check(case, "rfc3161").says
     before = events(case)
     assert len(sealed(case, registration).owed) == 2
     assert events(case) == before  # a debt is put on record once
@@ -231,7 +231,7 @@ def test_a_reply_that_is_no_seal_is_a_mistake_and_leaves_only_the_debt(
     case, registration = registered(tmp_path)
     before = snapshot(case.root)
     server.mood = mood
-    with pytest.raises(SealError, match="The registration stands, and this seal is owed"):
+    with pytest.raises(SealError, match="The registration is unchanged, and this seal is pending"):
         sealed(case, registration, timestamp=server.address)
     after = snapshot(case.root)
     assert {name for name in after if after[name] != before.get(name)} == {"studies/ledger.jsonl"}
@@ -406,12 +406,12 @@ def test_the_verbs_register_owe_pay_and_verify(
     assert "registered tiny as" in said
     assert "ssh signature: SHA256:" in said
     assert "no git anchor: the study lies in no git repository" in said
-    assert "RFC 3161 timestamp OWED" in said
+    assert "RFC 3161 timestamp PENDING" in said
     assert ablate(monkeypatch, "seal", study) == 5
     capsys.readouterr()
     assert ablate(monkeypatch, "verify", study) == 0
     said = capsys.readouterr().out
-    assert "OWED: tiny, RFC 3161 timestamp" in said
+    assert "PENDING: tiny, RFC 3161 timestamp" in said
     assert "No timestamp proves that nobody ran the experiment earlier." in said
     server.mood = "good"
     assert ablate(monkeypatch, "seal", study) == 0
@@ -419,7 +419,7 @@ def test_the_verbs_register_owe_pay_and_verify(
     assert ablate(monkeypatch, "verify", study, "--roots", server.authority.roots) == 0
     said = capsys.readouterr().out
     assert "holds: tiny, RFC 3161 timestamp, studies/tiny." in said
-    assert "OWED" not in said
+    assert "PENDING" not in said
     assert all(len(line) <= 80 for line in said.splitlines() if "head" not in line), said
     [signature] = (house.path / "studies").glob("*.sig")
     signature.write_bytes(signature.read_bytes() + b"\n")
@@ -433,7 +433,7 @@ def test_a_refused_timestamp_ends_with_two_and_the_registration_stands(
     study = house.write()
     server.mood = "refuses"
     assert ablate(monkeypatch, "register", study, "--timestamp", server.address) == 2
-    assert "The registration stands, and this seal is owed" in capsys.readouterr().err
+    assert "The registration is unchanged, and this seal is pending" in capsys.readouterr().err
     assert (house.path / "studies" / "tiny.lock.json").is_file()
     assert ablate(monkeypatch, "register", study) == 0
     assert "registered already" in capsys.readouterr().out

@@ -193,7 +193,7 @@ def test_it_is_checked_elsewhere_with_no_house_no_corpus_no_network_and_no_torch
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     assert "report.md the same bytes; report.html the same bytes" in done.stdout
-    assert "The bundle stands." in done.stdout and done.stdout.splitlines()[-1] == "False"
+    assert "All checks of the bundle pass." in done.stdout and done.stdout.splitlines()[-1] == "False"
     assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80
     assert list((tmp_path / "tmp").iterdir()) == [], "what was unpacked is gone"
     assert list((tmp_path / "here").iterdir()) == []
@@ -517,12 +517,12 @@ def test_a_strangers_own_checks_are_never_executed_and_taken_as_told(house: Hous
         seen = checked(found.path)
     assert seen.stands, faults(seen)
     assert not (tmp_path / "executed").exists()
-    assert "not run again; taken as verdict.json tells them: own check: complete" in notes(seen)
+    assert "not run again; taken from verdict.json: own check: complete" in notes(seen)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         here = verify_study(study)
-        assert here.stands and "not run again; taken as verdict.json tells them" in notes(here), faults(here)
+        assert here.stands and "not run again; taken from verdict.json" in notes(here), faults(here)
         (house.path / "reports" / "tiny" / "verdict.json").unlink()
         here = verify_study(study)
-        assert here.stands and "found stands in verdict.json, which is not here" in notes(here), faults(here)
+        assert here.stands and "found is in verdict.json, which is not here" in notes(here), faults(here)
     assert not (tmp_path / "executed").exists()

@@ -58,11 +58,9 @@ def test_sentences_and_fields_that_one_side_lacks_are_words_and_are_named() -> N
         written(because="line one holds", findings=finding(sentence="it does", added=1)), written()
     )
     assert found.matter == ()
-    assert found.words == ("because", "findings.gain.sentence", "findings.gain.added stands in one of them only")
+    assert found.words == ("because", "findings.gain.sentence", "findings.gain.added is in one of them only")
     more = [*VERDICT["checks"], {"name": "a new question", "passed": True}]
-    assert compare_verdicts(written(checks=more), written()).words == (
-        "checks.a new question stands in one of them only",
-    )
+    assert compare_verdicts(written(checks=more), written()).words == ("checks.a new question is in one of them only",)
 
 
 def test_effect_sizes_of_another_version_are_described_and_a_hypothesis_of_that_name_is_still_judged() -> None:

@@ -189,7 +189,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_aloud_and_costs_no_bit(
     require_same_bits(found, whole)
     assert found.resumed_from == (19,)
     why = "is missing" if harm is gone else "is not what was written (its sha256 does not hold)"
-    assert found.mishaps == (f"attempt 2 taken up at step 19: checkpoint.safetensors {why}",)
+    assert found.mishaps == (f"attempt 2 resumed at step 19: checkpoint.safetensors {why}",)
 
 
 def test_a_damaged_newest_checkpoint_never_takes_the_place_of_the_sound_one(
@@ -373,7 +373,7 @@ def test_what_went_wrong_stands_in_the_verdict_and_costs_none(house: House) -> N
     decided = chain.decide(study).decision
     check = {check.name: check for check in decided.checks}["every run was made in one go"]
     assert (check.passed, check.severity) == (False, "note")
-    assert "attempt 2 taken up at step 19: checkpoint.safetensors is not what was written" in check.found
+    assert "attempt 2 resumed at step 19: checkpoint.safetensors is not what was written" in check.found
     assert decided.status != "inadmissible"
 
 

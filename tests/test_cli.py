@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
 
 import pytest
+import typer
 from conftest import House, tiny_document
 
 from ablate import chain, cli
@@ -124,6 +127,26 @@ def test_a_mistake_in_the_file_is_named_with_its_line(
     line = 1 + study.read_text().splitlines().index(next(x for x in study.read_text().splitlines() if "layrs" in x))
     ablate(monkeypatch, "check", study)
     assert f"tiny.yaml:{line}" in capsys.readouterr().err
+
+
+def test_help_shows_six_everyday_commands_first_and_every_other_in_a_panel(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert ablate(monkeypatch, "--help") == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    panels = dict(re.findall(r"^(\S[^:\n]+):\n((?:  .+\n)+)", said, re.MULTILINE))
+    assert list(panels) == ["Options", "Everyday commands", "Design", "Proof", "Records", "Corpora"]
+    shown = {panel: [row.split()[0] for row in rows.splitlines()] for panel, rows in panels.items()}
+    assert shown["Everyday commands"] == ["check", "design", "run", "status", "decide", "report"]
+    verbs = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    assert [name for panel in list(shown)[1:] for name in shown[panel]] == list(verbs)
+
+
+def test_the_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ablate(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"ablate {version('ablate-prereg')}\n"
 
 
 def test_a_second_run_at_the_same_time_is_a_mistake_with_the_first_ones_pid(

@@ -188,7 +188,7 @@ def test_a_cohorts_damaged_newest_checkpoint_is_passed_over_aloud_and_costs_no_b
     for record in resumed.values():
         assert record.resumed_from == (7,)
         assert record.mishaps == (
-            "attempt 2 taken up at step 7: cohort.safetensors is not what was written (its sha256 does not hold)",
+            "attempt 2 resumed at step 7: cohort.safetensors is not what was written (its sha256 does not hold)",
         )
     assert not kept.exist() and not kept.hashes.exists()
     for _, folder in assigned:

@@ -334,5 +334,5 @@ def test_the_verb_ends_with_four_where_the_records_give_no_verdict(
     assert ablate(monkeypatch, "verify", house.study) == 4
     said = capsys.readouterr().out
     assert "own: inadmissible, so no verdict comes from these records." in said
-    assert ("Everything stands as it was frozen." in said) == honest
+    assert ("CHANGED" not in said) == honest
     assert ("verdict.json: status is " in said) == (not honest)

@@ -1,4 +1,4 @@
-"""The page beside the lock: written with the registration, mended after a crash, compared by verify, never believed."""
+"""The page next to the lock: written at registration, repaired after a crash, compared by verify, never believed."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _crash(*_: object) -> None:
 def test_a_page_that_cannot_be_written_is_a_message_and_the_registration_stands(house: House) -> None:
     study = house.write()
     page_of(house).mkdir()
-    with pytest.raises(RegistrationError, match="is registered, and the page that tells it cannot be written"):
+    with pytest.raises(RegistrationError, match="is registered, and its page cannot be written"):
         chain.register(study, now=at)
     page_of(house).rmdir()
     _, entry = chain.register(study)
@@ -214,4 +214,4 @@ def test_a_study_that_changed_since_its_registration_is_not_exported(house: Hous
 def test_registering_says_where_the_page_is(house: House) -> None:
     study = house.write()
     _, said = say("register", study)
-    assert f"in full sentences: {page_of(house)}" in said.replace("\n", "")
+    assert str(page_of(house)) in said.replace("\n", "")

@@ -344,7 +344,7 @@ def test_check_shows_what_will_be_asked_and_what_that_may_execute(
         cli.main()
     said = " ".join(capsys.readouterr().out.split())
     assert caught.value.code in (0, None)
-    assert f"Asked after each run: {TASKS}, the first 6 items of each task, examples in the prompt: 0 and 2" in said
+    assert f"Evaluated after each run: {TASKS}, the first 6 items of each task, examples in the prompt: 0 and 2" in said
     assert "may bring code, which register and run execute" in said
 
 

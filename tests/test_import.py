@@ -202,7 +202,7 @@ def test_rows_without_a_binding_are_exploratory_and_give_no_verdict(
     decision = judged(here, registration)
     assert (decision.status, decision.verdict) == ("inadmissible", None)
     check = check_named(decision, "every run was made under this registration")
-    assert check.found.startswith("1: 6 imported without a binding, and exploratory only: slow seed 1; ")
+    assert "6 runs were imported without a registration hash: slow seed 1; " in check.found
     assert [finding.estimate is not None for finding in decision.findings] == [True]
     assert Told(decision, registration, evidence, "0" * 64, "2026-01-02T03:04:05+00:00").unusable
 
@@ -322,7 +322,7 @@ def test_a_run_that_is_not_what_it_says_is_refused_and_nothing_is_taken(
         ({"seed": True}, "line 1: seed true"),
         ({"value": float("nan"), "metric": "val/loss"}, "line 1: val/loss is nan"),
         ({"value": "0.5"}, 'line 1: value "0.5"'),
-        ({"step": 2}, "line 2: train/loss of fast seed 1 at step 2 stands on line 1 already"),
+        ({"step": 2}, "line 2: train/loss of fast seed 1 at step 2 is already on line 1"),
         ({"step": -1}, "line 1: step -1"),
         ({"host": "n1"}, 'line 1: "host", which is none of'),
     ],
@@ -466,7 +466,7 @@ def test_from_the_command_line(here: OwnHouse, cluster: Path) -> None:
     words = [sys.executable, "-m", "ablate", "import", str(study_of(here)), str(cluster), "--note", NOTE]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "80"})
     assert done.returncode == 0, done.stderr
-    assert "own: 6 runs taken in, bound to the registration" in done.stdout
+    assert "own: 6 runs imported, bound to the registration" in done.stdout
     assert "next:  ablate decide" in done.stdout
     assert (
         sha256_bytes((cluster / "slow" / "1" / "run.json").read_bytes())

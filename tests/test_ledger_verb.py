@@ -100,12 +100,12 @@ def test_a_damaged_ledger_is_shown_as_far_as_it_is_sound_with_exit_code_four(
     assert "registered" in said
     assert "amended" not in said
     assert ablate(monkeypatch, "ledger", "--hypotheses") == 4
-    assert "Only what stands before the damage is counted." in capsys.readouterr().out
+    assert "Only what precedes the damage is counted." in capsys.readouterr().out
     root.ledger.write_bytes(whole + b'{"at":"2026')
     assert ablate(monkeypatch, "ledger") == 4
     said = " ".join(capsys.readouterr().out.split())
     assert "not ended; an append was cut off" in said
-    assert "11 bytes of an entry that was never finished" in said
+    assert "11 bytes of an unfinished entry" in said
     root.ledger.write_bytes(bytes(range(256)) * 40)
     assert ablate(monkeypatch, "ledger") == 4
 
@@ -174,7 +174,7 @@ def test_a_lock_that_is_gone_is_said_in_the_count(
         (entry("sealed", variant="v", seed=1, status="done", attempts=1), "v, seed 1: done"),
         (
             entry("sealed", variant="v", seed=1, status="diverged", attempts=3, recovered=True),
-            "v, seed 1: diverged in 3 attempts, taken in after a crash",
+            "v, seed 1: diverged in 3 attempts, recovered after a crash",
         ),
         (entry("failed", variant="v", seed=1, error="no room"), "v, seed 1: no room"),
         (entry("finished", runs=6), "all 6 runs are sealed"),

@@ -104,7 +104,7 @@ def test_a_duplicate_key_is_refused_with_both_its_lines(tmp_path: Path) -> None:
     assert isinstance(error, StudyFileError)
     last = EMBNORM.count("\n") + 1
     first = EMBNORM[: EMBNORM.index("baseline: ")].count("\n") + 1
-    assert f"'baseline' stands twice, on lines {first} and {last}" in str(error)
+    assert f"'baseline' is given twice, on lines {first} and {last}" in str(error)
     assert error.where.line == last
 
 
@@ -170,7 +170,7 @@ def test_a_file_over_one_mebibyte_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        ("layers: 8", "layer: 8", "base.model.layer", "'layer' is not a field here", "did you mean 'layers'?"),
+        ("layers: 8", "layer: 8", "base.model.layer", "unknown field 'layer'", "did you mean 'layers'?"),
         ("layers: 8", "layers: eight", "base.model.layers", 'found "eight"', ""),
         ("layers: 8", "layers: 8.0", "base.model.layers", "found 8.0", ""),
         ("norm: pre,", "norm: prae,", "base.model.norm", 'found "prae"', "did you mean 'pre'?"),
@@ -180,7 +180,7 @@ def test_a_file_over_one_mebibyte_is_refused(tmp_path: Path) -> None:
         ("tokenizer: char", "tokenizer: {bpe: 10}", "base.data.tokenizer.bpe", "found 10", ""),
         ("tokenizer: char", "tokenizer: {bp: 300}", "base.data.tokenizer.bp", "not a field", "did you mean 'bpe'?"),
         ("betas: [0.9, 0.95]", "betas: [0.9]", "base.optim.betas[1]", "item 2 of the list is missing", ""),
-        ("seeds: [", "seed: [", "seed", "'seed' is not a field here", "did you mean 'seeds'?"),
+        ("seeds: [", "seed: [", "seed", "unknown field 'seed'", "did you mean 'seeds'?"),
         ("seeds: [1,", "seeds: [1.5,", "seeds[0]", "found 1.5", ""),
         ("stopping: fixed", "stopping: fixd", "stopping", 'found "fixd"', "did you mean 'fixed'?"),
         ("stopping: fixed", "stopping: {looks: [3], spendin: pocock}", "stopping.spendin", "'spendin'", "'spending'?"),

@@ -214,7 +214,7 @@ def test_a_study_with_looks_from_file_to_report(house: House, say: Any) -> None:
     code, said = say("run", study, "--next-look")
     assert code == 0 and "4 of 4 runs sealed" in said
     assert (
-        "look 1 of 2, at 2 seeds; planned seeds that wait for what it says: 1" in said and "next: ablate decide" in said
+        "look 1 of 2, at 2 seeds; planned seeds that wait for its result: 1" in said and "next: ablate decide" in said
     )
     assert sealed_seeds(house) == {1, 2}
     code, said = say("run", study)

@@ -293,7 +293,7 @@ def test_a_metric_that_nothing_interrupts_fails_its_run_alone_and_says_why(
     failed = [entry.body for entry in Ledger(root.ledger).entries() if entry.event == "failed"]
     assert [body["variant"] for body in failed] == ["none"] * 2 and "limit_s" in str(failed[0]["error"])
     (log,) = [path.read_text() for path in house.path.glob("data/runs/*/*/worker-0.log")]
-    assert "mine.py" in log and "in worst" in log, "where it stood"
+    assert "mine.py" in log and "in worst" in log, "how far it was"
     # A run made again by itself ends likewise.
     with pytest.raises(RunError, match="own/worst took longer than its limit"):
         make_again(plan(registration)[0], house.path / "again", root)

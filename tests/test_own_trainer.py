@@ -164,7 +164,7 @@ def test_a_failure_tells_the_end_of_stderr_and_the_others_go_on(house: OwnHouse)
         ),
         (
             'print(\'{"step": 4, "metric": "val/loss", "value": 1}\', file=o)',
-            "line 6: val/loss at step 4 stands on line 5",
+            "line 6: val/loss at step 4 is already on line 5",
         ),
         ('print(\'{"step": 5, "metric": "x", "value": 1}\', file=o)', "metrics.jsonl: no val/loss at step 5, its last"),
         ("o.truncate(0)", "metrics.jsonl: it is empty"),

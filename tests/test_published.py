@@ -84,7 +84,7 @@ def test_a_file_gives_its_figures_its_place_and_its_hash(house: House) -> None:
 
 
 MISTAKES: dict[str, tuple[Callable[[str], str], int, str, str]] = {
-    "an unknown field": (lambda t: t.replace("source:", "sauce:"), 1, "'sauce' is not a field here", "source"),
+    "an unknown field": (lambda t: t.replace("source:", "sauce:"), 1, "unknown field 'sauce'", "source"),
     "no note": (lambda t: t[: t.index("    note")], 7, "'note' is missing", "A sentence on the difference"),
     "an empty note": (lambda t: t.replace("Another text.", ""), 11, "found", "some text"),
     "an arm that is none": (lambda t: t.replace("layernorm: 2.4", "layernrm: 2.4"), 9, "'layernrm'", "'layernorm'"),
@@ -93,7 +93,7 @@ MISTAKES: dict[str, tuple[Callable[[str], str], int, str, str]] = {
     "a step that is not evaluated": (lambda t: t.replace("step: 20", "step: 15"), 4, "step 15", "step: 10"),
     "a step after the end": (lambda t: t.replace("step: 20", "step: 40"), 4, "trains 30 steps", "step: 30"),
     "more seeds than there are": (lambda t: t.replace("seeds: 3", "seeds: 4"), 5, "4 seeds", "seeds: 3"),
-    "a look that stands twice": (
+    "a look that is given twice": (
         lambda t: t.replace("{step: 30, seeds: 3}", "{step: 20, seeds: 2}"),
         5,
         "twice",
@@ -102,7 +102,12 @@ MISTAKES: dict[str, tuple[Callable[[str], str], int, str, str]] = {
     "a value that is no number": (lambda t: t.replace("none: 2.5", "none: many"), 9, 'found "many"', "a number"),
     "a value that is not finite": (lambda t: t.replace("none: 2.5", "none: .inf"), 9, ".inf", "finite"),
     "a spread below zero": (lambda t: t.replace("0.1}", "-0.1}"), 10, "found -0.1", "at least 0"),
-    "a key that stands twice": (lambda t: t.replace("runs: 3", "source: again"), 2, "stands twice", "each key once"),
+    "a key that is given twice": (
+        lambda t: t.replace("runs: 3", "source: again"),
+        2,
+        "is given twice",
+        "each key once",
+    ),
     "an alias": (lambda t: t.replace("runs: 3", "runs: *three"), 2, "an alias", "written out"),
     "no figure": (lambda t: t[: t.index("figures")] + "figures: []\n", 6, "found []", "at least 1"),
     "an empty file": (lambda _: "", 0, "the file is empty", "source: TEXT"),
@@ -187,8 +192,8 @@ def test_decide_tells_it_and_the_ledger_holds_its_hash(decided: House) -> None:
     assert entry.event == "reported"
     assert entry.body["published"] == sha256_file(decided.path / "studies" / "tiny.published.yaml")
     text = (decided.path / "reports" / "tiny" / "report.md").read_text(encoding="utf-8")
-    assert "## Beside published figures" in text and str(entry.body["published"]) in text
-    assert not item(decided).faults and "tiny.published.yaml is the file that they tell" in item(decided).note
+    assert "## Next to published figures" in text and str(entry.body["published"]) in text
+    assert not item(decided).faults and "tiny.published.yaml is the file that they show" in item(decided).note
 
 
 def test_a_mistake_in_it_stops_decide_and_report_before_anything_changes(
@@ -207,7 +212,7 @@ def test_a_mistake_in_it_stops_decide_and_report_before_anything_changes(
 
 def test_reports_that_tell_another_file_are_found_and_told_anew(decided: House) -> None:
     path = write(decided, TEXT.replace("Another text.", "Another text altogether."))
-    assert "is not the file that the reports tell" in " ".join(item(decided).faults)
+    assert "is not the file that the reports show" in " ".join(item(decided).faults)
     chain.report(study_of(decided))
     assert not item(decided).faults
     path.unlink()
@@ -215,9 +220,9 @@ def test_reports_that_tell_another_file_are_found_and_told_anew(decided: House) 
     chain.report(study_of(decided))
     assert item(decided).note == "2 of 2 pages are as they were written"
     write(decided)
-    assert not item(decided).faults and "is not told in them" in item(decided).note
+    assert not item(decided).faults and "is not in them" in item(decided).note
     chain.report(study_of(decided))
-    assert "is the file that they tell" in item(decided).note
+    assert "is the file that they show" in item(decided).note
     assert verify_study(study_of(decided)).stands
 
 

@@ -101,7 +101,7 @@ def test_a_value_that_was_not_recorded_is_missing_by_name_and_the_n_says_so() ->
     assert cells["n (seeds)"] == "2 of 3"
     assert [table.rows[at][:2] for at in table.marked] == [("step 150, 3 seeds", "rmsnorm")]
     assert "Missing at step 150, 3 seeds: rmsnorm seed 2 (not recorded at step 150)." in table.note
-    assert "from fewer values than asked for" in said(account, "loss, order of the arms")
+    assert "from fewer values than planned" in said(account, "loss, order of the arms")
 
 
 def test_where_nothing_was_recorded_no_number_stands_and_no_order_is_told() -> None:
@@ -109,7 +109,7 @@ def test_where_nothing_was_recorded_no_number_stands_and_no_order_is_told() -> N
     cells = row(tables(account)[0], "step 150, 3 seeds", "rmsnorm")
     assert (cells["Ours, mean"], cells["SD"], cells["Difference"]) == ("–", "–", "–")
     assert cells["n (seeds)"] == "0 of 3" and cells["Published"] == "2.08"
-    assert "Ours at step 150, 3 seeds: no order can be told, for rmsnorm has no value." in said(
+    assert "Ours at step 150, 3 seeds: no order can be given, for rmsnorm has no value." in said(
         account, "loss, order of the arms"
     )
 
@@ -179,7 +179,7 @@ def test_the_published_order_holds_or_the_pairs_that_are_turned_are_named() -> N
     other = {"none": 2.0, "layernorm": 2.1, "rmsnorm": 2.2}
     turned = with_published(told(), figures=[figure(published=other, spread={})])
     text = said(turned, "loss, order of the arms")
-    assert "layernorm < rmsnorm < none: another order; 1 of 3 pairs of arms stand as published" in text
+    assert "layernorm < rmsnorm < none: another order; 1 of 3 pairs of arms agree with the published one" in text
     assert "and these do not: none with layernorm; none with rmsnorm." in text
     assert text.endswith("An order of means; nothing is tested.")
 
@@ -200,7 +200,7 @@ def test_one_arm_alone_has_no_order() -> None:
 def test_the_section_says_first_that_it_is_no_part_of_the_registration_and_names_source_and_file() -> None:
     account = with_published(told())
     section = tell_beside(account)
-    assert section is not None and section.title == "Beside published figures"
+    assert section is not None and section.title == "Next to published figures"
     first = section.blocks[0]
     assert isinstance(first, Paragraph) and first.text == NOT_REGISTERED
     assert first.text.startswith("Not part of the registration; nothing is tested against these figures.")
@@ -255,7 +255,7 @@ def test_an_inadmissible_study_warns_here_too() -> None:
 def test_both_pages_tell_it_and_what_the_file_says_stays_inert() -> None:
     account = with_published(told())
     page, text = html.render(account), markdown.render(account)
-    assert "## Beside published figures" in text and 'id="published"' in page
+    assert "## Next to published figures" in text and 'id="published"' in page
     assert "<b>another</b>" not in page and "&lt;b&gt;another&lt;/b&gt;" in page
     assert "&lt;b>another&lt;/b>" in text
     for needed in ("Another text, and", "A made-up table, Table 1", "step 150, 3 seeds"):

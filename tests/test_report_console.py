@@ -18,6 +18,7 @@ from ablate.reporting.planned import text_chart
 from ablate.reporting.progress_lines import print_status
 from ablate.reporting.proof_lines import print_verification
 from ablate.reporting.study_lines import print_check
+from ablate.reporting.words import shown_truth
 from ablate.status import RunHealth, StudyHealth
 from ablate.verify.item import Item, Verification
 from prereg.spec import study_from_document
@@ -164,7 +165,9 @@ def test_a_design_shows_power_and_the_chance_of_every_verdict() -> None:
     text = read(stream)
     assert "5 seeds, 15 runs" in text and "any outcome" in text
     for scenario in found.scenarios:
-        assert scenario.name[:30].rsplit(" ", 1)[0] in " ".join(text.split())  # the rest may stand on the next line
+        assert shown_truth(scenario.name)[:30].rsplit(" ", 1)[0] in " ".join(
+            text.split()
+        )  # the rest may be on the next line
     for needed in ("adopt layernorm ", "False-positive rate of the whole rule", "Seeds for power 80% and 90%", "%"):
         assert needed in text
     assert "[5]" in text and "least power of what must be supported" in text
@@ -211,14 +214,14 @@ def test_verification_names_what_has_changed() -> None:
     )
     print_verification(console, Verification(items=items, head="f" * 64))
     text = read(stream)
-    assert "stands   a: lock (1 file)" in text and "CHANGED  a: records" in text and "- seal broken" in text
+    assert "ok       a: lock (1 file)" in text and "CHANGED  a: records" in text and "- seal broken" in text
     assert "1 fault found" in text and "f" * 64 in text
 
 
 def test_verification_of_sound_files_says_so() -> None:
     console, stream = written()
     print_verification(console, Verification(items=(Item(study="a", what="lock", faults=()),), head="f" * 64))
-    assert "Everything stands" in read(stream)
+    assert "All hashes match." in read(stream)
 
 
 def test_corpora_are_listed_with_size_and_place() -> None:

@@ -38,8 +38,8 @@ def line(of: Told) -> str:
 
 def test_what_was_counted_stands_in_the_line_of_the_corpus() -> None:
     assert (
-        "75.00% of its lines and 12.50% of its paragraphs stood earlier in it, exactly alike; 7.50% of its held-out "
-        "lines stand in the rest"
+        "75.00% of its lines and 12.50% of its paragraphs occur earlier in it, exactly alike; 7.50% of its held-out "
+        "lines occur in the rest"
     ) in line(recorded({"repetition": {name(): COUNTED}}))
 
 

@@ -106,7 +106,7 @@ def test_own_metrics_tasks_and_unknown_ones_have_groups_of_their_own() -> None:
 def test_bins_are_pointed_to_and_a_warning_stands_where_the_evidence_is_inadmissible() -> None:
     section = tell_final_values(full())
     assert section is not None and isinstance(section.blocks[-1], Paragraph)
-    assert section.blocks[-1].text == "What was recorded bin by bin stands under Reliability."
+    assert section.blocks[-1].text == "What was recorded bin by bin is under Reliability."
     unusable = tell_final_values(full("inadmissible"))
     assert unusable is not None and isinstance(unusable.blocks[0], Paragraph)
     assert unusable.blocks[0].text.startswith("Not to be used")

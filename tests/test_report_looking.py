@@ -53,7 +53,7 @@ def test_the_plan_is_called_a_plan_and_the_observation_stands_beside_it() -> Non
     account = with_ledger(told(), "|decided")
     for page in (markdown.render(account), html.render(account)):
         assert "planned: fixed number of seeds; no look at outcomes before the last planned run has ended" in page
-        assert "Looks, as observed" in page and "the ledger has no entry that tells of a look at outcomes" in page
+        assert "Looks, as observed" in page and "the ledger has no entry of a look at outcomes" in page
         assert BEYOND in page
 
 
@@ -66,19 +66,19 @@ def test_no_look_before_the_last_seal_is_said_with_the_entry_that_shows_it() -> 
 @pytest.mark.parametrize("event", ["peeked", "looked", "decided"])
 def test_a_look_before_the_last_seal_is_named_by_its_entry(event: str) -> None:
     said = looks_shown(with_ledger(told(), event, "|decided"))
-    assert "the ledger has 1 entry that tells of a look at outcomes before the seal of the last planned run" in said
+    assert "the ledger has 1 entry of a look at outcomes before the seal of the last planned run" in said
     assert f"entry 16 ({event} " in said and "earlier registration" not in said
 
 
 def test_what_an_earlier_registration_has_shown_counts_and_is_called_so() -> None:
     said = looks_shown(with_ledger(told(), "decided@earlier", "peeked"))
-    assert "2 entries that tell" in said
+    assert "2 entries" in said
     assert "decided" in said.split("entry 16")[1] and said.count("under an earlier registration") == 1
 
 
 def test_while_runs_are_missing_it_says_how_far_it_sees() -> None:
     said = looks_shown(with_ledger(told("incomplete"), sealed=13))
-    assert "so far, with 13 of 15 planned runs sealed" in said and "no entry that tells" in said
+    assert "so far, with 13 of 15 planned runs sealed" in said and "no entry of a look" in said
 
 
 def test_a_sequential_study_lists_its_looks_and_every_other() -> None:
@@ -108,7 +108,7 @@ def test_what_the_decision_wrote_and_what_came_after_it_changes_nothing_when_a_r
     decided: tuple[str, dict[str, JsonValue]] = ("decided", {"evidence": fixed.decision.evidence})
     assert looks_shown(going_on(fixed, decided, ("reported", {}), ("peeked", {}))) == looks_shown(fixed)
     other: tuple[str, dict[str, JsonValue]] = ("decided", {"evidence": "f" * 64})
-    assert "1 entry that tells" in looks_shown(going_on(fixed, other)), "of other evidence"
+    assert "1 entry of a look" in looks_shown(going_on(fixed, other)), "of other evidence"
     account = with_ledger(told("incomplete", **LOOKS), "looked")
     look = Look(number=2, of=2, n_seeds=5)
     account = replace(account, decision=account.decision.model_copy(update={"look": look}))
@@ -122,7 +122,7 @@ def test_what_the_ledger_cannot_show_is_said_to_be_so() -> None:
     assert "sealed no planned run, and cannot show" in unsealed
     account = with_ledger(told(), "|decided")
     damaged = replace(account, evidence=replace(account.evidence, ledger_faults=("entry 3: the chain does not hold",)))
-    assert "damaged, and cannot show" in looks_shown(damaged) and "no entry that tells" not in looks_shown(damaged)
+    assert "damaged, and cannot show" in looks_shown(damaged) and "no entry of a look" not in looks_shown(damaged)
     imported = looks_shown(with_ledger(told(), first="imported"))
     assert "1 run came from elsewhere, and of looks there this ledger shows nothing" in imported
 
@@ -132,7 +132,7 @@ def test_a_look_recorded_afterwards_is_named_wherever_its_entry_lies() -> None:
     fixed = with_ledger(told())
     decided: tuple[str, dict[str, JsonValue]] = ("decided", {"evidence": fixed.decision.evidence})
     said = looks_shown(going_on(fixed, decided, past))
-    assert "the ledger has 1 entry that tells of a look at outcomes before the seal of the last planned run" in said
+    assert "the ledger has 1 entry of a look at outcomes before the seal of the last planned run" in said
     assert "entry 18 (peeked 2026-05-01 10:00 UTC, recorded afterwards, " in said
     sequence = with_ledger(told("incomplete", **LOOKS), "looked")
     assert "1 other: entry 18 (peeked 2026-05-01" in looks_shown(going_on(sequence, past))

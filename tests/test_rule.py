@@ -77,8 +77,8 @@ def test_precedence_is_not_then_and_then_or(text: str, expected: bool) -> None:
         ("supported()", 11, "no name in 'supported(...)'", ""),
         ("(supported(gain)", 17, "the end where the '(' of column 1 should close", ""),
         ("supported(gain))", 16, "')' closes nothing", ""),
-        ("supported(gain) and", 20, "the condition ends where a question should stand", ""),
-        ("or supported(gain)", 1, "'or' stands where a question should", ""),
+        ("supported(gain) and", 20, "the condition ends where a question should be", ""),
+        ("or supported(gain)", 1, "'or' is where a question should be", ""),
         ("__import__(gain)", 1, "'__import__' is not a question", ""),
     ],
 )

@@ -136,7 +136,7 @@ def test_what_is_no_folder_of_ids_is_refused(tmp_path: Path) -> None:
     store(folder, 20)
     (folder / "one.bin").unlink()
     store(folder / "train", 20)
-    with pytest.raises(CorpusError, match="beside the folders"):
+    with pytest.raises(CorpusError, match="next to the folders"):
         take_in("mine", folder, tmp_path / "cache", vocabulary=VOCABULARY)
     (tmp_path / "lengths.json").write_text("[1, 2]")
     with pytest.raises(CorpusError, match="not a list of 40 numbers"):

@@ -52,7 +52,7 @@ def test_a_copy_of_a_study_is_checked_and_carries_nothing_cached(study: Study) -
     assert len(study.arms) == 3
     smaller = study.model_copy(update={"seeds": (1, 2, 3)})
     assert smaller.seeds == (1, 2, 3)
-    with pytest.raises(SpecError, match="seed 1 stands twice"):
+    with pytest.raises(SpecError, match="seed 1 is given twice"):
         study.model_copy(update={"seeds": (1, 1)})
     other = study.model_copy(update={"variants": dict(study.variants) | {"center": {"model.embedding_norm": "center"}}})
     assert "center" in other.arms
@@ -74,7 +74,7 @@ def test_a_study_is_frozen(study: Study) -> None:
             "but for capital",
         ),
         ("[1, 2, 3, 4, 5]", "[1]", "1 seed"),
-        ("[1, 2, 3, 4, 5]", "[1, 2, 1]", "seed 1 stands twice"),
+        ("[1, 2, 3, 4, 5]", "[1, 2, 1]", "seed 1 is given twice"),
         ("stopping: fixed", "stopping: {looks: [3, 4]}", r"looks \[3, 4\] with 5 seeds"),
         ("stopping: fixed", "stopping: {looks: [5, 3, 5]}", r"looks \[5, 3, 5\] with 5 seeds"),
         ("layernorm lowers val/loss", "layernorm lowers val/los", "'val/los' is not a metric"),
@@ -91,7 +91,7 @@ def test_a_study_is_frozen(study: Study) -> None:
             "(layernorm - none) does_not_worsen val/loss than (rmsnorm - none)",
             "whether a difference worsens",
         ),
-        ("also: [bootstrap_t", "also: [paired_t", "'paired_t' decides and stands under 'also'"),
+        ("also: [bootstrap_t", "also: [paired_t", "'paired_t' decides and is under 'also'"),
         ("test: paired_t", "test: items", "no item is measured"),
         ("tie_breakers: [val", "tie_breakers: [vla", "'vla/bits_per_byte' is not a metric"),
         ("stopping: fixed", "assume: {metrics: {grad/norm: {sd: 1.0}}}", "'grad/norm' is in no claim"),

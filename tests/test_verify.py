@@ -222,7 +222,7 @@ def test_reports_of_an_earlier_decision_are_said_to_be_that(copy: Path) -> None:
     ledger = Ledger(copy / "studies" / "ledger.jsonl")
     last = [entry for entry in ledger.entries() if entry.event == "decided"][-1]
     ledger.append("decided", study="tiny", registration=last.registration, body=last.body, at=last.at)
-    assert "tell an earlier decision" in item(copy, "reports").faults[0]
+    assert "show an earlier decision" in item(copy, "reports").faults[0]
 
 
 def test_a_corpus_or_weights_that_are_elsewhere_are_said_and_are_no_fault(copy: Path) -> None:

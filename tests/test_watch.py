@@ -118,5 +118,5 @@ def test_time_left_of_a_study_counts_what_asking_will_take() -> None:
     assert last.seconds_left == pytest.approx(120.0) and "2 min 00 s left" in last.line()
     # Before any run was asked, nobody knows; that is said.
     unknown = asking(0, left=None)
-    assert unknown.line().endswith("left of training, then tasks are asked")
-    assert "then tasks" not in tally(300).line() and "then tasks" not in last.line()
+    assert unknown.line().endswith("left of training, then the evaluation tasks")
+    assert "then the" not in tally(300).line() and "then the" not in last.line()

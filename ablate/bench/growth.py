@@ -103,7 +103,7 @@ def as_markdown(found: dict[str, Any]) -> str:
         f"One size changed at a time from {base}; float32, one thread; median CPU time of {found['steps']} steps,"
         " peak memory of a process of its own libraries included; `x`: ratio to the size before.",
         "",
-        "| axis | size | ms a step | x | peak MiB | x |",
+        "| axis | size | ms per step | x | peak MiB | x |",
         "|---|---|---|---|---|---|",
     ]
     before: dict[str, Any] | None = None

@@ -173,7 +173,7 @@ def _check_name(name: str, before: list[Slot], seen: set[str]) -> None:
     folded = name.casefold()
     folders = {folded[:at] for at, letter in enumerate(folded) if letter == "/"}
     if folded in seen or folders & seen:
-        raise UnsoundError(f"{_shown(name)} stands in the place of another member")
+        raise UnsoundError(f"{_shown(name)} has the place of another member")
     if len(before) > 1 and before[-1].name >= name:
         raise UnsoundError(f"{_shown(name)} is out of order")
     seen.add(folded)
@@ -189,10 +189,12 @@ def _compare_tail(stream: BinaryIO, mark: bytes, slots: list[Slot], expected: li
         if found != whole:
             if len(found) < len(whole):
                 raise UnsoundError("it ends within its directory: it was cut off")
-            raise UnsoundError(f"{what} is not the one that ablate writes: it was changed, or bytes stand before it")
+            raise UnsoundError(
+                f"{what} is not the one that ablate writes: it was changed, or there are bytes before it"
+            )
     left = len(stream.read(_PIECE))
     if left:
-        raise UnsoundError(f"{left:,}{' or more' if left == _PIECE else ''} bytes stand after its end")
+        raise UnsoundError(f"{left:,}{' or more' if left == _PIECE else ''} bytes follow its end")
 
 
 def _local(slot: Slot) -> bytes:

@@ -50,7 +50,7 @@ class BundleCheck(Verification):
 
 
 def check_bundle(path: Path, *, tell: Tell, signers: Path | None = None, roots: Path | None = None) -> BundleCheck:
-    """Check a bundle. What is no bundle at all is a mistake; what is one and does not stand is told, not raised.
+    """Check a bundle. Raises if the file is not a bundle; returns failed checks otherwise.
 
     A bundle brings no word on whom to believe: `signers` and `roots` are the reader's own.
     """
@@ -132,7 +132,7 @@ def _unpacked(
         root.path.mkdir()
         _unpack(stream, slots, root.path)
         if manifest.ledger.file != root.ledger.relative_to(root.path).as_posix():
-            raise UnsoundError(f"the ledger stands at {manifest.ledger.file!a}")
+            raise UnsoundError(f"the ledger is at {manifest.ledger.file!a}")
         ledger = Ledger(root.ledger)
         if faults := ledger.faults():
             return [Item(study=HERE, what="ledger", faults=tuple(faults))], ""

@@ -88,7 +88,7 @@ def _differences(old: Any, new: Any, place: str, *, described: bool = False) -> 
                 effects = key == "effects" and isinstance(old[key], list)
                 yield from _differences(old[key], new[key], inner, described=described or effects)
             else:
-                yield "words", f"{inner} stands in one of them only"
+                yield "words", f"{inner} is in one of them only"
         return
     yield from _leaves(old, new, place, described=described)
 

@@ -143,22 +143,22 @@ def _published(found: Gathered, study: str, mine: list[Entry]) -> None:
     if told and not path.is_file():
         raise EvidenceError(
             "missing",
-            required="the published figures that the reports tell",
-            fix="restore it from version control, or tell the reports without it: ablate report " + study,
+            required="the published figures that the reports show",
+            fix="restore it from version control, or write the reports without it: ablate report " + study,
             where=Where(file=path),
         )
     if told:
         data = path.read_bytes()
         if sha256_bytes(data) != reported[-1].body["published"]:
             raise EvidenceError(
-                "not the file that the reports tell",
-                required="the published figures that the reports tell",
+                "not the file that the reports show",
+                required="the published figures that the reports show",
                 fix="ablate report " + study,
                 where=Where(file=path),
             )
         found.take(path, data)
     elif path.is_file():
-        found.skip(f"{path.name}", "the reports do not tell it (ablate report takes it in)")
+        found.skip(f"{path.name}", "not in the reports (ablate report adds it)")
 
 
 def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, weights: bool) -> None:
@@ -169,7 +169,7 @@ def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, wei
     root, study = found.root, registration.study.study
     records = sorted((root.path / "data" / "runs" / study).glob("*/*/*/run.json"))
     if records and is_unfinished(registration, mine):
-        why = "planned runs are missing: whoever reads the records has looked early (ablate peek logs such a look)"
+        why = "planned runs are missing: reading the records is an early look (ablate peek logs such a look)"
         found.skip(f"the records of {_counted(len(records), 'run')}", why)
         return
     taken: set[Path] = set()
@@ -191,7 +191,7 @@ def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, wei
             if weights:
                 found.take(folder.weights_path)
     if heavy and not weights:
-        found.skip(f"the weights of {_counted(heavy, 'run')}", "not asked for (--weights takes them in)")
+        found.skip(f"the weights of {_counted(heavy, 'run')}", "not requested (--weights includes them)")
     if live:
         found.skip(f"curve and checkpoint of {_counted(live, 'run')}", "not ended, so nothing vouches for them")
     absent = {path for runs in sealed_places(root, mine).values() for path in runs} - taken

@@ -70,7 +70,7 @@ def _judged_again(root: Root, study: str, entry: Entry, maker: Tool | None, tell
     path = root.report(study) / "verdict.json"
     own = _as_recorded(registration, path)
     if maker is None and own is None and registration.study.checks and not path.is_file():
-        note = "not judged again: what the study's own checks found stands in verdict.json, which is not here"
+        note = "not judged again: what the study's own checks found is in verdict.json, which is not here"
         return [_item(study, JUDGED, note=note)]
     decision = decide(registration, evidence, None if own is None else lambda _: own)
     now = verdict_bytes(decision)
@@ -82,7 +82,7 @@ def _judged_again(root: Root, study: str, entry: Entry, maker: Tool | None, tell
     if own:
         # Code that a stranger brings is never executed here.
         names = ", ".join(check.name for check in own)
-        items.append(_item(study, "own checks", note=f"not run again; taken as verdict.json tells them: {names}"))
+        items.append(_item(study, "own checks", note=f"not run again; taken from verdict.json: {names}"))
     if tell is not None and not items[0].faults:
         items.append(_reports_item(root.report(study), study, tell(root, registration, entry, decision, seen), maker))
     return items

@@ -84,9 +84,9 @@ def write_bundle(
         found = check(temporary)
         if not found.stands:
             raise EvidenceError(
-                f"a bundle of '{study}' would not stand: " + next(f for item in found.items for f in item.faults),
+                f"a bundle of '{study}' would fail its checks: " + next(f for item in found.items for f in item.faults),
                 required="a study of which nothing frozen has changed, and which this version judges as it was judged",
-                fix=f"ablate verify {study}; if that stands, ablate decide {study}",
+                fix=f"ablate verify {study}; if that passes, ablate decide {study}",
             )
         written = not (target.is_file() and sha256_file(target) == found.sha256)
         if written and target.exists():

@@ -197,7 +197,7 @@ def _require_no_bytes(study: Study, arm: str) -> None:
     for field, metric in needed:
         if metric.startswith("val/bits_per_byte"):
             raise CorpusError(
-                f"{metric} is asked for, and the shards that '{arm}' reads do not say how many bytes an id is",
+                f"{metric} is required, and the shards that '{arm}' reads do not say how many bytes an id is",
                 required="the UTF-8 bytes of every entry of the vocabulary",
                 fix="ablate corpus add NAME FOLDER --vocabulary N --byte-lengths FILE.json; or val/loss",
                 where=Where(field=field),

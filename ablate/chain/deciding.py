@@ -38,7 +38,7 @@ class Decided:
 
 
 def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) -> Decided:
-    """Judge the evidence by the registered rule, log the decision, write the reports."""
+    """Apply the registered rule, log the decision, write the reports."""
     from ablate.judge.decide import decide as judge
     from ablate.judge.own_checks import run_own_checks
     from ablate.judge.verdict import verdict_bytes

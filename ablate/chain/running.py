@@ -79,7 +79,7 @@ def run(
     if checkpoint_every_s is not None and case.study.trainer != "gpt":
         raise RunError(
             "--checkpoint-every is for the built-in trainer",
-            required="a user's own trainer to save where it stands itself, and to leave a file named resumable",
+            required="a user's own trainer to save its own checkpoints, and to leave a file named resumable",
             fix=f"ablate run {case.path}",
         )
     standing = load_registration(case.root, name)

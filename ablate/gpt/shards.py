@@ -132,7 +132,7 @@ def _listed(name: str, folder: Path) -> Iterator[tuple[Path, Role]]:
     )
     if here and (train or validation):
         raise CorpusError(
-            f"{folder} holds shards beside the folders train and validation",
+            f"{folder} holds shards next to the folders train and validation",
             required="either shards, or folders train and validation that hold them",
         )
     if not here and not train:

@@ -1,7 +1,7 @@
 """What every check looks at, what its failure means for admissibility, and why. One table for code, report and docs.
 
 A check is made where it is asked (`admissible`, `matching`, `view`, `touched`, `own_checks`, `headroom`); here it is
-declared. Checks that are named below as told only when they fail are left out of a verdict in which they held: a
+declared. Checks that are named below as listed only when they fail are left out of a verdict in which they held: a
 verdict that was given earlier keeps its bytes, and the table may grow. Nothing here looks at evidence.
 """
 
@@ -27,7 +27,7 @@ from prereg.disk import write_whole
 
 MEANS: dict[Severity, str] = {
     "inadmissible": "no verdict",
-    "deviation": "listed beside the verdict",
+    "deviation": "listed next to the verdict",
     "note": "remark",
 }
 """What a failed check means for the verdict, in words."""
@@ -90,32 +90,32 @@ DECLARED: tuple[Declared, ...] = (
         "`peeked` entries before the last planned run was sealed, or recorded afterwards; in a sequential study, all",
         ("inadmissible",),
         "seeds are fixed, but what was seen can end a study, retry a run or move an amendment, and not all of that "
-        "shows; a sequential study pays alpha for every look, and paid none for this one",
+        "shows; a sequential study pays alpha for every look, and this one was not paid for",
     ),
     Declared(
         AFTER,
         "`sealed` and `imported` entries after the first `decided` entry of the registration",
         ("inadmissible",),
-        "told only when it fails; whoever knows the findings chooses by what he trains again; the same outcome is none",
+        "listed only when it fails; with the findings known, training again is a choice; the same outcome is none",
     ),
     Declared(
         ELSEWHERE,
         "outcome hashes that another study of the ledger had sealed before",
         ("deviation", "note"),
-        "told only when it fails; a deviation where they were sealed before this registration: they may have chosen "
+        "listed only when it fails; a deviation where they were sealed before this registration: they may have chosen "
         "its claim, and reading them by hand leaves no trace; a remark where later, for the verdicts then share runs",
     ),
     Declared(
         FORWARD,
         "the times of this study's entries",
         ("deviation",),
-        "told only when it fails; the chain proves the order, and a clock that was set back can hide when a look was",
+        "listed only when it fails; the chain proves the order, and a clock that was set back can hide when a look was",
     ),
     Declared(
         BEGUN,
         "the times in run.json against the registration's entry; of imports, see below",
         ("deviation",),
-        "told only when it fails; such a run may have been known before the promise",
+        "listed only when it fails; such a run may have been known before the promise",
     ),
     Declared(
         "every planned run is present",
@@ -169,7 +169,7 @@ DECLARED: tuple[Declared, ...] = (
         LIMITS,
         "measured memory and time of each run against the budget",
         ("deviation",),
-        "told only where limits were promised; they are about cost, so the run went on and its pair stands",
+        "listed only where limits were promised; they are about cost, so the run went on and its pair counts",
     ),
     Declared(
         "every run states what its pair shares",
@@ -199,7 +199,7 @@ DECLARED: tuple[Declared, ...] = (
         "every run was made here",
         "`imported` entries of runs that name this registration",
         ("deviation",),
-        "told only where runs were imported; that they were made after the promise is their maker's word",
+        "listed only where runs were imported; that they were made after the promise is their maker's word",
     ),
     Declared(
         "pairs are matched",
@@ -258,7 +258,7 @@ DECLARED: tuple[Declared, ...] = (
         VALIDATED,
         "the corpora of the arms that a claim about a validation metric names",
         ("deviation",),
-        "told only when it fails; a difference of losses is then one of texts too, as it was registered",
+        "listed only when it fails; a difference of losses is then one of texts too, as it was registered",
     ),
     Declared(
         "every run used the same code",
@@ -270,7 +270,7 @@ DECLARED: tuple[Declared, ...] = (
         "every run was made at the same commit",
         "git commits of the tool's source tree",
         ("note",),
-        "told only when it fails; the hash of the source decides, not the commit",
+        "listed only when it fails; the hash of the source decides, not the commit",
     ),
     Declared(
         "every run used the same device class",
@@ -282,7 +282,7 @@ DECLARED: tuple[Declared, ...] = (
         "pairs were trained in the same layout",
         "whether the runs of a seed were trained by themselves, spread over devices or in a cohort",
         ("deviation",),
-        "told only when it fails; each adds in another order, and rounding differs",
+        "listed only when it fails; each adds in another order, and rounding differs",
     ),
     Declared(
         "every run used the same library versions",
@@ -294,7 +294,7 @@ DECLARED: tuple[Declared, ...] = (
         "every run took the same path through attention",
         "which of equal computations each run took, as its machine measured them",
         ("deviation",),
-        "told only when it fails; they differ by rounding, and pairs then differ by it too",
+        "listed only when it fails; they differ by rounding, and pairs then differ by it too",
     ),
     Declared(
         "every run used the same processor and platform",
@@ -318,8 +318,8 @@ DECLARED: tuple[Declared, ...] = (
         REMOVED,
         "`started` entries of runs without a seal, a failure or a resumption of their own",
         ("inadmissible", "deviation"),
-        "told only when it fails; metrics can be read while a run lives, and a start removed for them is a choice; no "
-        "verdict above `analysis.most_lost_starts`, or without it above one start that need not give the same bits",
+        "listed only when it fails; metrics can be read while a run lives, and a start removed for them is a choice; "
+        "no verdict above `analysis.most_lost_starts`, or without it above one start that need not give the same bits",
     ),
     Declared(
         "no sealed run was trained again",
@@ -331,7 +331,7 @@ DECLARED: tuple[Declared, ...] = (
         "every seal was reported by the run that made it",
         "`sealed` entries that a later `ablate run` took in, marked `recovered`",
         ("deviation",),
-        "told only where there are some; a crash leaves such runs, and a folder copied by hand looks the same",
+        "listed only where there are some; a crash leaves such runs, and a folder copied by hand looks the same",
     ),
     Declared(
         "every finished run has every claimed metric",
@@ -379,25 +379,25 @@ DECLARED: tuple[Declared, ...] = (
         "no pair was left out for divergence",
         "diverged runs under exclude_pair",
         ("deviation",),
-        "told only where a run diverged; the rest are the luckier seeds",
+        "listed only where a run diverged; the rest are the luckier seeds",
     ),
     Declared(
         CEILING,
         "the value at which diverged runs are scored, against those of finished runs",
         ("inadmissible",),
-        "reported only when it fails and a run diverged; diverging would be an improvement",
+        "listed only when it fails and a run diverged; diverging would be an improvement",
     ),
     Declared(
         SAME_AT_WORST,
         "the rule, over every outcome that lost pairs leave open",
         ("inadmissible",),
-        "reported only where pairs were left out; without it the luckier seeds decide alone",
+        "listed only where pairs were left out; without it the luckier seeds decide alone",
     ),
     Declared(
         HEADROOM,
         "the baseline's values of every claimed metric",
         ("deviation",),
-        "told only when it fails; at its floor or ceiling a metric shows no difference, and a guardrail holds for free",
+        "listed only when it fails; at floor or ceiling a metric shows no difference, and a guardrail holds for free",
     ),
     Declared(
         "every look was taken in its turn",

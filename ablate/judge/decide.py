@@ -207,8 +207,8 @@ def _incomplete(evidence: Evidence, look: Look | None) -> str:
 def _not_as_promised(checks: tuple[Check, ...]) -> str:
     failed = [check for check in checks if not check.passed and check.severity == "inadmissible"]
     return (
-        "The evidence is not what was promised: "
-        + "; ".join(f"not so that {check.name} ({check.found})" for check in failed)
+        "The evidence is not what was promised. Failed: "
+        + "; ".join(f"{check.name} ({check.found})" for check in failed)
         + "."
     )
 

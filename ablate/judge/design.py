@@ -304,8 +304,8 @@ def _said_assumed(study: Study, beliefs: Beliefs) -> str:
         return ""
     return (
         f"{', '.join(elsewhere)} read{'s' if len(elsewhere) == 1 else ''} another value than the last, and of a metric "
-        "on one scale one SD and one correlation are known: those of `assume` stand for every reading of it, those of "
-        "a pilot are of its last values"
+        "on one scale one SD and one correlation are known: those of `assume` are used for every reading of it, "
+        "those of a pilot are of its last values"
     )
 
 

@@ -198,7 +198,8 @@ def check_bound_to_promise(registration: Registration, evidence: Evidence) -> Ch
 def _unbound(registration: Registration, evidence: Evidence) -> list[str]:
     loose = [cell for cell, entry in _imports(registration, evidence).items() if entry.body.get("bound") is not True]
     said = [named(cell) for cell in loose]
-    return [f"{len(said)} imported without a binding, and exploratory only{listed(said)}"] if said else []
+    runs = "run was" if len(said) == 1 else "runs were"
+    return [f"{len(said)} {runs} imported without a registration hash{listed(said)}"] if said else []
 
 
 def check_made_here(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:

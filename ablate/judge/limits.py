@@ -31,7 +31,7 @@ def check_limits(study: Study, ended: Iterable[RunRecord]) -> tuple[Check, ...]:
         name = named_run(run)
         peak = run.peak_memory_bytes
         for breach in breaches(budget, wall_s=run.wall_s, peak_memory_bytes=peak):
-            upper = " (an upper bound: this system tells it of the whole process only)"
+            upper = " (an upper bound: this system reports it for the whole process only)"
             bound = upper if breach.limit == "max_memory_gib" and run.memory_since == "process" else ""
             wrong.append(f"{name}: {breach.words}{bound}")
         if unmeasured(budget, peak_memory_bytes=peak):

@@ -116,8 +116,8 @@ def read_source(source: Path, terms: Terms) -> tuple[Piece, ...]:
         if not terms.exploratory:
             raise EvidenceError(
                 "rows that say neither when they were made nor under which registration",
-                required="a manifest.json beside them, or run folders; see `ablate import --help`",
-                fix="--exploratory takes them in; a study that holds such runs gives no verdict",
+                required="a manifest.json next to them, or run folders; see `ablate import --help`",
+                fix="--exploratory imports them; a study that holds such runs gives no verdict",
                 where=Where(file=source),
             )
         found = {
@@ -213,14 +213,14 @@ def _from_manifest(source: Path, terms: Terms) -> dict[Cell, Piece]:
     files = [file for file in (source / f"metrics.{end}" for end in ("jsonl", "csv", "parquet")) if file.is_file()]
     if len(files) != 1:
         raise EvidenceError(
-            f"{len(files)} files of rows beside the manifest",
+            f"{len(files)} files of rows next to the manifest",
             required="one of metrics.jsonl, metrics.csv, metrics.parquet",
             where=Where(file=place),
         )
     made: dict[Cell, Made] = {}
     for one in manifest.runs:
         if made.setdefault((one.variant, one.seed), one) is not one:
-            raise EvidenceError(f"{said((one.variant, one.seed))} stands twice", where=Where(file=place))
+            raise EvidenceError(f"{said((one.variant, one.seed))} is given twice", where=Where(file=place))
         _wanted(terms, (one.variant, one.seed), place)
     table = _planned(files[0], terms)
     odd = sorted((made.keys() ^ table.keys()) if not terms.only else table.keys() - made.keys())

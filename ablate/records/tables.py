@@ -55,7 +55,7 @@ def read_table(path: Path) -> dict[Cell, list[Row]]:
             cell, one = _tidy_row(row)
             first = seen.setdefault((cell, one.step, one.metric), number)
             if first != number:
-                raise LineError(f"{one.metric} of {said(cell)} at step {one.step} stands on line {first} already")
+                raise LineError(f"{one.metric} of {said(cell)} at step {one.step} is already on line {first}")
             found.setdefault(cell, []).append(one)
         if not found:
             raise LineError("no row")

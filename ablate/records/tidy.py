@@ -76,7 +76,7 @@ def lines_of(data: bytes) -> Iterator[bytes]:
 
 
 def object_of(line: bytes) -> dict[str, object]:
-    """The JSON object of one line; a key that stands twice is a fault."""
+    """The JSON object of one line; a key that is given twice is a fault."""
     if len(line) > MOST_LINE:
         raise LineError(f"a line of {len(line):,} bytes, and {MOST_LINE:,} are the most")
     if not line.strip():
@@ -148,7 +148,7 @@ def require_single(path: Path, rows: Iterable[Row]) -> None:
     for number, row in enumerate(rows, start=1):
         first = seen.setdefault((row.step, row.metric), number)
         if first != number:
-            raise _at(path, number, f"{row.metric} at step {row.step} stands on line {first} already")
+            raise _at(path, number, f"{row.metric} at step {row.step} is already on line {first}")
 
 
 def diverged_at(rows: Iterable[Row], above: float) -> int | None:
@@ -193,7 +193,7 @@ def until(rows: Iterable[Row], diverged: int | None) -> tuple[list[Row], int]:
 def _single(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise LineError("a key that stands twice")
+        raise LineError("a key that is given twice")
     return found
 
 

@@ -19,9 +19,9 @@ from prereg.spec import Study
 from prereg.training import Training
 
 NOT_REGISTERED = (
-    "Not part of the registration; nothing is tested against these figures. Which figures stand here, which steps and "
-    "seeds they are set beside and what is said of each difference was chosen outside the registration, possibly with "
-    "the results in view. No verdict rests on any of it."
+    "Not part of the registration; nothing is tested against these figures. Which figures are shown, which steps and "
+    "seeds they are compared with and what is said of each difference was chosen outside the registration, possibly "
+    "with the results in view. No verdict rests on any of it."
 )
 DIRECTIONS = {"lower": "lower is better", "higher": "higher is better", "neither": "no direction is better"}
 FALLING = {
@@ -42,7 +42,7 @@ def tell_beside(told: Told) -> Section | None:
     for figure in published.figures:
         found = {look: _arms_at(told, figure, look) for look in published.looks}
         blocks += [_table(told, figure, found), _said(figure, found)]
-    return Section("published", "Beside published figures", tuple(blocks))
+    return Section("published", "Next to published figures", tuple(blocks))
 
 
 def _arms_at(told: Told, figure: PublishedFigure, look: PublishedLook) -> tuple[ArmAtStep, ...]:
@@ -230,16 +230,18 @@ def _order(theirs: Mapping[str, float], arms: Sequence[ArmAtStep]) -> str:
     ours = {one.arm: one.mean for one in arms if one.mean is not None}
     without = [one.arm for one in arms if one.mean is None]
     if without:
-        return f"no order can be told, for {words.listed(without)} {'has' if len(without) == 1 else 'have'} no value"
+        return f"no order can be given, for {words.listed(without)} {'has' if len(without) == 1 else 'have'} no value"
     pairs = [pair for pair in combinations(theirs, 2) if theirs[pair[0]] != theirs[pair[1]]]
     turned = [pair for pair in pairs if (theirs[pair[0]] - theirs[pair[1]]) * (ours[pair[0]] - ours[pair[1]]) <= 0.0]
-    fewer = "" if all(one.whole for one in arms) else ", from fewer values than asked for"
+    fewer = "" if all(one.whole for one in arms) else ", from fewer values than planned"
     if not turned:
         return f"{in_order(ours)}: the published order holds{fewer}"
     kept = f"{len(pairs) - len(turned)} of {words.counted(len(pairs), 'pair')} of arms"
     named = "; ".join(f"{left} with {right}" for left, right in turned[:MOST_NAMED])
     more = f"; and {len(turned) - MOST_NAMED} more" if len(turned) > MOST_NAMED else ""
-    return f"{in_order(ours)}: another order; {kept} stand as published, and these do not: {named}{more}{fewer}"
+    return (
+        f"{in_order(ours)}: another order; {kept} agree with the published one, and these do not: {named}{more}{fewer}"
+    )
 
 
 def in_order(values: Mapping[str, float]) -> str:

@@ -26,8 +26,8 @@ def _repetition(told: Told, name: str) -> str:
     about = "about " if any(one.one_in > 1 for one in found) else ""
     # Arms may hold out different shares of one text.
     return (
-        f"; {about}{_of(found, 'lines')} of its lines and {_of(found, 'paragraphs')} of its paragraphs stood earlier "
-        f"in it, exactly alike; {about}{_of(found, 'held_out_lines')} of its held-out lines stand in the rest"
+        f"; {about}{_of(found, 'lines')} of its lines and {_of(found, 'paragraphs')} of its paragraphs occur earlier "
+        f"in it, exactly alike; {about}{_of(found, 'held_out_lines')} of its held-out lines occur in the rest"
     )
 
 

@@ -91,7 +91,13 @@ def _print_scenarios(console: Console, design: Design) -> None:
         ends = (*scenario.verdicts, *((scenario.inadmissible,) if scenario.inadmissible else ()))
         verdicts = ", ".join(f"{one.of} {words.share(one.share)}" for one in ends if one.share > 0.0)
         wrong = [*scenario.false_supported, *scenario.false_refuted]
-        put_row(console, table, scenario.name, verdicts, words.share(max((one.share for one in wrong), default=0.0)))
+        put_row(
+            console,
+            table,
+            words.shown_truth(scenario.name),
+            verdicts,
+            words.share(max((one.share for one in wrong), default=0.0)),
+        )
     show_table(console, table)
     say(
         console,

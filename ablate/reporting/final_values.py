@@ -50,7 +50,7 @@ def tell_final_values(told: Told) -> Section | None:
     blocks += [_more(told, group, metrics) for group, metrics in grouped.items() if metrics]
     blocks += [_family(told, stem, members) for stem, members in by_block.items()]
     if by_bin:
-        blocks.append(Paragraph(f"What was recorded bin by bin stands under {RELIABILITY}.", "aside"))
+        blocks.append(Paragraph(f"What was recorded bin by bin is under {RELIABILITY}.", "aside"))
     if not blocks:
         return None
     warned = [Paragraph(NOT_TO_BE_USED, "warning")] if told.unusable else []

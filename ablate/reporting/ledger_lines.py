@@ -51,7 +51,7 @@ def print_ledger(console: Console, sound: Sound, *, study: str | None = None) ->
         say(console, f"{lines} from there on: not shown, because nothing vouches for them any more.")
     if sound.torso_bytes:
         torso = words.counted(sound.torso_bytes, "byte")
-        say(console, f"{torso} of an entry that was never finished stand at the end, and are no entry.")
+        say(console, f"{torso} of an unfinished entry at the end: not an entry.")
     if sound.faults:
         say(console, "The chain does not hold. Restore the ledger from version control; nothing is appended before.")
     else:
@@ -101,7 +101,7 @@ def _breached(body: Body) -> str:
 def _sealed(body: Body) -> str:
     attempts = body.get("attempts")
     more = f" in {attempts} attempts" if isinstance(attempts, int) and attempts > 1 else ""
-    recovered = ", taken in after a crash" if body.get("recovered") else ""
+    recovered = ", recovered after a crash" if body.get("recovered") else ""
     return f"{body.get('variant')}, seed {body.get('seed')}: {body.get('status')}{more}{recovered}"
 
 

@@ -71,8 +71,8 @@ def _before_the_last(told: Told, before: Sequence[Entry]) -> str:
         else f"so far, with {n_planned - len(waiting)} of {n_planned} planned runs sealed"
     )
     if not found:
-        return f"the ledger has no entry that tells of a look at outcomes ({words.listed(LOOKS, last='or')}) {until}"
-    entries = words.counted(len(found), "entry that tells", "entries that tell")
+        return f"the ledger has no entry of a look at outcomes ({words.listed(LOOKS, last='or')}) {until}"
+    entries = words.counted(len(found), "entry", "entries")
     return f"the ledger has {entries} of a look at outcomes {until}: {_named(told, found)}"
 
 

@@ -29,7 +29,7 @@ ABOUT_ESTIMANDS = {
     "1956), and the mean square of each factor is weighed with the critical value of t for its own degrees of freedom "
     "(Banerjee 1960), the number of seeds or of {units} less one, so that few of either cannot pass for many. Tasks of "
     "unequal size have the exact quantile of their mean over its standard error in place of t. The pigeonhole "
-    "bootstrap beside it (McCullagh 2000, Owen 2007) resamples seeds and {units} apart, and is description.",
+    "bootstrap next to it (McCullagh 2000, Owen 2007) resamples seeds and {units} apart, and is description.",
 }
 
 
@@ -136,7 +136,7 @@ def _tests(study: Study) -> str:
     if study.analysis.test == "items":
         deciding += ABOUT_ESTIMANDS[study.analysis.estimand].format(units=units_of(study))
     return (
-        f"{deciding} Each hypothesis is asked two questions: whether the data establish "
+        f"{deciding} Each hypothesis answers two questions: whether the data establish "
         "the claim (supported), and whether they rule it out (refuted). A claimed direction (lowers, "
         "raises, changes) is tested against zero and ruled out at its registered smallest difference; a claimed effect "
         "of at least a margin is tested against that margin, and ruled out there; a claimed absence is tested against "

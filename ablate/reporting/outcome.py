@@ -386,7 +386,7 @@ def _also(findings: Iterable[Finding]) -> Table:
     return Table(
         "Other tests, registered as description. They decide nothing."
         if registered
-        else "Intervals beside the test. They decide nothing.",
+        else "Other intervals. They decide nothing.",
         (
             Column("Hypothesis"),
             Column("Test"),

@@ -34,14 +34,14 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
         yield (
             "False-positive rate of the whole rule",
             f"{words.share(design.false_adoption.share)} ±{words.share(design.false_adoption.error)}: the largest "
-            f"chance, {over}. It is largest if the truth is: {design.false_adoption_in}.",
+            f"chance, {over}. It is largest if the truth is: {words.shown_truth(design.false_adoption_in)}.",
         )
     skewed = _worst_of(design, "lognormal", "exponential")
     if skewed is not None and skewed.false_adopting is not None:
         yield (
             "The same if differences are skewed",
             f"{words.share(skewed.false_adopting.share)} ±{words.share(skewed.false_adopting.error)} at worst "
-            f"({skewed.name}).",
+            f"({words.shown_truth(skewed.name)}).",
         )
     diverging = [one for one in design.scenarios if one.divergence and one.false_adopting is not None] * bool(
         design.worst
@@ -52,7 +52,7 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
         yield (
             "The same if runs diverge",
             f"{words.share(worst.false_adopting.share)} ±{words.share(worst.false_adopting.error)} at worst "
-            f"({worst.name}, every arm equally often).",
+            f"({words.shown_truth(worst.name)}, every arm equally often).",
         )
     if design.curve:
         yield "Seeds for power 80% and 90%", _said_seeds(design)

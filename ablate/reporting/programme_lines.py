@@ -48,7 +48,7 @@ def print_programme(console: Console, found: Programme) -> None:
     for fault in found.faults:
         say(console, f"DAMAGED  {fault}", style="bold red", wrap=False)
     if found.faults:
-        say(console, "Only what stands before the damage is counted.")
+        say(console, "Only what precedes the damage is counted.")
     say(console, f"Ledger head: {found.head}", wrap=False)
 
 
@@ -118,7 +118,7 @@ def _print_steps(console: Console, found: Programme) -> None:
     )
     unknown = sum(step.p is None for step in found.steps)
     if unknown:
-        say(console, f"A p that cannot be known ({unknown} of them) stands as 1: it takes its place and finds nothing.")
+        say(console, f"A p that cannot be known ({unknown} of them) counts as 1: it takes its place and finds nothing.")
     say(
         console,
         f"BH: p adjusted over all of these at once (Benjamini and Hochberg 1995); a later study can change it. Level: "

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def print_status(console: Console, health: StudyHealth) -> None:
-    """How far the runs have come: health only, nothing that separates arms."""
+    """How far the runs have come: progress only, nothing that separates arms."""
     say(console, f"{health.study}: {health.title}", style="bold")
     if health.registered is None:
         say(console, "Not registered.")

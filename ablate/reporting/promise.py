@@ -113,8 +113,8 @@ def _tasks(study: Study, pin: TaskPin) -> str:
     prompts = f"; under the prompts {words.listed(pin.prompts)}" if len(pin.prompts) > 1 else ""
     return (
         f"{pin.name}: {words.counted(pin.n_tasks, 'task')}, {words.counted(pin.n_items, 'item')}{left}, with "
-        f"{words.listed(str(n) for n in harness.shots)} examples{prompts}; asked through lm-evaluation-harness; sha256 "
-        f"{pin.sha256}"
+        f"{words.listed(str(n) for n in harness.shots)} examples{prompts}; evaluated with lm-evaluation-harness; "
+        f"sha256 {pin.sha256}"
     )
 
 
@@ -178,7 +178,13 @@ def _frozen_design(told: Told) -> list[Block]:
         )
     ]
     chances = tuple(
-        (scenario.name, said, words.share(chance.share), f"±{words.share(chance.error)}", f"{scenario.n_sims:,}")
+        (
+            words.shown_truth(scenario.name),
+            said,
+            words.share(chance.share),
+            f"±{words.share(chance.error)}",
+            f"{scenario.n_sims:,}",
+        )
         for scenario in design.scenarios
         for said, chance in [
             *((f"verdict: {one.of}", one) for one in scenario.verdicts),

@@ -25,7 +25,7 @@ def print_verification(console: Console, found: Verification) -> None:
         note = f" ({item.note})" if item.note else ""
         say(
             console,
-            f"{'stands ' if not item.faults else 'CHANGED'}  {item.study}: {item.what}{note}",
+            f"{'ok     ' if not item.faults else 'CHANGED'}  {item.study}: {item.what}{note}",
             wrap=False,
             style="" if not item.faults else "bold red",
         )
@@ -36,7 +36,7 @@ def print_verification(console: Console, found: Verification) -> None:
     faults = sum(len(item.faults) for item in found.items)
     say(
         console,
-        "Everything stands as it was frozen."
+        "All hashes match."
         if found.stands
         else f"{words.counted(faults, 'fault')} found: what was frozen is not what is here.",
         style="bold",
@@ -49,7 +49,7 @@ def print_bundle_check(console: Console, found: BundleCheck) -> None:
     for item in found.items:
         say(
             console,
-            f"{'stands ' if not item.faults else 'CHANGED'}  {item.study}: {item.what}",
+            f"{'ok     ' if not item.faults else 'CHANGED'}  {item.study}: {item.what}",
             style="" if not item.faults else "bold red",
         )
         for line in (*item.faults, *([item.note] if item.note else [])):
@@ -58,7 +58,9 @@ def print_bundle_check(console: Console, found: BundleCheck) -> None:
     faults = sum(len(item.faults) for item in found.items)
     say(
         console,
-        "The bundle stands." if found.stands else f"{words.counted(faults, 'fault')} found: the bundle does not stand.",
+        "All checks of the bundle pass."
+        if found.stands
+        else f"{words.counted(faults, 'fault')} found: the bundle is not sound.",
         style="bold",
     )
     _print_limits(console, found)

@@ -242,7 +242,7 @@ def _chart(members: Sequence[Bin], largest: float, colour: str) -> alt.LayerChar
 def _numbers(told: Told, found: Mapping[str, list[Bin]]) -> Block:
     if sum(len(members) for members in found.values()) > MOST_ROWS:
         return Paragraph(
-            f"The numbers of every bin are more than {MOST_ROWS:,} rows, and stand in the records of the runs "
+            f"The numbers of every bin are more than {MOST_ROWS:,} rows; they are in the records of the runs "
             f"(metrics.parquet, {words.listed(f'{stem}_N' for stem in STEMS)}).",
             "aside",
         )

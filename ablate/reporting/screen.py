@@ -17,7 +17,7 @@ from prereg.plain import visible
 ASCII = str.maketrans({"−": "-", "–": "-", "±": "+/-", "∞": "inf", "×": "x"})
 Justify = Literal["left", "right"]
 _NARROW = frozenset(
-    {"Outcome", "Difference [interval]", "p", "n", "Line", "Step", "Smallest", "Settles", "Bytes"}
+    {"Outcome", "Difference [interval]", "p", "n", "Line", "Step", "Smallest", "Decides", "Bytes"}
     | {"#", "Date", "Event", "Hash", "Adjusted", "Level"}
 )
 """Columns that are never broken over lines."""

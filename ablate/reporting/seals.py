@@ -18,7 +18,7 @@ STATES = {
     "incomplete": "not complete",
     "unchecked": "not checked",
     "broken": "BROKEN",
-    "owed": "OWED",
+    "owed": "PENDING",
 }
 
 

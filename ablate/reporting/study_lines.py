@@ -60,7 +60,7 @@ def print_check(
         code = "; *.yaml there may bring code, which register and run execute" * is_folder(asked.tasks)
         say(
             console,
-            f"Asked after each run: {asked.tasks}, the first {words.counted(asked.items_per_task, 'item')} of each "
+            f"Evaluated after each run: {asked.tasks}, the first {words.counted(asked.items_per_task, 'item')} of each "
             f"task, examples in the prompt: {shots}{code}.",
         )
     for check in study.checks:
@@ -71,13 +71,13 @@ def print_check(
         when = "at the last step" if metric.at_end else "at every evaluation"
         limit = f"within {words.compact(metric.limit_s)} s, or the run fails"
         say(console, f"Own metric {metric.name}: {metric.entry_point}, executed by run {when}, {limit}.")
-    rule = new_table(console, ("Line", "right"), ("When", "left"), ("Verdict", "left"), ("Settles", "right"))
+    rule = new_table(console, ("Line", "right"), ("When", "left"), ("Verdict", "left"), ("Decides", "right"))
     for row in study.rule.table():
         put_row(console, rule, str(row.line), row.when, row.verdict, f"{row.settles:,} of {row.of:,}")
     show_table(console, rule)
     say(
         console,
-        "Settles: combinations of outcomes that the line decides. Every combination has a line, and every "
+        "Decides: outcome combinations that the line decides, of all. Every combination has a line, and every "
         "line can decide.",
         style="dim",
     )

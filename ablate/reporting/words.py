@@ -58,6 +58,7 @@ __all__ = [
     "share",
     "short",
     "shown_interval",
+    "shown_truth",
     "signed",
     "unit_of",
     "value",
@@ -66,6 +67,13 @@ __all__ = [
 
 NONE = "–"
 _HYPHEN_MINUS = re.compile(r"(?<![\w.)])-(?=\.?\d)")
+
+
+def shown_truth(name: str) -> str:
+    """A simulated state of the world as it is shown; locks keep the name it was stored under."""
+    return name.replace(
+        "every claim true at its smallest", "all effects exactly at the smallest difference that matters"
+    )
 
 
 def signed(value: float | None, decimals: int) -> str:

@@ -84,5 +84,5 @@ class Message(Part):
         return (
             f"the metric {measuring.metric} took longer than its limit of {measuring.limit_s:g} s, and its process was "
             f"ended, as nothing else stopped it; try: make it faster, or register a larger limit_s of "
-            f"{measuring.metric} (the worker's log says where it stood)"
+            f"{measuring.metric} (the worker's log says how far it was)"
         )

@@ -115,7 +115,7 @@ class Run(ABC):
             self.folder.path.mkdir(parents=True, exist_ok=True)
             self.folder.clear()
         if new:
-            where = "started over" if taken_up is None else f"taken up at step {self.trainer.progress.step}"
+            where = "started over" if taken_up is None else f"resumed at step {self.trainer.progress.step}"
             mishaps.append(f"attempt {attempts} {where}: {'; '.join(new)}")
             print(f"{self.spec.run_id}: {mishaps[-1]}", file=sys.stderr)
         record = RunRecord(

@@ -327,7 +327,7 @@ class Scheduler:
 
     def _stop_all(self) -> None:
         self.stopped = True
-        self.watcher.note("stopping: each run saves where it stands (again to stop at once)")
+        self.watcher.note("stopping: each run saves a checkpoint (again to stop at once)")
         self.pending.clear()
         for worker in self.workers.values():
             worker.stopping = True

@@ -1,4 +1,4 @@
-"""Who looks on while runs are made: a live display, plain lines, or JSON lines. Health only, by design.
+"""Who looks on while runs are made: a live display, plain lines, or JSON lines. Progress only, by design.
 
 Nothing here knows a variant's loss: while a study is unfinished, a display that let one arm look better
 than another would be an unregistered look at the outcome.
@@ -91,7 +91,7 @@ class Tally:
     def line(self) -> str:
         """The state in one line."""
         left = self.seconds_left
-        still = " of training, then tasks are asked" if self.asks and not self._asking_s else ""
+        still = " of training, then the evaluation tasks" if self.asks and not self._asking_s else ""
         when = "time left unknown" if left is None else f"{clock(left)} left{still}"
         return (
             f"{self.sealed}/{self.planned} runs done, {len(self.running)} running, {self.failed} failed, "

@@ -148,7 +148,7 @@ def _run_section(request: Request, arm: str) -> Section:
         f"One run of arm '{arm}'",
         (
             Line("parameters", "parameters P", parameters(model, vocabulary), "", shape),
-            Line("tokens", "tokens", tokens, "", "asked for" if request.tokens is not None else "the study's budget"),
+            Line("tokens", "tokens", tokens, "", "requested" if request.tokens is not None else "the study's budget"),
             Line("tokens_per_step", "tokens a step", step, "", f"batch {config.budget.batch:,} x {model.context:,}"),
             Line("steps", "steps", -(-tokens // step), "", "tokens / tokens a step"),
             Line("flops_per_token", "FLOPs a token", each, "", "6 N + 12 L h s, forward and backward"),

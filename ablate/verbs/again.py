@@ -1,4 +1,4 @@
-"""A verb for whoever wants to see a recorded run come out again."""
+"""The verb that trains a recorded run again and compares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs of `ablate corpus`: texts and token ids that models read."""
+"""The verbs of `ablate corpus`: training texts and token ids."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def corpus_add(
     name: Annotated[str, typer.Argument(help="Name of the corpus.")],
     file: Annotated[Path, typer.Argument(help="A UTF-8 text file, or a folder of shards of token ids.")],
     *,
-    licence: Annotated[str, typer.Option(help="Licence or source, kept beside the text.")] = "",
+    licence: Annotated[str, typer.Option(help="Licence or source, kept with the text.")] = "",
     validation: Annotated[Path | None, typer.Option(help="A validation text of its own.")] = None,
     vocabulary: Annotated[int | None, typer.Option(help="Shards: entries of the vocabulary.")] = None,
     stored: Annotated[
@@ -55,7 +55,7 @@ def corpus_add(
     ] = None,
     root: RootFolder = None,
 ) -> None:
-    """Take a local text, or a folder of token ids, in under a name.
+    """Add a local text, or a folder of token ids, under a name.
 
     A pinned name takes only its own text. Shards are files *.bin of little-endian ids, read in order of name, or
     folders train and validation of such files. Every byte is read and hashed; the shards stay where they are.
@@ -86,17 +86,17 @@ def corpus_add(
 
 
 def corpus_show(name: Annotated[str, typer.Argument(help="Name of the corpus.")], root: RootFolder = None) -> None:
-    """Tell what is known of a corpus.
+    """Show facts about a corpus.
 
-    Files and hashes, size, and how much of it repeats itself: lines and paragraphs that stood earlier in it, and those
-    of its validation part (its own, or the last tenth) that stand in the training part.
+    Files and hashes, size, and how much of it repeats itself: lines and paragraphs that occur earlier in it, and those
+    of its validation part (its own, or the last tenth) that occur in the training part.
 
     Example:  ablate corpus show toy
     """
     library = _library(root)
     manifest = library.manifest(name)
     put(f"{name}: {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}")
-    put(f"licence: {manifest.licence or 'not said'}")
+    put(f"licence: {manifest.licence or 'not stated'}")
     put(f"found: {_found(library, manifest)}")
     for line in _stored_facts(manifest) if manifest.shards is not None else _text_facts(library, name):
         put(line)
@@ -177,8 +177,8 @@ def _text_facts(library: Library, name: str) -> list[str]:
         ("lines", found.lines, found.held_out_lines),
         ("paragraphs", found.paragraphs, found.held_out_paragraphs),
     ):
-        told.append(f"repeated {unit}: {_share(inside)} stood earlier in the text, exactly alike")
-        told.append(f"held-out {unit}: {_share(held_out)} of {part} stand in the rest")
+        told.append(f"repeated {unit}: {_share(inside)} occur earlier in the text, exactly alike")
+        told.append(f"held-out {unit}: {_share(held_out)} of {part} occur in the rest")
     if found.one_in > 1:
         told.append(f"of repetition one in {found.one_in} different units was followed, chosen by its hash")
     return told

@@ -1,4 +1,4 @@
-"""Verbs that tell a registration to people who do not have the tool."""
+"""Verbs that write a registration for people without the tool."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def export(
     out: Annotated[Path | None, typer.Option(help="A file to write; printed if left out.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell a registration in full sentences.
+    """Export a registration for OSF or AsPredicted.
 
-    From the lock; a study that is not registered is marked as a draft. Fields that only you can answer stay blank.
+    Full sentences from the lock; a study that is not registered is marked as a draft. Fields that only you can answer
+    stay blank.
 
     Example:  ablate export studies/embnorm.yaml --as osf --out osf.md
     """

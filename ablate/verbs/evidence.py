@@ -1,4 +1,4 @@
-"""Verbs that make evidence, watch it being made, judge it and tell it."""
+"""Verbs that make evidence, show its progress, judge it and report it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def run(
     ] = None,
     as_json: AsJson = False,
     next_look: Annotated[
-        bool, typer.Option("--next-look", help="Only what the next look of a sequential study needs (as without it).")
+        bool, typer.Option("--next-look", help="Stop at the next look of a sequential study (always so).")
     ] = False,
     pilot: Pilot = None,
     accept: Accept = None,
     checkpoint_every: Annotated[
-        float | None, typer.Option(min=0.1, metavar="SECONDS", help="Save where each run stands this often (20).")
+        float | None, typer.Option(min=0.1, metavar="SECONDS", help="Save a checkpoint of each run this often (20).")
     ] = None,
     devices_per_run: Annotated[
         int, typer.Option(min=1, help="Spread each run over so many devices of this machine.")
@@ -46,7 +46,8 @@ def run(
         str, typer.Option(metavar="WHEN", help="Train seeds together: auto (on a GPU), on, off, or N at most.")
     ] = "auto",
     step: Annotated[
-        str, typer.Option(metavar="KIND", help="Steps of such: auto (eager), eager, or compiled.")
+        str,
+        typer.Option(metavar="KIND", help="How grouped runs compute steps: auto (eager), eager, or compiled."),
     ] = "auto",
 ) -> None:
     """Train every run that is not sealed yet.
@@ -93,7 +94,7 @@ def run(
         put(f"{name}: {summary.sealed} of {summary.planned} runs sealed")
         if done.look is not None:
             left = len(done.registration.study.seeds) - done.look.n_seeds
-            put(f"these are the runs of {done.look.words}; planned seeds that wait for what it says: {left}")
+            put(f"these are the runs of {done.look.words}; planned seeds that wait for its result: {left}")
         for failure in summary.failed:
             put(f"failed  {failure}")
         put(f"ledger head {summary.head}")
@@ -105,7 +106,7 @@ def run(
 def status(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
     """Show how far a study has come.
 
-    Health only, never a contrast between variants.
+    Progress only; results stay hidden.
 
     Example:  ablate status studies/embnorm.yaml
     """
@@ -162,10 +163,10 @@ def peek(
 
 
 def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
-    """Judge the evidence by the registered rule.
+    """Apply the registered rule and write the report.
 
     Logs the decision and writes verdict.json, report.md and report.html under reports/STUDY/.
-    At a look of a sequential study that settles nothing it logs the look, says CONTINUE and ends with 3.
+    At a look of a sequential study that decides nothing it logs the look, says CONTINUE and ends with 3.
 
     Example:  ablate decide studies/embnorm.yaml
     """
@@ -219,10 +220,10 @@ def import_records(
     *,
     only: Annotated[list[str] | None, typer.Option(metavar="ARM/SEED", help="Only this run (repeatable).")] = None,
     exploratory: Annotated[
-        bool, typer.Option("--exploratory", help="Take in what is not bound to the registration: no verdict then.")
+        bool, typer.Option("--exploratory", help="Import runs not bound to the registration: no verdict then.")
     ] = False,
 ) -> None:
-    """Take in runs that were made elsewhere.
+    """Import runs made elsewhere.
 
     Run folders that `ablate run` made from the same lock on another machine keep their seals and count. So do rows
     with a manifest.json that names the registration and the times of every run. Anything else is exploratory.
@@ -231,9 +232,9 @@ def import_records(
     """
     done = chain.bring(study, source, note=note, exploratory=exploratory, only=only or (), root=root)
     how = "bound to the registration" if done.bound else "exploratory: this study gives no verdict now"
-    put(f"{done.registration.study.study}: {len(done.taken)} runs taken in, {how}")
+    put(f"{done.registration.study.study}: {len(done.taken)} runs imported, {how}")
     if done.standing:
-        put(f"{len(done.standing)} were here already, the same bytes")
+        put(f"{len(done.standing)} were already here, byte for byte")
     put(f"ledger head {done.head}")
     put(f"next:  ablate {'run' if done.missing else 'decide'} {study}")
 

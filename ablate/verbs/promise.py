@@ -41,10 +41,10 @@ def check(
         bool, typer.Option("--amendments", help="Instead: what an amendment after evidence touches.")
     ] = False,
 ) -> None:
-    """Show what a study promises, its rule as a table.
+    """Validate a study and show its decision table.
 
     Reads the file, checks every field, claim and rule, and writes nothing. Nothing that a study brings is executed.
-    Published figures beside the study (docs/published.md) are checked with it.
+    Its published figures (docs/published.md) are checked with it.
 
     Example:  ablate check studies/embnorm.yaml
     """
@@ -74,7 +74,7 @@ def check(
 def schema(
     *,
     published: Annotated[
-        bool, typer.Option("--published", help="Instead: of the published figures beside a study (docs/published.md).")
+        bool, typer.Option("--published", help="Instead: of the published figures of a study (docs/published.md).")
     ] = False,
 ) -> None:
     """Print the JSON schema of a study file.
@@ -134,7 +134,7 @@ def register(
         put(f"registered {name} as {registration.sha256[:8]} at {registration.registered_at}")
         _print_repeated(chain.open_case(study, root))
         _print_power(registration)
-        put(f"in full sentences: {chain.open_case(study, root).root.page(name)}")
+        put(f"registration page: {chain.open_case(study, root).root.page(name)}")
     case = chain.open_case(study, root)
     tell_seals(attest(case, registration, sign=sign, timestamp=timestamp, ots=ots), study)
 
@@ -175,5 +175,5 @@ def amend(
 
     registration, entry = chain.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
     print_amendment(console(), registration.study, chain.registrations(study, root), entry)
-    put(f"in full sentences: {chain.open_case(study, root).root.page(registration.study.study)}")
+    put(f"registration page: {chain.open_case(study, root).root.page(registration.study.study)}")
     put(f"ledger head {entry.sha256}")

@@ -1,4 +1,4 @@
-"""Verbs for whoever doubts: what is frozen, whether it still is, elsewhere too, and all that was ever registered."""
+"""Verbs that check a study and bundle it: here, and in one file for others."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def verify(
     """Check every frozen byte and name what changed.
 
     Study, lock, pinned code, ledger, seals, sealed records, verdict; of one study, or of all. Asks no server. Of a
-    bundle, with nothing but its file. Outcomes are derived and the verdict is judged again from the records, where they
-    are here; ends with 4 if something has changed, or if the records give no verdict.
+    bundle, with nothing but its file. Derives outcomes and judges the verdict again where the
+    records are here; ends with 4 if something has changed, or if the records give no verdict.
 
     Example:  ablate verify studies/embnorm.yaml
     """
@@ -68,7 +68,7 @@ def bundle(
     whole_ledger: Annotated[
         bool, typer.Option("--whole-ledger", help="Show the entries of other studies too, not only their links.")
     ] = False,
-    weights: Annotated[bool, typer.Option("--weights", help="Take the trained weights in.")] = False,
+    weights: Annotated[bool, typer.Option("--weights", help="Include the trained weights.")] = False,
 ) -> None:
     """Write a study into one file that others can check.
 

@@ -1,4 +1,4 @@
-"""The verb that says what a study will cost, before anything is paid."""
+"""The verb that says what a study will cost."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def plan(
     """Show a study's runs, and what they cost at scale.
 
     With --scale: parameters, memory of a device, FLOPs, hours and device-hours over arms and seeds, each with its
-    formula. Time follows from recorded runs of the same kind of device, or from --mfu, which is told as an
+    formula. Time follows from recorded runs of the same kind of device, or from --mfu, which is marked as an
     assumption. Nothing is written.
 
     Example:  ablate plan studies/embnorm.yaml --scale "1.3B x 50B tokens x 5 seeds on 64 H100" --mfu 0.4

@@ -1,4 +1,4 @@
-"""The verb that seals a registration for others, and how seals are told."""
+"""The verb that signs or timestamps a registration, and what it prints."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def seal(
     timestamp: Timestamp = None,
     ots: Ots = False,
 ) -> None:
-    """Seal a registration for others, or pay what is owed.
+    """Sign or timestamp a registration; retry what is pending.
 
-    With no option: asks again for what could not be had, completes what calendars promised, and records the
-    git commit. Ends with 5 while something is still owed. What seals prove is printed by ablate verify.
+    With no option: retries what is pending, completes what calendars promised, and records the git commit. Ends
+    with 5 while a seal is pending. What seals prove is printed by ablate verify.
 
     Example:  ablate seal studies/embnorm.yaml --sign ~/.ssh/id_ed25519
     """
@@ -43,7 +43,7 @@ def seal(
 
 
 def tell_seals(sealing: Sealing, study: Path) -> None:
-    """What was sealed and what is owed, and the ledger's head after it."""
+    """Print what was sealed, what is pending, and the ledger's head after it."""
     from prereg.seals.attested import PROOFS
 
     for told in sealing.made:
@@ -58,6 +58,6 @@ def tell_seals(sealing: Sealing, study: Path) -> None:
     for note in sealing.notes:
         put(note)
     for told in sealing.owed:
-        put(f"{PROOFS[told.kind].name} OWED: {told.why}")
-        put(f"  to pay:  ablate seal {study}")
+        put(f"{PROOFS[told.kind].name} PENDING: {told.why}")
+        put(f"  retry:  ablate seal {study}")
     put(f"ledger head {sealing.head}")

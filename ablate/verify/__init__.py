@@ -83,7 +83,7 @@ def _seals(name: str, checks: tuple[SealCheck, ...], unnamed: tuple[str, ...]) -
         "unvouched": "not vouched for",
         "incomplete": "not complete",
         "unchecked": "not checked",
-        "owed": "owed",
+        "owed": "pending",
     }
     counts = Counter[str](check.state for check in checks)
     return Item(
@@ -282,12 +282,12 @@ def _published(root: Root, name: str, told: object) -> tuple[str, str]:
     path = root.published(name)
     here, place = path.is_file(), path.relative_to(root.path)
     if told is None:
-        return "", f"{place} is not told in them (ablate report takes it in)" if here else ""
+        return "", f"{place} is not in them (ablate report adds it)" if here else ""
     if not here:
-        return "", f"{place}, which they tell, is not on this disk"
+        return "", f"{place}, which they show, is not on this disk"
     if sha256_file(path) != told:
-        return f"{place} is not the file that the reports tell (ablate report tells it anew)", ""
-    return "", f"{place} is the file that they tell"
+        return f"{place} is not the file that the reports show (ablate report updates them)", ""
+    return "", f"{place} is the file that they show"
 
 
 def check_reports(root: Root, name: str, entries: list[Entry]) -> Item:
@@ -312,7 +312,7 @@ def check_reports(root: Root, name: str, entries: list[Entry]) -> Item:
     ]
     decided = [entry for entry in entries if entry.event == "decided"]
     if decided and decided[-1].sha256 != last.body.get("decision"):
-        faults.append("the reports tell an earlier decision than the ledger's last (ablate report writes them again)")
+        faults.append("the reports show an earlier decision than the ledger's last (ablate report writes them again)")
     kept = ", kept with a notice: the records were gone, and nothing was judged again" if "kept" in last.body else ""
     note = "" if faults else f"{len(pages)} of 2 pages are as they were written{kept}"
     fault, more = _published(root, name, last.body.get("published"))

@@ -1,4 +1,4 @@
-"""The page beside the lock: written whenever a registration is, mended when it lags behind, compared when in doubt.
+"""The page beside the lock: written whenever a registration is, repaired when it lags behind, compared when in doubt.
 
 The lock and the ledger are the registration; the page only says it. So it is written after both, a crash before it
 loses nothing, and the next `register`, `amend` or `run` writes what is missing.
@@ -29,7 +29,7 @@ def keep_page(root: Root, name: str) -> Path | None:
             write_whole(path, page)
         except OSError as error:
             raise RegistrationError(
-                f"'{name}' is registered, and the page that tells it cannot be written: {error.strerror}",
+                f"'{name}' is registered, and its page cannot be written: {error.strerror}",
                 required=f"a folder with room that can be written to: {path.parent}",
                 fix=f"ablate register {root.study(name)}   (registers nothing twice, and writes the page)",
                 where=Where(file=path),

@@ -148,5 +148,5 @@ def _lock(root: Root, name: str, lock_sha256: str) -> bytes | None:
 
 
 def _owed(entry: Entry, told: Attestation, *, superseded: bool) -> str:
-    says = f"owed since {entry.at}: {told.why}"
-    return f"{says}; its lock was amended, so it stays owed" if superseded else f"{says} (ablate seal pays)"
+    says = f"pending since {entry.at}: {told.why}"
+    return f"{says}; its lock was amended, so it stays pending" if superseded else f"{says} (ablate seal retries)"

@@ -30,7 +30,7 @@ def require_address(address: str) -> str:
     if not sound or not address.isascii() or not address.isprintable() or " " in address:
         raise SealError(f"{_shown(address)} is not an address to ask for a seal", required=required)
     if parts.username is not None or parts.password is not None:
-        raise SealError("the address holds a user's name, and would stand in the ledger for ever", required=required)
+        raise SealError("the address holds a user's name, which the ledger would keep for ever", required=required)
     return address
 
 

@@ -125,7 +125,7 @@ def _ask(action: str, *words: str, message: bytes = b"") -> subprocess.Completed
     except subprocess.TimeoutExpired:
         raise SealError(
             f"ssh-keygen did not answer within {_TIMEOUT_S} s",
-            required="a key that can be used without being asked for anything; a hardware key wants a touch",
+            required="a key that can be used without a passphrase prompt; a hardware key needs a touch",
         ) from None
 
 
