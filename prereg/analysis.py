@@ -25,7 +25,7 @@ class Analysis(Part):
     correct: Literal["holm", "max_t", "none"] = "holm"
     """Correction over the hypotheses of one role. max_t is for sign_flip and wilcoxon, whose sign-flips are joint."""
     also: tuple[Test, ...] = ()
-    """Tests reported beside the deciding one; they never decide. Here items always speaks of new items too."""
+    """Tests reported next to the deciding one; they never decide. Here items always speaks of new items too."""
     zeros: Zeros = "pratt"
     """What wilcoxon, and ranked diverged runs, do with a difference equal to the null: pratt ranks it with the others
     and then leaves it out, wilcox leaves it out before ranking. Not written where it is pratt."""

@@ -56,17 +56,17 @@ class Measure(Part):
     suites: tuple[Suite, ...] = ("loss", "activations", "gradients", "speed")
     """Families of metrics to record, at every evaluation."""
     at_end: tuple[Suite, ...] = ()
-    """Families of metrics to record at the last step alone: dear ones, whose course is not asked for. `cost` can be
+    """Families of metrics to record at the last step alone: expensive ones, whose course is not needed. `cost` can be
     measured nowhere else. Not written where there are none."""
     calibration: Calibration = Calibration()
     """How calibration is measured; written where its suite is named."""
     inference: Inference = Inference()
     """What the cost of inference is measured on; written where the suite cost is named."""
     loss_level: Annotated[float, Field(gt=0.0)] | None = None
-    """A validation loss in nats a token: val/steps_to_level tells how many steps it takes to get there. Not written
+    """A validation loss in nats a token: val/steps_to_level is how many steps it takes to get there. Not written
     where there is none."""
     own: tuple[OwnMetric, ...] = ()
-    """The study's own metrics, beside the tool's; not written where there are none."""
+    """The study's own metrics, in addition to the tool's; not written where there are none."""
     harness: Harness | None = None
     """Zero-shot tasks at the end of each run."""
 

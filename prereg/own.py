@@ -21,7 +21,7 @@ class OwnMetric(Part):
     name: Annotated[str, Field(pattern=r"^own/[a-z][a-z0-9_]*$", max_length=80)]
     """Its name, beginning with own/. Claims may read it."""
     entry_point: EntryPoint
-    """module:function, called with one argument, a `View` (`ablate/measure/own.py` says what it holds). A file beside
+    """module:function, called with one argument, a `View` (`ablate/measure/own.py` says what it holds). A file next to
     the study (studies/MODULE.py), or an installed module. Its source is hashed into the registration, and code that has
     changed since is not executed: the run fails."""
     better: Better
@@ -46,12 +46,12 @@ class OwnCheck(Part):
     """A check of admissibility that the study brings: a plain function over the sealed records, no outcomes."""
 
     name: Name
-    """Its name; told as `own check: NAME`."""
+    """Its name; reported as `own check: NAME`."""
     entry_point: EntryPoint
-    """module:function. A file beside the study (studies/MODULE.py), or an installed module. Its source is hashed into
+    """module:function. A file next to the study (studies/MODULE.py), or an installed module. Its source is hashed into
     the registration; it is executed when the study is decided, and never before."""
     consequence: Literal["inadmissible", "deviation", "note"] = "inadmissible"
-    """What a failure means: no verdict, listed beside the verdict, or a remark."""
+    """What a failure means: no verdict, listed next to the verdict, or a remark."""
     limit_s: Limit = AN_HOUR_S
     """Seconds that it may take. One that takes longer is interrupted, and nothing is decided: how fast a machine is
     says nothing of the evidence. Not written where it is the default."""

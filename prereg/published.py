@@ -44,7 +44,7 @@ class PublishedFigure(Part):
     label: Annotated[str, Field(max_length=80, pattern=r"\S")]
     """What the source calls it."""
     metric: Annotated[str, Field(min_length=1, max_length=120)]
-    """The metric of the study that it is set beside; unit and direction are those of its declaration."""
+    """The metric of the study to compare it with; unit and direction are those of its declaration."""
     published: Annotated[dict[str, float], Field(min_length=1)]
     """The published value of each arm that has one."""
     spread: dict[str, Annotated[float, Field(ge=0.0)]] = Field(default_factory=dict)
@@ -54,7 +54,7 @@ class PublishedFigure(Part):
 
 
 class Published(Part):
-    """Published figures beside a study, `studies/NAME.published.yaml`."""
+    """Published figures for a study, `studies/NAME.published.yaml`."""
 
     source: Text
     """What is cited: the paper or report, and the table in it."""
@@ -63,7 +63,7 @@ class Published(Part):
     looks: Annotated[tuple[PublishedLook, ...], Field(min_length=1, max_length=8)]
     """Which of the study's numbers are shown."""
     figures: Annotated[tuple[PublishedFigure, ...], Field(min_length=1, max_length=60)]
-    """The published figures, in the order in which they are told."""
+    """The published figures, in the order in which they are shown."""
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ class Study(Part):
     """The built-in GPT trainer, or a command of the user's own."""
     base: Training | dict[str, JsonValue] = Field(default_factory=dict)
     """The configuration that all variants share: for `trainer: gpt` the fields of Training, for a command any mapping,
-    handed over as it stands."""
+    passed on unchanged."""
     command: tuple[str, ...] = ()
     """The user's own trainer, as words; run without a shell, in the run's own directory. {seed}, {variant}, {python}
     and dotted paths of the arm's configuration, such as {optim.lr}, are filled in."""
@@ -170,11 +170,11 @@ class Study(Part):
     decision: tuple[DecisionLine, ...]
     """Read from the top; the first line that holds is the verdict."""
     tie_breakers: tuple[str, ...] = ()
-    """Metrics shown beside the verdict when several adopting lines hold; they never decide."""
+    """Metrics shown next to the verdict when several adopting lines hold; they never decide."""
     assume: Assume = Assume()
     """Beliefs for the design."""
     checks: tuple[OwnCheck, ...] = ()
-    """The study's own checks of admissibility, beside the tool's; not written where there are none."""
+    """The study's own checks of admissibility, in addition to the tool's; not written where there are none."""
 
     @field_validator("base", mode="wrap")
     @classmethod

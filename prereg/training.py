@@ -187,7 +187,7 @@ class Budget(Part):
     unless it sets its own steps."""
     max_memory_gib: Annotated[float, Field(gt=0.0)] | None = None
     """A promise about cost, in GiB: the most resident memory that the process may take while it holds a run. Measured
-    for every run; a run that takes more goes on, and the breach is an event of the study, told beside the verdict."""
+    for every run; a run that takes more goes on, and a breach is an event of the study, listed next to the verdict."""
     max_wall_s: Annotated[float, Field(gt=0.0)] | None = None
     """The same for time, in seconds from the moment a process takes a run to its seal, over all attempts."""
     micro_batch: Positive | None = None

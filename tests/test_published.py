@@ -143,12 +143,12 @@ def test_check_says_what_stands_beside_a_study(
     write(house)
     assert ablate(monkeypatch, "check", study) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "studies/tiny.published.yaml: 1 published figure beside 2 looks at this study." in told
+    assert "studies/tiny.published.yaml: 1 published figure for 2 looks at this study." in told
 
 
 def test_the_file_itself_is_no_study_and_the_message_names_the_one_it_belongs_to(house: House) -> None:
     house.write()
-    with pytest.raises(StudyError, match="published figures beside a study") as caught:
+    with pytest.raises(StudyError, match="published figures, not a study") as caught:
         chain.check(write(house))
     assert "tiny.yaml" in caught.value.fix
 

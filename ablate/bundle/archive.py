@@ -173,7 +173,7 @@ def _check_name(name: str, before: list[Slot], seen: set[str]) -> None:
     folded = name.casefold()
     folders = {folded[:at] for at, letter in enumerate(folded) if letter == "/"}
     if folded in seen or folders & seen:
-        raise UnsoundError(f"{_shown(name)} has the place of another member")
+        raise UnsoundError(f"{_shown(name)} takes the place of another member")
     if len(before) > 1 and before[-1].name >= name:
         raise UnsoundError(f"{_shown(name)} is out of order")
     seen.add(folded)

@@ -77,7 +77,7 @@ def print_check(
     show_table(console, rule)
     say(
         console,
-        "Decides: outcome combinations that the line decides, of all. Every combination has a line, and every "
+        "Decides: how many of all outcome combinations the line decides. Every combination has a line, and every "
         "line can decide.",
         style="dim",
     )
