@@ -74,7 +74,7 @@ def test_no_check_is_declared_twice_and_none_without_a_reason() -> None:
 
 def test_an_unknown_check_is_told_and_not_weighed() -> None:
     check = Check(name="of another version", passed=False, severity="deviation", found="x", required="y")
-    assert declared(check).why == "" and consequence_of(check) == "listed beside the verdict"
+    assert declared(check).why == "" and consequence_of(check) == MEANS["deviation"]
 
 
 def test_the_page_of_checks_is_the_one_that_the_code_declares() -> None:

@@ -143,7 +143,7 @@ def test_values_that_do_not_give_the_sealed_outcome_give_no_verdict(house: Decid
     place = f"data/runs/own/{house.registration[:8]}/fast/1/metrics.parquet"
     assert f"the values in {place} have the outcome " in failed(found)["every seal matches"]
     assert f"the values in {place} have the outcome " in house.faults()
-    with pytest.raises(EvidenceError, match="would not stand: the values in "):
+    with pytest.raises(EvidenceError, match="would fail its checks: the values in "):
         house.bundled(tmp_path / "forged.zip")
     assert checked(bundle).stands
 

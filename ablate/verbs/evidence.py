@@ -133,7 +133,7 @@ def peek(
     """Look at an unfinished study's numbers, on record.
 
     The look goes into the ledger before anything is shown, and counts: every report names it, and a study that was
-    looked at before its last run ended gives no confirmatory verdict. For its health alone, use `ablate status`.
+    looked at before its last run ended gives no confirmatory verdict. For its progress alone, use `ablate status`.
     A look at the files of a run with other tools leaves no entry: record it with --past, at any time.
 
     Example:  ablate peek studies/embnorm.yaml --reason "the loss of one arm looks broken"
