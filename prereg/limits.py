@@ -1,7 +1,7 @@
 """Limits that a budget promises beside its steps, and what it means to break one.
 
 A limit is a promise about cost, not about the outcome: a run that breaks one goes on to its end, since ending it would
-take its pair away. What is left is an event of the study, in the ledger and beside the verdict. Nothing here measures.
+take its pair away. What is left is an event of the study, in the ledger and next to the verdict. Nothing here measures.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def test_a_file_over_one_mebibyte_is_refused(tmp_path: Path) -> None:
         ("width: 128", "width: 100", "base.model", "heads (8) must divide width (100)", ""),
         ("tokenizer: char", "tokenizer: cahr", "base.data.tokenizer", 'found "cahr"', "did you mean 'char'?"),
         ("tokenizer: char", "tokenizer: {bpe: 10}", "base.data.tokenizer.bpe", "found 10", ""),
-        ("tokenizer: char", "tokenizer: {bp: 300}", "base.data.tokenizer.bp", "not a field", "did you mean 'bpe'?"),
+        ("tokenizer: char", "tokenizer: {bp: 300}", "base.data.tokenizer.bp", "unknown field", "did you mean 'bpe'?"),
         ("betas: [0.9, 0.95]", "betas: [0.9]", "base.optim.betas[1]", "item 2 of the list is missing", ""),
         ("seeds: [", "seed: [", "seed", "unknown field 'seed'", "did you mean 'seeds'?"),
         ("seeds: [1,", "seeds: [1.5,", "seeds[0]", "found 1.5", ""),

@@ -155,4 +155,4 @@ def test_every_table_marks_an_amended_hypothesis() -> None:
     assert "outcomes read" in row and "0.01" in row and "0.02" in row and "**gain_ln**" in row
     assert "Untouched: gain_rms, harm_ln and harm_rms." in deviations
     late = next(line for line in deviations.splitlines() if "no amendment after outcomes were read" in line)
-    assert "listed beside the verdict" in late and "what it touched is exploratory" in late
+    assert "listed next to the verdict" in late and "what it touched is exploratory" in late

@@ -1,6 +1,6 @@
 """Is the evidence what was promised? Asked before any inference, and answered with every check, passed ones too.
 
-A failed check of severity `inadmissible` means that no verdict is given; a `deviation` is listed beside the verdict;
+A failed check of severity `inadmissible` means that no verdict is given; a `deviation` is listed next to the verdict;
 a `note` is a remark. Nothing here looks at a metric's value. Here is only the order; what is asked stands in
 `ledger_checks`, `run_checks`, `provenance_checks`, and of pairs, limits, tasks and items in modules of their own.
 """

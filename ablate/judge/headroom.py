@@ -1,7 +1,7 @@
 """Had a metric room to move? At its floor or its ceiling it cannot show a difference, whatever the seeds say.
 
 Asked twice by the same rule: of a pilot, before registration (`ablate.judge.beliefs`), where it is refused; and of
-the baseline in the final evidence, where it is told beside the verdict. It is no reason to give none: the rule was
+the baseline in the final evidence, where it is listed next to the verdict. It is no reason to give none: the rule was
 promised, and it is the reader who must know that a guardrail at its floor holds for free. Only the baseline is looked
 at, and no two arms are compared.
 """

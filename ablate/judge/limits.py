@@ -1,4 +1,4 @@
-"""Did every run keep to the limits that its budget promised? A breach is told beside the verdict, no more.
+"""Did every run keep to the limits that its budget promised? A breach is listed next to the verdict, no more.
 
 The limits are about cost. A run that took more memory or time than promised ended as it would have ended, so its pair
 stands; a reader who is to pay for the winning arm wants to know all the same.
