@@ -77,7 +77,7 @@ def paired(finding: Finding, left: str, right: str) -> alt.LayerChart:
     )
     base = alt.Chart(inline(data))
     layers = [
-        base.mark_line(strokeWidth=1.6).encode(x=x, y=y, detail="seed:N", color=colour, strokeDash=dash),
+        base.mark_line(strokeWidth=1.6).encode(x=x, y=y, detail=alt.Detail("seed:N"), color=colour, strokeDash=dash),
         base.mark_point(filled=True, size=36, opacity=1).encode(x=x, y=y, color=colour),
     ]
     if places:
@@ -87,7 +87,7 @@ def paired(finding: Finding, left: str, right: str) -> alt.LayerChart:
         layers.append(
             alt.Chart(inline(named))
             .mark_text(align="left", baseline="middle", fontSize=11, color="#444444")
-            .encode(x=x, y=y, text="seed:N")
+            .encode(x=x, y=y, text=alt.Text("seed:N"))
         )
     return dressed(alt.layer(*layers), PANEL_WIDTH, 260, fit=True)
 
@@ -167,7 +167,7 @@ def difference_curves(
     layers: list[Any] = []
     if smallest:
         zone = inline([{"value": max(-smallest, domain[0]), "high": min(smallest, domain[1])}])
-        layers.append(alt.Chart(zone).mark_rect(color=PALE).encode(y=y, y2="high:Q"))
+        layers.append(alt.Chart(zone).mark_rect(color=PALE).encode(y=y, y2=alt.Y2("high:Q")))
     layers.append(alt.Chart(inline([{"value": 0}])).mark_rule(color=INK, strokeWidth=1).encode(y=y))
     layers += _lines_of(traced, arm, x, y, BLUE)
     return dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
@@ -205,7 +205,7 @@ def _lines_of(traced: Curves, arm: str, x: Any, y: Any, colour: str) -> list[Any
         for step, value in line
     ]
     thin = alt.Chart(inline(single)).mark_line(strokeWidth=0.9, opacity=0.5, color=colour)
-    layers: list[Any] = [thin.encode(x=x, y=y, detail="seed:N")]
+    layers: list[Any] = [thin.encode(x=x, y=y, detail=alt.Detail("seed:N"))]
     if len(traced.means.get(arm, [])) > 1:
         layers.append(
             alt.Chart(inline(_points(traced.means[arm]))).mark_line(strokeWidth=2.4, color=colour).encode(x=x, y=y)
@@ -245,25 +245,14 @@ def _lines(text: str) -> str:
     return json.dumps([part.replace("- ", f"{words.MINUS} ") for part in parts])
 
 
-class _Rows(alt.InlineData):
-    """Data that all copies of a chart share: none changes them, and altair copies a chart for each layer and option."""
-
-    def __deepcopy__(self, _memo: object = None) -> _Rows:
-        return self
-
-
 def inline(rows: list[dict[str, Any]]) -> alt.InlineData:
-    """Data that a chart carries with itself."""
-    return _Rows(values=rows)
+    """Data that a chart carries with itself. Altair copies a list for each layer and option; a tuple it shares."""
+    return alt.InlineData(values=tuple(rows))
 
 
 def dressed(chart: Any, width: int, height: int, *, fit: bool = False) -> alt.LayerChart:
     """A chart in the report's dress: its font, its greys, its size."""
-    size = {"width": width, "height": height, "background": "white"}
-    if fit:
-        size["autosize"] = alt.AutoSizeParams(type="fit", contains="padding")
-    bare = chart.properties(**size).configure(font=FONT, aria=False, padding=6).configure_view(stroke=None)
-    finished: alt.LayerChart = bare.configure_axis(
+    axis = alt.AxisConfig(
         labelFontSize=11,
         titleFontSize=11,
         titleFontWeight="normal",
@@ -273,4 +262,10 @@ def dressed(chart: Any, width: int, height: int, *, fit: bool = False) -> alt.La
         domainColor="#888888",
         tickColor="#888888",
     )
+    # Not by altair's own methods: each copies the whole chart first, and that takes as long as to compose it.
+    chart.config = alt.Config(font=FONT, aria=False, padding=6, view=alt.ViewConfig(stroke=None), axis=axis)
+    chart.width, chart.height, chart.background = width, height, "white"
+    if fit:
+        chart.autosize = alt.AutoSizeParams(type="fit", contains="padding")
+    finished: alt.LayerChart = chart
     return finished

@@ -51,12 +51,12 @@ def forest(findings: Sequence[Finding], *, wide: bool) -> alt.LayerChart:
     layers = [
         base.transform_filter("datum.zone_high > datum.zone_low")
         .mark_rect(color=PALE)
-        .encode(x=x("zone_low"), x2="zone_high:Q", y=y("zone_top"), y2="zone_bottom:Q"),
-        base.mark_rule(color=INK, strokeWidth=1).encode(x=x("zero"), y=y("zero_top"), y2="zero_bottom:Q"),
-        measured.mark_rule(strokeWidth=1.6).encode(x=x("low"), x2="high:Q", y=y(), color=_by_outcome()),
+        .encode(x=x("zone_low"), x2=alt.X2("zone_high:Q"), y=y("zone_top"), y2=alt.Y2("zone_bottom:Q")),
+        base.mark_rule(color=INK, strokeWidth=1).encode(x=x("zero"), y=y("zero_top"), y2=alt.Y2("zero_bottom:Q")),
+        measured.mark_rule(strokeWidth=1.6).encode(x=x("low"), x2=alt.X2("high:Q"), y=y(), color=_by_outcome()),
         measured.transform_filter("isValid(datum.inner_low)")
         .mark_rule(strokeWidth=5, opacity=0.55)
-        .encode(x=x("inner_low"), x2="inner_high:Q", y=y(), color=_by_outcome()),
+        .encode(x=x("inner_low"), x2=alt.X2("inner_high:Q"), y=y(), color=_by_outcome()),
         measured.mark_point(filled=True, size=110, opacity=1, stroke="white", strokeWidth=1).encode(
             x=x("difference"),
             y=y(),
@@ -85,7 +85,7 @@ def _forest_words(base: Any, y: Any, *, wide: bool, width: int) -> list[Any]:
             lineBreak="\n",
             lineHeight=13,
         )
-        return mark.encode(x=alt.value(at), y=y(), text=f"{field}:N")
+        return mark.encode(x=alt.value(at), y=y(), text=alt.Text(f"{field}:N"))
 
     if wide:
         return [
@@ -98,7 +98,7 @@ def _forest_words(base: Any, y: Any, *, wide: bool, width: int) -> list[Any]:
         text("name", 4, -27, limit=width - 110, weight="bold"),
         text("numbers", 4, 26, limit=width - 8),
         base.mark_text(align="right", baseline="middle", dy=-27, fontWeight="bold", fontSize=12, color=INK).encode(
-            x=alt.value(width - 4), y=y(), text="outcome:N"
+            x=alt.value(width - 4), y=y(), text=alt.Text("outcome:N")
         ),
     ]
 

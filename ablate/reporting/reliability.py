@@ -228,7 +228,7 @@ def _chart(members: Sequence[Bin], largest: float, colour: str) -> alt.LayerChar
     layers: list[Any] = [
         alt.Chart(diagonal).mark_line(color=GREY, strokeDash=[5, 3], strokeWidth=1).encode(x=x, y=y),
         base.mark_line(color=colour, strokeWidth=1.2, opacity=0.7).encode(x=x, y=y),
-        base.mark_rule(color=colour, strokeWidth=1.6).encode(x=x, y=alt.Y("low:Q", scale=scale), y2="high:Q"),
+        base.mark_rule(color=colour, strokeWidth=1.6).encode(x=x, y=alt.Y("low:Q", scale=scale), y2=alt.Y2("high:Q")),
         base.transform_filter("datum.whole")
         .mark_circle(color=colour, opacity=0.45, stroke=colour, strokeWidth=1)
         .encode(x=x, y=y, size=size),
