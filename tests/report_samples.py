@@ -6,6 +6,7 @@ without a disk, a ledger or a training.
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any, Literal
 
@@ -85,6 +86,17 @@ def told(ending: Ending = "decided", *, every: int = 25, spiky: bool = False, **
     )
 
 
+_DESIGNS: dict[str, dict[str, Any]] = {}
+
+
+def _design_of(study: Study) -> dict[str, Any]:
+    """Its simulated design, once for each study: most tests tell of the same one."""
+    words = study.model_dump_json()
+    if words not in _DESIGNS:
+        _DESIGNS[words] = design_study(study, n_sims=200).model_dump(mode="json")
+    return copy.deepcopy(_DESIGNS[words])
+
+
 def register_by_hand(study: Study) -> Registration:
     """A registration that never touched a disk."""
     corpus = CorpusPin(name="toy", sha256=sha256_of("toy"), size_bytes=1_115_394, characters=1_115_394)
@@ -96,7 +108,7 @@ def register_by_hand(study: Study) -> Registration:
         source_sha256=sha256_of("yaml"),
         registered_at="2026-05-04T13:20:00+00:00",
         tool={"ablate": "0.1.0"},
-        design=design_study(study, n_sims=200).model_dump(mode="json"),
+        design=_design_of(study),
         previous=None,
         reason=None,
         lock_sha256=sha256_of("lock"),

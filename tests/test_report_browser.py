@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,18 @@ def opened(page: str, width: int, folder: Path) -> tuple[dict[str, object], str]
     return json.loads(escaping.unescape(title[1])), ran.stderr
 
 
+@cache
+def page_of(ending: Ending) -> str:
+    """The page of a study that ended so, drawn once for all widths."""
+    return html.render(told(ending))
+
+
+@cache
+def full_page() -> str:
+    """The page of a study with everything a page can hold, drawn once for all widths."""
+    return html.render(full())
+
+
 def visible_drawings(ending: Ending) -> int:
     """Panels that one width shows: a forest plot is drawn twice, for a broad page and for a phone."""
     figures = [
@@ -76,7 +89,7 @@ def visible_drawings(ending: Ending) -> int:
 
 @pytest.mark.parametrize("width", [1200, 390])
 def test_every_drawing_has_a_size_and_the_page_does_not_scroll_sideways(width: int, tmp_path: Path) -> None:
-    measured, log = opened(html.render(told("decided")), width, tmp_path)
+    measured, log = opened(page_of("decided"), width, tmp_path)
     drawings = measured["drawings"]
     assert isinstance(drawings, list)
     assert len(drawings) == visible_drawings("decided") == 16
@@ -87,20 +100,20 @@ def test_every_drawing_has_a_size_and_the_page_does_not_scroll_sideways(width: i
 
 
 def test_an_incomplete_study_draws_nothing(tmp_path: Path) -> None:
-    measured, log = opened(html.render(told("incomplete")), 390, tmp_path)
+    measured, log = opened(page_of("incomplete"), 390, tmp_path)
     assert measured["drawings"] == [] and measured["width"] == measured["view"]
     assert "CONSOLE" not in log
 
 
 def test_the_browser_itself_sees_no_script_and_reports_a_bad_page(tmp_path: Path) -> None:
-    bad = html.render(told("incomplete")).replace("</main>", "<script>console.error('seen')</script></main>")
+    bad = page_of("incomplete").replace("</main>", "<script>console.error('seen')</script></main>")
     _, log = opened(bad, 390, tmp_path)
     assert "CONSOLE" in log and "seen" in log  # otherwise the tests above could not fail
 
 
 @pytest.mark.parametrize(("width", "row"), [(1200, "table-row"), (720, "grid"), (390, "grid")])
 def test_published_figures_are_stacked_on_a_phone_and_scroll_nowhere(width: int, row: str, tmp_path: Path) -> None:
-    measured, _ = opened(html.render(full()), width, tmp_path)
+    measured, _ = opened(full_page(), width, tmp_path)
     tables = measured["tables"]
     assert isinstance(tables, list)
     stacked = [(over, how) for of_ours, over, how in tables if of_ours]
@@ -112,8 +125,7 @@ def test_published_figures_are_stacked_on_a_phone_and_scroll_nowhere(width: int,
 
 @pytest.mark.parametrize("width", [1200, 390])
 def test_published_figures_reliability_and_folded_values_fit_a_page_and_a_phone(width: int, tmp_path: Path) -> None:
-    account = full()
-    opened_up = html.render(account).replace("<details>", "<details open>")
+    opened_up = full_page().replace("<details>", "<details open>")
     measured, log = opened(opened_up, width, tmp_path)
     drawings = measured["drawings"]
     assert isinstance(drawings, list) and len(drawings) == visible_drawings("decided") + 3  # a reliability curve an arm
