@@ -1,4 +1,4 @@
-"""What still stands as it was frozen, in this house and in a bundle, and what no check of either can show."""
+"""What still matches what was frozen, in this project and in a bundle, and what no check of either can show."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def print_verification(console: Console, found: Verification) -> None:
     faults = sum(len(item.faults) for item in found.items)
     say(
         console,
-        "All hashes match."
+        "All hashes that could be checked match."
         if found.stands
         else f"{words.counted(faults, 'fault')} found: what was frozen is not what is here.",
         style="bold",
