@@ -9,7 +9,7 @@ import pandas as pd
 from report_samples import told
 
 from ablate.records.evidence import METRIC_COLUMNS
-from ablate.reporting.told import Told
+from ablate.reporting.context import ReportContext
 from prereg.canon import sha256_of
 from prereg.published import LoadedPublished, check_published, published_from_document
 
@@ -40,7 +40,7 @@ def published_document(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def with_published(account: Told, **changes: Any) -> Told:
+def with_published(account: ReportContext, **changes: Any) -> ReportContext:
     """The same account with figures beside it."""
     published = published_from_document(published_document(**changes))
     check_published(published, account.study)
@@ -48,14 +48,14 @@ def with_published(account: Told, **changes: Any) -> Told:
     return replace(account, published=LoadedPublished(published, file, sha256_of(published.model_dump(mode="json"))))
 
 
-def with_rows(account: Told, rows: list[tuple[str, int, int, str, float]]) -> Told:
+def with_rows(account: ReportContext, rows: list[tuple[str, int, int, str, float]]) -> ReportContext:
     """The same account with more recorded values."""
     more = pd.DataFrame(rows, columns=list(METRIC_COLUMNS))
     frame = pd.concat([account.evidence.metrics, more], ignore_index=True)
     return replace(account, evidence=replace(account.evidence, metrics=frame))
 
 
-def without(account: Told, metric: str, *, arm: str = "", seed: int = 0, step: int = -1) -> Told:
+def without(account: ReportContext, metric: str, *, arm: str = "", seed: int = 0, step: int = -1) -> ReportContext:
     """The same account without some of a metric's values."""
     frame = account.evidence.metrics
     gone = frame["metric"] == metric
@@ -65,7 +65,7 @@ def without(account: Told, metric: str, *, arm: str = "", seed: int = 0, step: i
     return replace(account, evidence=replace(account.evidence, metrics=frame[~gone]))
 
 
-def with_bins(account: Told, *, bins: int = BINS) -> Told:
+def with_bins(account: ReportContext, *, bins: int = BINS) -> ReportContext:
     """Bins 2 to `bins` - 1 of every run, bin 2 of the first seed alone; confidence lies about 0.04 above accuracy."""
     rows = []
     held = bins - 2
@@ -83,7 +83,7 @@ def with_bins(account: Told, *, bins: int = BINS) -> Told:
     return with_rows(account, rows)
 
 
-def full(ending: Any = "decided") -> Told:
+def full(ending: Any = "decided") -> ReportContext:
     """Everything that the parts under test can show."""
     suites = {"measure": {"every": 25, "suites": ["loss", "calibration", "gradients", "speed"]}}
     return with_bins(with_published(told(ending, **suites)))

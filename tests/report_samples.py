@@ -18,7 +18,7 @@ from ablate.judge.hypotheses import judge_hypotheses
 from ablate.judge.verdict import Check, Decision, Finding, Stability
 from ablate.records.evidence import METRIC_COLUMNS, Evidence
 from ablate.records.run_record import Pairing, Provenance, RunRecord
-from ablate.reporting.told import Told
+from ablate.reporting.context import ReportContext
 from prereg.canon import sha256_of
 from prereg.registration import CorpusPin, Registration, promise_sha256
 from prereg.spec import Study, study_from_document
@@ -71,12 +71,12 @@ def document(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def told(ending: Ending = "decided", *, every: int = 25, spiky: bool = False, **changes: Any) -> Told:
+def told(ending: Ending = "decided", *, every: int = 25, spiky: bool = False, **changes: Any) -> ReportContext:
     """A whole account that ends in one of four ways."""
     study = study_from_document(document(**changes))
     registration = register_by_hand(study)
     evidence = make_evidence(study, registration, ending, every=every)
-    return Told(
+    return ReportContext(
         decision=decide_by_hand(study, registration, evidence, ending, spiky=spiky),
         registration=registration,
         evidence=evidence,

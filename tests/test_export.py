@@ -347,7 +347,7 @@ OF_COMMANDS = re.compile(r"metrics\.file")
 OF_GPT = re.compile(r"measure\.(every|suites)")
 """Means nothing for a trainer of the user's own."""
 ALIKE = re.compile(r"(base|stable|measure\.(every|suites)|variants|assume)\b")
-"""Told alike whatever the option, and so changed in two of them only."""
+"""Printed alike whatever the option, and so changed in two of them only."""
 
 
 @pytest.mark.parametrize("option", OPTIONS)

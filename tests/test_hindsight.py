@@ -14,17 +14,19 @@ from ablate.judge.decide import decide
 from ablate.judge.design import design
 from ablate.judge.hindsight import Hindsight, look_back, selection
 from ablate.judge.hypotheses import judge_hypotheses
+from ablate.reporting.context import ReportContext
 from ablate.reporting.hindsight import tell_hindsight
-from ablate.reporting.told import Told
 from prereg.looks import looks_of
 from prereg.spec import Study
 
 
-def hindsight(study: Study, **made: object) -> tuple[dict[str, Hindsight], Told]:
+def hindsight(study: Study, **made: object) -> tuple[dict[str, Hindsight], ReportContext]:
     registration, evidence = make_evidence(study, **made)  # type: ignore[arg-type]
     registration = registration.model_copy(update={"design": design(study, n_sims=20).model_dump(mode="json")})
     decision = decide(registration, evidence)
-    told = Told(decision, registration, evidence, ledger_head="0" * 64, generated_at="2026-05-04T14:00:00+00:00")
+    told = ReportContext(
+        decision, registration, evidence, ledger_head="0" * 64, generated_at="2026-05-04T14:00:00+00:00"
+    )
     return {one.hypothesis: one for one in look_back(registration, decision.findings)}, told
 
 

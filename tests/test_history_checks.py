@@ -30,8 +30,8 @@ from ablate.judge.verdict import Check, Decision
 from ablate.records.evidence import Evidence
 from ablate.records.gather import gather, repeated_elsewhere
 from ablate.reporting import html as html_room
+from ablate.reporting.context import ReportContext
 from ablate.reporting.deviations import tell_deviations
-from ablate.reporting.told import Told
 from ablate.runner.watch import PlainWatcher
 from ablate.verify import verify_root
 from prereg.errors import EvidenceError
@@ -432,7 +432,7 @@ def test_earlier_decisions_are_in_the_report_and_the_first_has_none() -> None:
     again = with_entry(registration, first, "decided", {"status": "decided", "verdict": "adopt rmsnorm"})
 
     def text(found: Evidence, head: str) -> str:
-        return repr(tell_deviations(Told(decision, registration, found, head, "2026-05-04T14:00:00+00:00")))
+        return repr(tell_deviations(ReportContext(decision, registration, found, head, "2026-05-04T14:00:00+00:00")))
 
     assert "Earlier decisions" not in text(first, first.ledger[-1].sha256)
     at = first.ledger[-1].index

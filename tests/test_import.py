@@ -23,7 +23,7 @@ from test_own_trainer import check_named, events, judged
 from ablate import chain
 from ablate.records.gather import gather
 from ablate.records.store import ItemScore, Row, RunFolder
-from ablate.reporting.told import Told
+from ablate.reporting.context import ReportContext
 from ablate.verify import verify_study
 from prereg.canon import sha256_bytes, sha256_file
 from prereg.errors import EvidenceError
@@ -204,7 +204,7 @@ def test_rows_without_a_binding_are_exploratory_and_give_no_verdict(
     check = check_named(decision, "every run was made under this registration")
     assert "6 runs were imported without a registration hash: slow seed 1; " in check.found
     assert [finding.estimate is not None for finding in decision.findings] == [True]
-    assert Told(decision, registration, evidence, "0" * 64, "2026-01-02T03:04:05+00:00").unusable
+    assert ReportContext(decision, registration, evidence, "0" * 64, "2026-01-02T03:04:05+00:00").unusable
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "metrics.csv", "metrics.parquet"])

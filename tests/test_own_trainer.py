@@ -25,8 +25,8 @@ from ablate.judge.decide import decide as judge
 from ablate.judge.verdict import Check, Decision
 from ablate.records.gather import gather
 from ablate.reporting.audit import tell_pairs, tell_runs
+from ablate.reporting.context import ReportContext
 from ablate.reporting.promise import tell_promise
-from ablate.reporting.told import Told
 from ablate.runner import child as child_room
 from ablate.runner.command import Server
 from ablate.runner.watch import PlainWatcher
@@ -110,7 +110,9 @@ def test_from_a_script_to_a_verdict_and_running_again_does_nothing(house: OwnHou
     evidence = gather(Root(house.path), registration)
     assert len(evidence.curve("train/loss")) == 6 * 4
     assert {run.steps for run in evidence.runs} == {4}
-    told = Told(decision, registration, evidence, ledger_head="0" * 64, generated_at="2026-01-02T03:04:05+00:00")
+    told = ReportContext(
+        decision, registration, evidence, ledger_head="0" * 64, generated_at="2026-01-02T03:04:05+00:00"
+    )
     text = " ".join(map(repr, (tell_promise(told), tell_pairs(told), tell_runs(told))))
     assert "train.py, sha256 " in text and "Trainable parameters" not in text and "not stated" in text
     assert "Training steps" not in text and "initial weights" not in text

@@ -79,7 +79,7 @@ def test_widths_that_our_products_do_not_know_are_left_to_torch(changes: dict[st
     chosen = choose_paths(felt(**changes), tmp_path)
     (entry,) = json.loads((tmp_path / "paths.json").read_text())
     assert set(entry["products"]["ms"]) == {"torch"} and chosen.products == "torch"
-    # Told to take them, a model takes torch's where it must.
+    # Asked to take them, a model takes torch's where it must.
     config = felt(**changes).model
     tokens = torch.randint(0, 11, (2, 65), generator=torch.Generator().manual_seed(1))
     one, other = (GPT(config, 11, Paths("fused", products=path)) for path in ("own", "torch"))  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from ablate.judge.estimate import estimate, prepare
 from ablate.judge.resample import hodges_lehmann
 from ablate.judge.verdict import Finding
 from ablate.reporting import html, markdown
-from ablate.reporting.told import Told
+from ablate.reporting.context import ReportContext
 from ablate.support import require_supported
 from prereg.errors import SpecError
 from prereg.spec import Study
@@ -151,7 +151,7 @@ def test_a_report_of_ranked_runs_is_written_with_and_without_a_difference(
         ranked_study(analysis={"test": "wilcoxon", "also": ["sign_flip"]}), diverged=diverged
     )
     decision = decide(registration, evidence)
-    told = Told(decision, registration, evidence, evidence.ledger_head, "2026-05-04T13:20:00+00:00")
+    told = ReportContext(decision, registration, evidence, evidence.ledger_head, "2026-05-04T13:20:00+00:00")
     for page in (markdown.render(told), html.render(told)):
         assert "ranked worst in" in page
         assert "nan" not in page.lower().split()

@@ -14,11 +14,11 @@ from ablate.reporting import html, markdown
 from ablate.reporting.at_step import read_at
 from ablate.reporting.beside import NOT_REGISTERED, comparable, in_order, tell_beside
 from ablate.reporting.blocks import Facts, Paragraph, Table
-from ablate.reporting.told import Told
+from ablate.reporting.context import ReportContext
 from prereg.spec import study_from_document
 
 
-def tables(account: Told) -> list[Table]:
+def tables(account: ReportContext) -> list[Table]:
     section = tell_beside(account)
     assert section is not None
     return [block for block in section.blocks if isinstance(block, Table)]
@@ -32,7 +32,7 @@ def row(table: Table, at: str, arm: str) -> dict[str, str]:
     return found[0]
 
 
-def said(account: Told, term: str) -> str:
+def said(account: ReportContext, term: str) -> str:
     section = tell_beside(account)
     assert section is not None
     facts = [item for block in section.blocks if isinstance(block, Facts) for item in block.items]

@@ -12,11 +12,11 @@ from ablate.records.evidence import METRIC_COLUMNS
 from ablate.reporting.blocks import Figure, Table
 from ablate.reporting.by_block import families, profile, tell_by_block
 from ablate.reporting.charts import draw
+from ablate.reporting.context import ReportContext
 from ablate.reporting.final_values import tell_final_values
-from ablate.reporting.told import Told
 
 
-def with_blocks(account: Told, depths: dict[str, int]) -> Told:
+def with_blocks(account: ReportContext, depths: dict[str, int]) -> ReportContext:
     """Gradient norms of every block: 10^block at step 25, twice that and a hundredth more a seed at step 300."""
     rows = []
     for run in account.evidence.runs:

@@ -9,7 +9,7 @@ from report_samples import told
 
 from ablate.records.run_record import Repeated, Repetition
 from ablate.reporting import markdown
-from ablate.reporting.told import Told
+from ablate.reporting.context import ReportContext
 
 COUNTED = Repetition(
     lines=Repeated(repeated=300, units=400),
@@ -24,14 +24,14 @@ def name() -> str:
     return pin.name
 
 
-def recorded(*records: dict[str, Any]) -> Told:
+def recorded(*records: dict[str, Any]) -> ReportContext:
     """The sample, its runs with these in turn."""
     whole = told()
     runs = (run.model_copy(update=records[place % len(records)]) for place, run in enumerate(whole.evidence.runs))
     return replace(whole, evidence=replace(whole.evidence, runs=tuple(runs)))
 
 
-def line(of: Told) -> str:
+def line(of: ReportContext) -> str:
     [found] = [line for line in markdown.render(of).splitlines() if "sha256 " in line and f"{name()}: " in line]
     return found
 

@@ -9,19 +9,19 @@ from test_report_by_block import with_blocks
 from ablate.reporting import html, markdown
 from ablate.reporting.blocks import Paragraph, Table
 from ablate.reporting.by_block import families
+from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics, summarise
 from ablate.reporting.final_values import tell_final_values
 from ablate.reporting.reliability import tell_reliability
-from ablate.reporting.told import Told
 
 
-def blocks_of(account: Told) -> list[Table]:
+def blocks_of(account: ReportContext) -> list[Table]:
     section = tell_final_values(account)
     assert section is not None
     return [block for block in section.blocks if isinstance(block, Table)]
 
 
-def everything() -> Told:
+def everything() -> ReportContext:
     return with_blocks(full(), {"none": 3, "layernorm": 3, "rmsnorm": 2})
 
 
@@ -79,7 +79,7 @@ def test_a_single_block_that_a_hypothesis_reads_stands_among_the_first() -> None
     decision = [{"verdict": "yes", "when": "supported(first)"}, {"verdict": "inconclusive"}]
     account = with_blocks(told("incomplete", hypotheses=hypotheses, decision=decision, assume={}), {"none": 2})
     shown = told()
-    account = Told(
+    account = ReportContext(
         decision=shown.decision,
         registration=account.registration,
         evidence=with_blocks(shown, {"none": 2, "layernorm": 2}).evidence,

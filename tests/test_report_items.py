@@ -10,20 +10,20 @@ from test_items_verdict import case, drawn, items_study
 
 from ablate.judge.decide import decide
 from ablate.judge.design import design
+from ablate.reporting.context import ReportContext
 from ablate.reporting.decision_lines import print_decision
 from ablate.reporting.design_lines import print_design
 from ablate.reporting.html import render as render_html
 from ablate.reporting.markdown import render
-from ablate.reporting.told import Told
 from prereg.spec import Study
 
 TASKS = [f"paradigm{place % 6}" for place in range(60)]
 
 
-def told(study: Study, *, gain: float = 0.2) -> Told:
+def told(study: Study, *, gain: float = 0.2) -> ReportContext:
     registration, evidence = case(study, drawn(study, gain=gain, by_seed=0.05), tasks=TASKS)
     planned = design(study, n_sims=50).model_dump(mode="json")
-    return Told(
+    return ReportContext(
         decision=decide(registration, evidence),
         registration=registration.model_copy(update={"design": planned}),
         evidence=evidence,
@@ -32,7 +32,7 @@ def told(study: Study, *, gain: float = 0.2) -> Told:
     )
 
 
-def terminal(told: Told) -> str:
+def terminal(told: ReportContext) -> str:
     stream = StringIO()
     console = Console(file=stream, width=80, force_terminal=False)
     print_design(console, design(told.study, n_sims=50))
@@ -85,7 +85,7 @@ def test_a_report_without_items_says_nothing_of_them() -> None:
     study = one_claim()
     registration, evidence = make_evidence(study)
     page = render(
-        Told(
+        ReportContext(
             decision=decide(registration, evidence),
             registration=registration,
             evidence=evidence,

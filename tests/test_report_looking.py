@@ -11,16 +11,18 @@ from report_samples import told
 
 from ablate.reporting import html, markdown
 from ablate.reporting.blocks import Facts
+from ablate.reporting.context import ReportContext
 from ablate.reporting.looking import BEYOND, looks_shown
 from ablate.reporting.promise import tell_promise
-from ablate.reporting.told import Told
 from prereg.ledger import Entry
 from prereg.looks import Look
 
 LOOKS = {"stopping": {"looks": [3, 5], "spending": "obrien_fleming"}}
 
 
-def with_ledger(account: Told, *events: str, sealed: int | None = None, first: str = "sealed") -> Told:
+def with_ledger(
+    account: ReportContext, *events: str, sealed: int | None = None, first: str = "sealed"
+) -> ReportContext:
     """Seals of the first so many planned runs, with the given events before the last of them; `event@earlier` is one
     of another registration, and what stands after `|` comes at the end."""
     runs = account.evidence.planned[: len(account.evidence.planned) if sealed is None else sealed]
@@ -94,7 +96,7 @@ def test_a_sequential_study_lists_its_looks_and_every_other() -> None:
     assert facts["Stopping"].startswith("planned: looks after 3 and 5 seeds")
 
 
-def going_on(account: Told, *more: tuple[str, dict[str, JsonValue]]) -> Told:
+def going_on(account: ReportContext, *more: tuple[str, dict[str, JsonValue]]) -> ReportContext:
     """The same, with further entries of this registration."""
     entries = list(account.evidence.ledger)
     for event, body in more:

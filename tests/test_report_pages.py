@@ -13,8 +13,8 @@ from report_samples import ENDINGS, Ending, told
 from ablate.reporting import charts, html, markdown, outcome, words
 from ablate.reporting.audit import parameters_in_words
 from ablate.reporting.blocks import Figure, Table
+from ablate.reporting.context import ReportContext
 from ablate.reporting.document import compose
-from ablate.reporting.told import Told
 
 SUITE_TIMES = {"speed/measure_loss_s": 30.0, "speed/measure_calibration_s": 60.0}
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -75,7 +75,7 @@ def pages() -> dict[Ending, str]:
     return {ending: html.render(told(ending)) for ending in ENDINGS}
 
 
-def titled(title: str) -> Told:
+def titled(title: str) -> ReportContext:
     """A study with another title, and without drawings, which take time."""
     whole = told("incomplete", title=title)
     return replace(whole, decision=whole.decision.model_copy(update={"title": title}))

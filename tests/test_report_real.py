@@ -10,14 +10,14 @@ from evidence_factory import make_evidence, small_study
 from ablate.judge.decide import decide
 from ablate.records.evidence import Evidence
 from ablate.reporting import html, markdown
-from ablate.reporting.told import Told
+from ablate.reporting.context import ReportContext
 from prereg.registration import Registration
 from prereg.spec import Study
 
 
-def told_of(made: tuple[Registration, Evidence]) -> Told:
+def told_of(made: tuple[Registration, Evidence]) -> ReportContext:
     registration, evidence = made
-    return Told(
+    return ReportContext(
         decision=decide(registration, evidence),
         registration=registration,
         evidence=evidence,

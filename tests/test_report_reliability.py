@@ -12,8 +12,8 @@ from report_samples import told
 from ablate.reporting import html, markdown
 from ablate.reporting.blocks import Figure, Paragraph, Table
 from ablate.reporting.charts import draw
+from ablate.reporting.context import ReportContext
 from ablate.reporting.reliability import MOST_ROWS, Bin, bins_of, curves, tell_reliability, told_by_bin
-from ablate.reporting.told import Told
 
 SUITES = {"measure": {"every": 25, "suites": ["loss", "calibration", "gradients", "speed"]}}
 
@@ -67,7 +67,7 @@ def test_without_a_partly_empty_bin_nothing_is_called_hollow() -> None:
     assert "Hollow" not in section.blocks[0].caption
 
 
-def lacking(account: Told, metric: str, *seeds: int, arm: str = "none") -> Told:
+def lacking(account: ReportContext, metric: str, *seeds: int, arm: str = "none") -> ReportContext:
     """As a user's own trainer could have left it: without a value of some runs."""
     frame = account.evidence.metrics
     gone = (frame["metric"] == metric) & (frame["variant"] == arm) & frame["seed"].isin(seeds)
@@ -75,12 +75,12 @@ def lacking(account: Told, metric: str, *seeds: int, arm: str = "none") -> Told:
     return replace(account, evidence=replace(account.evidence, metrics=frame[~gone]))
 
 
-def bin_of(account: Told, number: int, arm: str = "none") -> Bin:
+def bin_of(account: ReportContext, number: int, arm: str = "none") -> Bin:
     (found,) = [one for one in bins_of(account.evidence, list(account.study.arms))[arm] if one.number == number]
     return found
 
 
-def words_of(account: Told) -> tuple[str, str, list[tuple[str, ...]]]:
+def words_of(account: ReportContext) -> tuple[str, str, list[tuple[str, ...]]]:
     """What is warned of, the caption, and the rows of the table."""
     section = tell_reliability(account)
     assert section is not None

@@ -401,6 +401,17 @@ def test_lines_are_the_rows_of_each_run_in_order(seed: int, mixed: bool, coded: 
     assert again == {key: lines for key, lines in expected.items() if key[0] == "m"}
 
 
+@pytest.mark.parametrize("column", ["variant", "metric"])
+@pytest.mark.parametrize("coded", [False, True])
+def test_a_row_without_its_texts_is_given_to_no_run(column: str, coded: bool) -> None:
+    frame = pd.DataFrame([("a", 1, 1, "m", 0.5), ("b", 1, 1, "n", 0.7)], columns=list(METRIC_COLUMNS))
+    frame.loc[0, column] = None
+    if coded:
+        frame = frame.astype({"variant": "category", "metric": "category"})
+    with pytest.raises(AssertionError, match=f"a row without a {column}"):
+        Evidence(planned=(), runs=(), metrics=frame).lines("n")
+
+
 def test_a_final_value_is_that_of_the_last_step_of_a_finished_run_alone() -> None:
     ends = {1: ("done", 500), 2: ("done", 499), 3: ("diverged", 500), 4: ("done", 501)}
     runs = tuple(

@@ -11,7 +11,7 @@ from ablate.judge.decide import decide
 from ablate.judge.touched import RESTS_ON_NOTHING_AMENDED, rests_on, spread
 from ablate.judge.verdict import Decision, Outcome
 from ablate.reporting import markdown
-from ablate.reporting.told import Told
+from ablate.reporting.context import ReportContext
 from prereg.amendments import Touched
 from prereg.condition import OUTCOMES
 from prereg.spec import Study
@@ -137,7 +137,7 @@ def test_an_early_look_is_not_ended_by_what_was_touched() -> None:
 
 def test_every_table_marks_an_amended_hypothesis() -> None:
     made = with_amendments(*make_evidence(small_study(), effects=GAIN, sd=0.002), ("outcomes read", SMALLEST))
-    told = Told(
+    told = ReportContext(
         decision=decide(*made),
         registration=made[0],
         evidence=made[1],

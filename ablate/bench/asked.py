@@ -58,7 +58,7 @@ def train(study: Path, folder: Path) -> dict[str, Any]:
         "train_s": round(record.train_s, 1),
         "batch": ROWS,
         "wall_s": round(record.harness.wall_s, 1),
-        **told(spec, record, rows, RunFolder(folder).sealed_items()),
+        **outcome_of(spec, record, rows, RunFolder(folder).sealed_items()),
     }
 
 
@@ -89,7 +89,7 @@ def ask_again(study: Path, folder: Path, batch: int) -> dict[str, Any]:
     return {
         "batch": batch,
         **seconds,
-        **told(spec, asked, answers.metrics, answers.items),
+        **outcome_of(spec, asked, answers.metrics, answers.items),
         **differences(answers, run),
     }
 
@@ -148,8 +148,8 @@ def bits(items: Sequence[ItemScore]) -> dict[tuple[str, str, str, str], str]:
     return {(one.task, one.item, one.item_sha256, one.metric): one.value.hex() for one in items}
 
 
-def told(spec: RunSpec, record: RunRecord, metrics: Any, items: Sequence[ItemScore]) -> dict[str, Any]:
-    """What every asking must agree on."""
+def outcome_of(spec: RunSpec, record: RunRecord, metrics: Any, items: Sequence[ItemScore]) -> dict[str, Any]:
+    """What every repetition of the evaluation must give again."""
     from ablate.records.outcome import outcome_hash
 
     asked = record.harness

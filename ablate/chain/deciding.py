@@ -230,11 +230,11 @@ def pages(
     """The reports of the decision of a ledger entry, by file name. Writes nothing."""
     from ablate.gpt import toy
     from ablate.reporting import html, markdown
+    from ablate.reporting.context import ReportContext
     from ablate.reporting.document import compose
-    from ablate.reporting.told import Told
 
     floors = {"val/loss": toy.entropy_rate()} if _reads_toy_by_characters(registration) else {}
-    told = Told(
+    told = ReportContext(
         decision=decision,
         registration=registration,
         evidence=evidence,

@@ -26,7 +26,7 @@ def cannot_take(kind: str, device: str) -> str:
 
 
 def choose_step(wanted: str, device: str) -> str:
-    """The kind that was asked for, or a refusal; `auto` is left to whoever knows the standing runs."""
+    """The requested kind, or a refusal; `auto` is left to the caller, who knows the earlier runs."""
     if wanted == AUTO:
         return wanted
     if wanted not in KINDS:

@@ -240,7 +240,7 @@ def _validated(study: Study) -> tuple[Check, ...]:
 
 
 def _layouts(runs: list[RunRecord]) -> tuple[Check, ...]:
-    """Told only when it fails: pairs of which one run was trained by itself and one spread, or in some company."""
+    """Shown only when it fails: pairs of which one run was trained by itself and one spread, or in some company."""
     found: dict[int, dict[str, str]] = {}
     for run in runs:
         found.setdefault(run.seed, {}).setdefault(run.provenance.layout, run.variant)

@@ -160,10 +160,11 @@ class _Stretches:
 
 def _coded(column: pd.Series[Any]) -> tuple[npt.NDArray[np.integer[Any]], list[str]]:
     """Texts as places in a list of them."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return column.cat.codes.to_numpy(), [str(text) for text in column.cat.categories]
-    codes, texts = pd.factorize(column)
-    return codes, [str(text) for text in texts]
+    coded = column if isinstance(column.dtype, pd.CategoricalDtype) else column.astype("category")
+    codes = coded.cat.codes.to_numpy()
+    # A row without a text has the code -1, which would name the last text there is.
+    assert (codes >= 0).all(), f"a row without a {column.name}"
+    return codes, [str(text) for text in coded.cat.categories]
 
 
 def _ends(columns: list[npt.NDArray[Any]]) -> npt.NDArray[np.intp]:

@@ -315,7 +315,7 @@ def _sealed_table(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, An
 
 
 def record_bytes(record: RunRecord) -> bytes:
-    """What stands in run.json."""
+    """The bytes of run.json."""
     return record.model_dump_json(indent=2).encode() + b"\n"
 
 

@@ -12,13 +12,13 @@ from ablate.judge.verdict import Check, Stability
 from ablate.records.run_record import SINGLE, RunRecord
 from ablate.reporting import words
 from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.reporting.context import ReportContext
 from ablate.reporting.description import seconds_by_suite
-from ablate.reporting.told import Told
 
 SEVERITY_ORDER = {"inadmissible": 0, "deviation": 1, "note": 2}
 
 
-def tell_pairs(told: Told) -> Section:
+def tell_pairs(told: ReportContext) -> Section:
     """How large the arms are, and whether runs of one seed share what they must."""
     if told.study.trainer == "command":
         said = (
@@ -39,11 +39,11 @@ def tell_pairs(told: Told) -> Section:
     return Section("pairs", "Arms and matched pairs", tuple(blocks))
 
 
-def _by_cell(told: Told) -> dict[tuple[str, int], RunRecord]:
+def _by_cell(told: ReportContext) -> dict[tuple[str, int], RunRecord]:
     return {(run.variant, run.seed): run for run in told.evidence.runs}
 
 
-def parameters_of(told: Told) -> dict[str, int]:
+def parameters_of(told: ReportContext) -> dict[str, int]:
     """Trainable parameters of every arm that has run; its seeds must agree."""
     counts: dict[str, set[int]] = {}
     for run in told.evidence.runs:
@@ -62,7 +62,7 @@ def parameters_in_words(arm: str, count: int, baseline: str, baseline_count: int
     return f"{arm} has {words.counted(abs(gap), 'parameter')} {way} than {baseline}{percent}"
 
 
-def _parameters(told: Told) -> Table | None:
+def _parameters(told: ReportContext) -> Table | None:
     counts, baseline = parameters_of(told), told.study.baseline
     if not counts:
         return None
@@ -79,7 +79,7 @@ def _parameters(told: Told) -> Table | None:
     )
 
 
-def _matched(told: Told) -> Table | None:
+def _matched(told: ReportContext) -> Table | None:
     cells, baseline = _by_cell(told), told.study.baseline
     rows = []
     for arm in told.study.arms:
@@ -135,7 +135,7 @@ BEYOND_CHECKS = (
 )
 
 
-def tell_checks(told: Told) -> Section:
+def tell_checks(told: ReportContext) -> Section:
     """Every question asked of the evidence that held, and stability; what did not hold stands under Deviations."""
     checks = in_order(told.decision.checks)
     blocks: list[Block] = []
@@ -188,7 +188,7 @@ def _stability(stability: tuple[Stability, ...]) -> Table:
     )
 
 
-def tell_runs(told: Told) -> Section:
+def tell_runs(told: ReportContext) -> Section:
     """Attempts, provenance, times and the hashes that tie the report to its evidence."""
     blocks = _attempts(told)
     if told.evidence.runs:
@@ -207,14 +207,14 @@ def tell_runs(told: Told) -> Section:
     return Section("runs", "Runs and provenance", tuple(blocks))
 
 
-def _mishaps(told: Told) -> list[Block]:
+def _mishaps(told: ReportContext) -> list[Block]:
     """What was got over in runs of one attempt; of others the check of attempts tells it."""
     runs = [run for run in told.evidence.runs if run.mishaps and run.attempts == 1]
     found = tuple((f"{run.variant} seed {run.seed}", "; ".join(run.mishaps)) for run in runs)
     return [Facts(found)] if found else []
 
 
-def _attempts(told: Told) -> list[Block]:
+def _attempts(told: ReportContext) -> list[Block]:
     cells = _by_cell(told)
     statuses = Counter(cells[cell].status if cell in cells else "not started" for cell in told.evidence.planned)
     counted = words.listed(f"{count} {status}" for status, count in sorted(statuses.items()))
@@ -276,10 +276,10 @@ PROVENANCE: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
     ("Threads of a run", lambda run: str(run.provenance.threads or "not stated")),
 )
 LAYOUT: tuple[str, Callable[[RunRecord], str]] = ("Layout", lambda run: run.provenance.layout)
-"""Told only where runs were trained in cohorts."""
+"""Shown only where runs were trained in cohorts."""
 
 
-def _provenance(told: Told) -> Facts:
+def _provenance(told: ReportContext) -> Facts:
     items = []
     alone = all(run.provenance.layout == SINGLE for run in told.evidence.runs)
     for name, read in PROVENANCE if alone else (*PROVENANCE, LAYOUT):
@@ -296,7 +296,7 @@ def _provenance(told: Told) -> Facts:
     return Facts((*items, *told.registration.tool.items()))
 
 
-def _times(told: Told) -> Table:
+def _times(told: ReportContext) -> Table:
     runs = told.evidence.runs
     training, evaluation, wall = (sum(getattr(run, name) for run in runs) for name in ("train_s", "eval_s", "wall_s"))
     other = max(0.0, wall - training - evaluation)

@@ -11,8 +11,8 @@ from itertools import combinations, pairwise
 from ablate.reporting import words
 from ablate.reporting.at_step import LOSS, ArmAtStep, read_at
 from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.reporting.context import ReportContext
 from ablate.reporting.outcome import NOT_TO_BE_USED
-from ablate.reporting.told import Told
 from prereg.harness_metrics import harness_metric
 from prereg.published import LoadedPublished, PublishedFigure, PublishedLook
 from prereg.spec import Study
@@ -32,7 +32,7 @@ FALLING = {
 MOST_NAMED = 6
 
 
-def tell_beside(told: Told) -> Section | None:
+def tell_beside(told: ReportContext) -> Section | None:
     """Every published figure beside the study's; none where none are published or nothing may be shown."""
     if told.withheld or told.published is None:
         return None
@@ -45,13 +45,13 @@ def tell_beside(told: Told) -> Section | None:
     return Section("published", "Next to published figures", tuple(blocks))
 
 
-def _arms_at(told: Told, figure: PublishedFigure, look: PublishedLook) -> tuple[ArmAtStep, ...]:
+def _arms_at(told: ReportContext, figure: PublishedFigure, look: PublishedLook) -> tuple[ArmAtStep, ...]:
     seeds = told.study.seeds[: look.seeds]
     arms = [arm for arm in told.study.arms if arm in figure.published]
     return tuple(read_at(told.evidence, figure.metric, arm, seeds, look.step) for arm in arms)
 
 
-def _sources(told: Told, loaded: LoadedPublished) -> Facts:
+def _sources(told: ReportContext, loaded: LoadedPublished) -> Facts:
     published = loaded.published
     over = "how many runs each published value is over is not stated"
     if published.runs is not None:
@@ -117,7 +117,7 @@ def _comparable(config: Training, step: int) -> str:
     )
 
 
-def _table(told: Told, figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> Table:
+def _table(told: ReportContext, figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> Table:
     published = _decimals_written(figure.published.values())
     spreads = [one.sd for arms in found.values() for one in arms if one.sd]
     ours = words.decimals_for(min(spreads)) if spreads else max(3, published)
@@ -173,7 +173,7 @@ def _decimals_written(values: Iterable[float]) -> int:
     return max(len(words.compact(value).partition(".")[2]) for value in values)
 
 
-def _note(told: Told, figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> str:
+def _note(told: ReportContext, figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> str:
     """The metric's definition, what was derived, and every value that is lacking, by seed and reason."""
     declared = told.study.metric(figure.metric) or harness_metric(figure.metric)
     said = [f"{figure.metric}: {declared.definition}."] if declared is not None else []

@@ -17,9 +17,9 @@ from ablate.records.evidence import Evidence
 from ablate.reporting import words
 from ablate.reporting.blocks import Block, Column, Figure, Panel, Paragraph, Section, Table
 from ablate.reporting.charts import BLUE, INK, PANEL_WIDTH, PLAIN, dressed, inline
+from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics
 from ablate.reporting.outcome import NOT_TO_BE_USED
-from ablate.reporting.told import Told
 from prereg.metrics import METRICS
 
 Profile = dict[int, float]
@@ -75,7 +75,7 @@ def profile(evidence: Evidence, stem: str, members: Sequence[str], arms: Sequenc
     )
 
 
-def tell_by_block(told: Told) -> Section | None:
+def tell_by_block(told: ReportContext) -> Section | None:
     """Profiles over the blocks; none where no metric of every block was recorded or nothing may be shown."""
     if told.withheld:
         return None
@@ -87,7 +87,7 @@ def tell_by_block(told: Told) -> Section | None:
     return Section("by-block", "From block to block", tuple(blocks)) if len(blocks) > before else None
 
 
-def _figure(told: Told, found: Profiles) -> Figure:
+def _figure(told: ReportContext, found: Profiles) -> Figure:
     values = [value for one in (*found.runs.values(), *found.first.values()) for value in one.values()]
     logarithmic = min(values) > 0.0
     deepest = max(max(one) for one in found.runs.values())
@@ -108,7 +108,7 @@ def _figure(told: Told, found: Profiles) -> Figure:
     return Figure(f"{found.metric} from block to block", caption, tuple(panels))
 
 
-def _table(told: Told, found: Profiles) -> Table:
+def _table(told: ReportContext, found: Profiles) -> Table:
     rows = []
     definition = METRICS[f"{found.metric}_0"].definition.replace("block 0 (from 0)", "a block")
     for arm, line in found.last.items():

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ablate.records.run_record import Repetition
-from ablate.reporting.told import Told
+from ablate.reporting.context import ReportContext
 
 _NOT_RECORDED = "; how much of it repeats itself was not recorded"
 
 
-def counts_of(told: Told, name: str) -> str:
+def counts_of(told: ReportContext, name: str) -> str:
     """What follows the facts of a corpus in the line about it. Nothing before there are runs."""
     if not told.evidence.runs or told.study.trainer == "command":
         return ""
     return _repetition(told, name) + _drawn(told, name)
 
 
-def _repetition(told: Told, name: str) -> str:
+def _repetition(told: ReportContext, name: str) -> str:
     found = [run.repetition[name] for run in told.evidence.runs if run.repetition and name in run.repetition]
     if not found:
         return _NOT_RECORDED
@@ -37,7 +37,7 @@ def _of(found: Iterable[Repetition], part: str) -> str:
     return _ranged(shares) if shares else "none (there are none)"
 
 
-def _drawn(told: Told, name: str) -> str:
+def _drawn(told: ReportContext, name: str) -> str:
     """The share of windows that mixtures drew from it."""
     mixtures = [run.mixture for run in told.evidence.runs if run.mixture is not None and name in run.mixture]
     if not mixtures:

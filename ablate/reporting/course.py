@@ -10,12 +10,12 @@ from functools import partial
 
 from ablate.reporting import charts, words
 from ablate.reporting.blocks import Block, Figure, Panel, Paragraph, Section
+from ablate.reporting.context import ReportContext
 from ablate.reporting.description import Curves, trace, trace_differences
 from ablate.reporting.outcome import NOT_TO_BE_USED
-from ablate.reporting.told import Told
 
 
-def tell_curves(told: Told) -> Section | None:
+def tell_curves(told: ReportContext) -> Section | None:
     """Metrics by step; none where there is nothing to draw or nothing may be shown."""
     if told.withheld:
         return None
@@ -33,7 +33,7 @@ def tell_curves(told: Told) -> Section | None:
     return Section("curves", "Curves", tuple(blocks)) if len(blocks) > before else None
 
 
-def _curves(told: Told, traced: Curves) -> Figure:
+def _curves(told: ReportContext, traced: Curves) -> Figure:
     baseline, metric = told.study.baseline, traced.metric
     floor = told.floors.get(metric)
     domain = charts.domain_of(traced, *([] if floor is None else [floor]))
@@ -67,12 +67,12 @@ def _curves(told: Told, traced: Curves) -> Figure:
     return Figure(f"{metric} by step", caption + _thinning(traced), tuple(panels))
 
 
-def _tested(told: Told) -> str:
+def _tested(told: ReportContext) -> str:
     everywhere = all(hypothesis.read == "final" for hypothesis in told.study.hypotheses.values())
     return "Only the last step was tested" if everywhere else "Only what the claims read was tested"
 
 
-def _difference_curves(told: Told, gaps: Curves) -> Figure:
+def _difference_curves(told: ReportContext, gaps: Curves) -> Figure:
     baseline, metric = told.study.baseline, gaps.metric
     domain = charts.domain_of(gaps, 0.0)
     panels = []
@@ -95,7 +95,7 @@ def _difference_curves(told: Told, gaps: Curves) -> Figure:
     return Figure(f"{metric} minus {baseline}, seed by seed", caption + _thinning(gaps), tuple(panels))
 
 
-def _smallest_of(told: Told, arm: str, metric: str) -> float | None:
+def _smallest_of(told: ReportContext, arm: str, metric: str) -> float | None:
     for name, claim in told.study.claims.items():
         plain = dict(claim.left) == {arm: 1.0} and dict(claim.right) == {told.study.baseline: 1.0}
         if plain and claim.metric == metric and told.study.hypotheses[name].scale == "raw":

@@ -12,8 +12,8 @@ from ablate.judge.verdict import Check
 from ablate.reporting import words
 from ablate.reporting.audit import in_order
 from ablate.reporting.blocks import Block, Column, Paragraph, Section, Table
+from ablate.reporting.context import ReportContext
 from ablate.reporting.ledger_lines import verdict_of
-from ablate.reporting.told import Told
 from prereg.amendments import Amendment, amendments_of, reached, touched
 from prereg.ledger import Entry
 from prereg.looks import decisions_before
@@ -23,7 +23,7 @@ NONE_FOUND = (
 )
 
 
-def tell_deviations(told: Told) -> Section:
+def tell_deviations(told: ReportContext) -> Section:
     """Every check that did not hold, the gravest first, and every amendment."""
     failed = [check for check in in_order(told.decision.checks) if not check.passed]
     blocks: list[Block] = [_found(failed, len(told.decision.checks))] if failed else [Paragraph(NONE_FOUND)]
@@ -62,7 +62,7 @@ def _found(failed: list[Check], asked: int) -> Table:
     )
 
 
-def _amendments(told: Told, amendments: tuple[Amendment, ...]) -> Table:
+def _amendments(told: ReportContext, amendments: tuple[Amendment, ...]) -> Table:
     rows: list[tuple[str, ...]] = []
     marked: set[int] = set()
     for amendment in amendments:
@@ -104,7 +104,7 @@ def _amendments(told: Told, amendments: tuple[Amendment, ...]) -> Table:
     )
 
 
-def _touches(hypotheses: set[str], arms: set[str], told: Told, *, rule: bool) -> str:
+def _touches(hypotheses: set[str], arms: set[str], told: ReportContext, *, rule: bool) -> str:
     named = [name for name in told.study.hypotheses if name in hypotheses]
     named += [f"stable({arm})" for arm in told.study.arms if arm in arms]
     return words.listed([*named, *(["the verdict: there is none"] if rule else [])])

@@ -9,6 +9,7 @@ from ablate.reporting.audit import in_order, tell_checks, tell_pairs, tell_runs
 from ablate.reporting.beside import tell_beside
 from ablate.reporting.blocks import Section
 from ablate.reporting.by_block import tell_by_block
+from ablate.reporting.context import ReportContext
 from ablate.reporting.course import tell_curves
 from ablate.reporting.deviations import tell_deviations
 from ablate.reporting.final_values import tell_final_values
@@ -17,7 +18,6 @@ from ablate.reporting.methods import tell_glossary, tell_methods
 from ablate.reporting.outcome import tell_findings
 from ablate.reporting.promise import tell_promise
 from ablate.reporting.reliability import tell_reliability
-from ablate.reporting.told import Told
 
 STATUS_WORDS = {
     "decided": "Decided",
@@ -49,7 +49,7 @@ class Document:
     sections: tuple[Section, ...]
 
 
-def compose(told: Told) -> Document:
+def compose(told: ReportContext) -> Document:
     """The document of a decision."""
     promised = told.registration.sha256
     assert told.decision.registration == promised, (told.decision.registration, promised)

@@ -12,10 +12,10 @@ from ablate.judge.verdict import ArmSummary
 from ablate.reporting import words
 from ablate.reporting.blocks import Block, Column, Paragraph, Section, Table
 from ablate.reporting.by_block import families
+from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics, summarise
 from ablate.reporting.outcome import NOT_TO_BE_USED
 from ablate.reporting.reliability import RELIABILITY, told_by_bin
-from ablate.reporting.told import Told
 from prereg.harness_metrics import harness_metric
 from prereg.metric import SUITES
 from prereg.metrics import METRICS
@@ -34,7 +34,7 @@ _ABOUT: Mapping[str, str] = {
 """Group -> what it looks at, in the order of the report."""
 
 
-def tell_final_values(told: Told) -> Section | None:
+def tell_final_values(told: ReportContext) -> Section | None:
     """Mean, SD and n of every recorded metric by arm, in groups."""
     if told.withheld:
         return None
@@ -57,12 +57,12 @@ def tell_final_values(told: Told) -> Section | None:
     return Section("final-values", "Final values", (*warned, *blocks))
 
 
-def _asked(told: Told) -> list[str]:
+def _asked(told: ReportContext) -> list[str]:
     """Metrics of the hypotheses, in their order, and of the tie-breakers."""
     return list(dict.fromkeys([*(claim.metric for claim in told.study.claims.values()), *told.study.tie_breakers]))
 
 
-def _group_of(told: Told, metric: str) -> str:
+def _group_of(told: ReportContext, metric: str) -> str:
     if metric in told.study.own_units:
         return OWN
     declared = METRICS.get(metric)
@@ -71,7 +71,7 @@ def _group_of(told: Told, metric: str) -> str:
     return TASKS if harness_metric(metric) is not None else OTHERS
 
 
-def _first(told: Told, asked: Sequence[str]) -> list[Block]:
+def _first(told: ReportContext, asked: Sequence[str]) -> list[Block]:
     rows = _rows(told, asked)
     if not rows:
         return []
@@ -87,7 +87,7 @@ def _first(told: Told, asked: Sequence[str]) -> list[Block]:
     ]
 
 
-def _more(told: Told, group: str, metrics: Sequence[str]) -> Table:
+def _more(told: ReportContext, group: str, metrics: Sequence[str]) -> Table:
     about = _ABOUT[group] if group in (OWN, TASKS, OTHERS) else f"suite {group}, {_ABOUT[group]}"
     caption = f"Final values, {about}: {words.counted(len(metrics), 'metric')}."
     return Table(caption, _COLUMNS, _rows(told, metrics), folded=True, grouped=True)
@@ -103,7 +103,7 @@ _COLUMNS = (
 )
 
 
-def _rows(told: Told, metrics: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+def _rows(told: ReportContext, metrics: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     rows = []
     for metric in metrics:
         found = summarise(told.evidence, metric, list(told.study.arms))
@@ -115,7 +115,7 @@ def _rows(told: Told, metrics: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     return tuple(rows)
 
 
-def _family(told: Told, stem: str, members: Sequence[str]) -> Table:
+def _family(told: ReportContext, stem: str, members: Sequence[str]) -> Table:
     """A metric of every block: a row a block, a column an arm."""
     arms = list(told.study.arms)
     found: Mapping[int, Mapping[str, ArmSummary]] = {

@@ -6,7 +6,7 @@ from ablate.judge.hindsight import LOW_POWER, Hindsight, look_back
 from ablate.judge.verdict import Finding
 from ablate.reporting import words
 from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
-from ablate.reporting.told import Told
+from ablate.reporting.context import ReportContext
 from prereg.looks import Look
 from prereg.procedures import after_correction, at_level
 
@@ -25,7 +25,7 @@ def _said_look(look: Look, planned: int) -> str:
     )
 
 
-def tell_hindsight(told: Told) -> Section | None:
+def tell_hindsight(told: ReportContext) -> Section | None:
     """Achieved against assumed, or nothing while nothing may be shown."""
     if told.withheld:
         return None

@@ -11,15 +11,15 @@ from markupsafe import Markup, escape
 
 from ablate.reporting import charts
 from ablate.reporting.blocks import Panel
+from ablate.reporting.context import ReportContext
 from ablate.reporting.document import Document, compose
-from ablate.reporting.told import Told
 from prereg.plain import visible
 
 _OPENING = re.compile(r"<svg[^>]*\bwidth=\"([\d.]+)\" height=\"([\d.]+)\" viewBox=\"([^\"]+)\"[^>]*>")
 _IDENTIFIER = re.compile(r"\bid=\"([^\"]+)\"|url\(#([^)]+)\)")
 
 
-def render(told: Told, document: Document | None = None) -> str:
+def render(told: ReportContext, document: Document | None = None) -> str:
     """report.html of a decision, from its document where the caller has composed it."""
     document = document or compose(told)
     template = _environment().get_template("report.html")

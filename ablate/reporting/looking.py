@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ablate.reporting import words
-from ablate.reporting.told import Told
+from ablate.reporting.context import ReportContext
 from prereg.cells import cell_of
 from prereg.ledger import SEALS, Entry
 from prereg.looks import TOOK_PLACE, recorded_afterwards
@@ -20,7 +20,7 @@ LOOKS: Final = ("peeked", "looked", "decided")
 BEYOND: Final = "whether anybody read the records of a run by hand, no ledger can show"
 
 
-def looks_shown(told: Told) -> str:
+def looks_shown(told: ReportContext) -> str:
     """What the ledger shows of looks before the last planned run was sealed; of a sequential study, of all looks."""
     evidence = told.evidence
     if evidence.ledger_faults:
@@ -37,7 +37,7 @@ def looks_shown(told: Told) -> str:
     return f"{shown}; {BEYOND}"
 
 
-def _before_the_decision(told: Told) -> list[Entry]:
+def _before_the_decision(told: ReportContext) -> list[Entry]:
     """The ledger up to what this decision wrote into it, so that a report written again says what it said."""
     decision, found = told.decision, []
     for entry in told.evidence.ledger:
@@ -51,7 +51,7 @@ def _before_the_decision(told: Told) -> list[Entry]:
     return found
 
 
-def _before_the_last(told: Told, before: Sequence[Entry]) -> str:
+def _before_the_last(told: ReportContext, before: Sequence[Entry]) -> str:
     """Entries of any registration of this study: what an earlier one has shown is known under the next."""
     waiting, last, found = set(told.evidence.planned), None, []
     for entry in before:
@@ -76,7 +76,7 @@ def _before_the_last(told: Told, before: Sequence[Entry]) -> str:
     return f"the ledger has {entries} of a look at outcomes {until}: {_named(told, found)}"
 
 
-def _of_a_sequence(told: Told, before: Sequence[Entry]) -> str:
+def _of_a_sequence(told: ReportContext, before: Sequence[Entry]) -> str:
     looked = [entry for entry in before if entry.event == "looked" and entry.registration == told.registration.sha256]
     peeked = [entry for entry in before if entry.event == "peeked"]
     peeked += [entry for entry in recorded_afterwards(told.evidence.ledger) if entry not in peeked]
@@ -86,7 +86,7 @@ def _of_a_sequence(told: Told, before: Sequence[Entry]) -> str:
     return f"before the look that decided, the ledger has {looks}{planned}; and {others}"
 
 
-def _named(told: Told, found: Sequence[Entry]) -> str:
+def _named(told: ReportContext, found: Sequence[Entry]) -> str:
     return words.listed(
         f"entry {entry.index} ({entry.event} {_when(entry)}"
         + ("" if entry.registration == told.registration.sha256 else ", under an earlier registration")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import assert_never
 
 from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section, Table
+from ablate.reporting.context import ReportContext
 from ablate.reporting.document import Banner, Document, compose
-from ablate.reporting.told import Told
 from prereg.plain import markdown_line as escape
 
 
-def render(told: Told, document: Document | None = None) -> str:
+def render(told: ReportContext, document: Document | None = None) -> str:
     """report.md of a decision, from its document where the caller has composed it."""
     document = document or compose(told)
     parts = [f"# {escape(document.title)}", _banner(document.banner, document.study)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ablate.judge.verdict import Check
 from ablate.reporting import words
 from ablate.reporting.blocks import Facts, Paragraph, Section
+from ablate.reporting.context import ReportContext
 from ablate.reporting.promise import units_of
-from ablate.reporting.told import Told
 from prereg.analysis import EProcess, Looks
 from prereg.looks import Look
 from prereg.procedures import (
@@ -42,7 +42,7 @@ MATCHING = (
 """Checks that compare what the runs of one seed share."""
 
 
-def tell_methods(told: Told) -> Section:
+def tell_methods(told: ReportContext) -> Section:
     """Each procedure by name, and which error rate is controlled."""
     study = told.study
     looked = [] if told.decision.look is None else [_looks(told, told.decision.look)]
@@ -50,7 +50,7 @@ def tell_methods(told: Told) -> Section:
     return Section("methods", "Methods", tuple(Paragraph(text) for text in paragraphs))
 
 
-def _pairs(told: Told) -> str:
+def _pairs(told: ReportContext) -> str:
     study, look = told.study, told.decision.look
     seeds = words.counted(len(study.seeds), "seed")
     if look is not None and not look.last:
@@ -62,7 +62,7 @@ def _pairs(told: Told) -> str:
     )
 
 
-def _shared(told: Told) -> str:
+def _shared(told: ReportContext) -> str:
     """What the runs of one seed share, as far as the checks of this decision show it."""
     checks = {check.name: check for check in told.decision.checks}
     found = [checks[name] for name in MATCHING if name in checks]
@@ -99,7 +99,7 @@ def _read_at(study: Study) -> str:
     return f"at the last step unless its sentence says otherwise (so {words.listed(elsewhere)})"
 
 
-def _looks(told: Told, look: Look) -> str:
+def _looks(told: ReportContext, look: Look) -> str:
     """What makes the p values and intervals of a sequential study hold, whenever it stopped."""
     study = told.study
     alpha = words.compact(study.analysis.alpha)
@@ -184,7 +184,7 @@ def _about_intervals(study: Study) -> str:
     return "The simultaneous intervals are Bonferroni's, and can be wider than the correction needs."
 
 
-def _verdict(told: Told) -> str:
+def _verdict(told: ReportContext) -> str:
     study, checks = told.study, told.decision.checks
     held = sum(check.passed for check in checks)
     return (
@@ -199,7 +199,7 @@ def _verdict(told: Told) -> str:
     )
 
 
-def tell_glossary(told: Told) -> Section:
+def tell_glossary(told: ReportContext) -> Section:
     """Every word that a newcomer could misread."""
     corrected = told.study.analysis.correct != "none"
     after = f", {after_correction(told.study.analysis.correct)}"

@@ -12,8 +12,8 @@ from ablate.judge.verdict import EffectSize, Estimate, Finding
 from ablate.judge.wording import is_pseudomedian
 from ablate.reporting import charts, words
 from ablate.reporting.blocks import Block, Column, Facts, Figure, Panel, Paragraph, Section, Table
+from ablate.reporting.context import ReportContext
 from ablate.reporting.forest import forest
-from ablate.reporting.told import Told
 from prereg.procedures import PSEUDOMEDIAN
 
 NOT_TO_BE_USED = (
@@ -42,7 +42,7 @@ SHORT_TESTS = {
 EFFECT_NAMES = {"d_z": "d_z", "g_z": "g_z", "g_av": "g_av", "cliff_delta": "Cliff's delta"}
 
 
-def tell_findings(told: Told) -> Section:
+def tell_findings(told: ReportContext) -> Section:
     """Every hypothesis with its numbers, and the figures of the contrasts."""
     if told.withheld:
         return Section("findings", "What was found", (Paragraph(WITHHELD, "warning"),))
@@ -233,7 +233,7 @@ def side_in_words(weights: Mapping[str, float]) -> str:
     return text
 
 
-def _pairs(told: Told) -> Figure:
+def _pairs(told: ReportContext) -> Figure:
     panels = []
     for finding in told.decision.findings:
         if not finding.pairs:
@@ -401,7 +401,7 @@ def _also(findings: Iterable[Finding]) -> Table:
     )
 
 
-def _tie_breakers(told: Told) -> Table:
+def _tie_breakers(told: ReportContext) -> Table:
     rows: list[tuple[str, ...]] = []
     for metric, value in told.decision.tie_breakers.items():
         for arm, mean in (value if isinstance(value, dict) else {"": value}).items():

@@ -12,10 +12,10 @@ from ablate.judge.design import Design
 from ablate.judge.reach import HypothesisDesign
 from ablate.reporting import words
 from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.reporting.context import ReportContext
 from ablate.reporting.corpora import counts_of
 from ablate.reporting.looking import looks_shown
 from ablate.reporting.planned import facts_of, power_figure
-from ablate.reporting.told import Told
 from prereg.command import command_line
 from prereg.export.configuration import extent
 from prereg.procedures import CORRECTIONS, divergence, errors_held, instability, lost_starts, stopping, test
@@ -23,7 +23,7 @@ from prereg.spec import Study
 from prereg.task_pin import TaskPin
 
 
-def tell_promise(told: Told) -> Section:
+def tell_promise(told: ReportContext) -> Section:
     """What was asked, claimed and agreed, with the line of the decision list that held."""
     study = told.study
     blocks: list[Block] = []
@@ -43,7 +43,7 @@ def tell_promise(told: Told) -> Section:
     return Section("promised", "What was promised", tuple(blocks))
 
 
-def _terms(told: Told) -> Facts:
+def _terms(told: ReportContext) -> Facts:
     study, analysis = told.study, told.study.analysis
     runs = len(study.seeds) * len(study.arms)
     items = [
@@ -138,7 +138,7 @@ def units_of(study: Study) -> str:
     return "tasks" if harness is not None and harness.clusters == "tasks" else "items"
 
 
-def _frozen_design(told: Told) -> list[Block]:
+def _frozen_design(told: ReportContext) -> list[Block]:
     """The operating characteristics that the registration froze: what this study could find, said before it looked."""
     if told.registration.design is None:
         return []
@@ -283,7 +283,7 @@ def _hypotheses(study: Study) -> Table:
     )
 
 
-def _decision_list(told: Told) -> Table:
+def _decision_list(told: ReportContext) -> Table:
     held = told.decision.line
     rows = tuple(
         (str(at), line.when or "in every other case", line.verdict, "this line held" if at == held else "")

@@ -18,9 +18,9 @@ from ablate.records.evidence import Evidence
 from ablate.reporting import words
 from ablate.reporting.blocks import Block, Column, Figure, Panel, Paragraph, Section, Table
 from ablate.reporting.charts import BLUE, GREY, INK, PANEL_WIDTH, dressed, inline
+from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics
 from ablate.reporting.outcome import NOT_TO_BE_USED
-from ablate.reporting.told import Told
 from prereg.metrics import METRICS
 
 RELIABILITY = "Reliability"
@@ -70,7 +70,7 @@ def binned(evidence: Evidence) -> list[str]:
     ]
 
 
-def told_by_bin(told: Told) -> set[str]:
+def told_by_bin(told: ReportContext) -> set[str]:
     """Metrics of single bins of which this section tells every value; the share of a bin that is always empty is 0."""
     found = bins_of(told.evidence, list(told.study.arms))
     if not drawn(found):
@@ -136,7 +136,7 @@ def _accounted(shares: Mapping[int, Mapping[tuple[str, int], float]], arm: str) 
     return {seed for seed, total in sums.items() if abs(total - 1.0) < ALL_TOKENS}
 
 
-def tell_reliability(told: Told) -> Section | None:
+def tell_reliability(told: ReportContext) -> Section | None:
     """The curve of every arm; none where no bins were recorded or nothing may be shown."""
     if told.withheld:
         return None
@@ -166,12 +166,12 @@ def _missing_in_words(lacking: Sequence[str]) -> str:
     )
 
 
-def _bins(told: Told) -> int | None:
+def _bins(told: ReportContext) -> int | None:
     """How many bins were registered; none of a user's own trainer, whose bins are its own."""
     return told.study.measure.calibration.bins if told.study.trainer == "gpt" else None
 
 
-def _figure(told: Told, found: Mapping[str, list[Bin]]) -> Figure:
+def _figure(told: ReportContext, found: Mapping[str, list[Bin]]) -> Figure:
     baseline, bins = told.study.baseline, _bins(told)
     largest = max(one.share for members in found.values() for one in members)
     n = {arm: max(one.n_runs for one in members) for arm, members in found.items()}
@@ -239,7 +239,7 @@ def _chart(members: Sequence[Bin], largest: float, colour: str) -> alt.LayerChar
     return dressed(alt.layer(*layers), PANEL_WIDTH, 280, fit=True)
 
 
-def _numbers(told: Told, found: Mapping[str, list[Bin]]) -> Block:
+def _numbers(told: ReportContext, found: Mapping[str, list[Bin]]) -> Block:
     if sum(len(members) for members in found.values()) > MOST_ROWS:
         return Paragraph(
             f"The numbers of every bin are more than {MOST_ROWS:,} rows; they are in the records of the runs "

@@ -1,4 +1,4 @@
-"""`Told`: everything a report may speak of, gathered once. It computes nothing."""
+"""`ReportContext`: everything a report may speak of, gathered once. It computes nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prereg.spec import Study
 
 
 @dataclass(frozen=True)
-class Told:
+class ReportContext:
     """The decision, what was promised, what was found, and when the telling happened."""
 
     decision: Decision
