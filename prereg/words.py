@@ -10,10 +10,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from prereg.harness_metrics import harness_metric
-from prereg.hypothesis import Scale
 from prereg.metrics import METRICS
+
+if TYPE_CHECKING:
+    from prereg.hypothesis import Scale
 
 MINUS = "−"
 P_LEAST = 1e-4  # below this, digits of a p value describe the tails of a model and not the evidence
