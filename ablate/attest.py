@@ -15,9 +15,9 @@ from ablate.chain.case import Case, Clock, utc_now
 from prereg.errors import RegistrationError, SealError, UnreachableError, Where
 
 if TYPE_CHECKING:
-    from prereg.ledger import Entry, Ledger
-    from prereg.registration import Registration
-    from prereg.seals.attested import Attestation, Kind
+    from prereg.registry.ledger import Entry, Ledger
+    from prereg.registry.registration import Registration
+    from prereg.seals.state import Attestation, Kind
 
 _PROBE = b"ablate: can this key sign?"
 
@@ -89,10 +89,10 @@ def attest(
 
     Raises `SealError` after recording a debt when a server answered with something that is no seal.
     """
-    from prereg import register as promise
-    from prereg.ledger import Ledger
-    from prereg.registration import load_registration
-    from prereg.seals.attested import debt
+    from prereg.registry import register as promise
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.registration import load_registration
+    from prereg.seals.state import debt
 
     name, ledger = case.study.study, Ledger(case.root.ledger)
     promise.complete(case.root, name)
@@ -135,7 +135,7 @@ class _Known:
     """The seals of one lock that stand already."""
 
     def __init__(self, case: Case, entries: tuple[Entry, ...], lock_sha256: str) -> None:
-        from prereg.seals.attested import standing
+        from prereg.seals.state import standing
 
         self.case = case
         self.name = case.study.study
@@ -162,7 +162,7 @@ class _Known:
         return None if told is None or told.file is None else (self.case.root.path / told.file).read_bytes()
 
     def _unchanged(self, told: Attestation) -> bool:
-        from prereg.canon import sha256_file
+        from prereg.registry.canon import sha256_file
 
         assert told.file is not None, told
         path = self.case.root.studies / Path(told.file).name
@@ -171,7 +171,7 @@ class _Known:
 
 def _sign(haul: _Haul, known: _Known, lock: bytes, key: Path) -> None:
     from prereg.seals import ssh
-    from prereg.seals.attested import Attestation
+    from prereg.seals.state import Attestation
 
     signature = ssh.sign(lock, key)
     if known.newest("ssh", signature.fingerprint) is not None:
@@ -183,7 +183,7 @@ def _sign(haul: _Haul, known: _Known, lock: bytes, key: Path) -> None:
 
 def _anchor(haul: _Haul, known: _Known) -> None:
     from prereg.seals import git
-    from prereg.seals.attested import Attestation
+    from prereg.seals.state import Attestation
 
     found = git.anchor(known.case.root, known.name, known.lock_sha256)
     if isinstance(found, str):
@@ -198,7 +198,7 @@ def _anchor(haul: _Haul, known: _Known) -> None:
 
 def _timestamp(haul: _Haul, known: _Known, lock: bytes, address: str) -> None:
     from prereg.seals import rfc3161
-    from prereg.seals.attested import Attestation
+    from prereg.seals.state import Attestation
 
     before = known.newest("rfc3161", address)
     if before is not None:
@@ -215,7 +215,7 @@ def _timestamp(haul: _Haul, known: _Known, lock: bytes, address: str) -> None:
 
 def _calendars(haul: _Haul, known: _Known) -> None:
     from prereg.seals import ots
-    from prereg.seals.attested import Attestation
+    from prereg.seals.state import Attestation
 
     before, by = known.proof(), ", ".join(ots.CALENDARS)
     try:
@@ -233,7 +233,7 @@ def _calendars(haul: _Haul, known: _Known) -> None:
 
 
 def _owe(haul: _Haul, known: _Known, kind: Kind, by: str, error: SealError) -> None:
-    from prereg.seals.attested import Attestation
+    from prereg.seals.state import Attestation
 
     if not isinstance(error, UnreachableError):
         haul.trouble = error
@@ -245,10 +245,10 @@ def _owe(haul: _Haul, known: _Known, kind: Kind, by: str, error: SealError) -> N
 
 def _record(case: Case, ledger: Ledger, registration: Registration, haul: _Haul, now: Clock) -> tuple[Attestation, ...]:
     """Write each file under a name that is free, then let the ledger take it: a crash leaves a file nobody names."""
-    from prereg.canon import sha256_bytes
-    from prereg.disk import write_whole
-    from prereg.register import write_git_files
-    from prereg.seals.attested import SUFFIXES
+    from prereg.registry.canon import sha256_bytes
+    from prereg.registry.disk import write_whole
+    from prereg.registry.register import write_git_files
+    from prereg.seals.state import SUFFIXES
 
     made = []
     for told, data in haul.seals:
@@ -281,7 +281,7 @@ def _record(case: Case, ledger: Ledger, registration: Registration, haul: _Haul,
 
 def _lock_bytes(case: Case, registration: Registration) -> bytes:
     """The exact bytes that are sealed."""
-    from prereg.canon import sha256_bytes
+    from prereg.registry.canon import sha256_bytes
 
     path = case.root.lock(case.study.study)
     data = path.read_bytes()

@@ -9,7 +9,7 @@ evidence was inadmissible, the verdict file is gone or changed) enters as 1: it 
 A decision repeated on the same evidence is one step.
 
 What cannot be known: studies registered in no ledger of this repository; hypotheses of a replaced registration
-that the ledger's differences cannot rebuild (`prereg.history`), which are listed without their number.
+that the ledger's differences cannot rebuild (`prereg.registry.history`), which are listed without their number.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from ablate.judge.programme import benjamini_hochberg, lord
-from prereg.canon import sha256_bytes
-from prereg.history import Promise, promises
-from prereg.ledger import Entry, Ledger
-from prereg.looks import recorded_afterwards
-from prereg.part import Part
-from prereg.root import Root
+from prereg.frozen import Part
+from prereg.registry.canon import sha256_bytes
+from prereg.registry.history import Promise, promises
+from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.looks import recorded_afterwards
+from prereg.registry.paths import Root
 
 Ending = Literal[
     "supported",

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 from ablate.chain.case import Case
 from ablate.records.store import RunFolder
-from prereg.part import Part
+from prereg.frozen import Part
 
 if TYPE_CHECKING:
-    from prereg.plan import CommandSpec, RunSpec
+    from prereg.registry.plan import CommandSpec, RunSpec
 
 
 class RunHealth(Part):
@@ -72,11 +72,11 @@ class StudyHealth(Part):
 
 def read_status(case: Case) -> StudyHealth:
     """The state of a study from its files."""
-    from prereg.differences import differing_fields
-    from prereg.ledger import Ledger
-    from prereg.looks import next_look, recorded_afterwards, taken_looks
-    from prereg.plan import plan
-    from prereg.registration import load_registration
+    from prereg.registry.history import differing_fields
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.looks import next_look, recorded_afterwards, taken_looks
+    from prereg.registry.plan import plan
+    from prereg.registry.registration import load_registration
 
     study = case.study
     ledger = Ledger(case.root.ledger).entries()  # a damaged ledger is an error here, not an unregistered study
@@ -121,7 +121,7 @@ def read_status(case: Case) -> StudyHealth:
 
 
 def _steps(case: Case, arm: str) -> int:
-    from prereg.training import Training
+    from prereg.study.training import Training
 
     config = case.study.arms[arm].config
     return config.budget.steps if isinstance(config, Training) else 0
@@ -157,8 +157,8 @@ def _health(folder: RunFolder, variant: str, seed: int, steps: int, *, active: b
 
 
 def _breaches(folder: RunFolder, spec: RunSpec | CommandSpec) -> tuple[str, ...]:
-    from prereg.limits import breaches, promises_any
-    from prereg.plan import RunSpec
+    from prereg.registry.plan import RunSpec
+    from prereg.study.analysis import breaches, promises_any
 
     if not isinstance(spec, RunSpec) or not promises_any(spec.config.budget):
         return ()

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from ablate.judge.estimate import undecided, words
 from prereg.errors import SpecError, UnsupportedError, Where
-from prereg.instability import Ceiling
-from prereg.root import is_device
-from prereg.spec import Study
+from prereg.registry.paths import is_device
+from prereg.study.analysis import Ceiling
+from prereg.study.spec import Study
 
 Missing = tuple[tuple[str | int, ...], bool, str, str]
 

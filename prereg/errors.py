@@ -26,7 +26,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Self
 
-from prereg.plain import visible
+from prereg.escape import visible
 
 FieldPath = tuple[str | int, ...]
 _LONGEST = 1200

@@ -10,8 +10,8 @@ from report_samples import told
 
 from ablate.records.evidence import METRIC_COLUMNS
 from ablate.reporting.context import ReportContext
-from prereg.canon import sha256_of
-from prereg.published import LoadedPublished, check_published, published_from_document
+from prereg.documents.published import LoadedPublished, check_published, published_from_document
+from prereg.registry.canon import sha256_of
 
 BINS = 15
 

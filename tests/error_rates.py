@@ -50,9 +50,9 @@ from ablate.judge.view import restrict
 from ablate.records.evidence import ITEM_COLUMNS, Evidence
 from ablate.support import require_supported
 from prereg.errors import StudyError
-from prereg.looks import looks_of
-from prereg.registration import Registration
-from prereg.spec import Study
+from prereg.registry.looks import looks_of
+from prereg.registry.registration import Registration
+from prereg.study.spec import Study
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "reports" / "bench" / "error-rates.json"

@@ -13,10 +13,10 @@ import pandas as pd
 
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.run_record import Pairing, Provenance, RunRecord
-from prereg.canon import sha256_of
-from prereg.ledger import FIRST, Entry, Event
-from prereg.registration import CorpusPin, Registration, promise_sha256
-from prereg.spec import Study, study_from_document
+from prereg.registry.canon import sha256_of
+from prereg.registry.ledger import FIRST, Entry, Event
+from prereg.registry.registration import CorpusPin, Registration, promise_sha256
+from prereg.study.spec import Study, study_from_document
 
 Cell = tuple[str, int]
 RECORDED = (

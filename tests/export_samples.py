@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from prereg.export.source import Source
-from prereg.ledger import Entry
-from prereg.registration import CorpusPin, Registration
-from prereg.spec import Study, study_from_document
+from prereg.documents.source import Source
+from prereg.registry.ledger import Entry
+from prereg.registry.registration import CorpusPin, Registration
+from prereg.study.spec import Study, study_from_document
 
 PIN = CorpusPin(name="toy", sha256="ab" * 32, size_bytes=1_000_003, characters=1_000_000)
 

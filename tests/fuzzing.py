@@ -21,11 +21,11 @@ from typing import Any
 
 from prereg_samples import COMMAND, EMBNORM
 
-from prereg.condition import parse_condition
 from prereg.errors import StudyError
-from prereg.load import load_study, parse_yaml
-from prereg.rule import DecisionLine, Rule
-from prereg.spec import study_from_document
+from prereg.rule.condition import parse_condition
+from prereg.rule.rule import DecisionLine, Rule
+from prereg.study.load import load_study, parse_yaml
+from prereg.study.spec import study_from_document
 
 MEMORY_BYTES = 512 * 1024**2
 

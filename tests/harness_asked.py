@@ -24,9 +24,9 @@ from ablate.harness.asking import ask, prepare
 from ablate.harness.pins import pin_tasks
 from ablate.records.outcome import outcome_hash
 from ablate.records.store import rows_of
-from prereg.measure import Harness
-from prereg.root import Root
-from prereg.training import Training
+from prereg.registry.paths import Root
+from prereg.study.measure import Harness
+from prereg.study.training import Training
 
 
 def reachable() -> bool:

@@ -10,7 +10,7 @@ from conftest import House, tiny_document
 
 from ablate.gpt.model import GPT, initialise
 from ablate.gpt.tokenizer import CharTokenizer
-from prereg.training import Model
+from prereg.study.training import Model
 
 TASKS = "tasks/made-up"
 N_TASKS = 3

@@ -37,15 +37,15 @@ from ablate.runner.command import Server
 from ablate.runner.messages import Message
 from ablate.runner.watch import PlainWatcher, Tally
 from ablate.status import read_status
-from prereg.canon import canonical_bytes, sha256_bytes, sha256_file
-from prereg.command import pin_scripts
 from prereg.errors import StudyError
-from prereg.ledger import Event, Ledger
-from prereg.load import load_study
-from prereg.plan import CommandSpec
-from prereg.register import register
-from prereg.registration import Registration
-from prereg.root import Root
+from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_file
+from prereg.registry.ledger import Event, Ledger
+from prereg.registry.paths import Root
+from prereg.registry.plan import CommandSpec
+from prereg.registry.register import register
+from prereg.registry.registration import Registration
+from prereg.study.command import pin_scripts
+from prereg.study.load import load_study
 
 
 class Killed(BaseException):

@@ -24,7 +24,7 @@ from ablate.records.store import RunFolder
 from ablate.runner.messages import Message
 from ablate.runner.single import SingleRun
 from ablate.runner.worker import Worker
-from prereg.plan import RunSpec
+from prereg.registry.plan import RunSpec
 
 STRUCK = 3
 

@@ -22,8 +22,8 @@ from ablate.gpt.train import Trainer
 from ablate.records.store import RunFolder
 from ablate.runner.messages import Message
 from ablate.runner.worker import Worker
-from prereg.plan import RunSpec, plan
-from prereg.training import Training
+from prereg.registry.plan import RunSpec, plan
+from prereg.study.training import Training
 
 CONFIG = {
     "model": {"layers": 1, "width": 8, "heads": 2, "context": 8, "dropout": 0.1, "norm": "sandwich"},

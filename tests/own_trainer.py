@@ -12,12 +12,12 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner.command import Server
 from ablate.runner.messages import Message
-from prereg.command import pin_data, pin_scripts
-from prereg.load import load_study
-from prereg.plan import CommandSpec, plan
-from prereg.register import register
-from prereg.registration import Registration
-from prereg.root import Root
+from prereg.registry.paths import Root
+from prereg.registry.plan import CommandSpec, plan
+from prereg.registry.register import register
+from prereg.registry.registration import Registration
+from prereg.study.command import pin_data, pin_scripts
+from prereg.study.load import load_study
 
 AT = "2026-01-02T03:04:05+00:00"
 

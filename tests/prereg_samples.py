@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from prereg.load import Loaded, load_study
-from prereg.registration import CorpusPin
-from prereg.root import Root
+from prereg.registry.paths import Root
+from prereg.registry.registration import CorpusPin
+from prereg.study.load import Loaded, load_study
 
 EMBNORM = """\
 study: embnorm

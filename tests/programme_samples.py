@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from prereg_samples import EMBNORM, PIN, changed, load_text
 
-from prereg.canon import sha256_bytes
-from prereg.ledger import Ledger
-from prereg.register import amend, register
-from prereg.registration import Registration, load_registration
-from prereg.root import Root
+from prereg.registry.canon import sha256_bytes
+from prereg.registry.ledger import Ledger
+from prereg.registry.paths import Root
+from prereg.registry.register import amend, register
+from prereg.registry.registration import Registration, load_registration
 
 NOW = "2026-03-01T00:00:00+00:00"
 NAMES = ("gain_ln", "gain_rms", "harm_ln", "harm_rms")

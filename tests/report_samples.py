@@ -19,9 +19,9 @@ from ablate.judge.verdict import Check, Decision, Finding, Stability
 from ablate.records.evidence import METRIC_COLUMNS, Evidence
 from ablate.records.run_record import Pairing, Provenance, RunRecord
 from ablate.reporting.context import ReportContext
-from prereg.canon import sha256_of
-from prereg.registration import CorpusPin, Registration, promise_sha256
-from prereg.spec import Study, study_from_document
+from prereg.registry.canon import sha256_of
+from prereg.registry.registration import CorpusPin, Registration, promise_sha256
+from prereg.study.spec import Study, study_from_document
 
 Ending = Literal["decided", "inconclusive", "inadmissible", "incomplete"]
 ENDINGS: tuple[Ending, ...] = ("decided", "inconclusive", "inadmissible", "incomplete")

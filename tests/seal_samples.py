@@ -14,9 +14,9 @@ from pathlib import Path
 from prereg_samples import AT, PIN, house_with
 
 from ablate.chain import Case
-from prereg.register import register
-from prereg.registration import Registration
-from prereg.root import Root
+from prereg.registry.paths import Root
+from prereg.registry.register import register
+from prereg.registry.registration import Registration
 
 # OpenSSL 3.0 writes two certificate hashes into a reply where `certs` is configured, and strict readers refuse that.
 CONFIG = """\

@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812 (its customary name)
 from ablate.gpt.batches import Split
 from ablate.gpt.streams import DropoutStream
 from ablate.gpt.train import Trainer
-from prereg.training import Budget, Training
+from prereg.study.training import Budget, Training
 
 torch.set_num_threads(1)
 

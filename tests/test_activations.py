@@ -22,8 +22,8 @@ from ablate.measure.attention import attention_weights, mean_entropy
 from ablate.measure.classes import class_of, classes_of
 from ablate.measure.shapes import effective_rank, mean_cosine
 from ablate.measure.suites import evaluate
-from prereg.metrics import METRICS
-from prereg.training import Model
+from prereg.metrics.catalogue import METRICS
+from prereg.study.training import Model
 
 VOCABULARY = 9
 CONTEXT = 8

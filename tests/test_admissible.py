@@ -20,7 +20,7 @@ from evidence_factory import (
 from ablate.judge.admissible import admissible, audit
 from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
-from prereg.registration import Registration
+from prereg.registry.registration import Registration
 
 CELL = ("layernorm", 2)
 Break = Callable[[Registration, Evidence], Evidence]

@@ -15,8 +15,8 @@ from ablate.cli import app
 from ablate.records.gather import gather
 from ablate.runner.watch import PlainWatcher
 from ablate.verify import verify_study
-from prereg.canon import canonical_bytes, from_canonical, sha256_of
-from prereg.ledger import Ledger
+from prereg.registry.canon import canonical_bytes, from_canonical, sha256_of
+from prereg.registry.ledger import Ledger
 
 GAIN = {"gain": {"claim": "layernorm lowers val/loss", "smallest": 0.02}}
 
@@ -82,7 +82,7 @@ def test_verify_follows_the_chain_of_registrations(house: House, spoil: str) -> 
     if spoil == "previous":
         entries[1]["body"]["previous"] = "d" * 64
         lock.write_text(json.dumps(json.loads(lock.read_text()) | {"previous": "d" * 64}))
-        from prereg.canon import sha256_bytes
+        from prereg.registry.canon import sha256_bytes
 
         entries[1]["body"]["lock_sha256"] = sha256_bytes(lock.read_bytes())
         entries[1]["sha256"] = sha256_of({key: value for key, value in entries[1].items() if key != "sha256"})

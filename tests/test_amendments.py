@@ -9,8 +9,8 @@ import pytest
 from evidence_factory import EARLIER, Change, make_evidence, small_study, with_amendments
 from test_report_real import factorial
 
-from prereg.amendments import TOUCHES, amendments_of, chain_faults, scope_of, touched
-from prereg.spec import Study
+from prereg.registry.amendments import TOUCHES, amendments_of, chain_faults, scope_of, touched
+from prereg.study.spec import Study
 
 ALL = {"gain_ln", "gain_rms", "harm_ln", "harm_rms"}
 ARMS = {"none", "layernorm", "rmsnorm"}

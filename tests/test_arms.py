@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from prereg.arms import resolve_arms
 from prereg.errors import SpecError
-from prereg.training import Bpe, Data, Training
+from prereg.study.arms import resolve_arms
+from prereg.study.training import Bpe, Data, Training
 
 BASE = Training()
 

@@ -17,9 +17,9 @@ from ablate.chain import Case
 from ablate.verify import verify_study
 from ablate.verify.item import Verification
 from prereg.errors import RegistrationError, SealError
-from prereg.ledger import Ledger
-from prereg.register import amend
-from prereg.registration import Registration
+from prereg.registry.ledger import Ledger
+from prereg.registry.register import amend
+from prereg.registry.registration import Registration
 from prereg.seals import git as git_anchor
 from prereg.seals import ots, rfc3161, ssh
 from prereg.seals.examine import SealCheck

@@ -18,9 +18,9 @@ from ablate.judge.nulls import Nulls, judge_families, nulls_of, weigh
 from ablate.judge.procedure import Floats
 from ablate.judge.resample import COUNTED_PAIRS, LISTED_PAIRS
 from ablate.judge.simulate import outcomes_of
-from prereg.analysis import Test
-from prereg.claim import Verb
-from prereg.spec import Study
+from prereg.study.analysis import Test
+from prereg.study.claim import Verb
+from prereg.study.spec import Study
 
 JOINT = {"paired_t": [], "bootstrap_t": [], "sign_flip": ["max_t"], "wilcoxon": ["max_t"]}
 VERBS = ("lowers", "raises", "changes", "does_not_worsen", "does_not_change")

@@ -13,8 +13,8 @@ from ablate.judge.beliefs import assumed, learned
 from ablate.judge.design import design
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, SpecError
-from prereg.registration import Registration
-from prereg.spec import Study
+from prereg.registry.registration import Registration
+from prereg.study.spec import Study
 
 
 def pilot(seeds: int = 30, **made: object) -> tuple[Registration, Evidence]:

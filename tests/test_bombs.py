@@ -19,8 +19,8 @@ from ablate import chain
 from ablate.records.bounded import TableError, open_bounded, rows_of_table
 from ablate.records.tables import COLUMNS, read_table
 from ablate.records.tidy import lines_of
-from prereg.canon import sha256_bytes
 from prereg.errors import EvidenceError
+from prereg.registry.canon import sha256_bytes
 
 MOST_MIB = 500
 _ROWS = 2**20

@@ -18,7 +18,7 @@ from ablate.gpt.bpe import bpe_of, keep_bpe, train_bpe
 from ablate.gpt.corpus import Library
 from ablate.gpt.reading import read
 from prereg.errors import CorpusError
-from prereg.training import Bpe, Data
+from prereg.study.training import Bpe, Data
 
 TRAINED = train_bpe(tiny_text() + "naïve café, ünïcode 😀 \n\n  spaces\t\r\n", 300)
 ANY_TEXT = st.text(alphabet=st.characters(codec="utf-8"))

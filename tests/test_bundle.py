@@ -26,8 +26,8 @@ from ablate.bundle.write import Bundled, write_bundle
 from ablate.runner.watch import PlainWatcher
 from ablate.verify import verify_study
 from ablate.verify.item import Verification
-from prereg.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.errors import EvidenceError, RegistrationError, StudyFileError, UnsupportedError
+from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 
 Files = dict[str, bytes]
 NO_PAGES: Mapping[str, bytes] = {}

@@ -22,7 +22,7 @@ from ablate.measure.calibration import (
     tempered,
 )
 from ablate.measure.loss import measure_loss, windows
-from prereg.training import Model
+from prereg.study.training import Model
 
 VOCABULARY = 9
 BINS = 7

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prereg.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_file, sha256_of
+from prereg.registry.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_file, sha256_of
 
 JSON = st.recursive(
     st.none()

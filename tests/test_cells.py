@@ -8,8 +8,8 @@ from typing import Any
 from evidence_factory import make_evidence, one_claim, small_study, with_entry
 
 from ablate.judge.decide import decide
-from prereg.cells import cell_of, newest_seals, sealed_places
-from prereg.root import Root
+from prereg.registry.paths import Root
+from prereg.registry.plan import cell_of, newest_seals, sealed_places
 
 LACKING: tuple[dict[str, Any], ...] = ({}, {"variant": "layernorm"}, {"seed": 1}, {"variant": "layernorm", "seed": "x"})
 

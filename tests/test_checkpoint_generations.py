@@ -22,7 +22,7 @@ from ablate.records.store import RunFolder
 from ablate.runner.messages import Message
 from ablate.runner.single import SingleRun
 from ablate.runner.worker import Worker
-from prereg.plan import RunSpec, plan
+from prereg.registry.plan import RunSpec, plan
 
 STRIKER = Path(__file__).with_name("killed_writer.py")
 OPERATIONS = 12

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from prereg.claim import VERBS, parse_claim
 from prereg.errors import ClaimError, SpecError, StudyError
-from prereg.hypothesis import Hypothesis
+from prereg.study.analysis import Hypothesis
+from prereg.study.claim import VERBS, parse_claim
 
 
 def test_without_than_the_other_side_is_the_baseline() -> None:

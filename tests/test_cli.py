@@ -19,7 +19,7 @@ from conftest import House, tiny_document
 from ablate import chain, cli
 from ablate.runner.lock import study_lock
 from ablate.runner.watch import PlainWatcher
-from prereg.root import Root
+from prereg.registry.paths import Root
 
 Spoil = Callable[[House], Path]
 

@@ -21,7 +21,7 @@ from ablate.gpt.mixture import Mixture
 from ablate.gpt.tokens import Pooled
 from ablate.gpt.train import Step, Trainer
 from prereg.errors import EvidenceError
-from prereg.training import Training
+from prereg.study.training import Training
 
 torch.set_num_threads(1)
 SEEDS = (1, 2, 5)

@@ -32,8 +32,8 @@ from ablate.runner.spread import Spread
 from ablate.runner.watch import PlainWatcher
 from ablate.runner.worker import Worker
 from prereg.errors import RunError
-from prereg.plan import RunSpec, plan
-from prereg.spec import study_from_document
+from prereg.registry.plan import RunSpec, plan
+from prereg.study.spec import study_from_document
 
 torch.set_num_threads(1)
 SEATS = (1, 2, 3)

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from own_trainer import OwnHouse, own_document
 
-from prereg.canon import sha256_bytes
-from prereg.command import command_line, filled, is_inside, pin_scripts, script_of
-from prereg.differences import differing_fields
 from prereg.errors import RegistrationError, SpecError
-from prereg.load import load_study
-from prereg.root import Root
-from prereg.spec import study_from_document
+from prereg.registry.canon import sha256_bytes
+from prereg.registry.history import differing_fields
+from prereg.registry.paths import Root
+from prereg.study.command import command_line, filled, is_inside, pin_scripts, script_of
+from prereg.study.load import load_study
+from prereg.study.spec import study_from_document
 
 
 def fault(**changes: Any) -> SpecError:

@@ -31,7 +31,7 @@ from ablate.runner import cohort as cohorts
 from ablate.runner import one_run
 from ablate.runner.messages import Message
 from ablate.runner.watch import PlainWatcher
-from prereg.training import Training
+from prereg.study.training import Training
 
 torch.set_num_threads(1)
 pytestmark = [

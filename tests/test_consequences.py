@@ -15,7 +15,7 @@ from ablate.judge.admissible import audit
 from ablate.judge.consequences import DECLARED, MEANS, checks_page, consequence_of, declared, rows
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Check
-from prereg.amendments import TOUCHES
+from prereg.registry.amendments import TOUCHES
 
 ROOT = Path(__file__).resolve().parents[1]
 

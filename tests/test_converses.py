@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ablate.judge.hypotheses import judge_hypotheses
-from prereg.condition import OUTCOMES, Outcome, holds, parse_condition
-from prereg.converses import Contradiction, contradictions
 from prereg.errors import RuleError
-from prereg.rule import DecisionLine, Rule
-from prereg.spec import Study, study_from_document
+from prereg.rule.condition import OUTCOMES, Contradiction, Outcome, contradictions, holds, parse_condition
+from prereg.rule.rule import DecisionLine, Rule
+from prereg.study.spec import Study, study_from_document
 
 UNDECIDED = [{"verdict": "inconclusive"}]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from ablate.gpt.corpus import KNOWN, Library, Manifest
-from prereg.canon import sha256_bytes
-from prereg.corpora import TextFile, of_two
 from prereg.errors import CorpusError
+from prereg.registry.canon import sha256_bytes
+from prereg.study.corpora import TextFile, of_two
 
 TEXT = b"to be or not to be\n"
 

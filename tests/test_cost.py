@@ -13,9 +13,9 @@ import torch
 from ablate.gpt.model import GPT
 from ablate.gpt.tokens import Pooled
 from ablate.measure.cost import Meter, inference_speed, matmul_speed, measure_cost
-from prereg.measure import Inference
-from prereg.size import flops_per_token
-from prereg.training import Model
+from prereg.study.measure import Inference
+from prereg.study.sizes import flops_per_token
+from prereg.study.training import Model
 
 TOKENS = np.random.default_rng(0).integers(0, 7, 100)
 

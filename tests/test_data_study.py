@@ -25,11 +25,11 @@ from ablate.runner.messages import Message
 from ablate.runner.watch import PlainWatcher
 from ablate.verify.pins import check_corpus, check_more_pins
 from prereg.errors import ClaimError, CorpusError
-from prereg.history import promises
-from prereg.ledger import Ledger
-from prereg.plan import RunSpec, plan
-from prereg.registration import load_registration, verify_registration
-from prereg.spec import study_from_document
+from prereg.registry.history import promises
+from prereg.registry.ledger import Ledger
+from prereg.registry.plan import RunSpec, plan
+from prereg.registry.registration import load_registration, verify_registration
+from prereg.study.spec import study_from_document
 
 QUIET = PlainWatcher(StringIO())
 STEPS = 12

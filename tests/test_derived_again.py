@@ -27,12 +27,12 @@ from ablate.records.outcome import outcome_hash
 from ablate.records.store import Row, RunFolder, parquet_bytes
 from ablate.verify import verify_study
 from ablate.verify.item import Verification
-from prereg.canon import sha256_bytes, sha256_file
-from prereg.command import ScriptPin, script_faults
 from prereg.errors import EvidenceError
-from prereg.ledger import Event, Ledger
-from prereg.plan import plan
-from prereg.root import Root
+from prereg.registry.canon import sha256_bytes, sha256_file
+from prereg.registry.ledger import Event, Ledger
+from prereg.registry.paths import Root
+from prereg.registry.plan import plan
+from prereg.study.command import ScriptPin, script_faults
 
 AT = "2026-01-02T03:05:05+00:00"
 LATER = "2099-01-03T03:04:05+00:00"

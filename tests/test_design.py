@@ -26,9 +26,9 @@ from ablate.judge.simulate import (
     simulate,
 )
 from ablate.judge.truths import Law, Truth, draw
-from prereg.canon import sha256_of
 from prereg.errors import HopelessDesignError, SpecError
-from prereg.spec import Study
+from prereg.registry.canon import sha256_of
+from prereg.study.spec import Study
 
 BELIEVED = {
     "metrics": {"val/loss": {"sd": 0.01, "correlation": 0.5}, "val/accuracy": {"sd": 0.003, "correlation": 0.5}}

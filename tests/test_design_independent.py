@@ -21,7 +21,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from ablate.judge.design import Design, HypothesisDesign, Scenario, design
-from prereg.spec import Study
+from prereg.study.spec import Study
 
 pytestmark = pytest.mark.slow
 

@@ -17,11 +17,11 @@ from ablate.judge.items import Crossed, TwoWay, critical_values, spread_of, tail
 from ablate.judge.nulls import Nulls, judge_families, weigh
 from ablate.judge.simulate import judge_drawn
 from ablate.judge.truths import Drawn, Truth, draw
-from prereg.divergence import least_pairs
 from prereg.errors import SpecError
-from prereg.item_metrics import units_of
-from prereg.measure import Harness
-from prereg.spec import Study
+from prereg.metrics.items import units_of
+from prereg.rule.divergence import least_pairs
+from prereg.study.measure import Harness
+from prereg.study.spec import Study
 
 METRICS = ("harness/accuracy_shots_0", "harness/accuracy_shots_1")
 SD, R, N = 0.012, 0.5, 40

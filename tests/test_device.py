@@ -37,8 +37,8 @@ from ablate.runner import local, processes
 from ablate.runner.scheduler import Scheduler
 from ablate.runner.seating import Machine, choose_machine
 from prereg.errors import RunError, StudyError
-from prereg.spec import study_from_document
-from prereg.training import Training
+from prereg.study.spec import study_from_document
+from prereg.study.training import Training
 
 torch.set_num_threads(1)
 SPLIT = Split.of(np.random.default_rng(0).integers(0, 7, 400), 0.1, 8)

@@ -34,9 +34,9 @@ from ablate.runner.company import Company
 from ablate.runner.spread import Spread
 from ablate.runner.watch import PlainWatcher
 from ablate.runner.worker import Worker
-from prereg import scratch
 from prereg.errors import EvidenceError, RunError
-from prereg.plan import RunSpec, plan
+from prereg.registry import disk
+from prereg.registry.plan import RunSpec, plan
 
 torch.set_num_threads(1)
 
@@ -439,7 +439,7 @@ def test_a_rank_whose_work_breaks_as_its_worker_is_killed_clears_up_all_the_same
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     meeting = tmp_path / "ablate-ranks-left"
     meeting.mkdir()
-    (meeting / scratch.MARK).touch()  # and nobody holds its lock
+    (meeting / disk.MARK).touch()  # and nobody holds its lock
     follower = a_follower_told_to_join(meeting / "ranks", before=BROKEN_BEFORE_IT_HEARS)
     assert follower.stdin is not None
     follower.stdin.close()
@@ -450,7 +450,7 @@ def test_a_rank_whose_work_breaks_as_its_worker_is_killed_clears_up_all_the_same
 def test_a_rank_whose_work_breaks_while_its_worker_lives_says_so_and_leaves_the_folder(tmp_path: Path) -> None:
     meeting = tmp_path / "ablate-ranks-used"
     meeting.mkdir()
-    (meeting / scratch.MARK).touch()
+    (meeting / disk.MARK).touch()
     status, said = how_it_ended(a_follower_told_to_join(meeting / "ranks", before=BROKEN_BEFORE_IT_HEARS))
     assert (status, meeting.exists()) == (1, True) and "connection closed by peer" in said
 

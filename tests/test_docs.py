@@ -13,8 +13,14 @@ import typer
 import yaml
 
 from ablate import chain, cli
-from prereg.published import Published, PublishedFigure, PublishedLook, check_published, published_from_document
-from prereg.root import PUBLISHED_SUFFIX
+from prereg.documents.published import (
+    Published,
+    PublishedFigure,
+    PublishedLook,
+    check_published,
+    published_from_document,
+)
+from prereg.registry.paths import PUBLISHED_SUFFIX
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

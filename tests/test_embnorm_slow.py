@@ -13,7 +13,7 @@ from ablate import chain
 from ablate.gpt.compiler import find_compiler
 from ablate.records.gather import gather
 from ablate.runner.watch import PlainWatcher
-from prereg.load import parse_yaml
+from prereg.study.load import parse_yaml
 
 EMBNORM = Path(__file__).resolve().parents[1] / "studies" / "embnorm.yaml"
 

@@ -13,18 +13,17 @@ from export_samples import OPTIONS, ROOT, document, draft, hypotheses, registere
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prereg.documents.claims import refutation, statement, support
+from prereg.documents.conduct import condition
+from prereg.documents.configuration import SAID
+from prereg.documents.forms import CUSTOMARY, aspredicted, osf
+from prereg.documents.page import markdown
+from prereg.documents.source import Source, registered_source
 from prereg.errors import StudyError
-from prereg.export.aspredicted import CUSTOMARY, aspredicted
-from prereg.export.claims import refutation, statement, support
-from prereg.export.configuration import SAID
-from prereg.export.inference import condition
-from prereg.export.markdown import markdown
-from prereg.export.osf import osf
-from prereg.export.source import Source, registered_source
-from prereg.load import load_study
-from prereg.root import PUBLISHED_SUFFIX, Root
-from prereg.spec import Study, study_from_document
-from prereg.words import ranged
+from prereg.registry.paths import PUBLISHED_SUFFIX, Root
+from prereg.study.load import load_study
+from prereg.study.spec import Study, study_from_document
+from prereg.text import ranged
 
 DESIGN = {
     "hypotheses": [

@@ -17,11 +17,10 @@ from ablate import chain
 from ablate.cli import app
 from ablate.verify import verify_study
 from ablate.verify.item import Verification
+from prereg.documents.page import UNMARKED, WORDING, keep_page, markdown
 from prereg.errors import RegistrationError, StudyFileError
-from prereg.export.markdown import UNMARKED, WORDING, markdown
-from prereg.export.page import keep_page
-from prereg.ledger import Ledger
-from prereg.root import Root
+from prereg.registry.ledger import Ledger
+from prereg.registry.paths import Root
 
 AT = "2026-03-04T05:06:07+00:00"
 WORDS = {
@@ -97,7 +96,7 @@ def test_a_crash_before_the_page_is_mended_by_the_next_verb(
     chain.register(study, now=at)
     earlier = page_of(house).read_bytes()
     with monkeypatch.context() as crashing:
-        crashing.setattr("prereg.export.page.write_whole", _crash)
+        crashing.setattr("prereg.documents.page.write_whole", _crash)
         with pytest.raises(KeyboardInterrupt):
             amended(house, study)
     assert page_of(house).read_bytes() == earlier, "the registration has moved on, its page has not"
@@ -153,7 +152,7 @@ def test_the_same_words_version_gives_the_same_bytes() -> None:
     now = hashlib.sha256("".join(pages).encode()).hexdigest()
     assert WORDS[WORDING] == now, (
         "the words of pages have changed: pages written before would look edited to `ablate verify`. Raise WORDING in "
-        f"prereg/export/markdown.py and add {now} here (or replace the last one, if no release has written such pages)"
+        f"prereg/documents/page.py and add {now} here (or replace the last one, if no release has written such pages)"
     )
 
 

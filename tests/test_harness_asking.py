@@ -23,10 +23,10 @@ from ablate.harness.pins import draw, pin_tasks
 from ablate.harness.prompts import filled
 from ablate.harness.tasks import Questions
 from prereg.errors import CorpusError
-from prereg.harness_metrics import harness_metric
-from prereg.item_metrics import ITEM_METRICS
-from prereg.measure import Harness
-from prereg.root import Root
+from prereg.metrics.harness import harness_metric
+from prereg.metrics.items import ITEM_METRICS
+from prereg.registry.paths import Root
+from prereg.study.measure import Harness
 
 CONTEXT = 32
 HARNESS = Harness(tasks=TASKS, items_per_task=6, shots=(0, 2))

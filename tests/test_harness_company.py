@@ -25,12 +25,12 @@ from ablate.runner.seating import Machine, choose_machine
 from ablate.runner.watch import PlainWatcher
 from ablate.runner.worker import Worker
 from prereg.errors import RunError, SpecError
-from prereg.history import promises
-from prereg.ledger import Ledger
-from prereg.plan import RunSpec, plan
-from prereg.registration import load_registration, promise_sha256, verify_registration
-from prereg.root import Root
-from prereg.spec import study_from_document
+from prereg.registry.history import promises
+from prereg.registry.ledger import Ledger
+from prereg.registry.paths import Root
+from prereg.registry.plan import RunSpec, plan
+from prereg.registry.registration import load_registration, promise_sha256, verify_registration
+from prereg.study.spec import study_from_document
 
 torch.set_num_threads(1)
 N = N_TASKS * 6

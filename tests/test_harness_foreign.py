@@ -15,8 +15,8 @@ from ablate.harness.asking import ask, prepare
 from ablate.harness.packs import find_pack
 from ablate.harness.pins import pin_tasks
 from prereg.errors import CorpusError, UnsupportedError
-from prereg.measure import Harness
-from prereg.root import Root
+from prereg.registry.paths import Root
+from prereg.study.measure import Harness
 
 TASKS = "tasks/native"
 HARNESS = Harness(tasks=TASKS, items_per_task=5, shots=(0, 2))

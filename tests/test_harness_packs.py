@@ -14,10 +14,10 @@ from ablate.harness.documents import Item, minimal_pair, read_items
 from ablate.harness.packs import KNOWN, find_pack, read_pack, search_path
 from ablate.harness.pins import draw, pin_tasks, pool
 from ablate.harness.prompts import filled, read_prompts
-from prereg.canon import sha256_bytes, sha256_of
 from prereg.errors import CorpusError
-from prereg.measure import Harness
-from prereg.root import Root
+from prereg.registry.canon import sha256_bytes, sha256_of
+from prereg.registry.paths import Root
+from prereg.study.measure import Harness
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 

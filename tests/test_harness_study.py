@@ -28,12 +28,12 @@ from ablate.runner.single import SingleRun
 from ablate.runner.watch import PlainWatcher
 from ablate.runner.worker import Worker
 from ablate.verify import verify_study
-from prereg.canon import sha256_file
 from prereg.errors import CorpusError, RegistrationError, SpecError, StudyError, UnsupportedError
-from prereg.plan import RunSpec, plan
-from prereg.registration import load_registration, read_lock, verify_registration
-from prereg.root import Root
-from prereg.spec import study_from_document
+from prereg.registry.canon import sha256_file
+from prereg.registry.paths import Root
+from prereg.registry.plan import RunSpec, plan
+from prereg.registry.registration import load_registration, read_lock, verify_registration
+from prereg.study.spec import study_from_document
 
 N = N_TASKS * 6
 
@@ -165,7 +165,7 @@ def test_a_promise_without_tasks_has_the_hash_it_always_had(house: House) -> Non
     registration, _ = chain.register(house.write())
     lock = json.loads((house.path / "studies" / "tiny.lock.json").read_text())
     assert "tasks" not in lock and registration.tasks is None
-    from prereg.canon import sha256_of
+    from prereg.registry.canon import sha256_of
 
     before = sha256_of({"study": lock["study"], "corpus": lock["corpus"], "factor_order": []})
     assert registration.sha256 == before

@@ -16,8 +16,8 @@ from ablate.judge.hindsight import Hindsight, look_back, selection
 from ablate.judge.hypotheses import judge_hypotheses
 from ablate.reporting.context import ReportContext
 from ablate.reporting.hindsight import tell_hindsight
-from prereg.looks import looks_of
-from prereg.spec import Study
+from prereg.registry.looks import looks_of
+from prereg.study.spec import Study
 
 
 def hindsight(study: Study, **made: object) -> tuple[dict[str, Hindsight], ReportContext]:

@@ -10,12 +10,12 @@ import pytest
 import yaml
 from prereg_samples import AT, EMBNORM, NORMPLACE, PIN, changed, house_with, load_text
 
-from prereg.command import ScriptPin
-from prereg.history import promises
-from prereg.ledger import Entry, Ledger
-from prereg.register import amend, register
-from prereg.registration import CorpusPin
-from prereg.root import Root
+from prereg.registry.history import promises
+from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.paths import Root
+from prereg.registry.register import amend, register
+from prereg.registry.registration import CorpusPin
+from prereg.study.command import ScriptPin
 
 
 def entries(root: Root) -> tuple[Entry, ...]:

@@ -35,10 +35,9 @@ from ablate.reporting.deviations import tell_deviations
 from ablate.runner.watch import PlainWatcher
 from ablate.verify import verify_root
 from prereg.errors import EvidenceError
-from prereg.ledger import Entry, Event, Ledger
-from prereg.ledger_slice import sliced
-from prereg.registration import Registration
-from prereg.root import Root
+from prereg.registry.ledger import Entry, Event, Ledger, sliced
+from prereg.registry.paths import Root
+from prereg.registry.registration import Registration
 
 QUIET = PlainWatcher(StringIO())
 AGAIN = "every run was made in one go"

@@ -19,7 +19,7 @@ from ablate.judge.nulls import weigh
 from ablate.judge.verdict import Finding
 from ablate.judge.wording import said_p
 from prereg.errors import UnsupportedError
-from prereg.spec import Study
+from prereg.study.spec import Study
 
 JITTER = np.array([0.3, -0.5, 0.1, 0.6, -0.5, 0.2, -0.2, 0.45])
 

@@ -25,11 +25,11 @@ from ablate.records.gather import gather
 from ablate.records.store import ItemScore, Row, RunFolder
 from ablate.reporting.context import ReportContext
 from ablate.verify import verify_study
-from prereg.canon import sha256_bytes, sha256_file
 from prereg.errors import EvidenceError
-from prereg.ledger import Ledger
-from prereg.registration import Registration, load_registration
-from prereg.root import Root
+from prereg.registry.canon import sha256_bytes, sha256_file
+from prereg.registry.ledger import Ledger
+from prereg.registry.paths import Root
+from prereg.registry.registration import Registration, load_registration
 
 CELLS = [(variant, seed) for seed in (1, 2, 3) for variant in ("slow", "fast")]
 NOTE = "made on the cluster"
@@ -442,8 +442,8 @@ def test_a_killed_import_is_completed_by_the_same_import(here: OwnHouse, cluster
 
 def test_an_amendment_after_an_import_comes_after_outcomes_were_read(here: OwnHouse, cluster: Path) -> None:
     bring(here, cluster)
-    import prereg.register as promises
-    from prereg.load import load_study
+    import prereg.registry.register as promises
+    from prereg.study.load import load_study
 
     text = study_of(here).read_text().replace("smallest: 0.05", "smallest: 0.01")
     study_of(here).write_text(text)

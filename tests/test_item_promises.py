@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from evidence_factory import one_claim
 
-from prereg.differences import differing_fields
 from prereg.errors import SpecError
-from prereg.item_metrics import ITEM_METRICS
-from prereg.metrics import METRICS
-from prereg.spec import Study
+from prereg.metrics.catalogue import METRICS
+from prereg.metrics.items import ITEM_METRICS
+from prereg.registry.history import differing_fields
+from prereg.study.spec import Study
 
 BLIMP = {"every": 20, "harness": {"tasks": "blimp"}}
 PARADIGMS = {"every": 20, "harness": {"tasks": "blimp", "clusters": "tasks"}}
@@ -90,7 +90,7 @@ def test_a_metric_over_items_is_defined_once() -> None:
 
 def test_a_field_that_came_later_leaves_a_registered_study_as_it_was() -> None:
     # A lock written before `clusters` lacks it: read with the default, it is the same study.
-    from prereg.spec import study_from_document
+    from prereg.study.spec import study_from_document
 
     document = study(analysis=THESE).model_dump(mode="json")
     without = {**document, "measure": {**document["measure"], "harness": {"tasks": "blimp"}}}

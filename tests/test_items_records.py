@@ -18,13 +18,13 @@ from ablate.records.store import ItemScore, Row, RunFolder
 from ablate.runner.scheduler import Scheduler
 from ablate.runner.watch import PlainWatcher, Tally
 from ablate.verify import verify_study
-from prereg.canon import sha256_bytes
-from prereg.ledger import Ledger
-from prereg.load import load_study
-from prereg.plan import plan
-from prereg.register import register
-from prereg.registration import Registration
-from prereg.root import Root
+from prereg.registry.canon import sha256_bytes
+from prereg.registry.ledger import Ledger
+from prereg.registry.paths import Root
+from prereg.registry.plan import plan
+from prereg.registry.register import register
+from prereg.registry.registration import Registration
+from prereg.study.load import load_study
 
 NOW = "2026-05-04T13:20:00+00:00"
 

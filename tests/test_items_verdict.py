@@ -21,8 +21,8 @@ from ablate.judge.item_scores import item_means
 from ablate.judge.verdict import Decision, Finding
 from ablate.judge.view import restrict
 from ablate.records.evidence import ITEM_COLUMNS, Evidence
-from prereg.registration import Registration
-from prereg.spec import Study
+from prereg.registry.registration import Registration
+from prereg.study.spec import Study
 
 Scores = dict[Cell, npt.NDArray[np.float64]]
 CLAIM = "layernorm raises harness/accuracy"
@@ -270,7 +270,7 @@ def test_the_hash_of_the_evidence_covers_items_and_only_where_there_are_some() -
     other = with_items(registration, plain, drawn(study, seed=1))
     assert other.sha256 != evidence.sha256
     # As it was before runs could have items, computed here by hand.
-    from prereg.canon import sha256_of
+    from prereg.registry.canon import sha256_of
 
     seals = [[r.variant, r.seed, [r.status, r.metrics_sha256, r.outcome_sha256]] for r in plain.runs]
     assert plain.sha256 == sha256_of(seals)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from prereg import ledger as ledger_room
-from prereg.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.errors import LedgerError
-from prereg.ledger import FIRST, Entry, Ledger
+from prereg.registry import ledger as ledger_room
+from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
+from prereg.registry.ledger import FIRST, Entry, Ledger
 
 AT = "2026-01-02T03:04:05+00:00"
 HASH = "a" * 64
@@ -25,7 +25,7 @@ HASH = "a" * 64
 APPENDER = """
 import sys
 from pathlib import Path
-from prereg.ledger import Ledger
+from prereg.registry.ledger import Ledger
 path, who, times = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 ledger = Ledger(path)
 print("ready", flush=True)
@@ -349,7 +349,7 @@ def test_two_hundred_appends_of_eight_processes_make_one_chain_and_none_is_lost(
 READER = """
 import sys
 from pathlib import Path
-from prereg.ledger import Ledger
+from prereg.registry.ledger import Ledger
 print("ready", flush=True)
 sys.stdin.readline()
 print(len(Ledger(Path(sys.argv[1])).entries()))
@@ -359,7 +359,7 @@ print(len(Ledger(Path(sys.argv[1])).entries()))
 NURSERY = """
 import os, sys
 from pathlib import Path
-from prereg.ledger import Ledger
+from prereg.registry.ledger import Ledger
 ledger = Ledger(Path(sys.argv[1]))
 for turn in sys.stdin:
     ledger.entries()  # what it has read, every writer need not read again

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from prereg.errors import LedgerError
-from prereg.ledger import SLICE_NAME, Ledger
-from prereg.ledger_slice import sliced
+from prereg.registry.ledger import SLICE_NAME, Ledger, sliced
 
 AT = "2026-01-02T03:04:05+00:00"
 

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from ablate import cli
 from ablate.reporting.ledger_lines import in_words, print_ledger
-from prereg.ledger import Entry, Event, Ledger
-from prereg.root import Root
+from prereg.registry.ledger import Entry, Event, Ledger
+from prereg.registry.paths import Root
 
 HASH = "a" * 64
 

@@ -20,13 +20,13 @@ from ablate.reporting.ledger_lines import in_words
 from ablate.runner.memory import Peak
 from ablate.runner.watch import PlainWatcher
 from ablate.status import read_status
-from prereg.differences import plain
+from prereg.documents.configuration import SAID, base_in_brief, base_sentences
 from prereg.errors import RunError, SpecError
-from prereg.export.configuration import SAID, base_in_brief, base_sentences
-from prereg.ledger import Entry, Ledger
-from prereg.limits import GIB, breaches, unmeasured
-from prereg.spec import Study, study_from_document
-from prereg.training import Budget, Model, Training
+from prereg.registry.history import plain
+from prereg.registry.ledger import Entry, Ledger
+from prereg.study.analysis import GIB, breaches, unmeasured
+from prereg.study.spec import Study, study_from_document
+from prereg.study.training import Budget, Model, Training
 
 QUIET = PlainWatcher(StringIO())
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from prereg_samples import COMMAND, EMBNORM, NORMPLACE, changed, load_text
 
 from prereg.errors import ClaimError, RuleError, SpecError, StudyError, StudyFileError, dotted
-from prereg.load import load_study, parse_yaml
-from prereg.training import Bpe, Training
+from prereg.study.load import load_study, parse_yaml
+from prereg.study.training import Bpe, Training
 
 
 def scalar(text: str) -> object:
@@ -322,7 +322,7 @@ JSON = st.recursive(
 def test_no_value_of_any_field_gets_past_the_error_tree(field: str, value: object) -> None:
     import yaml
 
-    from prereg.spec import study_from_document
+    from prereg.study.spec import study_from_document
 
     document = yaml.safe_load(EMBNORM) | {field: value}
     document["base"]["optim"].update(lr=3e-4, eps=1e-8) if field != "base" else None

@@ -17,8 +17,8 @@ from ablate.judge.decide import decide
 from ablate.judge.stopping import settles
 from ablate.judge.view import view
 from ablate.records.evidence import Evidence
-from prereg.ledger import Entry, Ledger
-from prereg.registration import Registration
+from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.registration import Registration
 
 LOOKS = {"looks": [3, 5, 8]}
 STRONG = {"val/loss": {"layernorm": -0.5}}

@@ -21,10 +21,10 @@ from ablate.judge.nulls import Nulls, judge_families
 from ablate.judge.simulate import Scenario, judge_drawn, simulate
 from ablate.judge.truths import Drawn, Truth, draw
 from ablate.judge.verdict import Decision
-from prereg.divergence import impossible_after, least_pairs, pushed, said_losses
 from prereg.errors import SpecError
-from prereg.load import load_study
-from prereg.spec import Study
+from prereg.rule.divergence import impossible_after, least_pairs, pushed, said_losses
+from prereg.study.load import load_study
+from prereg.study.spec import Study
 
 EMBNORM = Path(__file__).parents[1] / "studies" / "embnorm.yaml"
 WORST = 0.31

@@ -15,13 +15,12 @@ from rich.console import Console
 from ablate import chain
 from ablate.reporting.sizes import print_sizes, sizes_differ
 from ablate.runner.watch import PlainWatcher
-from prereg.differences import differing_fields, plain
+from prereg.documents.configuration import arm_sentences, arms_in_brief
 from prereg.errors import SpecError, StudyError
-from prereg.export.configuration import arm_sentences, arms_in_brief
-from prereg.match import Match, fit, mismatch, with_width
-from prereg.size import parameters
-from prereg.spec import Study, study_from_document
-from prereg.training import Model, Training
+from prereg.registry.history import differing_fields, plain
+from prereg.study.sizes import Match, fit, mismatch, parameters, with_width
+from prereg.study.spec import Study, study_from_document
+from prereg.study.training import Model, Training
 
 VOCABULARY = 20
 LARGE = {"layers": 4, "width": 64, "heads": 4, "context": 16}

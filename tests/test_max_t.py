@@ -15,9 +15,9 @@ from ablate.judge.hypotheses import judge_hypotheses
 from ablate.judge.max_t import Null, adjust, intervals, p_floor_of, step_down
 from ablate.judge.nulls import nulls_of
 from ablate.judge.procedure import Floats, Procedure
-from prereg.analysis import Analysis, Test
 from prereg.errors import UnsupportedError
-from prereg.spec import Study
+from prereg.study.analysis import Analysis, Test
+from prereg.study.spec import Study
 
 ZERO = Null(((0.0, "two"),))
 LOWER = Null(((0.0, "two"),), -1)

@@ -16,10 +16,9 @@ from ablate.measure.activations import measure_activations
 from ablate.measure.classes import classes_of
 from ablate.measure.loss import measure_loss, windows
 from ablate.measure.suites import evaluate
-from prereg.metric import SUITES
-from prereg.metrics import METRICS
-from prereg.metrics_of_quality import TOKEN_CLASSES
-from prereg.training import Model
+from prereg.metrics.catalogue import METRICS
+from prereg.metrics.declarations import SUITES, TOKEN_CLASSES
+from prereg.study.training import Model
 
 VOCABULARY = 9
 

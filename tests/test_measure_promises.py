@@ -12,12 +12,12 @@ from ablate import chain
 from ablate.records.gather import gather
 from ablate.runner.watch import PlainWatcher
 from ablate.support import require_supported
+from prereg.documents.claims import recorded
 from prereg.errors import ClaimError, SpecError
-from prereg.export.measures import recorded
-from prereg.measure import Calibration, Inference, Measure
-from prereg.metrics import METRICS
-from prereg.metrics_of_quality import TOKEN_CLASSES
-from prereg.spec import Study, study_from_document
+from prereg.metrics.catalogue import METRICS
+from prereg.metrics.declarations import TOKEN_CLASSES
+from prereg.study.measure import Calibration, Inference, Measure
+from prereg.study.spec import Study, study_from_document
 
 
 def study(claim: str = "layernorm lowers val/loss", *, read: Any = "final", **changes: Any) -> Study:

@@ -6,20 +6,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-from prereg.metric import SUITES
-from prereg.metric_page import metric_page
-from prereg.metrics import METRICS
+from prereg.metrics.catalogue import METRICS
+from prereg.metrics.declarations import SUITES
+from prereg.metrics.page import metric_page
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
 
 
 def test_the_page_is_what_the_declarations_give() -> None:
-    assert PAGE.read_text(encoding="utf-8") == metric_page(), "python -m prereg.metric_page docs/metrics.md"
+    assert PAGE.read_text(encoding="utf-8") == metric_page(), "python -m prereg.metrics.page docs/metrics.md"
 
 
 def test_one_command_writes_it(tmp_path: Path) -> None:
     out = tmp_path / "metrics.md"
-    subprocess.run([sys.executable, "-m", "prereg.metric_page", str(out)], check=True, cwd=PAGE.parents[1])
+    subprocess.run([sys.executable, "-m", "prereg.metrics.page", str(out)], check=True, cwd=PAGE.parents[1])
     assert out.read_bytes() == PAGE.read_bytes()
 
 

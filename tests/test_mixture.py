@@ -13,9 +13,9 @@ from ablate.gpt.batches import Batches, Split
 from ablate.gpt.mixture import Mixture
 from ablate.gpt.streams import draw_below
 from ablate.gpt.tokens import Pooled
+from prereg.documents.configuration import SAID
 from prereg.errors import CorpusError
-from prereg.export.configuration import SAID
-from prereg.training import Data
+from prereg.study.training import Data
 
 SOURCES = {"a": np.arange(0, 1000), "b": np.arange(1000, 1500), "c": np.arange(2000, 2300)}
 

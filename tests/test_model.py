@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: N812 (its customary name)
 
 from ablate.gpt.model import GPT, Center, count_parameters, initialise
 from ablate.gpt.streams import DropoutStream
-from prereg.training import Model
+from prereg.study.training import Model
 
 SMALL = {"layers": 2, "width": 16, "heads": 2, "context": 8}
 

@@ -13,7 +13,7 @@ from ablate.gpt.batches import Split
 from ablate.gpt.train import Trainer
 from ablate.measure.level import steps_to_level
 from ablate.measure.movement import block_of, copy_of, second_moments, update_ratios
-from prereg.training import Budget, Model, Optim, Training
+from prereg.study.training import Budget, Model, Optim, Training
 
 
 def trainer(optim: Optim) -> Trainer:

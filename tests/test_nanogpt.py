@@ -15,7 +15,7 @@ from conftest import require_kernels
 
 from ablate.gpt.model import GPT, initialise
 from ablate.gpt.paths import Paths
-from prereg.training import Model
+from prereg.study.training import Model
 
 CLONE = os.environ.get("NANOGPT", "")
 VOCABULARY = 65

@@ -15,7 +15,7 @@ from evidence_factory import one_claim, small_study
 from ablate.judge.estimate import p_against
 from ablate.judge.hypotheses import judge_hypotheses
 from ablate.judge.simulate import adopting_verdicts, outcomes_of
-from prereg.spec import Study
+from prereg.study.spec import Study
 
 pytestmark = pytest.mark.slow
 STUDIES = 10_000

@@ -18,13 +18,13 @@ from ablate import chain
 from ablate.records.store import RunFolder
 from ablate.runner.saving import said
 from ablate.verify import verify_study
-from prereg.disk import open_regular, read_regular, write_from, write_whole
+from prereg.documents.published import load_published
 from prereg.errors import EvidenceError, LedgerError, RegistrationError, StudyError
-from prereg.ledger import Ledger
-from prereg.load import load_study
-from prereg.published import load_published
-from prereg.registration import read_lock
-from prereg.root import Root
+from prereg.registry.disk import open_regular, read_regular, write_from, write_whole
+from prereg.registry.ledger import Ledger
+from prereg.registry.paths import Root
+from prereg.registry.registration import read_lock
+from prereg.study.load import load_study
 
 
 def verb(*words: object, timeout: float = 60) -> subprocess.CompletedProcess[str]:

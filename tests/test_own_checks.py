@@ -17,15 +17,15 @@ from ablate.judge.decide import decide
 from ablate.judge.own_checks import OWN, Records, run_own_checks
 from ablate.judge.verdict import Check, Decision
 from ablate.records.evidence import Evidence
-from prereg.amendments import touched
-from prereg.differences import require_unchanged
 from prereg.errors import EvidenceError, RegistrationError, SpecError
-from prereg.own import OwnCheck
-from prereg.own_checks import pin_checks
-from prereg.register import amend, register
-from prereg.registration import Registration, load_registration, promise_sha256, verify_registration
-from prereg.root import Root
-from prereg.spec import study_from_document
+from prereg.metrics.user_code import pin_checks
+from prereg.registry.amendments import touched
+from prereg.registry.history import require_unchanged
+from prereg.registry.paths import Root
+from prereg.registry.register import amend, register
+from prereg.registry.registration import Registration, load_registration, promise_sha256, verify_registration
+from prereg.study.measure import OwnCheck
+from prereg.study.spec import study_from_document
 
 HELD = "def look(records):\n    return len(records.runs) == 15, f'{len(records.metrics)} rows'\n"
 GAIN = {"val/loss": {"layernorm": -0.06}}
@@ -250,7 +250,7 @@ def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
     assert second.sha256 != first.sha256 and verify_registration(root, "embnorm") == []
     fields = [one["field"] for one in entry.body["differences"]]  # type: ignore[union-attr,index,call-overload]
     assert fields == ["own_checks.looked.sha256", "own_checks.looked.size_bytes"]
-    from prereg.amendments import amendments_of
+    from prereg.registry.amendments import amendments_of
 
     assert touched(second.study, amendments_of([entry])).verdict
 

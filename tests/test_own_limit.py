@@ -24,16 +24,16 @@ from ablate.records.store import RunFolder
 from ablate.runner.again import make_again
 from ablate.runner.messages import Measuring, Message
 from ablate.runner.watch import PlainWatcher
-from prereg import own_limit as limit
+from prereg.documents.claims import recorded
 from prereg.errors import EvidenceError, RunError, SpecError
-from prereg.export.measures import recorded
-from prereg.ledger import Ledger
-from prereg.own import OwnMetric
-from prereg.own_limit import EXIT_STATUS, Overdue, at_most
-from prereg.plan import plan
-from prereg.registration import load_registration
-from prereg.root import Root
-from prereg.spec import study_from_document
+from prereg.metrics import user_code as limit
+from prereg.metrics.user_code import EXIT_STATUS, Overdue, at_most
+from prereg.registry.ledger import Ledger
+from prereg.registry.paths import Root
+from prereg.registry.plan import plan
+from prereg.registry.registration import load_registration
+from prereg.study.measure import OwnMetric
+from prereg.study.spec import study_from_document
 
 
 def asked(folder: Path, body: str, limit_s: float = 0.2) -> float:

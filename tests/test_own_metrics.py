@@ -24,17 +24,17 @@ from ablate.runner.messages import Message
 from ablate.runner.watch import PlainWatcher
 from ablate.runner.worker import Worker
 from ablate.support import require_supported
-from prereg.amendments import touched
+from prereg.documents.claims import measured, recorded
 from prereg.errors import EvidenceError, RegistrationError, SpecError
-from prereg.export.measures import measured, recorded
-from prereg.own import OwnMetric
-from prereg.own_checks import pin_checks
-from prereg.plan import RunSpec, plan
-from prereg.register import amend, register
-from prereg.registration import verify_registration
-from prereg.root import Root
-from prereg.spec import Study, study_from_document
-from prereg.training import Model
+from prereg.metrics.user_code import pin_checks
+from prereg.registry.amendments import touched
+from prereg.registry.paths import Root
+from prereg.registry.plan import RunSpec, plan
+from prereg.registry.register import amend, register
+from prereg.registry.registration import verify_registration
+from prereg.study.measure import OwnMetric
+from prereg.study.spec import Study, study_from_document
+from prereg.study.training import Model
 
 TOKENS = np.random.default_rng(1).integers(0, 5, 60)
 WORST = {
@@ -221,8 +221,8 @@ def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
     assert second.sha256 != first.sha256
     fields = [difference["field"] for difference in entry.body["differences"]]  # type: ignore[union-attr, index]
     assert "own_checks.own/worst.sha256" in fields
-    from prereg.amendments import amendments_of
-    from prereg.ledger import Ledger
+    from prereg.registry.amendments import amendments_of
+    from prereg.registry.ledger import Ledger
 
     entries = Ledger(Root(tmp_path).ledger).entries()
     assert touched(second.study, amendments_of(entries)).verdict  # code chosen after evidence decides nothing

@@ -31,9 +31,9 @@ from ablate.runner import child as child_room
 from ablate.runner.command import Server
 from ablate.runner.watch import PlainWatcher
 from prereg.errors import RegistrationError, RunError
-from prereg.ledger import Ledger
-from prereg.registration import Registration
-from prereg.root import Root
+from prereg.registry.ledger import Ledger
+from prereg.registry.paths import Root
+from prereg.registry.registration import Registration
 
 QUIET = PlainWatcher(StringIO())
 ROOT = Path(__file__).resolve().parents[1]

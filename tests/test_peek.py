@@ -18,7 +18,7 @@ from ablate.judge.glimpse import glimpse
 from ablate.records.gather import gather, open_tables
 from ablate.runner.watch import PlainWatcher
 from prereg.errors import EvidenceError
-from prereg.ledger import Ledger
+from prereg.registry.ledger import Ledger
 
 REASON = "one arm looks broken"
 

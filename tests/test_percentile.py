@@ -15,8 +15,8 @@ from ablate.judge.design import design
 from ablate.judge.estimate import estimate, p_against, prepare
 from ablate.judge.procedure import NoTestError
 from ablate.support import require_supported
-from prereg.analysis import Test
 from prereg.errors import UnsupportedError
+from prereg.study.analysis import Test
 
 SLEEP = np.array([-1.2, -2.4, -1.3, -1.3, 0.0, -1.0, -1.8, -0.8, -4.6, -1.4])  # R: sleep, group 1 minus group 2
 FEW = np.array([0.3, -0.1, 0.8, 0.45, 1.9])

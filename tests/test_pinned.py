@@ -32,14 +32,14 @@ from ablate.runner.child import Child
 from ablate.runner.pinned import Hashed
 from ablate.runner.watch import PlainWatcher
 from ablate.verify import verify_root
-from prereg.command import differing_files, pin_data, pin_scripts
 from prereg.errors import RegistrationError, SpecError
-from prereg.history import promises
-from prereg.ledger import Ledger
-from prereg.load import load_study
-from prereg.registration import Registration, load_registration
-from prereg.root import Root
-from prereg.spec import study_from_document
+from prereg.registry.history import promises
+from prereg.registry.ledger import Ledger
+from prereg.registry.paths import Root
+from prereg.registry.registration import Registration, load_registration
+from prereg.study.command import differing_files, pin_data, pin_scripts
+from prereg.study.load import load_study
+from prereg.study.spec import study_from_document
 
 QUIET = PlainWatcher(StringIO())
 RECORDS = """

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, house_with
 
-from prereg.command import ScriptPin
-from prereg.plan import CommandSpec, RunSpec, plan
-from prereg.register import register
-from prereg.registration import Registration, load_registration
+from prereg.registry.plan import CommandSpec, RunSpec, plan
+from prereg.registry.register import register
+from prereg.registry.registration import Registration, load_registration
+from prereg.study.command import ScriptPin
 
 
 def registered(tmp_path: Path, text: str, name: str) -> Registration:
@@ -53,7 +53,7 @@ def test_a_factorial_plan_is_the_same_from_the_lock(tmp_path: Path) -> None:
     runs = plan(registration)
     assert len(runs) == 24
     assert runs[0].variant == "pre-shallow-cold"
-    from prereg.root import Root
+    from prereg.registry.paths import Root
 
     again = load_registration(Root(tmp_path), "normplace")
     assert again is not None

@@ -10,7 +10,7 @@ from programme_samples import NAMES, NOW, P, amends, decides, registers
 
 from ablate.judge.programme import benjamini_hochberg, lord
 from ablate.programme import ENDINGS, Programme, count_programme
-from prereg.root import Root
+from prereg.registry.paths import Root
 
 
 @pytest.fixture

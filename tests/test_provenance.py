@@ -17,7 +17,7 @@ from ablate import chain
 from ablate.judge import design as design_room
 from ablate.records import provenance
 from ablate.records.provenance import code_hash, executed_files
-from prereg.plan import plan
+from prereg.registry.plan import plan
 
 ROOT = Path(provenance.__file__).resolve().parents[2]
 
@@ -52,17 +52,24 @@ def test_every_module_that_a_run_loads_is_hashed(house: House, tmp_path: Path, m
     ours = {file.relative_to(ROOT).as_posix() for file in files if file.is_relative_to(ROOT)}
     loaded = {file for file in ours if file.startswith(("ablate/", "prereg/")) and file.endswith(".py")}
     hashed = {file.relative_to(ROOT).as_posix() for file in executed_files()}
-    assert {"ablate/records/store.py", "prereg/plan.py", "prereg/size.py", "ablate/gpt/train.py"} <= loaded & hashed
+    assert {
+        "ablate/records/store.py",
+        "prereg/registry/plan.py",
+        "prereg/study/sizes.py",
+        "ablate/gpt/train.py",
+    } <= loaded & hashed
     # Importing the package loads the functions of the chain, and no run calls one.
     assert all(file == "ablate/__init__.py" or file.startswith("ablate/chain/") for file in loaded - hashed)
 
 
-@pytest.mark.parametrize("file", ["ablate/records/store.py", "prereg/size.py", "prereg/plan.py", "ablate/gpt/new.cpp"])
+@pytest.mark.parametrize(
+    "file", ["ablate/records/store.py", "prereg/study/sizes.py", "prereg/registry/plan.py", "ablate/gpt/new.cpp"]
+)
 def test_a_changed_byte_of_any_of_them_is_another_hash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
     monkeypatch.setattr(provenance, "_SOURCE", tmp_path)
-    for place in ("ablate/records/store.py", "prereg/size.py", "prereg/plan.py", "prereg/seals/ots.py"):
+    for place in ("ablate/records/store.py", "prereg/study/sizes.py", "prereg/registry/plan.py", "prereg/seals/ots.py"):
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_bytes(b"one")
     before = code_hash.__wrapped__()
@@ -77,7 +84,7 @@ def test_a_changed_byte_of_any_of_them_is_another_hash(
 def test_the_dirty_check_asks_git_about_the_same_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str, dirty: bool
 ) -> None:
-    for place in ("ablate/records/store.py", "prereg/size.py", "prereg/seals/ots.py", "ablate/judge/x.py"):
+    for place in ("ablate/records/store.py", "prereg/study/sizes.py", "prereg/seals/ots.py", "ablate/judge/x.py"):
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_text("one")
     who = ("-c", "user.name=x", "-c", "user.email=x@y")

@@ -15,17 +15,17 @@ from conftest import House, tiny_document
 from test_cli import ablate
 
 from ablate import chain
+from ablate.cli.studies import published_schema
 from ablate.gpt.batches import Split
 from ablate.gpt.train import Trainer
 from ablate.runner.watch import PlainWatcher
 from ablate.verify import verify_study
-from prereg.canon import sha256_file
+from prereg.documents.published import load_published
 from prereg.errors import EvidenceError, StudyError
-from prereg.ledger import Ledger
-from prereg.published import load_published
-from prereg.root import Root
-from prereg.schema import published_schema
-from prereg.training import Training
+from prereg.registry.canon import sha256_file
+from prereg.registry.ledger import Ledger
+from prereg.registry.paths import Root
+from prereg.study.training import Training
 
 torch.set_num_threads(1)
 

@@ -18,7 +18,7 @@ from ablate.reporting import html, markdown
 from ablate.reporting.context import ReportContext
 from ablate.support import require_supported
 from prereg.errors import SpecError
-from prereg.spec import Study
+from prereg.study.spec import Study
 
 RNG = np.random.default_rng(0)
 

@@ -13,7 +13,7 @@ from ablate.gpt.mixture import Mixture
 from ablate.gpt.reading import read
 from ablate.gpt.tokenizer import CharTokenizer
 from ablate.gpt.tokens import Pooled
-from prereg.training import Data
+from prereg.study.training import Data
 
 TEXT = "größer als ½ — 日本\n" * 37 + "Z"
 

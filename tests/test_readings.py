@@ -12,7 +12,7 @@ from ablate.judge.readings import read_values, reading_of
 from ablate.records.evidence import Evidence
 from ablate.support import require_supported
 from prereg.errors import SpecError
-from prereg.spec import Study
+from prereg.study.spec import Study
 
 CELL = ("layernorm", 2)
 

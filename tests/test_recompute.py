@@ -13,7 +13,7 @@ from ablate.gpt.batches import Split
 from ablate.gpt.kernels import Kernels, kernels
 from ablate.gpt.paths import Paths
 from ablate.gpt.train import Trainer
-from prereg.training import Training
+from prereg.study.training import Training
 
 torch.set_num_threads(1)
 

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, changed, house_with, load_text
 
 from ablate.chain.case import open_case
-from prereg import register as registering
-from prereg.canon import sha256_bytes, sha256_file
-from prereg.differences import differing_fields, require_unchanged
 from prereg.errors import LedgerError, RegistrationError, StudyError
-from prereg.ledger import Entry, Ledger
-from prereg.load import Loaded
-from prereg.register import amend, register
-from prereg.registration import Registration, load_registration, promise_sha256, verify_registration
-from prereg.root import Root
-from prereg.spec import Study, study_from_document
+from prereg.registry import register as registering
+from prereg.registry.canon import sha256_bytes, sha256_file
+from prereg.registry.history import differing_fields, require_unchanged
+from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.paths import Root
+from prereg.registry.register import amend, register
+from prereg.registry.registration import Registration, load_registration, promise_sha256, verify_registration
+from prereg.study.load import Loaded
+from prereg.study.spec import Study, study_from_document
 
 LATER = "2026-02-03T04:05:06+00:00"
 TOOL = {"ablate-prereg": "0.1.0"}
@@ -435,8 +435,8 @@ def test_a_study_outside_the_root_is_not_registered(tmp_path: Path) -> None:
 def test_processes_that_register_at_once_make_one_registration(tmp_path: Path) -> None:
     root, loaded = house_with(tmp_path)
     program = (
-        "import sys\nfrom pathlib import Path\nfrom prereg.load import load_study\n"
-        "from prereg.register import register\nfrom prereg.root import Root\n"
+        "import sys\nfrom pathlib import Path\nfrom prereg.study.load import load_study\n"
+        "from prereg.registry.register import register\nfrom prereg.registry.paths import Root\n"
         "r, _ = register(Root(Path(sys.argv[1])), load_study(Path(sys.argv[2])), corpus=None, design=None,"
         f" tool={{}}, at='{AT}')\nprint(r.sha256)\n"
     )
@@ -478,7 +478,7 @@ def test_order_layout_and_comments_do_not_change_the_hash(
 ) -> None:
     name = text.split()[1]
     written = load_text(tmp_path, text, name).study
-    from prereg.load import parse_yaml
+    from prereg.study.load import parse_yaml
 
     document = shuffled(parse_yaml(text.encode(), {}), rng)
     other = yaml.safe_dump(document, sort_keys=False, default_flow_style=indent % 2 == 0, indent=indent, width=60)
@@ -520,7 +520,7 @@ EDITS = st.sampled_from(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(EDITS, max_size=3), st.lists(EDITS, max_size=3))
 def test_studies_that_mean_different_things_never_share_a_hash(one: list[Any], other: list[Any]) -> None:
-    from prereg.load import parse_yaml
+    from prereg.study.load import parse_yaml
 
     def edited(edits: list[Any]) -> Study | None:
         document: Any = parse_yaml(EMBNORM.encode(), {})

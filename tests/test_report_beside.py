@@ -15,7 +15,7 @@ from ablate.reporting.at_step import read_at
 from ablate.reporting.beside import NOT_REGISTERED, comparable, in_order, tell_beside
 from ablate.reporting.blocks import Facts, Paragraph, Table
 from ablate.reporting.context import ReportContext
-from prereg.spec import study_from_document
+from prereg.study.spec import study_from_document
 
 
 def tables(account: ReportContext) -> list[Table]:

@@ -21,7 +21,7 @@ from ablate.reporting.study_lines import print_check
 from ablate.reporting.words import shown_truth
 from ablate.status import RunHealth, StudyHealth
 from ablate.verify.item import Item, Verification
-from prereg.spec import study_from_document
+from prereg.study.spec import study_from_document
 
 PATH = Path("reports/embnorm/report.html")
 

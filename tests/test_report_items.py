@@ -15,7 +15,7 @@ from ablate.reporting.decision_lines import print_decision
 from ablate.reporting.design_lines import print_design
 from ablate.reporting.html import render as render_html
 from ablate.reporting.markdown import render
-from prereg.spec import Study
+from prereg.study.spec import Study
 
 TASKS = [f"paradigm{place % 6}" for place in range(60)]
 

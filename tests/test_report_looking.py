@@ -14,8 +14,8 @@ from ablate.reporting.blocks import Facts
 from ablate.reporting.context import ReportContext
 from ablate.reporting.looking import BEYOND, looks_shown
 from ablate.reporting.promise import tell_promise
-from prereg.ledger import Entry
-from prereg.looks import Look
+from prereg.registry.ledger import Entry
+from prereg.registry.looks import Look
 
 LOOKS = {"stopping": {"looks": [3, 5], "spending": "obrien_fleming"}}
 

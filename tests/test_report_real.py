@@ -11,8 +11,8 @@ from ablate.judge.decide import decide
 from ablate.records.evidence import Evidence
 from ablate.reporting import html, markdown
 from ablate.reporting.context import ReportContext
-from prereg.registration import Registration
-from prereg.spec import Study
+from prereg.registry.registration import Registration
+from prereg.study.spec import Study
 
 
 def told_of(made: tuple[Registration, Evidence]) -> ReportContext:

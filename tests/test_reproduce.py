@@ -25,9 +25,9 @@ from ablate.records.store import ItemScore, Row, RunFolder, items_bytes, parquet
 from ablate.reporting.reproduction import print_reproduction
 from ablate.runner.messages import Message
 from ablate.runner.watch import PlainWatcher
-from prereg.canon import sha256_bytes
 from prereg.errors import CorpusError, EvidenceError, RegistrationError, RunError, StudyError
-from prereg.ledger import Ledger
+from prereg.registry.canon import sha256_bytes
+from prereg.registry.ledger import Ledger
 
 QUIET = PlainWatcher(StringIO())
 

@@ -20,10 +20,10 @@ from ablate.records.store import RunFolder
 from ablate.runner.messages import Message
 from ablate.runner.watch import PlainWatcher
 from ablate.runner.worker import Worker
-from prereg.canon import sha256_bytes
 from prereg.errors import CorpusError
-from prereg.ledger import Ledger
-from prereg.plan import RunSpec, plan
+from prereg.registry.canon import sha256_bytes
+from prereg.registry.ledger import Ledger
+from prereg.registry.plan import RunSpec, plan
 
 QUIET = PlainWatcher(StringIO())
 

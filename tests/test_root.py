@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from prereg.errors import StudyFileError
-from prereg.root import Root
+from prereg.registry.paths import Root
 
 
 def test_the_root_of_a_study_is_the_nearest_folder_above_it_that_holds_studies(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prereg.condition import OUTCOMES, Outcome, holds, parse_condition
-from prereg.diagram import FALSE, TRUE, Diagrams, TooLargeError
 from prereg.errors import RuleError, StudyError
-from prereg.rule import DecisionLine, Rule
+from prereg.rule.condition import OUTCOMES, Outcome, holds, parse_condition
+from prereg.rule.diagram import FALSE, TRUE, Diagrams, TooLargeError
+from prereg.rule.rule import DecisionLine, Rule
 
 HYPOTHESES = ("gain", "harm", "side-effect")
 VARIANTS = ("none", "post-deep", "gain")  # a name may be a hypothesis and a variant

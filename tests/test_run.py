@@ -19,7 +19,7 @@ from ablate.records.gather import gather
 from ablate.runner.lock import study_lock
 from ablate.runner.watch import PlainWatcher
 from prereg.errors import EvidenceError, RunError
-from prereg.ledger import Ledger
+from prereg.registry.ledger import Ledger
 
 QUIET = PlainWatcher(StringIO())
 

@@ -21,8 +21,8 @@ from ablate.scale.devices import CPU, KNOWN, device_named, is_of
 from ablate.scale.memory import activations, state_parts
 from ablate.scale.wish import SHAPES, Wish, shaped
 from prereg.errors import StudyError
-from prereg.size import flops_per_token, parameters
-from prereg.training import Training
+from prereg.study.sizes import flops_per_token, parameters
+from prereg.study.training import Training
 
 torch.set_num_threads(1)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from prereg import scratch
+from prereg.registry import disk
 
 HOLDS = """
 import sys, time
@@ -48,7 +48,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
     yield folder
-    scratch.remove_all()
+    disk.remove_all()
     tempfile.tempdir = None
 
 
@@ -62,9 +62,9 @@ def holder() -> tuple[subprocess.Popen[str], Path]:
 
 
 def test_a_block_leaves_nothing_whatever_ends_it(place: Path) -> None:
-    with scratch.scratch("bundle") as path:
+    with disk.scratch("bundle") as path:
         assert path.parent == place and path.stat().st_mode & 0o777 == 0o700
-    with pytest.raises(KeyboardInterrupt), scratch.scratch("bundle") as path:
+    with pytest.raises(KeyboardInterrupt), disk.scratch("bundle") as path:
         (path / "file").write_text("x")
         raise KeyboardInterrupt
     assert list(place.iterdir()) == []
@@ -75,14 +75,14 @@ def test_what_a_killed_process_left_is_removed_by_whoever_makes_one_next(place: 
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert (left / "deep" / "file").is_file()
-    mine = scratch.make("harness")
+    mine = disk.make("harness")
     assert list(place.iterdir()) == [mine]
 
 
 def test_the_folder_of_a_living_process_stays(place: Path) -> None:
     process, theirs = holder()
-    mine = scratch.make("ranks")
-    scratch.sweep()
+    mine = disk.make("ranks")
+    disk.sweep()
     assert sorted(place.iterdir()) == sorted([theirs, mine])
     process.communicate()
     assert process.returncode == 0
@@ -101,21 +101,21 @@ def test_what_only_looks_like_one_is_left_alone(place: Path, tmp_path: Path) -> 
     (own / "thesis.tex").write_text("x")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (elsewhere / scratch.MARK).touch()
+    (elsewhere / disk.MARK).touch()
     (place / "ablate-ranks-linked00").symlink_to(elsewhere)
-    scratch.sweep()
+    disk.sweep()
     assert (own / "thesis.tex").is_file()
-    assert (elsewhere / scratch.MARK).is_file()
+    assert (elsewhere / disk.MARK).is_file()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="gives a folder to another user")
 def test_the_folder_of_another_user_is_left_alone(place: Path) -> None:
     theirs = place / "ablate-ranks-theirs00"
     theirs.mkdir()
-    (theirs / scratch.MARK).touch()
+    (theirs / disk.MARK).touch()
     os.chown(theirs, 12345, 12345)
-    os.chown(theirs / scratch.MARK, 12345, 12345)
-    scratch.sweep()
+    os.chown(theirs / disk.MARK, 12345, 12345)
+    disk.sweep()
     assert theirs.is_dir()
 
 
@@ -132,7 +132,7 @@ def test_a_sweep_between_making_and_locking_costs_another_folder_and_no_more(
         lock(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    mine = scratch.make("ranks")
+    mine = disk.make("ranks")
     assert mine != swept[0]
     assert list(place.iterdir()) == [mine]
 
@@ -144,10 +144,10 @@ def test_where_nothing_can_be_locked_a_folder_is_made_and_never_taken_for_a_left
         raise OSError
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    mine = scratch.make("ranks")
+    mine = disk.make("ranks")
     monkeypatch.undo()
     monkeypatch.setenv("TMPDIR", str(place))
-    scratch.sweep()
+    disk.sweep()
     assert mine.is_dir()
-    scratch.remove(mine)
+    disk.remove(mine)
     assert not mine.exists()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from seal_samples import git
 
-from prereg.root import Root
+from prereg.registry.paths import Root
 from prereg.seals import git as anchors
-from prereg.seals.attested import GitState
+from prereg.seals.state import GitState
 
 LOCK = b'{"study": "tiny"}\n'
 SHA256 = hashlib.sha256(LOCK).hexdigest()

@@ -26,8 +26,8 @@ from ablate.judge.sequential import (
 )
 from ablate.judge.stopping import run_to_the_stop, settles
 from prereg.errors import EvidenceError, SpecError
-from prereg.looks import looks_of
-from prereg.spec import Study
+from prereg.registry.looks import looks_of
+from prereg.study.spec import Study
 
 LOOKS = {"looks": [3, 5, 10], "spending": "obrien_fleming"}
 GROWING = {"evidence": "e_process", "max_seeds": 10}

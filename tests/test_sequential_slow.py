@@ -18,8 +18,8 @@ from ablate.judge.nulls import Nulls, judge_families, weigh
 from ablate.judge.sequential import EProcessT, e_from, prepare_at
 from ablate.judge.stopping import _rows_at, settles
 from ablate.judge.verdict import Outcome
-from prereg.looks import Look, looks_of
-from prereg.spec import Study
+from prereg.registry.looks import Look, looks_of
+from prereg.study.spec import Study
 
 pytestmark = pytest.mark.slow
 

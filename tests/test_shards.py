@@ -24,9 +24,9 @@ from ablate.gpt.shards import StoredTokens, open_shards, take_in
 from ablate.measure.loss import windows
 from ablate.records.gather import gather
 from ablate.verify.pins import check_corpus
-from prereg.corpora import Stored, read_manifest
 from prereg.errors import CorpusError, StudyError
-from prereg.training import Data
+from prereg.study.corpora import Stored, read_manifest
+from prereg.study.training import Data
 
 VOCABULARY = 40
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.gpt.model import GPT, count_parameters
-from prereg.size import count, flops_per_token, parameters, vocabulary_of
-from prereg.training import Bpe, Data, Model
+from prereg.study.sizes import count, flops_per_token, parameters, vocabulary_of
+from prereg.study.training import Bpe, Data, Model
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "layers": (1, 2, 3),

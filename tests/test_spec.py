@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from prereg_samples import COMMAND, EMBNORM, NORMPLACE, changed, load_text
 
+from ablate.cli.studies import json_schema
 from prereg.errors import ClaimError, SpecError
-from prereg.schema import json_schema
-from prereg.spec import Study, study_from_document
-from prereg.training import Training
+from prereg.study.spec import Study, study_from_document
+from prereg.study.training import Training
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_the_schema_describes_every_field() -> None:
 
 def test_the_schema_takes_the_worked_examples_and_refuses_a_typo() -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    from prereg.load import parse_yaml
+    from prereg.study.load import parse_yaml
 
     validator = jsonschema.Draft202012Validator(json_schema())
     jsonschema.Draft202012Validator.check_schema(json_schema())

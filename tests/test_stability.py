@@ -21,10 +21,10 @@ from ablate.judge.stability import (
     spike_places,
 )
 from ablate.judge.verdict import Stability
+from prereg.documents.procedures import instability
 from prereg.errors import SpecError
-from prereg.instability import LossSpike
-from prereg.procedures import instability
-from prereg.spec import Study
+from prereg.study.analysis import LossSpike
+from prereg.study.spec import Study
 
 STUDIES = Path(__file__).resolve().parents[1] / "studies"
 

@@ -29,8 +29,8 @@ from ablate.records.store import (
     parquet_bytes,
     rows_of,
 )
-from prereg.canon import sha256_bytes, sha256_file
 from prereg.errors import EvidenceError
+from prereg.registry.canon import sha256_bytes, sha256_file
 
 PROVENANCE = Provenance(
     code="c",

@@ -16,11 +16,11 @@ from own_trainer import OwnHouse, own_document
 from test_bundle import files_of, forged, rechained
 
 from ablate import chain, cli
-from prereg import load
+from prereg.documents.page import keep_page
 from prereg.errors import StudyError, Where
-from prereg.export.page import keep_page
-from prereg.plain import json_visible, markdown_line, markdown_sentence, visible
-from prereg.root import Root
+from prereg.escape import json_visible, markdown_line, markdown_sentence, visible
+from prereg.registry.paths import Root
+from prereg.study import load
 
 ROOT = Path(__file__).resolve().parents[1]
 UNSEEN = "\x1b[2J\x1b]0;owned\x07\x9b31m\x00\x7f\u202eeslaf\u2066\u200b\u2028\ufeff"

@@ -15,7 +15,7 @@ from ablate.judge.decide import decide
 from ablate.judge.simulate import outcomes_of
 from ablate.support import require_supported
 from prereg.errors import SpecError, UnsupportedError
-from prereg.spec import study_from_document
+from prereg.study.spec import study_from_document
 
 
 def test_the_tiny_study_can_be_carried_out() -> None:

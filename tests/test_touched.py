@@ -12,9 +12,9 @@ from ablate.judge.touched import RESTS_ON_NOTHING_AMENDED, rests_on, spread
 from ablate.judge.verdict import Decision, Outcome
 from ablate.reporting import markdown
 from ablate.reporting.context import ReportContext
-from prereg.amendments import Touched
-from prereg.condition import OUTCOMES
-from prereg.spec import Study
+from prereg.registry.amendments import Touched
+from prereg.rule.condition import OUTCOMES
+from prereg.study.spec import Study
 
 GAIN = {"val/loss": {"layernorm": -0.06}}
 SMALLEST: list[Change] = [("hypotheses.gain_ln.smallest", 0.01, 0.02)]

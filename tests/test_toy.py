@@ -9,7 +9,7 @@ import pytest
 
 from ablate.gpt import toy
 from ablate.gpt.corpus import TOY_SHA256
-from prereg.canon import sha256_bytes
+from prereg.registry.canon import sha256_bytes
 
 
 def test_the_text_is_the_pinned_one() -> None:

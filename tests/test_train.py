@@ -15,7 +15,7 @@ from ablate.gpt.batches import Split
 from ablate.gpt.schedule import build_optimizers, learning_rate
 from ablate.gpt.train import Step, Trainer
 from prereg.errors import EvidenceError
-from prereg.training import Optim, Training
+from prereg.study.training import Optim, Training
 
 torch.set_num_threads(1)
 

@@ -13,9 +13,9 @@ from ablate import chain
 from ablate.judge.decide import decide
 from ablate.reporting.document import banner_of
 from prereg.errors import HopelessDesignError, RegistrationError
-from prereg.ledger import Ledger
-from prereg.registration import Override, load_registration
-from prereg.root import Root
+from prereg.registry.ledger import Ledger
+from prereg.registry.paths import Root
+from prereg.registry.registration import Override, load_registration
 
 HOPELESS = {"seeds": [1, 2, 3, 4, 5], "analysis": {"test": "sign_flip"}}
 REASON = "a demonstration of the refusal"

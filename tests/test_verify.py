@@ -28,10 +28,10 @@ from ablate.verify import (
 )
 from ablate.verify.item import Item
 from ablate.verify.pins import check_corpus, corpus_folders
-from prereg.canon import sha256_file
 from prereg.errors import EvidenceError
-from prereg.ledger import Ledger
-from prereg.root import Root
+from prereg.registry.canon import sha256_file
+from prereg.registry.ledger import Ledger
+from prereg.registry.paths import Root
 
 STUDY = Path("studies/tiny.yaml")
 

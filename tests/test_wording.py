@@ -19,10 +19,10 @@ from ablate.reporting import markdown
 from ablate.reporting.decision_lines import print_decision
 from ablate.reporting.outcome import centre_in_words, tell_findings
 from ablate.reporting.study_lines import print_check
-from prereg.export.inference import deciding_test, plain_outcomes
-from prereg.export.markdown import markdown as page_of
-from prereg.export.source import Source
-from prereg.spec import Study
+from prereg.documents.conduct import deciding_test, plain_outcomes
+from prereg.documents.page import markdown as page_of
+from prereg.documents.source import Source
+from prereg.study.spec import Study
 
 BY = "layernorm lowers val/loss by at least 0.02"
 PAIR = values_of(around(-0.05))["val/loss"] | values_of(around(-0.021), arm="rmsnorm")["val/loss"]

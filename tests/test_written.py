@@ -18,8 +18,8 @@ from ablate import cli
 from ablate.judge.decide import decide
 from ablate.judge.verdict import verdict_bytes
 from ablate.records.gather import gather
-from prereg.registration import load_registration
-from prereg.root import Root
+from prereg.registry.paths import Root
+from prereg.registry.registration import load_registration
 
 WRITTEN = Path(__file__).resolve().parent / "written"
 NAMES = sorted(path.parent.name for path in WRITTEN.glob("*/written.json"))

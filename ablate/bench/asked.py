@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ablate.records.run_record import RunRecord
     from ablate.records.store import ItemScore, RunFolder
     from ablate.runner.messages import Message
-    from prereg.plan import RunSpec
-    from prereg.root import Root
+    from prereg.registry.paths import Root
+    from prereg.registry.plan import RunSpec
 
 CHOICES = 2
 """Of every item: these are minimal pairs."""
@@ -97,7 +97,7 @@ def ask_again(study: Path, folder: Path, batch: int) -> dict[str, Any]:
 def first_run(study: Path) -> tuple[Root, RunSpec]:
     """The first run of a registered study's plan: the baseline with the first seed."""
     from ablate.chain import open_case, require_registered
-    from prereg.plan import RunSpec, plan
+    from prereg.registry.plan import RunSpec, plan
 
     case = open_case(study)
     spec = plan(require_registered(case))[0]
@@ -123,7 +123,7 @@ def put_in(model: Any, run: RunFolder, record: RunRecord) -> None:
     import torch
     from safetensors.torch import load_file
 
-    from prereg.canon import sha256_file
+    from prereg.registry.canon import sha256_file
 
     assert sha256_file(run.weights_path) == record.weights_sha256, run.weights_path
     weights, parameters = load_file(run.weights_path), dict(model.named_parameters())

@@ -56,7 +56,7 @@ def measure_one(asked: dict[str, int]) -> dict[str, float]:
     from ablate.gpt.kernels import cache_folder
     from ablate.gpt.paths import choose_paths
     from ablate.gpt.train import Trainer
-    from prereg.training import Training
+    from prereg.study.training import Training
 
     torch.set_num_threads(1)
     config = Training.model_validate(

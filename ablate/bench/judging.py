@@ -16,7 +16,7 @@ def measure_design(path: Path) -> dict[str, Any]:
     from ablate.judge.beliefs import assumed
     from ablate.judge.simulate import simulate
     from ablate.judge.truths import truths
-    from prereg.load import load_study
+    from prereg.study.load import load_study
 
     study = load_study(path).study
     beliefs = assumed(study)

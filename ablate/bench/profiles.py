@@ -53,7 +53,7 @@ def measure_here(path: Path, dtype: str) -> dict[str, Any]:
     from ablate.gpt.paths import choose_paths
     from ablate.gpt.train import Trainer
     from ablate.measure.loss import WINDOWS_AT_ONCE, measure_loss
-    from prereg.load import load_study
+    from prereg.study.load import load_study
 
     study = load_study(path).study
     told = study.training(study.baseline)

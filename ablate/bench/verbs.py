@@ -54,7 +54,7 @@ def fill_with_records(path: Path) -> None:
     from ablate.chain import open_case, require_registered
     from ablate.records.provenance import collect
     from ablate.records.run_record import RunRecord
-    from prereg.plan import RunSpec, plan
+    from prereg.registry.plan import RunSpec, plan
 
     case = open_case(path)
     made = collect(threads=1)

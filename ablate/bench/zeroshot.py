@@ -39,7 +39,7 @@ def measure_zeroshot(study: Path, steps: int | None = None, house: Path | None =
 
     from ablate.harness.extra import require_extra
     from ablate.harness.packs import find_pack
-    from prereg.root import Root
+    from prereg.registry.paths import Root
 
     require_extra()
     with tempfile.TemporaryDirectory(prefix="ablate-zeroshot-") as folder:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from prereg.root import is_device
+from prereg.registry.paths import is_device
 
 MANIFEST = "MANIFEST.json"
 LARGEST_BYTES = 2**31 - 1

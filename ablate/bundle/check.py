@@ -22,9 +22,9 @@ from ablate.bundle.rejudged import Tell, judged_again, oversized
 from ablate.verify import verify_root
 from ablate.verify.item import Item, Verification
 from prereg.errors import StudyError, StudyFileError, Where
-from prereg.ledger import Entry, Ledger
-from prereg.root import Root
-from prereg.scratch import scratch
+from prereg.registry.disk import scratch
+from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.paths import Root
 
 HERE = "bundle"
 LARGEST_TEXT = 2**27

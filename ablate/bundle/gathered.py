@@ -13,15 +13,14 @@ from ablate.bundle.archive import Source, is_safe
 from ablate.bundle.manifest import LedgerPart, LeftOut
 from ablate.records.gather import repeated_elsewhere
 from ablate.records.store import RunFolder
-from prereg.canon import sha256_bytes
-from prereg.cells import sealed_places
 from prereg.errors import EvidenceError, StudyFileError, Where
-from prereg.ledger import FIRST, SLICE_NAME, Entry, Ledger
-from prereg.ledger_slice import sliced
-from prereg.looks import is_unfinished
-from prereg.own_checks import brought, kind_of, read_source
-from prereg.registration import Registration
-from prereg.root import Root
+from prereg.metrics.user_code import brought, kind_of, read_source
+from prereg.registry.canon import sha256_bytes
+from prereg.registry.ledger import FIRST, SLICE_NAME, Entry, Ledger, sliced
+from prereg.registry.looks import is_unfinished
+from prereg.registry.paths import Root
+from prereg.registry.plan import sealed_places
+from prereg.registry.registration import Registration
 
 SEALS = (".sig", ".tsr", ".ots")
 """Endings of the seals that may lie beside a lock, as NAME.HASH8.sig or NAME.HASH8.2.sig."""

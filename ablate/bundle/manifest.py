@@ -17,10 +17,10 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from ablate.bundle.archive import UnsoundError
-from prereg.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of
 from prereg.errors import UnsupportedError
-from prereg.own import Name
-from prereg.part import Part
+from prereg.frozen import Part
+from prereg.registry.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of
+from prereg.study.measure import Name
 
 FORMAT = "ablate-bundle/1"
 LARGEST_BYTES = 1 << 24

@@ -20,11 +20,11 @@ from ablate.records.bounded import TableError, open_bounded
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.gather import gather
 from ablate.verify.item import Item
-from prereg.canon import sha256_bytes
 from prereg.errors import StudyError
-from prereg.ledger import Entry
-from prereg.registration import Registration, load_registration
-from prereg.root import Root
+from prereg.registry.canon import sha256_bytes
+from prereg.registry.ledger import Entry
+from prereg.registry.paths import Root
+from prereg.registry.registration import Registration, load_registration
 
 Tell = Callable[[Root, Registration, Entry, Decision, Evidence], Mapping[str, bytes]]
 """Writes the reports of a decision: file name -> bytes. The root holds what a report tells beside the records."""

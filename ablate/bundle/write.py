@@ -22,11 +22,11 @@ from ablate.bundle.archive import (
 from ablate.bundle.check import BundleCheck
 from ablate.bundle.gathered import gathered
 from ablate.bundle.manifest import Member, manifest_bytes, this_tool
-from prereg.canon import sha256_file
-from prereg.disk import move
 from prereg.errors import EvidenceError, StudyFileError, Where
-from prereg.registration import Registration
-from prereg.root import Root
+from prereg.registry.canon import sha256_file
+from prereg.registry.disk import move
+from prereg.registry.paths import Root
+from prereg.registry.registration import Registration
 
 SUFFIX = ".ablate.zip"
 

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from ablate.bundle.write import Bundled
     from ablate.judge.verdict import Decision
     from ablate.records.evidence import Evidence
-    from prereg.ledger import Entry
-    from prereg.registration import Registration
-    from prereg.root import Root
+    from prereg.registry.ledger import Entry
+    from prereg.registry.paths import Root
+    from prereg.registry.registration import Registration
 
 
 def bundle(
@@ -46,6 +46,6 @@ def _told_again(
 ) -> dict[str, bytes]:
     """The reports of what lies under an unpacked root, published figures and all."""
     from ablate.chain.deciding import pages
-    from prereg.published import load_published
+    from prereg.documents.published import load_published
 
     return pages(registration, entry, decision, evidence, load_published(root, registration.study))

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ablate.gpt.bpe import BpeTokenizer
     from ablate.gpt.reading import Reading, Tokenizer
-    from prereg.command import ScriptPin
-    from prereg.load import Loaded
-    from prereg.published import LoadedPublished
-    from prereg.registration import CorpusPin, DataPins, Registration
-    from prereg.root import Root
-    from prereg.spec import Study
-    from prereg.task_pin import TaskPin
+    from prereg.documents.published import LoadedPublished
+    from prereg.registry.paths import Root
+    from prereg.registry.registration import CorpusPin, DataPins, Registration
+    from prereg.study.command import ScriptPin
+    from prereg.study.load import Loaded
+    from prereg.study.spec import Study
+    from prereg.study.tasks import TaskPin
 
 Clock = Callable[[], str]
 
@@ -43,11 +43,11 @@ class Case:
 
 def open_case(path: Path, root: Path | None = None) -> Case:
     """Read a study file; a bare name is looked for under `studies/`. What was registered from its bytes holds."""
-    from prereg.differences import as_registered
     from prereg.errors import StudyError
-    from prereg.load import load_study
-    from prereg.registration import load_registration
-    from prereg.root import Root
+    from prereg.registry.history import as_registered
+    from prereg.registry.paths import Root
+    from prereg.registry.registration import load_registration
+    from prereg.study.load import load_study
 
     if path.suffix not in (".yaml", ".yml") and not path.exists():
         path = (root or Path()) / "studies" / f"{path.name}.yaml"
@@ -85,23 +85,23 @@ def require_harness(case: Case) -> None:
 
 def require_own_checks(case: Case) -> None:
     """The code of every check that the study brings can be found and read. None of it is executed."""
-    from prereg.own_checks import pin_checks
+    from prereg.metrics.user_code import pin_checks
 
     pin_checks(case.study, case.path.parent)
 
 
 def published_beside(case: Case) -> LoadedPublished | None:
     """The published figures beside the study, read and held against it; none where there are none."""
-    from prereg.published import load_published
+    from prereg.documents.published import load_published
 
     return load_published(case.root, case.study)
 
 
 def require_registered(case: Case) -> Registration:
     """The registration that stands, of an unchanged study."""
-    from prereg.differences import require_unchanged
     from prereg.errors import RegistrationError
-    from prereg.registration import load_registration
+    from prereg.registry.history import require_unchanged
+    from prereg.registry.registration import load_registration
 
     standing = load_registration(case.root, case.study.study)
     if standing is None:
@@ -149,8 +149,8 @@ def pin_data(case: Case, readings: Mapping[str, Reading]) -> Pins:
     `data` stays empty where all arms read one text, character by character: its corpus says all.
     """
     from ablate.gpt.bpe import BpeTokenizer
-    from prereg.comparable import require_one_tokenizer
-    from prereg.registration import CorpusPin, DataPins
+    from prereg.registry.registration import CorpusPin, DataPins
+    from prereg.study.validate_measures import require_one_tokenizer
 
     corpora: dict[str, CorpusPin] = {}
     tokenizers: dict[str, str] = {}
@@ -207,7 +207,7 @@ def _require_no_bytes(study: Study, arm: str) -> None:
 def require_vocabulary(study: Study, found: int) -> None:
     """Sizes that were matched for so many tokens are those of this corpus."""
     from prereg.errors import SpecError, Where
-    from prereg.match import Match
+    from prereg.study.sizes import Match
 
     if isinstance(study.match, Match) and study.match.vocabulary not in (None, found):
         raise SpecError(
@@ -290,7 +290,7 @@ def pin_tasks(case: Case, readings: Mapping[str, Reading]) -> TaskPin | None:
 
 def pin_code(case: Case) -> tuple[tuple[ScriptPin, ...], tuple[ScriptPin, ...]]:
     """The files of a user's own trainer and those it reads, as they are now; its program is here to be started."""
-    from prereg.command import pin_data, pin_scripts
+    from prereg.study.command import pin_data, pin_scripts
 
     found: list[tuple[ScriptPin, ...]] = []
     placed(case, lambda: found.append(pin_scripts(case.root, case.study)))
@@ -303,8 +303,8 @@ def _require_program(case: Case) -> None:
     import os
     import shutil
 
-    from prereg.command import script_of
     from prereg.errors import RunError, Where
+    from prereg.study.command import script_of
 
     word = case.study.command[0]
     if word == "{python}":

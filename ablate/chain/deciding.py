@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from ablate.judge.verdict import Decision
     from ablate.records.evidence import Evidence
-    from prereg.ledger import Entry
-    from prereg.looks import Look
-    from prereg.published import LoadedPublished
-    from prereg.registration import Registration
+    from prereg.documents.published import LoadedPublished
+    from prereg.registry.ledger import Entry
+    from prereg.registry.looks import Look
+    from prereg.registry.registration import Registration
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     from ablate.judge.verdict import verdict_bytes
     from ablate.judge.view import view
     from ablate.records.gather import gather
-    from prereg.canon import sha256_bytes
-    from prereg.disk import write_whole
-    from prereg.ledger import Ledger
+    from prereg.registry.canon import sha256_bytes
+    from prereg.registry.disk import write_whole
+    from prereg.registry.ledger import Ledger
 
     case = open_case(Path(path), root)
     registration = require_registered(case)
@@ -84,7 +84,7 @@ def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
 
 def _log_look(case: Case, registration: Registration, evidence: Evidence, look: Look, *, final: bool, at: str) -> str:
     """Put a look in the ledger, once; returns the ledger's head. Only that it was taken is said, not what it showed."""
-    from prereg.ledger import Ledger
+    from prereg.registry.ledger import Ledger
 
     ledger = Ledger(case.root.ledger)
     body: dict[str, JsonValue] = {
@@ -113,9 +113,9 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     from ablate.judge.verdict import verdict_bytes
     from ablate.judge.view import view
     from ablate.records.gather import gather
-    from prereg.canon import sha256_bytes
     from prereg.errors import EvidenceError
-    from prereg.ledger import Ledger
+    from prereg.registry.canon import sha256_bytes
+    from prereg.registry.ledger import Ledger
 
     case = open_case(Path(path), root)
     registration = require_registered(case)
@@ -145,7 +145,7 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
 
 def _present(case: Case, decision: Entry, mine: list[Entry]) -> list[bool]:
     """Whether it is on this disk, of every run that the ledger has sealed under the registration of a decision."""
-    from prereg.cells import sealed_places
+    from prereg.registry.plan import sealed_places
 
     return [path.exists() for path in sealed_places(case.root, mine).get(decision.registration, {})]
 
@@ -157,10 +157,10 @@ def _keep(case: Case, registration: Registration, decision: Entry, mine: list[En
     """
     from ablate.judge.verdict import Decision
     from ablate.reporting.kept import known_pages, notice_of, put_on, taken_off
-    from prereg.canon import sha256_bytes
-    from prereg.disk import write_whole
     from prereg.errors import EvidenceError, Where
-    from prereg.ledger import Ledger
+    from prereg.registry.canon import sha256_bytes
+    from prereg.registry.disk import write_whole
+    from prereg.registry.ledger import Ledger
 
     folder, known = case.root.report(case.study.study), known_pages(decision, mine)
     present = _present(case, decision, mine)
@@ -270,10 +270,10 @@ def _tell(
     A report holds the hash of the decision's entry, so its own hash can only stand in a later one. With it goes that of
     the published figures that the report tells, so that `verify` can say when the two have parted.
     """
-    from prereg.canon import sha256_bytes
-    from prereg.disk import write_whole
-    from prereg.ledger import Ledger
-    from prereg.looks import decisions_before
+    from prereg.registry.canon import sha256_bytes
+    from prereg.registry.disk import write_whole
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.looks import decisions_before
 
     folder = _report_folder(case)
     written = pages(registration, entry, decision, evidence, published)

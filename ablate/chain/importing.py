@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ablate.chain.case import Clock, open_case, require_registered, utc_now
 
 if TYPE_CHECKING:
-    from prereg.registration import Registration
+    from prereg.registry.registration import Registration
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ def bring(
     from ablate.records.placing import put, standing
     from ablate.records.store import RunFolder
     from ablate.runner.lock import study_lock
-    from prereg.canon import sha256_of
     from prereg.errors import EvidenceError
-    from prereg.ledger import Ledger
-    from prereg.plan import plan
+    from prereg.registry.canon import sha256_of
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.plan import plan
 
     case = open_case(Path(path), root)
     registration = require_registered(case)

@@ -14,7 +14,7 @@ from ablate.chain.case import Case, Clock, open_case, require_registered, utc_no
 
 if TYPE_CHECKING:
     from ablate.judge.glimpse import Glimpse
-    from prereg.ledger import Entry
+    from prereg.registry.ledger import Entry
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def peek(path: str | Path, *, reason: str, root: Path | None = None, now: Clock 
     from ablate.judge.view import view
     from ablate.records.gather import gather, open_tables
     from prereg.errors import EvidenceError
-    from prereg.ledger import Ledger
+    from prereg.registry.ledger import Ledger
 
     case = open_case(Path(path), root)
     registration = require_registered(case)
@@ -83,11 +83,10 @@ def record_look(
 
     Returns the entry. Raises `EvidenceError` where `took_place` is no time, or not one at which a look was early.
     """
-    from prereg.cells import Cell, cell_of
     from prereg.errors import EvidenceError
-    from prereg.ledger import SEALS, Ledger
-    from prereg.looks import TOOK_PLACE
-    from prereg.plan import plan
+    from prereg.registry.ledger import SEALS, Ledger
+    from prereg.registry.looks import TOOK_PLACE
+    from prereg.registry.plan import Cell, cell_of, plan
 
     case = open_case(Path(path), root)
     registration = require_registered(case)

@@ -13,7 +13,7 @@ from ablate.chain.case import Case, check
 if TYPE_CHECKING:
     from ablate.scale.devices import Device
     from ablate.scale.plan import Measured, ScalePlan
-    from prereg.training import Training
+    from prereg.study.training import Training
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class PlannedRuns:
 
 def plan_runs(path: str | Path, *, root: Path | None = None) -> PlannedRuns:
     """Every arm with its size and its budget."""
-    from prereg.size import flops_per_token, parameters
+    from prereg.study.sizes import flops_per_token, parameters
 
     case = check(Path(path), root)
     study = case.study
@@ -162,7 +162,7 @@ def _require_of_that_shape(case: Case, size: str) -> None:
 def _vocabulary(case: Case, arm: str) -> tuple[int, str]:
     """Entries of an arm's vocabulary, and whose they are. Nothing is tokenised for it."""
     from ablate.gpt.corpus import Library
-    from prereg.training import Bpe
+    from prereg.study.training import Bpe
 
     data = case.study.training(arm).data
     if isinstance(data.tokenizer, Bpe):
@@ -182,9 +182,9 @@ def _measured(case: Case, device: Device) -> Measured | None:
     from ablate.runner.spread import Spread
     from ablate.scale.devices import is_of
     from ablate.scale.plan import Measured
-    from prereg.plan import plan
-    from prereg.registration import load_registration
-    from prereg.size import flops_per_token
+    from prereg.registry.plan import plan
+    from prereg.registry.registration import load_registration
+    from prereg.study.sizes import flops_per_token
 
     registration = load_registration(case.root, case.study.study)
     if registration is None:

@@ -9,8 +9,8 @@ from ablate.chain.case import Case, Clock, check, open_case, pin, placed, requir
 
 if TYPE_CHECKING:
     from ablate.judge.design import Design
-    from prereg.ledger import Entry
-    from prereg.registration import Override, Registration
+    from prereg.registry.ledger import Entry
+    from prereg.registry.registration import Override, Registration
 
 
 def design(path: str | Path, *, root: Path | None = None, pilot: str | None = None) -> Design:
@@ -38,7 +38,7 @@ def accepted(case: Case, characteristics: Design, reason: str | None) -> Overrid
     """Refuse a hopeless design, or put on record that the user goes on with it and why."""
     from ablate.judge.hopeless import obstacle
     from prereg.errors import HopelessDesignError, RegistrationError
-    from prereg.registration import Override
+    from prereg.registry.registration import Override
 
     found = obstacle(characteristics)
     if found is None and reason is None:
@@ -78,10 +78,10 @@ def register(
     `planned` is its design where the caller has it already.
     """
     from ablate.records.provenance import tool_versions
-    from prereg import register as promise
-    from prereg.differences import require_unchanged
-    from prereg.export.page import keep_page
-    from prereg.registration import load_registration
+    from prereg.documents.page import keep_page
+    from prereg.registry import register as promise
+    from prereg.registry.history import require_unchanged
+    from prereg.registry.registration import load_registration
 
     case = check(Path(path), root)
     standing = load_registration(case.root, case.study.study)
@@ -122,8 +122,8 @@ def amend(
 ) -> tuple[Registration, Entry]:
     """Register a changed study in place of its earlier registration, with a reason."""
     from ablate.records.provenance import tool_versions
-    from prereg import register as promise
-    from prereg.export.page import keep_page
+    from prereg.documents.page import keep_page
+    from prereg.registry import register as promise
 
     case = check(path, root)
     pins = pin(case)
@@ -151,7 +151,7 @@ def amend(
 
 def registrations(path: Path, root: Path | None = None) -> tuple[Entry, ...]:
     """The ledger's entries that registered a study and amended it, oldest first."""
-    from prereg.ledger import Ledger
+    from prereg.registry.ledger import Ledger
 
     case = open_case(path, root)
     entries = Ledger(case.root.ledger).entries()

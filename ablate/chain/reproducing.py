@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ablate.records.repeated import Reproduction
     from ablate.records.run_record import RunRecord
     from ablate.runner.messages import Message
-    from prereg.plan import CommandSpec, RunSpec
-    from prereg.registration import Registration
+    from prereg.registry.plan import CommandSpec, RunSpec
+    from prereg.registry.registration import Registration
 
 
 def reproduce(
@@ -37,9 +37,9 @@ def reproduce(
     bits are not promised: another processor, other libraries, other code. `keep` keeps the records of the new run.
     """
     from prereg.errors import RunError
-    from prereg.ledger import Ledger
-    from prereg.looks import is_unfinished
-    from prereg.scratch import scratch
+    from prereg.registry.disk import scratch
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.looks import is_unfinished
 
     case = open_case(Path(path), root)
     registration = require_registered(case)
@@ -121,8 +121,8 @@ def _held_against(
 
 def _unpromised(spec: RunSpec | CommandSpec, others: list[str]) -> tuple[str, ...]:
     """Why equal bits are not promised."""
-    from prereg.plan import RunSpec
-    from prereg.words import listed
+    from prereg.registry.plan import RunSpec
+    from prereg.text import listed
 
     if not isinstance(spec, RunSpec):
         return ("of a user's own trainer, equal bits are the user's promise",)
@@ -134,7 +134,7 @@ def _recorded(case: Case, registration: Registration, run: str) -> tuple[RunSpec
     """The planned run of a name, and its sealed record."""
     from ablate.records.store import RunFolder
     from prereg.errors import EvidenceError, RunError, nearest
-    from prereg.plan import plan
+    from prereg.registry.plan import plan
 
     specs = {f"{spec.variant}/{spec.seed}": spec for spec in plan(registration)}
     if run not in specs:
@@ -163,7 +163,7 @@ def _require_possible(case: Case, spec: RunSpec | CommandSpec, sealed: RunRecord
     """Refuse what could only end in a difference that says nothing."""
     from ablate.records.gather import unlike
     from prereg.errors import EvidenceError, RunError
-    from prereg.plan import RunSpec
+    from prereg.registry.plan import RunSpec
 
     if steps is not None and not isinstance(spec, RunSpec):
         raise RunError(

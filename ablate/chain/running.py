@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ablate.judge.design import Design
     from ablate.runner.local import Summary
     from ablate.runner.watch import Watcher
-    from prereg.looks import Look
-    from prereg.registration import Registration
+    from prereg.registry.looks import Look
+    from prereg.registry.registration import Registration
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,10 @@ def run(
     from ablate.runner.seating import choose_machine, records_of, require_steps
     from ablate.runner.spread import Spread
     from ablate.runner.watch import PlainWatcher
-    from prereg.differences import require_unchanged
     from prereg.errors import RunError
-    from prereg.history import repeated
-    from prereg.ledger import Ledger
-    from prereg.registration import load_registration
+    from prereg.registry.history import repeated, require_unchanged
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.registration import load_registration
 
     case = check(Path(path), root)
     name = case.study.study
@@ -126,8 +125,8 @@ def run(
 def look_to_run_up_to(case: Case, registration: Registration) -> Look | None:
     """The first look not taken yet, or none for a fixed number of seeds. Refused once a look has ended the study."""
     from prereg.errors import RunError
-    from prereg.ledger import Ledger
-    from prereg.looks import looks_of, next_look, taken_looks
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.looks import looks_of, next_look, taken_looks
 
     study = registration.study
     if not looks_of(study):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from ablate.chain.case import open_case, require_registered
 
 if TYPE_CHECKING:
-    from prereg.export.source import Source
+    from prereg.documents.source import Source
 
 FormName = Literal["aspredicted", "osf", "markdown"]
 
@@ -28,11 +28,10 @@ class Document:
 
 def export(path: str | Path, *, form: FormName, root: Path | None = None, as_json: bool = False) -> Document:
     """Tell a registration, or an unregistered study as a draft. A study that changed since is refused."""
-    from prereg.export.aspredicted import aspredicted
-    from prereg.export.markdown import markdown, sections
-    from prereg.export.osf import osf
-    from prereg.export.record import status
-    from prereg.plain import json_visible
+    from prereg.documents.forms import aspredicted, osf
+    from prereg.documents.page import markdown, sections
+    from prereg.documents.source import status
+    from prereg.escape import json_visible
 
     source = _source(Path(path), root)
     if form == "markdown":
@@ -46,8 +45,8 @@ def export(path: str | Path, *, form: FormName, root: Path | None = None, as_jso
 
 def save(text: str, path: Path) -> None:
     """Write a document; a file that says something else is left alone, for it may hold a person's answers."""
-    from prereg.disk import write_whole
     from prereg.errors import StudyFileError, Where
+    from prereg.registry.disk import write_whole
 
     if path.exists() and (not path.is_file() or path.read_bytes() != text.encode()):
         raise StudyFileError(
@@ -60,8 +59,8 @@ def save(text: str, path: Path) -> None:
 
 
 def _source(path: Path, root: Path | None) -> Source:
-    from prereg.export.source import Source, registered_source
-    from prereg.registration import load_registration
+    from prereg.documents.source import Source, registered_source
+    from prereg.registry.registration import load_registration
 
     case = open_case(path, root)
     if load_registration(case.root, case.study.study) is None:

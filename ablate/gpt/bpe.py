@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from prereg.canon import canonical_bytes, sha256_bytes, sha256_of
-from prereg.disk import write_whole
 from prereg.errors import CorpusError
+from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
+from prereg.registry.disk import write_whole
 
 _PIECE = re.compile(r"[^\n]*\n+|[^\n]+")
 PIECES_AT_ONCE = 20_000

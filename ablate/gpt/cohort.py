@@ -34,7 +34,7 @@ from ablate.gpt.schedule import learning_rate, optimizers_of
 from ablate.gpt.stepping import COMPILED, EAGER
 from ablate.gpt.train import Progress, Step, Trained
 from prereg.errors import EvidenceError
-from prereg.training import Training
+from prereg.study.training import Training
 
 
 class CohortTrainer:

@@ -26,7 +26,7 @@ from torch import Tensor
 from ablate.gpt.compiler import KNOWN_TO_INDUCTOR, compiler_name, find_compiler
 from ablate.gpt.joint import Joint, Norms
 from ablate.gpt.kernels import cache_folder, processor_flags
-from prereg.canon import sha256_of
+from prereg.registry.canon import sha256_of
 
 Tensors = tuple[Tensor, ...]
 _PLACE = "TORCHINDUCTOR_CACHE_DIR"

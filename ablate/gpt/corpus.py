@@ -1,7 +1,7 @@
 """Corpora by name and sha256: find, download, verify, read. Never a silent stand-in.
 
-Known texts are pinned in `prereg.corpora`; a user's own are pinned by the manifest that `ablate corpus add` writes
-beside them. A corpus is searched in `ABLATE_CORPORA`, the repository's `data/corpora/`, the user's cache; then
+Known texts are pinned in `prereg.study.corpora`; a user's own are pinned by the manifest that `ablate corpus add`
+writes beside them. A corpus is searched in `ABLATE_CORPORA`, the repository's `data/corpora/`, the user's cache; then
 downloaded from its public address; then given up with one message that says all of that. Corpora that are stored
 as token ids are in `ablate.gpt.shards`.
 """
@@ -19,8 +19,10 @@ from functools import cache
 from pathlib import Path
 
 from ablate.gpt import toy
-from prereg.canon import sha256_bytes
-from prereg.corpora import (
+from prereg.errors import CorpusError, nearest
+from prereg.registry.canon import sha256_bytes
+from prereg.registry.disk import write_whole
+from prereg.study.corpora import (
     KNOWN,
     ONE_FILE,
     OWN_VALIDATION,
@@ -32,8 +34,6 @@ from prereg.corpora import (
     read_manifest,
     search_path,
 )
-from prereg.disk import write_whole
-from prereg.errors import CorpusError, nearest
 
 __all__ = ["KNOWN", "TOY_SHA256", "Corpus", "Library", "Manifest"]
 

@@ -17,7 +17,7 @@ from torch.func import functional_call, vmap
 from ablate.gpt.masks import Masks
 from ablate.gpt.model import GPT
 from ablate.gpt.train import arithmetic
-from prereg.training import Training
+from prereg.study.training import Training
 
 CLIP_EPS = 1e-6
 """Added to the norm before dividing, as `torch.nn.utils.clip_grad_norm_` does."""

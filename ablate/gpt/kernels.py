@@ -28,8 +28,8 @@ from torch import Tensor
 from ablate.gpt.compiler import find_compiler, none_found
 from ablate.gpt.kernel_errors import worst_error
 from ablate.gpt.kernel_parts import Part
-from prereg.canon import sha256_bytes, sha256_of
-from prereg.disk import write_whole
+from prereg.registry.canon import sha256_bytes, sha256_of
+from prereg.registry.disk import write_whole
 
 SOURCE = Path(__file__).with_name("native")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")

@@ -15,7 +15,7 @@ from torch import Tensor
 from ablate.gpt.model import GPT
 from ablate.gpt.streams import DropoutStream
 from ablate.gpt.train import arithmetic
-from prereg.training import Training
+from prereg.study.training import Training
 
 
 class Masks(DropoutStream):

@@ -1,4 +1,4 @@
-"""A whole GPT in one file. Every ablatable part is a field of `prereg.training.Model`.
+"""A whole GPT in one file. Every ablatable part is a field of `prereg.study.training.Model`.
 
     tokens ─▶ embedding + position ─▶ embedding norm ─▶ [ attention, feed-forward ] x layers ─▶ norm ─▶ logits
 
@@ -22,7 +22,7 @@ from ablate.gpt.kernels import WHOLE, kernels
 from ablate.gpt.own import own_attend, own_attention, own_feed, own_gelu, own_linear
 from ablate.gpt.paths import Paths
 from ablate.gpt.streams import DropoutStream, generator
-from prereg.training import Model, NormalInit
+from prereg.study.training import Model, NormalInit
 
 LAYERNORM_EPS = 1e-5
 RMSNORM_EPS = 1e-6

@@ -27,8 +27,8 @@ from torch.nn import functional as F  # noqa: N812 (its customary name)
 from ablate.gpt.kernel_parts import Norm, Part
 from ablate.gpt.kernels import WHOLE, Absent, Kernels, kernels
 from ablate.gpt.own import own_attention, own_feed, own_gelu, own_linear
-from prereg.disk import write_whole
-from prereg.training import Training
+from prereg.registry.disk import write_whole
+from prereg.study.training import Training
 
 AttentionPath = Literal["fused", "plain", "own"]
 GeluPath = Literal["torch", "own"]

@@ -19,9 +19,9 @@ from ablate.gpt.mixture import Mixture
 from ablate.gpt.shards import StoredTokens, open_shards
 from ablate.gpt.tokenizer import CharTokenizer, StoredVocabulary
 from ablate.gpt.tokens import Pooled, Tokens
-from prereg.corpora import Manifest, Role
 from prereg.errors import CorpusError
-from prereg.training import Bpe, Data
+from prereg.study.corpora import Manifest, Role
+from prereg.study.training import Bpe, Data
 
 Tokenizer = CharTokenizer | BpeTokenizer | StoredVocabulary
 

@@ -25,8 +25,8 @@ from typing import Literal
 import numpy as np
 
 from ablate.gpt.corpus import Library
-from prereg.canon import sha256_of
-from prereg.disk import write_whole
+from prereg.registry.canon import sha256_of
+from prereg.registry.disk import write_whole
 
 _EMPTY_LINES = re.compile(r"\n[^\S\n]*\n\s*")
 EVERY_UNIT_UPTO = 2**26

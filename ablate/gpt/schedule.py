@@ -8,7 +8,7 @@ import torch
 from torch.nn import Parameter
 
 from ablate.gpt.model import GPT
-from prereg.training import Optim
+from prereg.study.training import Optim
 
 COSINE_FLOOR = 0.1
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from prereg.canon import sha256_file, sha256_of
-from prereg.corpora import Manifest, Role, Shard, Shards, Stored
-from prereg.disk import write_whole
 from prereg.errors import CorpusError
+from prereg.registry.canon import sha256_file, sha256_of
+from prereg.registry.disk import write_whole
+from prereg.study.corpora import Manifest, Role, Shard, Shards, Stored
 
 _CHUNK_BYTES = 32 * 1024**2
 _LLM_C = 20240520

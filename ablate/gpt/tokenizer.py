@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prereg.canon import sha256_of
-from prereg.corpora import Shards
 from prereg.errors import CorpusError
+from prereg.registry.canon import sha256_of
+from prereg.study.corpora import Shards
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from ablate.gpt.paths import Paths, default_paths
 from ablate.gpt.schedule import build_optimizers, learning_rate
 from ablate.gpt.streams import DropoutStream
 from prereg.errors import EvidenceError
-from prereg.training import Training
+from prereg.study.training import Training
 
 
 @dataclass(frozen=True)

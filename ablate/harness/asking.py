@@ -26,12 +26,11 @@ from ablate.harness.tasks import Group, Questions, questions_of_pack
 from ablate.harness.writing import Tokenizer, prefix_of
 from ablate.records.harness_record import HarnessRecord
 from ablate.records.store import ItemScore
-from prereg.canon import canonical_bytes, sha256_bytes, sha256_of
-from prereg.harness_metrics import harness_metric
-from prereg.harness_promises import OWN_TASKS
-from prereg.measure import Harness
-from prereg.root import Root
-from prereg.task_pin import TaskPin
+from prereg.metrics.harness import harness_metric
+from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
+from prereg.registry.paths import Root
+from prereg.study.measure import Harness
+from prereg.study.tasks import OWN_TASKS, TaskPin
 
 Item = tuple[str, int]
 

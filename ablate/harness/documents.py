@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prereg.canon import sha256_bytes
 from prereg.errors import CorpusError, Where
+from prereg.registry.canon import sha256_bytes
 
 _FIELD = Where(field=("measure", "harness", "tasks"))
 

@@ -13,8 +13,8 @@ import warnings
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from prereg import scratch
 from prereg.errors import UnsupportedError, Where
+from prereg.registry import disk
 
 WANTED = "0.4.13"
 """The version whose numbers, task objects and records this package was checked against."""
@@ -73,4 +73,4 @@ def _plain(things: object, **_: object) -> object:
 
 @cache
 def _scratch() -> str:
-    return str(scratch.make("harness"))
+    return str(disk.make("harness"))

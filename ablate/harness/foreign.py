@@ -18,11 +18,10 @@ from ablate.harness.pins import require_pin, unwritable
 from ablate.harness.prompts import PLAIN
 from ablate.harness.tasks import Group, Questions
 from ablate.harness.writing import Tokenizer, can_write
-from prereg.canon import sha256_bytes, sha256_of
 from prereg.errors import CorpusError, StudyError, UnsupportedError, Where
-from prereg.harness_promises import OWN_TASKS
-from prereg.measure import Harness
-from prereg.task_pin import TaskPin
+from prereg.registry.canon import sha256_bytes, sha256_of
+from prereg.study.measure import Harness
+from prereg.study.tasks import OWN_TASKS, TaskPin
 
 _FIELD = Where(field=("measure", "harness", "tasks"))
 

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from ablate.harness.documents import Item, read_items
 from ablate.harness.prompts import PLAIN, THREE, read_prompts
-from prereg.canon import sha256_bytes, sha256_of
 from prereg.errors import CorpusError, Where, nearest
-from prereg.harness_promises import is_folder
-from prereg.root import Root
+from prereg.registry.canon import sha256_bytes, sha256_of
+from prereg.registry.paths import Root
+from prereg.study.tasks import is_folder
 
 _FIELD = Where(field=("measure", "harness", "tasks"))
 LARGEST_BYTES = 256 * 1024**2

@@ -10,12 +10,11 @@ from ablate.harness.documents import Item
 from ablate.harness.packs import Pack, find_pack
 from ablate.harness.prompts import BETWEEN, filled
 from ablate.harness.writing import Tokenizer, can_write
-from prereg.canon import canonical_bytes
 from prereg.errors import CorpusError, Where
-from prereg.harness_promises import OWN_TASKS
-from prereg.measure import Harness
-from prereg.root import Root
-from prereg.task_pin import TaskPin
+from prereg.registry.canon import canonical_bytes
+from prereg.registry.paths import Root
+from prereg.study.measure import Harness
+from prereg.study.tasks import OWN_TASKS, TaskPin
 
 
 def pin_tasks(harness: Harness, root: Root, tokenizer: Tokenizer | None = None) -> TaskPin:

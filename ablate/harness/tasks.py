@@ -15,8 +15,8 @@ from ablate.harness.packs import Pack
 from ablate.harness.pins import draw
 from ablate.harness.prompts import BETWEEN, filled
 from ablate.harness.writing import Tokenizer
-from prereg.canon import sha256_of
-from prereg.measure import Harness
+from prereg.registry.canon import sha256_of
+from prereg.study.measure import Harness
 
 
 @dataclass(frozen=True)

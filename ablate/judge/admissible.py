@@ -40,7 +40,7 @@ from ablate.judge.run_checks import (
 )
 from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
-from prereg.registration import Registration
+from prereg.registry.registration import Registration
 
 
 def audit(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:

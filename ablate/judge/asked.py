@@ -11,7 +11,7 @@ from collections import Counter
 from ablate.judge.checks import named_run, none_against
 from ablate.judge.verdict import Check
 from ablate.records.run_record import RunRecord
-from prereg.registration import Registration
+from prereg.registry.registration import Registration
 
 _ASKED = {
     "version": "version",

@@ -42,11 +42,11 @@ from ablate.judge.resample import (
     subsets_up_to,
 )
 from ablate.judge.verdict import Outcome
-from prereg.analysis import Test, Zeros
-from prereg.claim import Verb
-from prereg.divergence import End, least_pairs, refutable
-from prereg.metrics import Better
-from prereg.spec import Study
+from prereg.metrics.catalogue import Better
+from prereg.rule.divergence import End, least_pairs, refutable
+from prereg.study.analysis import Test, Zeros
+from prereg.study.claim import Verb
+from prereg.study.spec import Study
 
 Codes = npt.NDArray[np.int8]
 Kept = npt.NDArray[np.bool_]

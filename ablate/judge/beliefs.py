@@ -19,14 +19,13 @@ from scipy import stats
 from ablate.judge.headroom import ROOM_SD, pinned
 from ablate.judge.procedure import Floats
 from ablate.records.evidence import Evidence
-from prereg.divergence import is_worse
 from prereg.errors import EvidenceError, SpecError, Where
-from prereg.hypothesis import Scale
-from prereg.instability import Ceiling
-from prereg.item_metrics import ITEM_METRICS, units_of
-from prereg.part import Part
-from prereg.registration import Registration
-from prereg.spec import Study
+from prereg.frozen import Part
+from prereg.metrics.items import ITEM_METRICS, units_of
+from prereg.registry.registration import Registration
+from prereg.rule.divergence import is_worse
+from prereg.study.analysis import Ceiling, Scale
+from prereg.study.spec import Study
 
 Group = tuple[str, Scale]
 

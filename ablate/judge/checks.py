@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ablate.judge.verdict import Check, Severity
 from ablate.records.run_record import RunRecord
-from prereg.cells import Cell
+from prereg.registry.plan import Cell
 
 
 def none_against(

@@ -22,8 +22,8 @@ from ablate.judge.run_checks import CEILING
 from ablate.judge.stability import CURVE
 from ablate.judge.touched import RESTS_ON_NOTHING_AMENDED
 from ablate.judge.verdict import Check, Severity
-from prereg.amendments import TOUCHES
-from prereg.disk import write_whole
+from prereg.registry.amendments import TOUCHES
+from prereg.registry.disk import write_whole
 
 MEANS: dict[Severity, str] = {
     "inadmissible": "no verdict",

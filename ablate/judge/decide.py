@@ -38,13 +38,13 @@ from ablate.judge.touched import because_it_rests, check_verdict, mark, rests_on
 from ablate.judge.verdict import Check, Decision, Finding, Outcome, Stability
 from ablate.judge.view import View, check_looks, view
 from ablate.records.evidence import Evidence
-from prereg.amendments import Touched, amendments_of, touched
-from prereg.condition import OUTCOMES
-from prereg.instability import Ceiling
-from prereg.looks import Look
-from prereg.registration import Registration
-from prereg.rule import Ruling
-from prereg.spec import Study
+from prereg.registry.amendments import Touched, amendments_of, touched
+from prereg.registry.looks import Look
+from prereg.registry.registration import Registration
+from prereg.rule.condition import OUTCOMES
+from prereg.rule.rule import Ruling
+from prereg.study.analysis import Ceiling
+from prereg.study.spec import Study
 
 INCONCLUSIVE = "inconclusive"
 """The verdict whose words mean that the study did not decide."""
@@ -148,7 +148,7 @@ def final_values(study: Study, evidence: Evidence) -> Mapping[str, Mapping[tuple
 
 
 def worst_of(study: Study, metric: str) -> float:
-    """The worse end of the line; claims about one metric agree on it (`prereg.promises`)."""
+    """The worse end of the line; claims about one metric agree on it (`prereg.study.validate`)."""
     return inf if study.better(next(n for n, c in study.claims.items() if c.metric == metric)) == "lower" else -inf
 
 

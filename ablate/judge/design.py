@@ -22,12 +22,12 @@ from ablate.judge.simulate import Chance, Scenario, adopting_verdicts, affordabl
 from ablate.judge.stability import false_alarm_text
 from ablate.judge.truths import drawable, truths
 from ablate.judge.worst import correlations, worst_case
-from prereg.analysis import Test
-from prereg.divergence import said_losses
-from prereg.item_metrics import units_of
-from prereg.part import Part
-from prereg.spec import Study
-from prereg.words import listed
+from prereg.frozen import Part
+from prereg.metrics.items import units_of
+from prereg.rule.divergence import said_losses
+from prereg.study.analysis import Test
+from prereg.study.spec import Study
+from prereg.text import listed
 
 _CURVE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 30)
 """Numbers of seeds on the curve of power, and the study's own."""

@@ -14,8 +14,8 @@ from ablate.judge.procedure import Floats, NoTestError, PairedT, Procedure, Side
 from ablate.judge.ranked import RankedPairs
 from ablate.judge.resample import FEWEST_BOOTSTRAPPED, BootstrapT, SignedRank, SignFlip
 from ablate.judge.verdict import Estimate
-from prereg.analysis import Test, Zeros
 from prereg.errors import UnsupportedError
+from prereg.study.analysis import Test, Zeros
 
 __all__ = ["NoTestError", "Side", "estimate", "p_against", "p_floor", "prepare", "undecided", "words"]
 

@@ -15,10 +15,10 @@ from ablate.judge.hypotheses import contrast
 from ablate.judge.readings import reading_of
 from ablate.judge.verdict import ArmSummary
 from ablate.records.evidence import Evidence
-from prereg.part import Part
-from prereg.registration import Registration
-from prereg.spec import Study
-from prereg.words import unit_of
+from prereg.frozen import Part
+from prereg.registry.registration import Registration
+from prereg.study.spec import Study
+from prereg.text import unit_of
 
 
 class ClaimSoFar(Part):

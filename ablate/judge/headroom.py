@@ -19,9 +19,9 @@ from ablate.judge.procedure import EQUAL, Floats
 from ablate.judge.readings import read_values, reading_of
 from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
-from prereg.harness_metrics import harness_metric
-from prereg.metrics import METRICS
-from prereg.spec import Study
+from prereg.metrics.catalogue import METRICS
+from prereg.metrics.harness import harness_metric
+from prereg.study.spec import Study
 
 HEADROOM: Final = "every claimed metric had headroom"
 BOUNDS: Final[dict[str, tuple[float, float]]] = {"share": (0.0, 1.0)}

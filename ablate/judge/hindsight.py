@@ -26,9 +26,9 @@ from ablate.judge import power
 from ablate.judge.design import Design
 from ablate.judge.reach import KIND, HypothesisDesign
 from ablate.judge.verdict import Finding
-from prereg.part import Part
-from prereg.registration import Registration
-from prereg.spec import Study
+from prereg.frozen import Part
+from prereg.registry.registration import Registration
+from prereg.study.spec import Study
 
 LOW_POWER: Final = 0.8
 """Below this power at `smallest`, significance selects estimates that are too large: the report says by how much."""

@@ -16,12 +16,12 @@ from ablate.judge.checks import listed, named, named_run, none_against
 from ablate.judge.verdict import Check
 from ablate.records.bring import CLOCKS_APART
 from ablate.records.evidence import Evidence
-from prereg.cells import Cell, cell_of
-from prereg.ledger import SEALS, Entry
-from prereg.registration import Registration
-from prereg.spec import Study
-from prereg.training import Training
-from prereg.words import counted
+from prereg.registry.ledger import SEALS, Entry
+from prereg.registry.plan import Cell, cell_of
+from prereg.registry.registration import Registration
+from prereg.study.spec import Study
+from prereg.study.training import Training
+from prereg.text import counted
 
 REMOVED: Final = "no start of a run was removed before its seal"
 AFTER: Final = "no run was sealed after the decision"

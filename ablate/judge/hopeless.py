@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from ablate.judge.estimate import words
 from ablate.judge.reach import HypothesisDesign, floor_of, sides_of
 from ablate.judge.simulate import verdicts_of
-from prereg.condition import Outcome
 from prereg.errors import HopelessDesignError, Where
-from prereg.spec import Study
+from prereg.rule.condition import Outcome
+from prereg.study.spec import Study
 
 if TYPE_CHECKING:
     from ablate.judge.design import Design

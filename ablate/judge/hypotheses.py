@@ -27,12 +27,11 @@ from ablate.judge.readings import reading_of
 from ablate.judge.sequential import EProcessT, RepeatedT, prepare_at, require_own_rule
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair
 from ablate.judge.wording import same_in_every_pair, sentence
-from prereg.divergence import least_pairs
-from prereg.hypothesis import Scale
-from prereg.instability import Ceiling
-from prereg.looks import Look
-from prereg.spec import Study
-from prereg.words import compact, unit_of
+from prereg.registry.looks import Look
+from prereg.rule.divergence import least_pairs
+from prereg.study.analysis import Ceiling, Scale
+from prereg.study.spec import Study
+from prereg.text import compact, unit_of
 
 Values = Mapping[str, Mapping[tuple[str, int], float]]
 

@@ -15,9 +15,9 @@ import pandas as pd
 from ablate.judge.checks import named, none_against
 from ablate.judge.verdict import Check, Severity
 from ablate.records.evidence import Evidence
-from prereg.cells import Cell
-from prereg.item_metrics import ITEM_METRICS
-from prereg.spec import Study
+from prereg.metrics.items import ITEM_METRICS
+from prereg.registry.plan import Cell
+from prereg.study.spec import Study
 
 _ROUNDING = 1e-9
 """How far a recorded mean may lie from that of its items: two ways of adding up the same scores differ by less."""

@@ -9,12 +9,12 @@ from ablate.judge.checks import listed, named, named_run, none_against
 from ablate.judge.verdict import Check, Severity
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
-from prereg.amendments import amendments_of, chain_faults, touched
-from prereg.cells import Cell, cell_of, newest_seals
-from prereg.ledger import SEALS, Entry
-from prereg.looks import TOOK_PLACE, recorded_afterwards
-from prereg.registration import Registration
-from prereg.spec import Study
+from prereg.registry.amendments import amendments_of, chain_faults, touched
+from prereg.registry.ledger import SEALS, Entry
+from prereg.registry.looks import TOOK_PLACE, recorded_afterwards
+from prereg.registry.plan import Cell, cell_of, newest_seals
+from prereg.registry.registration import Registration
+from prereg.study.spec import Study
 
 _GRAVEST: Severity = "inadmissible"
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from ablate.judge.checks import named_run, none_against
 from ablate.judge.verdict import Check
 from ablate.records.run_record import RunRecord
-from prereg.limits import breaches, promises_any, unmeasured
-from prereg.spec import Study
+from prereg.study.analysis import breaches, promises_any, unmeasured
+from prereg.study.spec import Study
 
 LIMITS = "every run kept to its promised limits"
 

@@ -1,7 +1,7 @@
 """The verdict with lost pairs at their worst: what diverged runs under `exclude_pair` leave of it.
 
 Each hypothesis that lost pairs is judged again with its p values at the ends towards which its lost pairs push it
-(`prereg.divergence`), in the family that it is corrected in: under Holm's procedure its neighbours may owe their
+(`prereg.rule.divergence`), in the family that it is corrected in: under Holm's procedure its neighbours may owe their
 outcomes to a p that rests on the luckier seeds. A hypothesis can then end as found, as at these ends, or as anything
 between, and the verdict is given only if the rule gives the same for all of it. "inconclusive" is always given.
 
@@ -24,9 +24,9 @@ from ablate.judge.checks import named
 from ablate.judge.nulls import Nulls, judge_families
 from ablate.judge.procedure import TINY
 from ablate.judge.verdict import Check, Outcome
-from prereg.cells import Cell
-from prereg.divergence import ENDS, End, between, pushed, refutable
-from prereg.spec import Study
+from prereg.registry.plan import Cell
+from prereg.rule.divergence import ENDS, End, between, pushed, refutable
+from prereg.study.spec import Study
 
 SAME_AT_WORST: Final = "the verdict is the same with lost pairs at their worst"
 UNDECIDED: Final = "inconclusive"

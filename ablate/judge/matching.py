@@ -17,11 +17,11 @@ from pydantic import JsonValue
 from ablate.judge.checks import listed, named_run, none_against
 from ablate.judge.verdict import Check
 from ablate.records.run_record import Pairing, RunRecord
-from prereg.canon import canonical_bytes
-from prereg.metrics import source_of
-from prereg.registration import Registration, reading_sha256
-from prereg.spec import Study
-from prereg.training import Training
+from prereg.metrics.catalogue import source_of
+from prereg.registry.canon import canonical_bytes
+from prereg.registry.registration import Registration, reading_sha256
+from prereg.study.spec import Study
+from prereg.study.training import Training
 
 TOKENIZER: Final = "every run used the registered tokenizer"
 VALIDATED: Final = "claimed losses are of the same validation text"

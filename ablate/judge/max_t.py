@@ -43,7 +43,7 @@ from ablate.judge.multiplicity import holm
 from ablate.judge.procedure import EQUAL, Floats, Procedure, Side, Studentized
 from ablate.judge.resample import LISTED_PAIRS, RESAMPLES, row_counts, studentized_draws
 from ablate.judge.verdict import Interval
-from prereg.analysis import Analysis
+from prereg.study.analysis import Analysis
 
 MOST_TWO_SIDED_MARGINS: Final = 6
 """More hypotheses of one role with a null on either side are refused: 2^6 choices of sides are tried."""

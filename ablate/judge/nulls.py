@@ -41,12 +41,11 @@ from ablate.judge.max_t import MOST_TWO_SIDED_MARGINS, Member, Null, adjust
 from ablate.judge.multiplicity import holm
 from ablate.judge.procedure import Procedure
 from ablate.judge.verdict import Outcome, Zone
-from prereg.claim import Verb
 from prereg.errors import UnsupportedError
-from prereg.hypothesis import Role
-from prereg.instability import Ceiling
-from prereg.metrics import Better
-from prereg.spec import Study
+from prereg.metrics.catalogue import Better
+from prereg.study.analysis import Ceiling, Role
+from prereg.study.claim import Verb
+from prereg.study.spec import Study
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,11 @@ import pandas as pd
 from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
-from prereg.canon import sha256_bytes
 from prereg.errors import EvidenceError, StudyError
-from prereg.own import OwnCheck
-from prereg.own_checks import read_source
-from prereg.own_code import loading
-from prereg.own_limit import Overdue, at_most
-from prereg.registration import Registration
+from prereg.metrics.user_code import Overdue, at_most, loading, read_source
+from prereg.registry.canon import sha256_bytes
+from prereg.registry.registration import Registration
+from prereg.study.measure import OwnCheck
 
 OWN: Final = "own check: "
 _LONGEST: Final = 300

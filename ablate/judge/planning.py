@@ -29,7 +29,7 @@ from ablate.judge.reach import (
 from ablate.judge.simulate import Chance, Scenario, affordable, simulate
 from ablate.judge.truths import Truth, all_true, arm_means, draw, weights_of
 from ablate.judge.worst import searchable
-from prereg.spec import Study
+from prereg.study.spec import Study
 
 MOST_SEEDS = 200
 """More seeds than this are not planned for."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from ablate.judge.procedure import Floats
 from ablate.judge.resample import SignedRank, hodges_lehmann
-from prereg.analysis import Test, Zeros
+from prereg.study.analysis import Test, Zeros
 
 RANKABLE: tuple[Test, ...] = ("wilcoxon", "sign_flip")
 """The tests that a diverged run can enter by its rank."""
@@ -28,7 +28,7 @@ class RankedPairs(SignedRank):
     words = "signed-rank test with diverged runs ranked worst"
 
     def __init__(self, differences: Floats, method: Test, zeros: Zeros = "pratt") -> None:
-        # Whoever asks otherwise was refused when the study was read (`prereg.promises`).
+        # Whoever asks otherwise was refused when the study was read (`prereg.study.validate`).
         assert method in RANKABLE, (method, differences)
         sized = np.isfinite(differences)
         self.beyond = np.where(np.isinf(differences), np.sign(differences), 0.0)

@@ -16,11 +16,11 @@ from ablate.judge.beliefs import Beliefs
 from ablate.judge.max_t import p_floor_of
 from ablate.judge.procedure import Side
 from ablate.judge.sequential import EProcessT
-from prereg.analysis import EProcess
-from prereg.claim import Verb
-from prereg.condition import parse_condition, questions
-from prereg.part import Part
-from prereg.spec import Study
+from prereg.frozen import Part
+from prereg.rule.condition import parse_condition, questions
+from prereg.study.analysis import EProcess
+from prereg.study.claim import Verb
+from prereg.study.spec import Study
 
 KIND: dict[Verb, power.Kind] = {
     "lowers": "towards",

@@ -19,9 +19,9 @@ import numpy as np
 
 from ablate.judge.item_scores import item_means
 from ablate.records.evidence import Evidence
-from prereg.cells import Cell
-from prereg.hypothesis import AtStep, OverLast
-from prereg.spec import Study
+from prereg.registry.plan import Cell
+from prereg.study.analysis import AtStep, OverLast
+from prereg.study.spec import Study
 
 
 def reading_of(study: Study, hypothesis: str) -> str:

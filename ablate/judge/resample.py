@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy import optimize, special, stats
 
 from ablate.judge.procedure import EQUAL, Floats, Procedure, Side, Studentized, exponent_of
-from prereg.analysis import Zeros
+from prereg.study.analysis import Zeros
 
 Ranks = npt.NDArray[np.int64]
 

@@ -19,15 +19,15 @@ from ablate.judge.stability import CURVE
 from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
-from prereg.canon import sha256_of
-from prereg.cells import Cell, cell_of
-from prereg.command import code_sha256
-from prereg.divergence import is_worse
-from prereg.instability import Ceiling
-from prereg.registration import Registration
-from prereg.spec import Study
-from prereg.training import Training
-from prereg.words import compact, counted
+from prereg.registry.canon import sha256_of
+from prereg.registry.plan import Cell, cell_of
+from prereg.registry.registration import Registration
+from prereg.rule.divergence import is_worse
+from prereg.study.analysis import Ceiling
+from prereg.study.command import code_sha256
+from prereg.study.spec import Study
+from prereg.study.training import Training
+from prereg.text import compact, counted
 
 CEILING: Final = "the ceiling of diverged runs is worse than any value"
 

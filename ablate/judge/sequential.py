@@ -43,10 +43,10 @@ from scipy import interpolate, optimize, special
 
 from ablate.judge.levels import Spending, nominal_levels
 from ablate.judge.procedure import TINY, Floats, PairedT, Side, Studentized
-from prereg.analysis import Looks
 from prereg.errors import EvidenceError
-from prereg.looks import Look, looks_of
-from prereg.spec import Study
+from prereg.registry.looks import Look, looks_of
+from prereg.study.analysis import Looks
+from prereg.study.spec import Study
 
 EFFECT_VARIANCE: Final = 2.0
 """g: the prior variance of the effect in SDs of the differences. Fixed for ever, since studies were registered with

@@ -33,12 +33,12 @@ from ablate.judge.resample import ENUMERATED_PAIRS, LISTED_PAIRS
 from ablate.judge.stopping import run_to_the_stop
 from ablate.judge.truths import EDGE, Drawn, Law, Truth, draw
 from ablate.judge.verdict import Outcome, Outcomes
-from prereg.analysis import Test
-from prereg.condition import All, AnyOf, Condition, Not, Question, parse_condition
-from prereg.divergence import least_pairs
-from prereg.looks import looks_of
-from prereg.part import Part
-from prereg.spec import Study
+from prereg.frozen import Part
+from prereg.registry.looks import looks_of
+from prereg.rule.condition import All, AnyOf, Condition, Not, Question, parse_condition
+from prereg.rule.divergence import least_pairs
+from prereg.study.analysis import Test
+from prereg.study.spec import Study
 
 
 class Chance(Part):

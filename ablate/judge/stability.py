@@ -20,9 +20,9 @@ from scipy import optimize, special
 
 from ablate.judge.procedure import Floats
 from ablate.judge.verdict import Stability
-from prereg.plan import asks_stability
-from prereg.spec import Study
-from prereg.words import compact, counted
+from prereg.registry.plan import asks_stability
+from prereg.study.spec import Study
+from prereg.text import compact, counted
 
 if TYPE_CHECKING:
     from ablate.records.evidence import Evidence

@@ -16,9 +16,9 @@ from ablate.judge.lost_pairs import UNDECIDED, ends_of_rows, same_verdict_rows
 from ablate.judge.procedure import TINY, Floats, Side
 from ablate.judge.sequential import e_from, repeated_ps
 from ablate.judge.verdict import Outcome
-from prereg.analysis import Looks
-from prereg.looks import Look, looks_of
-from prereg.spec import Study
+from prereg.registry.looks import Look, looks_of
+from prereg.study.analysis import Looks
+from prereg.study.spec import Study
 
 
 def settles(study: Study, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool]) -> bool:

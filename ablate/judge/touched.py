@@ -1,11 +1,11 @@
 """Which findings an amendment after evidence made exploratory, and whether the verdict rests on one of them.
 
-`prereg.amendments` says what an amendment touched by what it changed. Two things are added here, because they need the
-numbers. Under Holm the corrected p of a hypothesis depends on the p values of its whole role, so a touched neighbour
-could push an outcome over the line: a hypothesis is touched too unless its outcome is the same with every touched p of
-its role at its best (as if 0: one hypothesis less to correct for) and at its worst (1). And a verdict is given only if
-it is the same whatever had become of everything touched: over all their outcomes, and both answers of a touched
-`stable`. Otherwise there is none, and a smallest set of names on which it rests is told.
+`prereg.registry.amendments` says what an amendment touched by what it changed. Two things are added here, because they
+need the numbers. Under Holm the corrected p of a hypothesis depends on the p values of its whole role, so a touched
+neighbour could push an outcome over the line: a hypothesis is touched too unless its outcome is the same with every
+touched p of its role at its best (as if 0: one hypothesis less to correct for) and at its worst (1). And a verdict is
+given only if it is the same whatever had become of everything touched: over all their outcomes, and both answers of a
+touched `stable`. Otherwise there is none, and a smallest set of names on which it rests is told.
 
 The numbers of a touched hypothesis are shown like any others. They decide nothing.
 """
@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from ablate.judge.nulls import Nulls, judge_families
 from ablate.judge.procedure import TINY
 from ablate.judge.verdict import Check, Finding, Outcome
-from prereg.amendments import Touched
-from prereg.condition import OUTCOMES
-from prereg.spec import Study
+from prereg.registry.amendments import Touched
+from prereg.rule.condition import OUTCOMES
+from prereg.study.spec import Study
 
 RESTS_ON_NOTHING_AMENDED = "the verdict rests on nothing that an amendment made exploratory"
 

@@ -24,8 +24,8 @@ from ablate.judge.nulls import direction_of
 from ablate.judge.procedure import Floats
 from ablate.judge.reach import effect_when_true
 from ablate.judge.stability import false_alarm_rate
-from prereg.instability import Ceiling
-from prereg.spec import Study
+from prereg.study.analysis import Ceiling
+from prereg.study.spec import Study
 
 Law = Literal["normal", "exponential", "lognormal"]
 EDGE = 1e-9

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
-from prereg.hypothesis import Role, Scale
-from prereg.looks import Look
-from prereg.metrics import Better
-from prereg.part import Part
+from prereg.frozen import Part
+from prereg.metrics.catalogue import Better
+from prereg.registry.looks import Look
+from prereg.study.analysis import Role, Scale
 
 Outcome = Literal["supported", "refuted", "inconclusive"]
 Severity = Literal["inadmissible", "deviation", "note"]

@@ -11,10 +11,10 @@ from itertools import pairwise
 
 from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
-from prereg.cells import cell_of
-from prereg.ledger import SEALS, Entry
-from prereg.looks import Look, Taken, due_look, looks_of, taken_looks
-from prereg.registration import Registration
+from prereg.registry.ledger import SEALS, Entry
+from prereg.registry.looks import Look, Taken, due_look, looks_of, taken_looks
+from prereg.registry.plan import cell_of
+from prereg.registry.registration import Registration
 
 
 @dataclass(frozen=True)

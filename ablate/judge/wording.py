@@ -19,10 +19,10 @@ from ablate.judge.nulls import direction_of, nulls_of
 from ablate.judge.procedure import EQUAL
 from ablate.judge.readings import reading_of
 from ablate.judge.verdict import Estimate, Interval, ItemLayout, MarginTest, Outcome
-from prereg.analysis import EProcess, Looks
-from prereg.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
-from prereg.spec import Study
-from prereg.words import p_value, side, unit_of
+from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
+from prereg.study.analysis import EProcess, Looks
+from prereg.study.spec import Study
+from prereg.text import p_value, side, unit_of
 
 
 def said_p(p: float, levels: Sequence[float] = ()) -> str:

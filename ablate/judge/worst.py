@@ -29,7 +29,7 @@ from ablate.judge.procedure import Floats
 from ablate.judge.reach import effect_when_true, standard_error
 from ablate.judge.simulate import Scenario, adopted_arms, adopting_verdicts, harmful_verdicts, is_true, simulate
 from ablate.judge.truths import Law, Truth, alarms_of, draw, weights_of
-from prereg.spec import Study
+from prereg.study.spec import Study
 
 CORRELATIONS = (0.0, 0.5, 1.0)
 _FAR = 40.0

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from prereg.metrics_of_quality import TOKEN_CLASSES
+from prereg.metrics.declarations import TOKEN_CLASSES
 
 _BY_CATEGORY = {"L": "alphabetic", "M": "alphabetic", "N": "numeric"}
 

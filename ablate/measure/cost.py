@@ -16,8 +16,8 @@ import torch
 
 from ablate.gpt.model import GPT
 from ablate.gpt.tokens import Pooled, Tokens, windows_at
-from prereg.measure import Inference
-from prereg.size import flops_per_token
+from prereg.study.measure import Inference
+from prereg.study.sizes import flops_per_token
 
 _PEAK_SIZE = 1024
 _POWER = Path("/sys/class/powercap")

@@ -18,8 +18,8 @@ from torch.nn import functional as F  # noqa: N812 (its customary name)
 
 from ablate.gpt.model import GPT
 from ablate.gpt.tokens import Pooled, Tokens
-from prereg.metrics import OF_SOURCES
-from prereg.metrics_of_quality import TOKEN_CLASSES
+from prereg.metrics.catalogue import OF_SOURCES
+from prereg.metrics.declarations import TOKEN_CLASSES
 
 WINDOWS_AT_ONCE = 16
 

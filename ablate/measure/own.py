@@ -7,7 +7,7 @@ every evaluation, so that nothing is carried from one to the next, and a run tha
     returns a finite number            recorded
     returns NaN or an infinity         not recorded, as of any metric
     raises, or returns anything else   the run fails, and says so
-    takes longer than its `limit_s`    is interrupted, and the run fails (`prereg.own_limit`)
+    takes longer than its `limit_s`    is interrupted, and the run fails (`prereg.metrics.user_code`)
     its source is not the registered   not executed, and the run fails
 
 It must give the same number for the same view: it is part of what a rerun is compared by. Its seconds are recorded.
@@ -32,12 +32,10 @@ from torch.nn import functional as F  # noqa: N812 (its customary name)
 from ablate.gpt.model import GPT
 from ablate.gpt.tokens import Pooled, Tokens, whole
 from ablate.measure.loss import windows
-from prereg.canon import sha256_bytes
 from prereg.errors import EvidenceError, StudyError
-from prereg.own import OwnMetric
-from prereg.own_checks import CheckPin, read_source
-from prereg.own_code import loading
-from prereg.own_limit import Overdue, at_most
+from prereg.metrics.user_code import CheckPin, Overdue, at_most, loading, read_source
+from prereg.registry.canon import sha256_bytes
+from prereg.study.measure import OwnMetric
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """One evaluation: the registered suites, in one place, on a model at rest. The measuring contract.
 
 A suite is a function of the model and the validation split that returns `{metric: value}`, with names
-declared in `prereg.metrics`. It may not change the model or draw random numbers. It does not read the clock
+declared in `prereg.metrics.catalogue`. It may not change the model or draw random numbers. It does not read the clock
 either (`cost` alone does, in `ablate.measure.cost`): whoever asks for times hands a clock to `evaluate`.
 """
 
@@ -18,8 +18,8 @@ from ablate.measure.activations import measure_activations
 from ablate.measure.calibration import measure_calibration
 from ablate.measure.length import measure_length
 from ablate.measure.loss import measure_loss
-from prereg.measure import Calibration
-from prereg.metrics import METRICS, Suite
+from prereg.metrics.catalogue import METRICS, Suite
+from prereg.study.measure import Calibration
 
 
 def evaluate(

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prereg.disk import open_regular
+from prereg.registry.disk import open_regular
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

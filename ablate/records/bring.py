@@ -40,13 +40,12 @@ from ablate.records.tidy import (
     until,
     value_of,
 )
-from prereg.canon import sha256_bytes, sha256_of
-from prereg.cells import Cell
 from prereg.errors import EvidenceError, StudyError, Where, nearest
-from prereg.part import Part
-from prereg.plan import asks_stability, needed_metrics
-from prereg.registration import Registration
-from prereg.training import Training
+from prereg.frozen import Part
+from prereg.registry.canon import sha256_bytes, sha256_of
+from prereg.registry.plan import Cell, asks_stability, needed_metrics
+from prereg.registry.registration import Registration
+from prereg.study.training import Training
 
 CLOCKS_APART = timedelta(minutes=10)
 """How far the clocks of two machines may differ before a time is taken for one in the future."""

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from prereg.canon import sha256_bytes, sha256_file
-from prereg.disk import move, rotate_whole, write_whole
+from prereg.registry.canon import sha256_bytes, sha256_file
+from prereg.registry.disk import move, rotate_whole, write_whole
 
 _REMEMBERED = 3
 """Hashes that are kept: of both files, and of one that a killed writer promised and never moved to its place."""

@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from ablate.records.run_record import RunRecord
-from prereg.canon import sha256_of
 from prereg.errors import EvidenceError
-from prereg.ledger import Entry
+from prereg.registry.canon import sha256_of
+from prereg.registry.ledger import Entry
 
 ITEM_COLUMNS = ("variant", "seed", "task", "item", "item_sha256", "metric", "value")
 METRIC_COLUMNS = ("variant", "seed", "step", "metric", "value")

@@ -19,15 +19,14 @@ from ablate.records.bounded import TableError, open_bounded
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from prereg.canon import sha256_file
-from prereg.cells import cell_of
 from prereg.errors import EvidenceError, LedgerError
-from prereg.ledger import SEALS, Entry, Ledger
-from prereg.looks import due_look, looks_of, taken_looks
-from prereg.plan import CommandSpec, RunSpec, plan
-from prereg.registration import Registration
-from prereg.root import Root
-from prereg.training import Training
+from prereg.registry.canon import sha256_file
+from prereg.registry.ledger import SEALS, Entry, Ledger
+from prereg.registry.looks import due_look, looks_of, taken_looks
+from prereg.registry.paths import Root
+from prereg.registry.plan import CommandSpec, RunSpec, cell_of, plan
+from prereg.registry.registration import Registration
+from prereg.study.training import Training
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,8 +37,8 @@ Seal = tuple[str, int, str]
 def sealed_in_ledger(ledger: Ledger, registration: str) -> dict[Seal, str]:
     """(variant, seed, metrics hash) -> hash of run.json, of every run the ledger has seen sealed.
 
-    Of every seal and not the newest alone (`prereg.cells`): a run that lies here as an earlier seal has it was sealed,
-    and that it is not the last one is for the audit to find.
+    Of every seal and not the newest alone (`prereg.registry.plan`): a run that lies here as an earlier seal has it was
+    sealed, and that it is not the last one is for the audit to find.
     """
     found: dict[Seal, str] = {}
     for entry in ledger.entries():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prereg.part import Part
+from prereg.frozen import Part
 
 
 class HarnessRecord(Part):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.records.run_record import RunRecord
-from prereg.metrics import METRICS
+from prereg.metrics.catalogue import METRICS
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from ablate.records.bring import Piece
 from ablate.records.store import RunFolder
 from ablate.records.tables import said
-from prereg.canon import sha256_file
-from prereg.cells import cell_of
-from prereg.disk import move, write_whole
 from prereg.errors import EvidenceError
-from prereg.ledger import SEALS, Entry
+from prereg.registry.canon import sha256_file
+from prereg.registry.disk import move, write_whole
+from prereg.registry.ledger import SEALS, Entry
+from prereg.registry.plan import cell_of
 
 
 def put(piece: Piece, folder: RunFolder) -> None:

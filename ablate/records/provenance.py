@@ -9,14 +9,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ablate.records.run_record import SINGLE, Provenance
-from prereg.canon import sha256_bytes, sha256_of
+from prereg.registry.canon import sha256_bytes, sha256_of
 
 # What a run executes, room by room, so that no list of modules can go stale: a test compares it with what a real run
 # loads and calls. Left out are the judge, reports, verbs, and `ablate.chain`: importing the package loads the functions
 # of the chain, and no run calls one.
 _ROOMS = ("ablate/gpt", "ablate/measure", "ablate/harness", "ablate/records", "ablate/runner")
-_PROMISE = "prereg"
-"""Its own modules alone: sealing and exporting a registration are rooms below it, and no part of a run."""
+_PROMISE = ("prereg", "prereg/study", "prereg/rule", "prereg/metrics", "prereg/registry")
+"""Without seals and documents, which are no part of a run."""
 NOT_STATED = "not stated"
 _SOURCE = Path(__file__).resolve().parents[2]
 
@@ -24,7 +24,7 @@ _SOURCE = Path(__file__).resolve().parents[2]
 def executed_files() -> tuple[Path, ...]:
     """The source files of every module that a run executes, and of the kernels that it compiles."""
     within = (file for room in _ROOMS for file in (_SOURCE / room).rglob("*") if file.suffix in (".py", ".cpp", ".h"))
-    return (*sorted(within), *sorted((_SOURCE / _PROMISE).glob("*.py")))
+    return (*sorted(within), *(file for room in _PROMISE for file in sorted((_SOURCE / room).glob("*.py"))))
 
 
 @cache
@@ -40,7 +40,9 @@ def collect(
 ) -> Provenance:
     """The provenance of a run made by this process."""
     commit = _git("rev-parse", "HEAD")
-    status = _git("status", "--porcelain", "--", *_ROOMS, f":(glob){_PROMISE}/*.py") if commit else None
+    status = (
+        _git("status", "--porcelain", "--", *_ROOMS, *(f":(glob){room}/*.py" for room in _PROMISE)) if commit else None
+    )
     return Provenance(
         code=code_hash(),
         commit=commit,

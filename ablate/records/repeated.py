@@ -16,7 +16,7 @@ from ablate.records.outcome import is_repeatable
 from ablate.records.provenance import differing
 from ablate.records.run_record import Provenance
 from ablate.records.store import ItemScore, Row
-from prereg.part import Part
+from prereg.frozen import Part
 
 Compared = Literal["equal", "different", "not compared"]
 

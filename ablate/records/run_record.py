@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from ablate.records.harness_record import HarnessRecord
-from prereg.part import Part
+from prereg.frozen import Part
 
 Status = Literal["running", "done", "diverged", "failed"]
 SINGLE = "single"

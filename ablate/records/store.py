@@ -32,9 +32,9 @@ from ablate.records.bounded import TableError, open_bounded, rows_of_table
 from ablate.records.checkpoints import Checkpoints
 from ablate.records.outcome import ITEM_TEXTS, OF_ITEMS, OF_METRICS, outcome_hash, outcome_of_tables, own_rows
 from ablate.records.run_record import RunRecord
-from prereg.canon import sha256_bytes, sha256_file
-from prereg.disk import read_regular, write_in_turn, write_passing, write_whole
 from prereg.errors import EvidenceError
+from prereg.registry.canon import sha256_bytes, sha256_file
+from prereg.registry.disk import read_regular, write_in_turn, write_passing, write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa

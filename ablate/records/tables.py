@@ -24,8 +24,8 @@ from ablate.records.tidy import (
     step_of,
     value_of,
 )
-from prereg.cells import Cell
 from prereg.errors import EvidenceError, Where
+from prereg.registry.plan import Cell
 
 MOST_ROWS = 2_000_000
 """Rows of one file of an import."""

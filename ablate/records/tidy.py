@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ablate.records.store import Row
 from prereg.errors import EvidenceError, Where
-from prereg.plain import visible
+from prereg.escape import visible
 
 CURVE = "train/loss"
 """The metric by which a run diverges, and by which it is stable."""

@@ -11,13 +11,13 @@ from ablate.reporting import words
 from ablate.reporting.screen import say
 
 if TYPE_CHECKING:
-    from prereg.ledger import Entry
-    from prereg.spec import Study
+    from prereg.registry.ledger import Entry
+    from prereg.study.spec import Study
 
 
 def print_amendment(console: Console, study: Study, registered: Sequence[Entry], entry: Entry) -> None:
     """What an amendment changed, what was known by then, and what it made exploratory."""
-    from prereg.amendments import amendments_of, touched
+    from prereg.registry.amendments import amendments_of, touched
 
     amendment = amendments_of([entry])[0]
     say(

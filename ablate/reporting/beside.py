@@ -13,10 +13,10 @@ from ablate.reporting.at_step import LOSS, ArmAtStep, read_at
 from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.outcome import NOT_TO_BE_USED
-from prereg.harness_metrics import harness_metric
-from prereg.published import LoadedPublished, PublishedFigure, PublishedLook
-from prereg.spec import Study
-from prereg.training import Training
+from prereg.documents.published import LoadedPublished, PublishedFigure, PublishedLook
+from prereg.metrics.harness import harness_metric
+from prereg.study.spec import Study
+from prereg.study.training import Training
 
 NOT_REGISTERED = (
     "Not part of the registration; nothing is tested against these figures. Which figures are shown, which steps and "

@@ -20,7 +20,7 @@ from ablate.reporting.charts import BLUE, INK, PANEL_WIDTH, PLAIN, dressed, inli
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics
 from ablate.reporting.outcome import NOT_TO_BE_USED
-from prereg.metrics import METRICS
+from prereg.metrics.catalogue import METRICS
 
 Profile = dict[int, float]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from ablate.judge.verdict import Decision
 from ablate.records.evidence import Evidence
-from prereg.published import LoadedPublished
-from prereg.registration import Registration
-from prereg.spec import Study
+from prereg.documents.published import LoadedPublished
+from prereg.registry.registration import Registration
+from prereg.study.spec import Study
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from rich.text import Text
 from ablate.judge.verdict import Decision, Finding
 from ablate.reporting import words
 from ablate.reporting.screen import fit, new_table, put_row, say, show_table
-from prereg.ledger import Entry
+from prereg.registry.ledger import Entry
 
 STATUS_STYLE = {"decided": "blue", "inconclusive": "yellow", "inadmissible": "red", "continue": "yellow"}
 OUTCOME_STYLE = {"supported": "blue", "refuted": "yellow", "inconclusive": "dim"}

@@ -19,7 +19,7 @@ def print_admissibility(console: Console) -> None:
 
 def print_touches(console: Console) -> None:
     """What a change of each field touches, when it is made after evidence."""
-    from prereg.amendments import TOUCHES
+    from prereg.registry.amendments import TOUCHES
 
     _print_declarations(console, [(", ".join(row.fields), "", f"touches {row.said}", row.why) for row in TOUCHES])
 

@@ -14,9 +14,9 @@ from ablate.reporting.audit import in_order
 from ablate.reporting.blocks import Block, Column, Paragraph, Section, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.ledger_lines import verdict_of
-from prereg.amendments import Amendment, amendments_of, reached, touched
-from prereg.ledger import Entry
-from prereg.looks import decisions_before
+from prereg.registry.amendments import Amendment, amendments_of, reached, touched
+from prereg.registry.ledger import Entry
+from prereg.registry.looks import decisions_before
 
 NONE_FOUND = (
     "Every check held, and no early look is in the ledger; no check can show whether somebody read the records by hand."

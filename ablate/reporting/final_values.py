@@ -16,9 +16,9 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics, summarise
 from ablate.reporting.outcome import NOT_TO_BE_USED
 from ablate.reporting.reliability import RELIABILITY, told_by_bin
-from prereg.harness_metrics import harness_metric
-from prereg.metric import SUITES
-from prereg.metrics import METRICS
+from prereg.metrics.catalogue import METRICS
+from prereg.metrics.declarations import SUITES
+from prereg.metrics.harness import harness_metric
 
 EACH_BY_ITSELF = (
     "Description of finished runs, each arm by itself. Arms share seeds, so the standard deviations here do not say "

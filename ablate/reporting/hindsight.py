@@ -7,8 +7,8 @@ from ablate.judge.verdict import Finding
 from ablate.reporting import words
 from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
 from ablate.reporting.context import ReportContext
-from prereg.looks import Look
-from prereg.procedures import after_correction, at_level
+from prereg.documents.procedures import after_correction, at_level
+from prereg.registry.looks import Look
 
 POST_HOC = (
     "Post hoc: computed after the data and no part of the verdict. Power is at the registered smallest difference that "

@@ -13,7 +13,7 @@ from ablate.reporting import charts
 from ablate.reporting.blocks import Panel
 from ablate.reporting.context import ReportContext
 from ablate.reporting.document import Document, compose
-from prereg.plain import visible
+from prereg.escape import visible
 
 _OPENING = re.compile(r"<svg[^>]*\bwidth=\"([\d.]+)\" height=\"([\d.]+)\" viewBox=\"([^\"]+)\"[^>]*>")
 _IDENTIFIER = re.compile(r"\bid=\"([^\"]+)\"|url\(#([^)]+)\)")

@@ -13,10 +13,10 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from ablate.reporting import words
-from prereg.ledger import Entry
-from prereg.looks import TOOK_PLACE, recorded_afterwards
-from prereg.plain import markdown_line, visible
-from prereg.registration import Registration
+from prereg.escape import markdown_line, visible
+from prereg.registry.ledger import Entry
+from prereg.registry.looks import TOOK_PLACE, recorded_afterwards
+from prereg.registry.registration import Registration
 
 BEGIN, END = "<!-- ablate notice: begin -->", "<!-- ablate notice: end -->"
 NARROW_UNTIL: Final = "2026-11-22"

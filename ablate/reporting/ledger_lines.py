@@ -13,8 +13,8 @@ from rich.console import Console
 
 from ablate.reporting import words
 from ablate.reporting.screen import Justify, new_table, put_row, say, show_table
-from prereg.ledger import Entry, Sound
-from prereg.looks import TOOK_PLACE
+from prereg.registry.ledger import Entry, Sound
+from prereg.registry.looks import TOOK_PLACE
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

@@ -11,9 +11,9 @@ from typing import Final
 
 from ablate.reporting import words
 from ablate.reporting.context import ReportContext
-from prereg.cells import cell_of
-from prereg.ledger import SEALS, Entry
-from prereg.looks import TOOK_PLACE, recorded_afterwards
+from prereg.registry.ledger import SEALS, Entry
+from prereg.registry.looks import TOOK_PLACE, recorded_afterwards
+from prereg.registry.plan import cell_of
 
 LOOKS: Final = ("peeked", "looked", "decided")
 """Entries that somebody who wrote them had seen outcomes for."""

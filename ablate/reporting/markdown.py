@@ -7,7 +7,7 @@ from typing import assert_never
 from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.document import Banner, Document, compose
-from prereg.plain import markdown_line as escape
+from prereg.escape import markdown_line as escape
 
 
 def render(told: ReportContext, document: Document | None = None) -> str:

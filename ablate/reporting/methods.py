@@ -7,9 +7,7 @@ from ablate.reporting import words
 from ablate.reporting.blocks import Facts, Paragraph, Section
 from ablate.reporting.context import ReportContext
 from ablate.reporting.promise import units_of
-from prereg.analysis import EProcess, Looks
-from prereg.looks import Look
-from prereg.procedures import (
+from prereg.documents.procedures import (
     ABOUT_CORRECTIONS,
     ABOUT_E_PROCESS,
     ABOUT_TESTS,
@@ -19,7 +17,9 @@ from prereg.procedures import (
     divergence,
     errors_held,
 )
-from prereg.spec import Study
+from prereg.registry.looks import Look
+from prereg.study.analysis import EProcess, Looks
+from prereg.study.spec import Study
 
 ABOUT_ESTIMANDS = {
     "new_seeds": " The verdict speaks of new seeds on these very items, so that the test is the paired t (Student "

@@ -14,7 +14,7 @@ from ablate.reporting import charts, words
 from ablate.reporting.blocks import Block, Column, Facts, Figure, Panel, Paragraph, Section, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.forest import forest
-from prereg.procedures import PSEUDOMEDIAN
+from prereg.documents.procedures import PSEUDOMEDIAN
 
 NOT_TO_BE_USED = (
     "Not to be used: the evidence is inadmissible. These numbers are shown for the record and support no "

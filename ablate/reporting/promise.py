@@ -16,11 +16,11 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.corpora import counts_of
 from ablate.reporting.looking import looks_shown
 from ablate.reporting.planned import facts_of, power_figure
-from prereg.command import command_line
-from prereg.export.configuration import extent
-from prereg.procedures import CORRECTIONS, divergence, errors_held, instability, lost_starts, stopping, test
-from prereg.spec import Study
-from prereg.task_pin import TaskPin
+from prereg.documents.configuration import extent
+from prereg.documents.procedures import CORRECTIONS, divergence, errors_held, instability, lost_starts, stopping, test
+from prereg.study.command import command_line
+from prereg.study.spec import Study
+from prereg.study.tasks import TaskPin
 
 
 def tell_promise(told: ReportContext) -> Section:

@@ -21,7 +21,7 @@ from ablate.reporting.charts import BLUE, GREY, INK, PANEL_WIDTH, dressed, inlin
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics
 from ablate.reporting.outcome import NOT_TO_BE_USED
-from prereg.metrics import METRICS
+from prereg.metrics.catalogue import METRICS
 
 RELIABILITY = "Reliability"
 STEMS = ("calibration/bin_share", "calibration/bin_confidence", "calibration/bin_accuracy")

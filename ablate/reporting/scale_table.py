@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ablate.reporting.screen import fit, say
 from ablate.scale.plan import Line, ScalePlan
-from prereg.words import counted
+from prereg.text import counted
 
 _STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from prereg.plain import visible
+from prereg.escape import visible
 
 ASCII = str.maketrans({"−": "-", "–": "-", "±": "+/-", "∞": "inf", "×": "x"})
 Justify = Literal["left", "right"]

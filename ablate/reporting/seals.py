@@ -9,8 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 
 from ablate.reporting.screen import fit, say
-from prereg.seals.attested import LEFT_OPEN_BY_ALL, PROOFS
 from prereg.seals.examine import SealCheck
+from prereg.seals.state import LEFT_OPEN_BY_ALL, PROOFS
 
 STATES = {
     "holds": "holds",

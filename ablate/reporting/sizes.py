@@ -9,9 +9,8 @@ from rich.console import Console
 
 from ablate.reporting import words
 from ablate.reporting.screen import Justify, new_table, put_row, say, show_table
-from prereg.match import WIDTH, Match, fit, mismatch
-from prereg.size import Count, count, vocabulary_of
-from prereg.spec import Study
+from prereg.study.sizes import WIDTH, Count, Match, count, fit, mismatch, vocabulary_of
+from prereg.study.spec import Study
 
 _COUNTS: tuple[tuple[Count, str], ...] = (("parameters", "Parameters"), ("flops", "Training FLOPs a token"))
 

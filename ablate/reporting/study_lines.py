@@ -9,13 +9,13 @@ from rich.console import Console
 
 from ablate.reporting import words
 from ablate.reporting.screen import new_table, put_row, say, show_table
-from prereg.command import ScriptPin, command_line, filled
-from prereg.divergence import said_losses
-from prereg.harness_promises import is_folder
-from prereg.procedures import can_be_refuted, errors_held, lost_starts, meanings
+from prereg.documents.procedures import can_be_refuted, errors_held, lost_starts, meanings
+from prereg.rule.divergence import said_losses
+from prereg.study.command import ScriptPin, command_line, filled
+from prereg.study.tasks import is_folder
 
 if TYPE_CHECKING:
-    from prereg.spec import Study
+    from prereg.study.spec import Study
 
 
 def print_check(

@@ -1,4 +1,4 @@
-"""How uncertain numbers become words: differences and intervals. The rest is in `prereg.words`, handed on here.
+"""How uncertain numbers become words: differences and intervals. The rest is in `prereg.text`, handed on here.
 
 One rule for each kind of number, so that the same number reads the same in every table, figure and sentence.
 """
@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable
 
 from ablate.judge.verdict import Finding, Interval
-from prereg.claim import Claim, parse_claim
-from prereg.procedures import against_margin, meaning, zone_in_words
-from prereg.words import (
+from prereg.documents.procedures import against_margin, meaning, zone_in_words
+from prereg.study.claim import Claim, parse_claim
+from prereg.text import (
     MINUS,
     P_LEAST,
     P_MARKS,

@@ -21,8 +21,8 @@ from ablate.runner.processes import Spec, WorkerProcess, start_worker
 from ablate.runner.scheduler import study_folder
 from ablate.runner.spread import Spread
 from prereg.errors import RunError
-from prereg.plan import CommandSpec
-from prereg.root import Root
+from prereg.registry.paths import Root
+from prereg.registry.plan import CommandSpec
 
 PATIENCE_S = 10.0
 

@@ -24,8 +24,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from prereg.disk import write_passing
-from prereg.plain import visible
+from prereg.escape import visible
+from prereg.registry.disk import write_passing
 
 HEAD_BYTES = 256 * 2**10
 TAIL_BYTES = 768 * 2**10

@@ -33,8 +33,8 @@ from ablate.runner.one_run import Run, provenance_of
 from ablate.runner.saving import rows_fault, save, take_up
 from ablate.runner.worker import Worker
 from prereg.errors import EvidenceError, RunError
-from prereg.plan import RunSpec
-from prereg.words import listed
+from prereg.registry.plan import RunSpec
+from prereg.text import listed
 
 Assigned = Sequence[tuple[RunSpec, RunFolder]]
 

@@ -35,10 +35,10 @@ from ablate.runner.messages import Message
 from ablate.runner.pinned import Hashed, PrivateCopy, require_registered
 from ablate.runner.pipes import Pipes
 from ablate.runner.saving import said, show_trace
-from prereg.command import code_sha256, filled
-from prereg.disk import write_passing, write_whole
 from prereg.errors import EvidenceError, RunError, StudyError
-from prereg.plan import CommandSpec
+from prereg.registry.disk import write_passing, write_whole
+from prereg.registry.plan import CommandSpec
+from prereg.study.command import code_sha256, filled
 
 RESUMABLE = "resumable"
 """The file by which a command says that it can go on from what its directory holds."""

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ablate.gpt.distributed import Ranks, join, meeting_at, part
 from ablate.runner.spread import Spread
-from prereg import scratch
+from prereg.registry import disk
 
 PATIENCE_S = 10.0
 LOST_A_RANK = 4
@@ -35,7 +35,7 @@ class Company:
         """Start them and meet them. `lost` is called, from a thread, with what became of one that was not to end."""
         self._lost = lost if lost is not None else _end_this_process
         self._ending = False
-        self._meeting = scratch.make("ranks")  # nobody else may write there
+        self._meeting = disk.make("ranks")  # nobody else may write there
         place = self._meeting / "ranks"
         self.others = [self._start() for _ in range(1, spread.devices)]
         for rank, other in enumerate(self.others, start=1):
@@ -82,7 +82,7 @@ class Company:
                 other.kill()
                 other.wait()
         part()
-        scratch.remove(self._meeting)
+        disk.remove(self._meeting)
 
     def _start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -109,5 +109,5 @@ class Company:
 def _end_this_process(why: str) -> None:
     """No record is touched: the run stays as its last checkpoint left it."""
     print(why, file=sys.stderr, flush=True)
-    scratch.remove_all()
+    disk.remove_all()
     os._exit(LOST_A_RANK)

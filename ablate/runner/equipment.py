@@ -28,9 +28,9 @@ from ablate.runner.messages import Message
 from ablate.runner.spread import Spread
 from ablate.runner.text import Text
 from prereg.errors import StudyError
-from prereg.plan import RunSpec
-from prereg.registration import reading_sha256
-from prereg.root import Root
+from prereg.registry.paths import Root
+from prereg.registry.plan import RunSpec
+from prereg.registry.registration import reading_sha256
 
 THREADS = 1
 """Threads of one run: a study's own parallelism is used before a run's."""

@@ -31,9 +31,9 @@ from ablate.gpt.paths import Paths
 from ablate.gpt.train import Trainer
 from ablate.runner.equipment import THREADS
 from ablate.runner.worker import Worker
-from prereg import scratch
 from prereg.errors import EvidenceError
-from prereg.plan import RunSpec
+from prereg.registry import disk
+from prereg.registry.plan import RunSpec
 
 STEPS_TOGETHER = ("begin", "restore", "step", "checkpoint", "whole_weights")
 """The methods of `Trainer` that a worker may ask for."""
@@ -129,7 +129,7 @@ def _clear_up(meeting: Path | None) -> None:
     """A worker that was killed cannot. Its lock outlasts its words by a moment."""
     deadline = time.monotonic() + LOCK_PATIENCE_S
     while meeting is not None and meeting.exists() and time.monotonic() < deadline:
-        scratch.sweep()
+        disk.sweep()
         time.sleep(0.02)
 
 

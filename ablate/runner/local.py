@@ -22,14 +22,14 @@ from ablate.runner.scheduler import Scheduler
 from ablate.runner.seating import Machine, records_of, seating, step_of
 from ablate.runner.spread import Spread
 from ablate.runner.watch import Tally, Watcher
-from prereg.command import code_sha256
 from prereg.errors import EvidenceError, RunError
-from prereg.ledger import Ledger
-from prereg.looks import Look
-from prereg.plan import plan
-from prereg.registration import Registration
-from prereg.root import Root
-from prereg.spec import Study
+from prereg.registry.ledger import Ledger
+from prereg.registry.looks import Look
+from prereg.registry.paths import Root
+from prereg.registry.plan import plan
+from prereg.registry.registration import Registration
+from prereg.study.command import code_sha256
+from prereg.study.spec import Study
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from prereg.errors import RunError
-from prereg.root import Root
+from prereg.registry.paths import Root
 
 
 @contextmanager

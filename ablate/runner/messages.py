@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from prereg.own_limit import EXIT_STATUS
-from prereg.part import Part
+from prereg.frozen import Part
+from prereg.metrics.user_code import EXIT_STATUS
 
 
 class Asking(Part):

@@ -18,7 +18,7 @@ from ablate.measure.suites import evaluate
 from ablate.runner.memory import Peak
 from ablate.runner.messages import Measuring
 from ablate.runner.text import Text
-from prereg.plan import RunSpec
+from prereg.registry.plan import RunSpec
 
 Curve = list[tuple[int, float]]
 

@@ -22,10 +22,10 @@ from ablate.runner.equipment import THREADS, Equipment
 from ablate.runner.memory import Peak
 from ablate.runner.messages import Asking, Measuring, Message
 from ablate.runner.observing import Observer
-from prereg.canon import sha256_bytes
 from prereg.errors import EvidenceError
-from prereg.plan import RunSpec
-from prereg.words import listed
+from prereg.registry.canon import sha256_bytes
+from prereg.registry.plan import RunSpec
+from prereg.text import listed
 
 SAY_EVERY_S = 0.5
 

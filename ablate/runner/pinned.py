@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from prereg.canon import sha256_file
-from prereg.command import ScriptPin, script_of
 from prereg.errors import RunError
-from prereg.plan import CommandSpec
+from prereg.registry.canon import sha256_file
+from prereg.registry.plan import CommandSpec
+from prereg.study.command import ScriptPin, script_of
 
 _MODULES = (".py", ".pyc", ".pyd", ".so")
 _SETTLED_NS = 2 * 10**9

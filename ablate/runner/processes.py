@@ -14,7 +14,7 @@ from typing import IO
 
 from ablate.gpt.device import CPU, ENVIRONMENT
 from ablate.gpt.stepping import EAGER
-from prereg.plan import CommandSpec, RunSpec
+from prereg.registry.plan import CommandSpec, RunSpec
 
 Spec = RunSpec | CommandSpec
 

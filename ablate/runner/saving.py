@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from ablate.records.checkpoints import Checkpoints
 from ablate.records.store import RunFolder
-from prereg.disk import NO_ROOM
 from prereg.errors import EvidenceError, RunError, StudyError
+from prereg.registry.disk import NO_ROOM
 
 if TYPE_CHECKING:
     from ablate.gpt.train import Progress  # torch is not for workers of a user's own trainer

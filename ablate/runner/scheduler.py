@@ -31,14 +31,14 @@ from ablate.runner.processes import Job, Spec, WorkerProcess, start_worker
 from ablate.runner.seating import Machine
 from ablate.runner.spread import Spread
 from ablate.runner.watch import Tally, Watcher
-from prereg.canon import sha256_bytes, sha256_file
 from prereg.errors import RunError
-from prereg.ledger import Event, Ledger
-from prereg.limits import breaches
-from prereg.plan import RunSpec
-from prereg.registration import Registration, newest_promise
-from prereg.root import Root
-from prereg.scratch import sweep
+from prereg.registry.canon import sha256_bytes, sha256_file
+from prereg.registry.disk import sweep
+from prereg.registry.ledger import Event, Ledger
+from prereg.registry.paths import Root
+from prereg.registry.plan import RunSpec
+from prereg.registry.registration import Registration, newest_promise
+from prereg.study.analysis import breaches
 
 WORKER_DEATHS_ALLOWED = 2
 STOP_PATIENCE_S = 60.0

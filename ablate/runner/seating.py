@@ -22,13 +22,13 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner.spread import Spread
 from prereg.errors import RunError
-from prereg.looks import Look, looks_of
-from prereg.plan import plan
-from prereg.registration import Registration
-from prereg.root import Root
-from prereg.spec import Study
-from prereg.training import Training
-from prereg.words import counted
+from prereg.registry.looks import Look, looks_of
+from prereg.registry.paths import Root
+from prereg.registry.plan import plan
+from prereg.registry.registration import Registration
+from prereg.study.spec import Study
+from prereg.study.training import Training
+from prereg.text import counted
 
 MOST_SEATS = 16
 """Runs trained together at most, unless told: a bound on memory, not a measured optimum."""

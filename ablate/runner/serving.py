@@ -21,8 +21,8 @@ from ablate.runner.equipment import CHECKPOINT_EVERY_S, THREADS
 from ablate.runner.pipes import Pipes
 from ablate.runner.spread import Spread
 from ablate.runner.worker import Worker
-from prereg import scratch
-from prereg.plan import RunSpec
+from prereg.registry import disk
+from prereg.registry.plan import RunSpec
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
 
 def _leave() -> NoReturn:
     """The scheduler is gone: nothing more may be written on its behalf."""
-    scratch.remove_all()
+    disk.remove_all()
     os._exit(3)
 
 

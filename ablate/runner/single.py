@@ -16,7 +16,7 @@ from ablate.runner.memory import Peak
 from ablate.runner.messages import Asking
 from ablate.runner.one_run import SAY_EVERY_S, Run
 from ablate.runner.saving import rows_fault, save, take_up
-from prereg.plan import RunSpec
+from prereg.registry.plan import RunSpec
 
 
 class SingleRun(Run):

@@ -13,8 +13,8 @@ from typing import Literal
 from ablate.records.layout import WHOLE_ONLY
 from ablate.records.run_record import SINGLE
 from prereg.errors import RunError
-from prereg.spec import Study
-from prereg.training import Training
+from prereg.study.spec import Study
+from prereg.study.training import Training
 
 Shard = Literal["none", "ddp", "fsdp"]
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.runner.messages import Asking, Message
-from prereg.plain import visible
+from prereg.escape import visible
 
 PLAIN_EVERY_S = 10.0
 

@@ -12,8 +12,8 @@ from ablate.runner.equipment import Equipment
 from ablate.runner.messages import Message
 from ablate.runner.saving import said, show_trace
 from ablate.runner.single import SingleRun
-from prereg import scratch
-from prereg.plan import RunSpec
+from prereg.registry import disk
+from prereg.registry.plan import RunSpec
 
 
 class Worker(Equipment):
@@ -29,7 +29,7 @@ class Worker(Equipment):
         except Exception as error:
             if self.company is not None and self.company.killed():
                 traceback.print_exception(error)
-                scratch.remove_all()
+                disk.remove_all()
                 os._exit(LOST_A_RANK)  # no error of the run: it is taken up again
             self.end()
             self.fail(spec, folder, error)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from prereg.size import parameters
-from prereg.training import Training
+from prereg.study.sizes import parameters
+from prereg.study.training import Training
 
 Shard = Literal["ddp", "fsdp"]
 FLOAT, HALF = 4, 2

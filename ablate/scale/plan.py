@@ -13,9 +13,9 @@ from fractions import Fraction
 from ablate.scale.devices import Device
 from ablate.scale.memory import Part, Shard, activations, keeps_scores, state_parts
 from prereg.errors import StudyError
-from prereg.size import flops_per_token, parameters
-from prereg.training import Training
-from prereg.words import counted
+from prereg.study.sizes import flops_per_token, parameters
+from prereg.study.training import Training
+from prereg.text import counted
 
 FILLED = 0.9
 """Share of a device's memory that the sum of the parts may take; the rest is the allocator's and the libraries'."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
 from prereg.errors import StudyError
-from prereg.training import Training
+from prereg.study.training import Training
 
 REQUIRED = "parts joined by ' x ': a size, N tokens, N seeds; then 'on N DEVICE'. What is left out is the study's own"
 EXAMPLE = '--scale "1.3B x 50B tokens x 5 seeds on 64 H100"'

@@ -13,7 +13,7 @@ import typer
 
 from ablate import chain
 from ablate.verbs.options import AsJson, Exit, RootFolder, StudyFile, console, put_json
-from prereg.plain import visible
+from prereg.escape import visible
 
 if TYPE_CHECKING:
     from ablate.runner.messages import Message

@@ -13,7 +13,7 @@ from prereg.errors import CorpusError, StudyError
 if TYPE_CHECKING:
     from ablate.gpt.corpus import Library
     from ablate.gpt.repetition import Share
-    from prereg.corpora import Manifest, Stored
+    from prereg.study.corpora import Manifest, Stored
 
 HELD_OUT = 0.1
 """The share that `data.validation` holds out unless a study says otherwise."""
@@ -114,7 +114,7 @@ def corpus_fetch(name: Annotated[str, typer.Argument(help="Name of the corpus.")
 
 def _library(root: Path | None) -> Library:
     from ablate.gpt.corpus import Library
-    from prereg.root import Root
+    from prereg.registry.paths import Root
 
     return Library.of(Root.around(Path(), root).corpora)
 

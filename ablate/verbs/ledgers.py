@@ -11,8 +11,8 @@ import typer
 from ablate.verbs.options import AsJson, Exit, RootFolder, console, put_json
 
 if TYPE_CHECKING:
-    from prereg.ledger import Sound
-    from prereg.root import Root
+    from prereg.registry.ledger import Sound
+    from prereg.registry.paths import Root
 
 
 def ledger(
@@ -42,8 +42,8 @@ def ledger(
     """
     from ablate.chain import utc_now
     from prereg.errors import SpecError
-    from prereg.ledger import Ledger
-    from prereg.root import Root
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.paths import Root
 
     if hypotheses and study is not None:
         raise SpecError(
@@ -83,7 +83,7 @@ def ledger(
 
 def _named(study: Path | None, given: Path | None) -> tuple[Root, str | None]:
     """The root, and the study's name if one is given; its file may be gone."""
-    from prereg.root import Root
+    from prereg.registry.paths import Root
 
     if study is None:
         return Root.around(Path(), given), None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prereg.plain import json_visible, visible
+from prereg.escape import json_visible, visible
 
 if TYPE_CHECKING:
     from rich.console import Console

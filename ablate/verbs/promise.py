@@ -24,7 +24,7 @@ from ablate.verbs.options import (
 )
 
 if TYPE_CHECKING:
-    from prereg.registration import Registration
+    from prereg.registry.registration import Registration
 
 
 def check(
@@ -83,7 +83,7 @@ def schema(
 
     Example:  ablate schema > study.schema.json
     """
-    from prereg.schema import json_schema, published_schema
+    from ablate.cli.studies import json_schema, published_schema
 
     put_json(json.dumps(published_schema() if published else json_schema(), indent=2, ensure_ascii=False))
 
@@ -141,7 +141,7 @@ def register(
 
 def _print_repeated(case: chain.Case) -> None:
     """Other registered studies whose runs this one would make again."""
-    from prereg.history import repeated
+    from prereg.registry.history import repeated
 
     for other in repeated(case.root, case.study):
         put(f"Note: {other.words}.")

@@ -44,7 +44,7 @@ def seal(
 
 def tell_seals(sealing: Sealing, study: Path) -> None:
     """Print what was sealed, what is pending, and the ledger's head after it."""
-    from prereg.seals.attested import PROOFS
+    from prereg.seals.state import PROOFS
 
     for told in sealing.made:
         when = "" if told.time is None else f" at {told.time}"

@@ -14,13 +14,13 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.verify.item import Item, Verification
 from ablate.verify.pins import check_corpus, check_more_pins
-from prereg.amendments import chain_faults
-from prereg.canon import sha256_file
-from prereg.cells import cell_of, sealed_places
 from prereg.errors import StudyError, StudyFileError, nearest
-from prereg.ledger import SEALS, Entry, Ledger
-from prereg.looks import recorded_afterwards
-from prereg.root import Root
+from prereg.registry.amendments import chain_faults
+from prereg.registry.canon import sha256_file
+from prereg.registry.ledger import SEALS, Entry, Ledger
+from prereg.registry.looks import recorded_afterwards
+from prereg.registry.paths import Root
+from prereg.registry.plan import cell_of, sealed_places
 from prereg.seals.examine import SealCheck, Trust, examine_seals, unnamed_seals
 
 
@@ -132,8 +132,8 @@ def _study_items(root: Root, name: str, entries: tuple[Entry, ...], *, ledger_st
 
 def _page(root: Root, name: str) -> list[Item]:
     """The registration in words. It promises nothing by itself, and a reader without the tool believes it."""
-    from prereg.export.page import compare_page
-    from prereg.registration import load_registration
+    from prereg.documents.page import compare_page
+    from prereg.registry.registration import load_registration
 
     what, path = "registration in words", root.page(name).relative_to(root.path)
     try:
@@ -154,7 +154,7 @@ def _page(root: Root, name: str) -> list[Item]:
 
 def check_registration(root: Root, name: str, *, ledger_stands: bool = True) -> Item:
     """Study file and lock against the ledger, whose own faults are told once, with the chain."""
-    from prereg.registration import verify_registration
+    from prereg.registry.registration import verify_registration
 
     promised = tuple(fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or ledger_stands)
     if ledger_stands:

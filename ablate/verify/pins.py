@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ablate.verify.item import Item
-from prereg.canon import sha256_bytes
-from prereg.command import ScriptPin, differing_files
-from prereg.corpora import KNOWN, Manifest, read_manifest, search_path, whole_sha256
 from prereg.errors import StudyError
-from prereg.registration import CorpusPin
-from prereg.root import Root
-from prereg.training import Bpe
+from prereg.registry.canon import sha256_bytes
+from prereg.registry.paths import Root
+from prereg.registry.registration import CorpusPin
+from prereg.study.command import ScriptPin, differing_files
+from prereg.study.corpora import KNOWN, Manifest, read_manifest, search_path, whole_sha256
+from prereg.study.training import Bpe
 
 
 def check_corpus(root: Root, name: str) -> Item:
     """The text that the study was registered with, wherever it is found; it need not be here."""
-    from prereg.registration import load_registration
+    from prereg.registry.registration import load_registration
 
     try:
         registration = load_registration(root, name)
@@ -64,7 +64,7 @@ def _check_pin(root: Root, pin: CorpusPin) -> tuple[str, str]:
 
 def check_more_pins(root: Root, name: str) -> list[Item]:
     """Data files, trained tokenizers and tasks, of a study that was registered with some. None of them need be here."""
-    from prereg.registration import load_registration
+    from prereg.registry.registration import load_registration
 
     try:
         registration = load_registration(root, name)
@@ -118,7 +118,7 @@ def _tasks(root: Root, name: str, registered: str) -> tuple[str, str]:
     """What is wrong with the files of zero- and few-shot tasks, or else what was found. Every file is read."""
     from ablate.harness.packs import KNOWN as KNOWN_PACKS
     from ablate.harness.packs import find_pack, search_path
-    from prereg.harness_promises import OWN_TASKS, is_folder
+    from prereg.study.tasks import OWN_TASKS, is_folder
 
     if name.startswith(OWN_TASKS):
         return "", f"'{name}' are fetched by the harness and were not checked"

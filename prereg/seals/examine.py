@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from prereg.canon import sha256_bytes, sha256_file
-from prereg.ledger import Entry
-from prereg.part import Part
-from prereg.root import Root
+from prereg.frozen import Part
+from prereg.registry.canon import sha256_bytes, sha256_file
+from prereg.registry.ledger import Entry
+from prereg.registry.paths import Root
 from prereg.seals import git, ots, rfc3161, ssh
-from prereg.seals.attested import SUFFIXES, Attestation, Kind, attested, standing
-from prereg.seals.opinion import Opinion
+from prereg.seals.state import SUFFIXES, Attestation, Kind, Opinion, attested, standing
 
 
 @dataclass(frozen=True)

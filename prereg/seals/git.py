@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from prereg.canon import sha256_bytes
-from prereg.root import Root
-from prereg.seals.attested import GitState
-from prereg.seals.opinion import Opinion
+from prereg.registry.canon import sha256_bytes
+from prereg.registry.paths import Root
+from prereg.seals.state import GitState, Opinion
 
 _TIMEOUT_S = 30
 _HASH = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from prereg.errors import SealError, UnreachableError
 from prereg.seals.exchange import exchange, require_address
-from prereg.seals.opinion import Opinion
+from prereg.seals.state import Opinion
 
 if TYPE_CHECKING:
     from opentimestamps.core.timestamp import DetachedTimestampFile, Timestamp

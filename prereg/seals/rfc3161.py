@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from prereg.errors import SealError, Where
 from prereg.seals.exchange import exchange
-from prereg.seals.opinion import Opinion
+from prereg.seals.state import Opinion
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate

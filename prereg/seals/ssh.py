@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from prereg.errors import SealError, Where
-from prereg.seals.opinion import Opinion
+from prereg.seals.state import Opinion
 
 NAMESPACE = "ablate-registration"
 """What is signed, so that a signature of something else, such as a commit or a letter, cannot be passed off as one."""

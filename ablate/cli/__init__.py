@@ -1,0 +1,141 @@
+"""The command `ablate`: its verbs gathered, and how it ends.
+
+The verbs are in `ablate.verbs`. Importing this loads neither torch nor pandas nor altair: every verb imports the
+rooms it needs when it is called. `main` turns a `StudyError` into one message and exit code 2, and anything else
+into a plain admission that the bug is ours (exit code 1, with the traceback).
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ablate.verbs import again, corpora, documents, evidence, ledgers, promise, proof, scale, seals
+from ablate.verbs.options import Exit
+from prereg.errors import StudyError
+from prereg.escape import visible
+from prereg.registry.disk import NO_ROOM
+
+PANELS = {
+    "Everyday commands": (
+        promise.check,
+        promise.design,
+        evidence.run,
+        evidence.status,
+        evidence.decide,
+        evidence.report,
+    ),
+    "Design": (promise.register, promise.amend, scale.plan, documents.export, promise.schema),
+    "Proof": (proof.verify, again.reproduce, proof.bundle, seals.seal),
+    "Records": (evidence.peek, ledgers.ledger),
+}
+
+
+class _Panels(TyperGroup):
+    """Commands under the names of their panels, in plain text: the boxes that typer draws leave too few columns."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = max(map(len, self.commands))
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            row = (name.ljust(width), command.get_short_help_str(formatter.width - width - 6))
+            panels.setdefault(getattr(command, "rich_help_panel", "Commands"), []).append(row)
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
+
+app = typer.Typer(
+    cls=_Panels,
+    name="ablate",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    help="Pre-registered ablation studies for language models.\n\n"
+    "\b\nStart with:\n  ablate run studies/quickstart.yaml\n  ablate decide studies/quickstart.yaml",
+    epilog="Exit codes: 0 done or decided, 2 your mistake, 3 inconclusive or to be continued, 4 inadmissible, "
+    "5 runs failed or a seal pending, 130 interrupted, 1 our bug (of reproduce: not reproduced).",
+)
+for panel, verbs in PANELS.items():
+    for verb in verbs:
+        app.command(rich_help_panel=panel)(verb)
+app.command("import", rich_help_panel="Records")(evidence.import_records)
+
+corpus_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Manage training corpora.")
+corpus_app.command("list")(corpora.corpus_list)
+corpus_app.command("show")(corpora.corpus_show)
+corpus_app.command("add")(corpora.corpus_add)
+corpus_app.command("fetch")(corpora.corpus_fetch)
+app.add_typer(corpus_app, name="corpus", rich_help_panel="Corpora")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"ablate {version('ablate-prereg')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options before the name of a verb; each is carried out when it is read."""
+
+
+def _interrupt(_signal: int, _frame: object) -> None:
+    """SIGTERM ends a verb as Ctrl-C does; while runs are made, the scheduler counts both instead."""
+    raise KeyboardInterrupt
+
+
+def _first(error: BaseException) -> BaseException:
+    """What began a chain of exceptions."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
+def main() -> None:
+    """The command `ablate`."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        app()
+    except StudyError as error:
+        print(f"error: {error.text()}", file=sys.stderr)
+        sys.exit(Exit.MISTAKE)
+    except (KeyboardInterrupt, SystemExit) as ended:
+        # typer makes an exit of an interrupt.
+        if not isinstance(_first(ended), KeyboardInterrupt):
+            raise
+        print("interrupted: nothing sealed was lost; repeat the command to go on", file=sys.stderr)
+        sys.exit(Exit.INTERRUPTED)
+    except BrokenPipeError:
+        sys.exit(Exit.OK)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        print(visible(f"error: {place}{error.strerror or error}"), file=sys.stderr)
+        full = error.errno in NO_ROOM
+        needed = "a disk with room" if full else "files and folders that can be read and written"
+        fix = "make room" if full else "check the path and fix its permissions"
+        print(f"  required: {needed}", file=sys.stderr)
+        print(f"  try:      {fix}, then retry", file=sys.stderr)
+        sys.exit(Exit.MISTAKE)
+    except Exception:
+        import traceback
+
+        print(visible(traceback.format_exc(), lines=True), end="", file=sys.stderr)
+        print("this is a bug in ablate, not in your study; nothing sealed was lost", file=sys.stderr)
+        sys.exit(Exit.BUG)
+
+
+if __name__ == "__main__":
+    main()

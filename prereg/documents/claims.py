@@ -1,0 +1,344 @@
+"""Every hypothesis as a sentence, and its two nulls as a statistician writes them.
+
+δ is the left side of the claim minus its right side, the mean of the per-seed differences in the population of seeds.
+The rules are those of `ablate.judge.nulls`, said for a reader; nothing is tested here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isclose
+
+from prereg.escape import visible
+from prereg.metrics.harness import harness_metric
+from prereg.study.analysis import AtStep, OverLast
+from prereg.study.measure import OwnMetric
+from prereg.study.spec import Study
+from prereg.study.tasks import TaskPin
+from prereg.text import compact, counted, listed, side
+
+PLAIN = {
+    "train/loss": "training loss",
+    "val/loss": "validation loss",
+    "val/perplexity": "validation perplexity",
+    "val/bits_per_byte": "validation loss in bits per byte",
+    "val/accuracy": "validation accuracy",
+    "grad/norm": "gradient norm",
+    "embedding/norm": "norm of the first block's input",
+    "speed/tokens_per_s": "training speed",
+    "speed/eval_s": "time spent in evaluation",
+    "harness/macro_accuracy": "mean accuracy over the zero- and few-shot tasks",
+}
+"""Metric -> what a reader calls it; a metric that has no plain name is called by its own."""
+
+_LOGARITHM = {"log": "natural logarithm", "log10": "base-10 logarithm"}
+DIRECTED = "two-sided, counted in this direction only"
+_WORSE = {"lower": "higher", "higher": "lower"}
+
+
+@dataclass(frozen=True)
+class Null:
+    """What is rejected, in favour of what, and by how many sides."""
+
+    null: str
+    alternative: str
+    sided: str
+
+
+def plain(metric: str) -> str:
+    """The metric as a reader calls it."""
+    return PLAIN.get(metric, metric)
+
+
+def per(unit: str) -> str:
+    """`nats per token` for `nats/token`."""
+    return unit.replace("/", " per ")
+
+
+def amount(study: Study, name: str, value: float) -> str:
+    """A difference of the claim's metric on the claim's scale, with its unit."""
+    hypothesis, claimed = study.hypotheses[name], study.claims[name].metric
+    metric = study.metric(claimed) or harness_metric(claimed)
+    shown = compact(value)
+    if hypothesis.scale != "raw":
+        base = 10.0 if hypothesis.scale == "log10" else 2.718281828459045
+        return f"{shown} in the {_LOGARITHM[hypothesis.scale]} (a factor of {base**value:.4g})"
+    if metric is not None and metric.unit == "share":
+        points = compact(100 * value)
+        return f"{shown} ({points} percentage {'point' if points == '1' else 'points'})"
+    return f"{shown} {per(metric.unit)}" if metric is not None and metric.unit else shown
+
+
+def bare(study: Study, name: str, value: float) -> str:
+    """The same without its explanation, for a formula."""
+    return amount(study, name, value).partition(" (")[0]
+
+
+def reading(study: Study, name: str) -> str:
+    """The quantity that the claim compares: metric, scale, and where on its curve it is read."""
+    hypothesis, metric = study.hypotheses[name], plain(study.claims[name].metric)
+    if isinstance(hypothesis.read, AtStep):
+        text = f"{metric} at step {hypothesis.read.step:,}"
+    elif isinstance(hypothesis.read, OverLast):
+        text = f"{metric} averaged over the last {hypothesis.read.last} evaluations"
+    else:
+        best = "lowest" if study.better(name) == "lower" else "highest"
+        text = {
+            "final": metric,
+            "best": f"{best} {metric} of any evaluation",
+            "area": f"{metric} averaged over the steps of training",
+        }[hypothesis.read]
+    return text if hypothesis.scale == "raw" else f"{_LOGARITHM[hypothesis.scale]} of the {text}"
+
+
+def statement(study: Study, name: str) -> str:
+    """The claim as one sentence."""
+    return _statement(study, name, _side(study.claims[name].left))
+
+
+def grouped_statements(study: Study) -> list[str]:
+    """Every claim, those that differ in nothing but their left side in one sentence, with role and what matters."""
+    groups: dict[str, list[str]] = {}
+    for name in study.hypotheses:
+        role = study.hypotheses[name].role
+        groups.setdefault(f"{role} {_statement(study, name, '')} {matters(study, name)}", []).append(name)
+    sentences = []
+    for names in groups.values():
+        first, role = names[0], study.hypotheses[names[0]].role
+        many = len(names) > 1
+        lefts = [_side(study.claims[name].left) for name in names]
+        if many and all(left.startswith('arm "') for left in lefts):
+            lefts = [left.removeprefix("arm ") for left in lefts]
+            lefts[0] = f"arms {lefts[0]}"
+        left = listed(f"{left} ({name})" for left, name in zip(lefts, names, strict=True))
+        sentences.append(
+            f"{_capital(role)}: {_statement(study, first, left, many=many)} {matters(study, first)}".strip()
+        )
+    return sentences
+
+
+def _statement(study: Study, name: str, left: str, *, many: bool = False) -> str:
+    claim = study.claims[name]
+    what, right = f"the {reading(study, name)}", _side(claim.right)
+    margin = amount(study, name, study.hypotheses[name].smallest)
+    least = "" if claim.by is None else f", by at least {margin}"
+    if not isclose(sum(claim.left.values()), 1.0):
+        verb = {
+            "lowers": f"lower than {right}{least}",
+            "raises": f"higher than {right}{least}",
+            "changes": f"different from {right}, in either direction",
+            "does_not_change": f"equal to {right} within {margin} in either direction",
+        }[claim.plain_verb]
+        each = "are each" if many else "is"
+        kind = "no interaction" if claim.verb == "does_not_change" else "an interaction"
+        return f"In {what}, {left} {each} {verb} ({kind})."
+    if claim.verb == "does_not_worsen":
+        worse = _WORSE[study.better(name)]
+        return f"{_capital(what)} is not {worse} for {left} than for {right} by {margin} or more (non-inferiority)."
+    if claim.verb == "does_not_change":
+        return f"{_capital(what)} for {left} differs from that for {right} by less than {margin} (equivalence)."
+    if claim.verb == "changes":
+        return f"{_capital(what)} for {left} differs from that for {right}, in either direction."
+    way = "lower" if claim.plain_verb == "lowers" else "higher"
+    return f"{_capital(what)} is {way} for {left} than for {right}{least}."
+
+
+def matters(study: Study, name: str) -> str:
+    """The smallest difference that matters, as a sentence; nothing where the claim's own sentence has said it."""
+    if study.claims[name].verb.startswith("does_not") or study.claims[name].by is not None:
+        return ""
+    smallest = study.hypotheses[name].smallest
+    if smallest == 0.0:
+        return "A difference of any size matters."
+    return f"The smallest difference that matters is {amount(study, name, smallest)}."
+
+
+def support(study: Study, name: str) -> Null:
+    """What must be rejected for the claim to be supported."""
+    verb = study.claims[name].verb
+    margin = bare(study, name, study.hypotheses[name].smallest)
+    if verb in ("lowers", "raises"):
+        return Null("δ = 0", f"δ {'<' if verb == 'lowers' else '>'} 0", DIRECTED)
+    if verb in ("lowers_by", "raises_by"):
+        bound = bare(study, name, (-1 if verb == "lowers_by" else 1) * study.hypotheses[name].smallest)
+        short, beyond = ("≥", "<") if verb == "lowers_by" else ("≤", ">")
+        return Null(f"δ {short} {bound}", f"δ {beyond} {bound}", "one-sided")
+    if verb == "changes":
+        return Null("δ = 0", "δ ≠ 0", "two-sided")
+    if verb == "does_not_worsen":
+        return _short_of(study, name, 1 if study.better(name) == "lower" else -1)
+    return Null(f"|δ| ≥ {margin}", f"|δ| < {margin}", "two one-sided tests")
+
+
+def refutation(study: Study, name: str) -> Null | None:
+    """What must be rejected for the claim to be refuted; none when no data could refute it."""
+    verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
+    margin = bare(study, name, smallest)
+    if verb in ("lowers", "raises", "lowers_by", "raises_by"):
+        return _short_of(study, name, -1 if verb.startswith("lowers") else 1)
+    if verb == "changes":
+        return Null(f"|δ| ≥ {margin}", f"|δ| < {margin}", "two one-sided tests") if smallest > 0.0 else None
+    if verb == "does_not_worsen":
+        worse = "δ > 0" if study.better(name) == "lower" else "δ < 0"
+        return Null("δ = 0", worse, DIRECTED)
+    return Null("δ = 0", "δ ≠ 0", "two-sided")
+
+
+def arms(names: Sequence[str], *, last: str = "and") -> str:
+    """`arm "a"`, `arms "a" and "b"`."""
+    return f"{'arm' if len(names) == 1 or last == 'or' else 'arms'} {listed((quoted(one) for one in names), last=last)}"
+
+
+def quoted(name: str) -> str:
+    """A name of the user's, set apart from our words."""
+    return f'"{visible(name)}"'
+
+
+def _short_of(study: Study, name: str, sign: int) -> Null:
+    smallest = study.hypotheses[name].smallest
+    bound = bare(study, name, sign * smallest) if smallest > 0.0 else "0"
+    reached, ruled_out = ("≥", "<") if sign > 0 else ("≤", ">")
+    return Null(f"δ {reached} {bound}", f"δ {ruled_out} {bound}", "one-sided")
+
+
+def _side(weights: Mapping[str, float]) -> str:
+    """One side of a claim: an arm, a mean of arms, a difference of two arms, or a weighted sum."""
+    names, values = list(weights), list(weights.values())
+    if values == [1.0]:
+        return arms(names)
+    if isclose(sum(values), 1.0) and len(values) > 1 and all(isclose(value, values[0]) for value in values):
+        return f"the mean of {arms(names)}"
+    if values == [1.0, -1.0]:
+        return f"the difference {quoted(names[0])} minus {quoted(names[1])}"
+    return f"the combination {side({quoted(name): value for name, value in weights.items()})} of arms"
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def measured(study: Study, *, brief: bool = False) -> str:
+    """Every claimed metric: its name, its definition, its unit, and when it is read."""
+    sentences = []
+    for metric in dict.fromkeys(claim.metric for claim in study.claims.values()):
+        known = study.metric(metric) or (harness_metric(metric) if study.trainer == "gpt" else None)
+        own = "" if brief or plain(metric) == metric else f" ({metric})"
+        text = f"{_capital(plain(metric)) if metric in PLAIN else metric}{own}"
+        if known is not None:
+            unit = f", in {per(known.unit)}" if known.unit not in ("", "share") else ""
+            text += f": {known.definition}{unit}"
+            better = known.better
+            if not brief and better != "neither":
+                text += f"; {better} is better"
+        else:
+            text += ": as the researcher's own trainer defines it"
+        sentences.append(text + ".")
+    tasks = tasks_sentence(study) if brief else ""
+    return " ".join(part for part in (*sentences, tasks, when_read(study)) if part)
+
+
+def when_read(study: Study) -> str:
+    """Where on their curves the claims read their metrics, and on which scale."""
+    special = [
+        f"{name} reads the {reading(study, name)}"
+        for name, hypothesis in study.hypotheses.items()
+        if hypothesis.read != "final" or hypothesis.scale != "raw"
+    ]
+    stated = [
+        f"{name} counts {hypothesis.better} values as better"
+        for name, hypothesis in study.hypotheses.items()
+        if hypothesis.better is not None
+    ]
+    most = "All values are read at the last step"
+    if special:
+        most += f", unless it says otherwise here: {'; '.join(special)}"
+    return most + "." + (f" By the study file, {listed(stated)}." if stated else "")
+
+
+def recorded(study: Study) -> str:
+    """What is recorded while a run trains, and how often."""
+    if study.trainer == "command":
+        text = "What else is recorded, and how often, is up to the researcher's own trainer."
+        return f"{text} {tasks_sentence(study)}".strip()
+    measure = study.measure
+    often = "every step" if measure.every == 1 else f"every {counted(measure.every, 'step')}"
+    text = (
+        f"Metrics are evaluated {often}, at the start and at the last step; the recorded families are "
+        f"{listed(measure.suites) or 'none'}."
+    )
+    if measure.at_end:
+        text += f" At the last step alone: {listed(measure.at_end)}."
+    if "calibration" in measure.recorded:
+        text += f" Calibration is looked at in {counted(measure.calibration.bins, 'bin')} of confidence."
+    if "cost" in measure.recorded:
+        timed = measure.inference
+        tokens = f"{counted(timed.length, 'token')}" if timed.length else "the context length"
+        text += (
+            f" Inference is timed on {counted(timed.batch, 'sequence')} of {tokens}, the median of "
+            f"{counted(timed.repeats, 'pass', 'passes')}."
+        )
+    for one in measure.own:
+        when = "at the last step" if one.at_end else "at every evaluation"
+        if one.limit_s != OwnMetric.model_fields["limit_s"].default:
+            when += f", within {compact(one.limit_s)} s"
+        text += f" The study's own metric {one.name} ({one.entry_point}, {when}): {one.definition.rstrip('.')}."
+    if measure.loss_level is not None:
+        text += f" The level of the validation loss is {compact(measure.loss_level)} nats per token."
+    return f"{text} {tasks_sentence(study)}".strip()
+
+
+def tasks_sentence(study: Study) -> str:
+    """The zero- and few-shot tasks, if there are any."""
+    harness = study.measure.harness
+    if harness is None:
+        return ""
+    shots = listed(str(n) for n in harness.shots)
+    examples = "example" if harness.shots == (1,) else "examples"
+    text = (
+        f"At the end of each run the task pack {harness.tasks} is answered, the first "
+        f"{counted(harness.items_per_task, 'item')} of each task, with {shots} {examples} in the prompt."
+    )
+    if max(harness.shots) == 0:
+        return text
+    drawn = f"Examples are items that are not scored, drawn with the seed {harness.examples_seed}, for all runs alike."
+    return f"{text} {drawn}"
+
+
+def pinned_tasks(pin: TaskPin | None) -> str:
+    """What the registration holds of the tasks; nothing where there are none."""
+    if pin is None:
+        return ""
+    left = f", of which {pin.n_unencodable:,} cannot be written by the tokenizer and are left out" * bool(
+        pin.n_unencodable
+    )
+    under = f" Every item is asked under the prompts {listed(pin.prompts)}." if len(pin.prompts) > 1 else ""
+    return (
+        f"The tasks {pin.name} ({counted(pin.n_tasks, 'task')}, {counted(pin.n_items, 'item')}{left}) have the sha256 "
+        f"{pin.sha256}.{under}"
+    )
+
+
+def transformations(study: Study) -> str:
+    """Scales on which differences are taken."""
+    logs = [
+        f"{name} on the {'natural' if hypothesis.scale == 'log' else 'base-10'} logarithm"
+        for name, hypothesis in study.hypotheses.items()
+        if hypothesis.scale != "raw"
+    ]
+    if not logs:
+        return "None. Differences are taken on the raw scale of every metric."
+    rest = "" if len(logs) == len(study.hypotheses) else " All other differences are taken on the raw scale."
+    return f"Differences are taken for {listed(logs)}.{rest}"
+
+
+def indices(study: Study) -> str:
+    """How measures are combined before they are tested."""
+    combined = [
+        f"{name} uses the {reading(study, name)}"
+        for name, hypothesis in study.hypotheses.items()
+        if hypothesis.read in ("area", "best") or isinstance(hypothesis.read, OverLast)
+    ]
+    if not combined:
+        return "None. Every hypothesis uses one recorded value a run."
+    return f"{listed(combined)}. No other measures are combined."

@@ -1,0 +1,376 @@
+"""How the study is carried out, in sentences: seeds and pairs, stopping, divergence, stability, what is missing."""
+
+from __future__ import annotations
+
+from prereg.documents.claims import DIRECTED, Null, arms, plain, quoted, reading, refutation, support
+from prereg.documents.procedures import (
+    ABOUT_CORRECTIONS,
+    ABOUT_E_PROCESS,
+    ABOUT_TESTS,
+    CORRECTIONS,
+    SPENDING,
+    TESTS,
+    can_be_refuted,
+    errors_held,
+    instability,
+    lost_starts,
+    meanings,
+    spike,
+    test,
+)
+from prereg.escape import visible
+from prereg.registry.looks import FIRST_OF_E_PROCESS
+from prereg.rule.condition import All, AnyOf, Condition, Not, Question, parse_condition
+from prereg.rule.divergence import cost_of_divergence, least_pairs
+from prereg.study.analysis import Ceiling, EProcess, Looks
+from prereg.study.spec import Study
+from prereg.text import compact, counted, listed, ranged
+
+
+def sample_size(study: Study) -> str:
+    """How many seeds, arms and runs."""
+    seeds, n_arms = len(study.seeds), len(study.arms)
+    most = "" if study.stopping == "fixed" else "at most "
+    return (
+        f"{most.capitalize()}{counted(seeds, 'seed')} ({ranged(study.seeds)}) in each of {n_arms} arms, "
+        f"{most}{counted(seeds * n_arms, 'run')} in all. The unit of analysis is the seed: each gives one paired "
+        "difference for each hypothesis."
+    )
+
+
+def sample_in_brief(study: Study) -> str:
+    """How many, what a seed is and when the number is settled, with fewer words."""
+    seeds, n_arms = len(study.seeds), len(study.arms)
+    n = f"{counted(seeds, 'seed')} ({ranged(study.seeds)}) in each of {n_arms} arms, {counted(seeds * n_arms, 'run')}"
+    fixes = " fixes weights, batches and dropout alike in every arm and" if study.trainer == "gpt" else ""
+    each = f"A seed{fixes} gives one paired difference for each hypothesis."
+    if study.stopping != "fixed":
+        return f"At most {n}. {each} {stopping(study)}"
+    return f"{n}. {each} A look before the last run ends forfeits the verdict; no seed is added."
+
+
+def pairing(study: Study) -> str:
+    """What a seed is, and why runs of one seed are a pair."""
+    if study.trainer == "command":
+        return (
+            "Every seed is run in every arm, and arms are compared within seeds. The seed is handed "
+            "to the researcher's own trainer; what it fixes there is up to that trainer."
+        )
+    return (
+        "Every seed is run in every arm, and arms are compared within seeds. A seed fixes initial "
+        "weights, the order of batches and dropout, and does so alike in every arm wherever the configurations allow."
+    )
+
+
+def randomization(study: Study) -> str:
+    """Why nothing is assigned by lot."""
+    derived = "" if study.trainer == "command" else ", and all randomness of a run derives from its seed"
+    return (
+        "Nothing is assigned to an arm by lot: each seed meets all of them. The seeds are the listed numbers, fixed "
+        f"before any run{derived}. Runs are made in a fixed order: "
+        "all arms of the first seed, then all arms of the second, and so on."
+    )
+
+
+def stopping(study: Study) -> str:
+    """When the number of seeds is settled, and who may look before."""
+    if isinstance(study.stopping, Looks):
+        sizes = listed(str(n) for n in study.stopping.looks)
+        return (
+            f"Group-sequential design: the outcomes are looked at after {sizes} seeds and at no other time. The level "
+            f"is spent over the looks by a Lan-DeMets (1983) function of {SPENDING[study.stopping.spending]}. A look "
+            "before the last ends the study only if a finding at its level makes a line of the decision list hold; it "
+            "never ends for futility, and it shows no contrast if it does not end."
+        )
+    if isinstance(study.stopping, EProcess):
+        most = study.stopping.max_seeds
+        return (
+            f"Seeds are added one by one, in the listed order, from a first look at {min(FIRST_OF_E_PROCESS, most)} "
+            f"seeds until a finding makes a line of the decision list hold, and at most {most} are run. The evidence "
+            "is an e-process, which keeps its error rate at any number of seeds."
+        )
+    return (
+        "The number of seeds is fixed, and no seed is added afterwards. Contrasts between arms are computed when the "
+        "last planned run has ended; a look at them before that goes on record and forfeits the verdict."
+    )
+
+
+def starting(study: Study) -> str:
+    """When the first run may start, and how many starts may be lost where a number is registered."""
+    said = "No run starts before this registration stands in the study's hash-chained ledger."
+    lost = lost_starts(study)
+    return said if lost is None else f"{said} There is {lost}."
+
+
+def divergence(study: Study) -> str:
+    """When a run has diverged, and what becomes of it in the tests."""
+    first = (
+        "A run has diverged, and ends, when its training loss is not finite or exceeds "
+        f"{compact(study.stable.diverged.loss_above)} times that of its first step. "
+    )
+    if isinstance(study.on_divergence, Ceiling):
+        metric = plain(next(iter(study.claims.values())).metric)
+        return (
+            f"{first}It is scored at a {metric} of {compact(study.on_divergence.ceiling)}, on the metric's own scale. "
+            "If a run that did not diverge is as bad as that, no verdict is given."
+        )
+    if study.on_divergence == "rank":
+        return f"{first}It enters the tests by its rank, as worse than every run that did not diverge."
+    cost = "".join(
+        f" Once a run of {arms(named, last='or')} has diverged, {_verdicts(verdicts)} can no longer be the verdict."
+        for verdicts, named in cost_of_divergence(study).items()
+        if verdicts is not None
+    )
+    return (
+        f"{first}The pairs that it belongs to are left out of the tests, and a verdict is given only if it is the same "
+        f"with the lost pairs at their worst. A hypothesis that lost pairs is inconclusive with fewer than "
+        f"{least_pairs(study)} of {len(study.seeds)} left.{cost}"
+    )
+
+
+def _verdicts(verdicts: tuple[str, ...]) -> str:
+    return listed(map(quoted, verdicts), last="or")
+
+
+def exclusions_in_brief(study: Study) -> str:
+    """What may be left out, with fewer words."""
+    above = compact(study.stable.diverged.loss_above)
+    text = (
+        "No outlier is excluded. A run diverges, and ends, when its training loss is not finite or above "
+        f"{above} times the first step's; "
+    )
+    if isinstance(study.on_divergence, Ceiling):
+        text += f"it is scored at {compact(study.on_divergence.ceiling)}, on the metric's own scale."
+    elif study.on_divergence == "rank":
+        text += "it is ranked as worse than every run that did not."
+    else:
+        text += "its pair is left out, and a verdict must be the same with lost pairs at their worst and "
+        text += f"{least_pairs(study)} of {len(study.seeds)} pairs left."
+    return f"{text} Missing and failed runs are made again."
+
+
+def stability_in_brief(study: Study) -> str:
+    """What an unstable run is, with fewer words."""
+    asked, rule = [name for name in study.arms if name in study.rule.arms_read], study.stable.loss_spike
+    far = spike(study)
+    if rule.above is not None:
+        last = counted(rule.window, "step")
+        far = f"over {compact(rule.above)} robust standard deviations above the median of the last {last}"
+    return f"Stable (asked of {arms(asked) if asked else 'no arm'}): no run diverged or had a training loss {far}."
+
+
+def stability(study: Study) -> str:
+    """What an unstable run is, and who asks."""
+    asked = [name for name in study.arms if name in study.rule.arms_read]
+    used = f"The decision list asks it of {arms(asked)}." if asked else "The decision list asks it of no arm."
+    return (
+        f"An arm is stable when none of its runs is unstable. What makes a run unstable: {instability(study)}. {used}"
+    )
+
+
+def exclusions(study: Study) -> str:
+    """What may be left out, and what may not."""
+    return f"Every planned run is included; none is left out as an outlier. {divergence(study)}"
+
+
+def missing(study: Study) -> str:
+    """What becomes of runs that are not there."""
+    then = "the study" if study.stopping == "fixed" else "a look"
+    return (
+        f"No value is imputed. A run that is missing or has failed is made again with the same seed and configuration; "
+        f"{then} gives no verdict while one is missing. Runs that diverged are not missing; what "
+        "becomes of them is said above."
+    )
+
+
+OTHERWISE = "in every other case"
+
+
+def deciding_test(study: Study) -> str:
+    """The test that decides, with its assumption."""
+    return ABOUT_E_PROCESS_HERE if isinstance(study.stopping, EProcess) else ABOUT_TESTS[study.analysis.test]
+
+
+ABOUT_E_PROCESS_HERE = ABOUT_E_PROCESS.replace(", described below", "")
+
+
+def test_in_brief(study: Study) -> str:
+    """The tests by name."""
+    also = listed(TESTS[one] for one in study.analysis.also)
+    beside_it = f" Beside it, deciding nothing: {also}." if also else ""
+    name = test(study)
+    return f"{name[0].upper()}{name[1:]} on per-seed differences δ (first side minus second).{beside_it}"
+
+
+def beside(study: Study) -> str:
+    """Tests that are reported and decide nothing."""
+    if not study.analysis.also:
+        return ""
+    also = listed(f"the {TESTS[test]}" for test in study.analysis.also)
+    return f"Reported beside the deciding test, and deciding nothing: {also}."
+
+
+def two_questions(study: Study) -> str:
+    """How a hypothesis ends."""
+    after = "" if study.analysis.correct == "none" else ", each after correction"
+    return (
+        "Each hypothesis ends as supported, refuted or inconclusive. It is supported when the first of its two null "
+        f"hypotheses is rejected and refuted when the second is{after}; otherwise it is inconclusive, "
+        "which is not evidence of no effect."
+    )
+
+
+def plain_outcomes(study: Study) -> list[str]:
+    """What each outcome says, hypothesis by hypothesis: a refuted claim of no harm is a finding of harm."""
+    said = []
+    for name in study.hypotheses:
+        supported, refuted = meanings(study, name, f"the {reading(study, name)}")
+        second = f"; {name} refuted: {refuted}" if can_be_refuted(study, name) else ""
+        said.append(f"{name} supported: {supported}{second}.")
+    return said
+
+
+def when_both(study: Study) -> str:
+    """Which of two findings counts when both nulls are rejected."""
+    verbs = {claim.verb for name, claim in study.claims.items() if study.hypotheses[name].smallest > 0.0}
+    parts = []
+    if verbs & {"lowers", "raises", "changes"}:
+        parts.append("claims of a change are refuted (real, but too small to matter)")
+    if verbs & {"does_not_worsen", "does_not_change"}:
+        parts.append("claims of no harm or no change are supported (real, but within the margin)")
+    return f"If both nulls are rejected, {listed(parts)}." if parts else ""
+
+
+def when_both_in_brief(study: Study) -> str:
+    """The same, without the reason."""
+    both = when_both(study)
+    parts = []
+    if "of a change" in both:
+        parts.append("claims of a change refuted")
+    if "of no harm" in both:
+        parts.append("claims of no harm or no change supported")
+    return f" Both rejected: {', '.join(parts)}." if parts else ""
+
+
+def families(study: Study) -> str:
+    """Which hypotheses are corrected together, how, and what error rate that holds."""
+    roles = dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values())
+    said = listed(f"{role} ({listed(study.family(role))})" for role in roles)
+    word = "family" if len(roles) == 1 else "families"
+    alpha = compact(study.analysis.alpha)
+    if study.analysis.correct == "none":
+        return (
+            f"Alpha is {alpha} for each test by itself: no correction for several hypotheses is made. "
+            f"{word.capitalize()} by role: {said}. {_of_the_verdict(study)}"
+        )
+    return (
+        f"Alpha is {alpha} within each family of hypotheses of one role, and p values are corrected "
+        f"{ABOUT_CORRECTIONS[study.analysis.correct]}. {word.capitalize()}: {said}. The chance of any false "
+        f'"supported" in a family is at most {alpha}, that of any false "refuted" likewise, and that of either at most '
+        f"{compact(min(1.0, 2 * study.analysis.alpha))}. {_of_the_verdict(study)}"
+    )
+
+
+def _of_the_verdict(study: Study) -> str:
+    return f"The chance of a wrong verdict is {errors_held(study)['For the verdict']}."
+
+
+def families_in_brief(study: Study) -> str:
+    """The same in one sentence; which hypothesis has which role is said elsewhere."""
+    alpha = compact(study.analysis.alpha)
+    if study.analysis.correct == "none":
+        return f"Alpha is {alpha} for each test, uncorrected."
+    correction = CORRECTIONS[study.analysis.correct]
+    return f"Correction: {correction}, alpha {alpha} within each role, supports and refutations separately."
+
+
+def estimand(study: Study) -> str:
+    """What the verdict speaks of."""
+    if study.analysis.estimand == "new_seeds":
+        return "The verdict speaks of new seeds on the same validation data."
+    return "The verdict speaks of new seeds and of new validation items."
+
+
+def decision_rows(study: Study) -> list[tuple[str, str]]:
+    """(condition, verdict) of every line of the decision list, in words."""
+    return [
+        (OTHERWISE if line.when is None else condition(line.when), visible(line.verdict)) for line in study.decision
+    ]
+
+
+def decision_sentences(study: Study) -> str:
+    """The decision list as numbered lines."""
+    lines = [f"{number}. {_lead(when)}: {verdict}" for number, (when, verdict) in enumerate(decision_rows(study), 1)]
+    return "\n".join(lines)
+
+
+def decision_in_brief(study: Study) -> str:
+    """The same with the verbs left out."""
+    rows = [
+        (
+            "otherwise" if line.when is None else _words(parse_condition(line.when), outer=True, verb=""),
+            visible(line.verdict),
+        )
+        for line in study.decision
+    ]
+    return "\n".join(f"{number}. {when}: {verdict}" for number, (when, verdict) in enumerate(rows, 1))
+
+
+def _lead(when: str) -> str:
+    return "Otherwise" if when == OTHERWISE else f"If {when}"
+
+
+def tie_breakers(study: Study) -> str:
+    """Metrics that are shown when several adopting lines hold."""
+    if not study.tie_breakers:
+        return ""
+    shown = listed(plain(metric) for metric in study.tie_breakers)
+    return f"Shown if several adopting lines hold, deciding nothing: {shown}."
+
+
+def condition(text: str) -> str:
+    """A condition of the decision list in words; names and grouping are kept."""
+    return _words(parse_condition(text), outer=True)
+
+
+def nulls_sentence(study: Study, name: str) -> str:
+    """Both nulls of a hypothesis in one sentence."""
+    text = f"supported by rejecting {_rejected(support(study, name))}"
+    second = refutation(study, name)
+    if second is None:
+        return f"{text}; no data can refute it, because no smallest difference is set"
+    return f"{text}; refuted by rejecting {_rejected(second)}"
+
+
+def grouped_nulls(study: Study) -> list[str]:
+    """The nulls of all hypotheses, those with the same nulls in one sentence."""
+    groups: dict[str, list[str]] = {}
+    for name in study.hypotheses:
+        groups.setdefault(nulls_sentence(study, name), []).append(name)
+    return [f"{listed(names)}: {text}." for text, names in groups.items()]
+
+
+def _rejected(null: Null) -> str:
+    """`δ = 0 with δ < 0 (two-sided)`."""
+    if null.sided == DIRECTED:
+        return f"{null.null} with {null.alternative} (two-sided)"
+    return f"{null.null} ({null.sided})"
+
+
+def _words(condition_: Condition, *, outer: bool = False, verb: str = "is ") -> str:
+    match condition_:
+        case Question(asked="stable", name=name):
+            return f"arm {quoted(name)} {verb}stable"
+        case Question(asked=asked, name=name):
+            return f"{name} {verb}{asked}"
+        case Not(part=Question(asked="stable", name=name)):
+            return f"arm {quoted(name)} {verb}not stable"
+        case Not(part=Question(asked=asked, name=name)):
+            return f"{name} {verb}not {asked}"
+        case Not(part=part):
+            return f"it is not so that ({_words(part, outer=True, verb=verb)})"
+        case All(parts=parts):
+            text = listed(_words(part, verb=verb) for part in parts)
+        case AnyOf(parts=parts):
+            text = listed((_words(part, verb=verb) for part in parts), last="or")
+    return text if outer else f"({text})"

@@ -1,0 +1,328 @@
+"""Configurations in words: what every run is made of, and what each arm changes.
+
+Every field of `Training` has its words here; one that a later version adds falls back to its dotted path and value. The
+configuration of a user's own trainer is a free mapping, and is told by its paths and values.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from prereg.documents.claims import quoted
+from prereg.escape import visible
+from prereg.registry.registration import CorpusPin
+from prereg.study.sizes import Match
+from prereg.study.spec import Study
+from prereg.study.training import Training
+from prereg.text import compact, counted, listed
+
+Say = Callable[[Any], str]
+
+
+def _number(value: float) -> str:
+    return compact(value) if value == 0 or abs(value) > 1e-5 else f"{value:g}"
+
+
+def _norm(value: str) -> str:
+    return {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm", "none": "no normalisation"}[value]
+
+
+def _init(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"all matrices drawn from a normal distribution with standard deviation {_number(value['normal'])}"
+    return {
+        "gpt2": "GPT-2's initialisation",
+        "small_embedding": "GPT-2's initialisation with small embeddings",
+        "torch": "PyTorch's default initialisation of each layer",
+    }[value]
+
+
+def _mixture(weights: Mapping[str, float]) -> str:
+    whole = sum(weights.values())
+    shares = [f"{quoted(name)} ({compact(100 * weight / whole)}%)" for name, weight in sorted(weights.items())]
+    return f"mixture of {listed(shares)}, each window drawn in that proportion"
+
+
+_ON_EMBEDDINGS = "the summed embeddings"
+_MODEL: dict[str, Say] = {
+    "model.layers": lambda n: counted(n, "layer"),
+    "model.width": lambda n: f"width {n:,}",
+    "model.heads": lambda n: counted(n, "attention head"),
+    "model.head_size": lambda n: f"heads of size {n:,}" if n else "heads of size width / heads",
+    "model.context": lambda n: f"context {n:,}",
+    "model.norm": {
+        "pre": "Pre-LN",
+        "post": "Post-LN",
+        "sandwich": "Sandwich-LN",
+        "none": "no norms around the sub-layers",
+    }.__getitem__,
+    "model.block_norm": lambda v: f"{_norm(v)} in the blocks",
+    "model.embedding_norm": {
+        "none": "no embedding normalisation",
+        "layernorm": f"LayerNorm on {_ON_EMBEDDINGS}",
+        "rmsnorm": f"RMSNorm on {_ON_EMBEDDINGS}",
+        "center": f"the mean subtracted from {_ON_EMBEDDINGS}",
+    }.__getitem__,
+    "model.final_norm": {
+        "block": "the blocks' own norm before the output",
+        "layernorm": "LayerNorm before the output",
+        "rmsnorm": "RMSNorm before the output",
+        "none": "no norm before the output",
+    }.__getitem__,
+    "model.positions": {
+        "learned": "learned positions",
+        "sinusoidal": "sinusoidal positions",
+        "rope": "rotary positions",
+        "none": "no positions",
+    }.__getitem__,
+    "model.qk_norm": lambda v: "RMSNorm on queries and keys" if v else "no norm on queries and keys",
+    "model.activation": {
+        "gelu": "exact GELU",
+        "gelu_tanh": "tanh GELU",
+        "relu2": "squared ReLU",
+        "swiglu": "SwiGLU",
+    }.__getitem__,
+    "model.feed_width": lambda n: (
+        f"feed-forward width {n:,}" if n else "the feed-forward width that follows from the width"
+    ),
+    "model.bias": lambda v: "linear layers with biases" if v else "linear layers without biases",
+    "model.tie_embeddings": lambda v: "tied embeddings" if v else "untied embeddings",
+    "model.residual_scale": {
+        "none": "sub-layers added to the residual stream as they are",
+        "depth": "sub-layers scaled by 1 / sqrt(2 x layers)",
+        "rezero": "sub-layers scaled by learned scalars that start at zero",
+    }.__getitem__,
+    "model.init": _init,
+    "model.dropout": lambda v: f"dropout {_number(v)}" if v else "no dropout",
+}
+_DATA: dict[str, Say] = {
+    "data.corpus": lambda v: f"corpus {quoted(v)}",
+    "data.mixture": lambda v: _mixture(v) if v else "no mixture",
+    "data.tokenizer": lambda v: (
+        {"char": "one token a character", "own": "the token ids that it is stored as"}[v]
+        if isinstance(v, str)
+        else f"byte-pair tokens with a vocabulary of {v['bpe']:,}"
+    ),
+    "data.validation": lambda v: (
+        "its own validation part held out" if v == "own" else f"its last {compact(100 * v)}% held out"
+    ),
+}
+_OPTIM: dict[str, Say] = {
+    "optim.name": {
+        "adamw": "AdamW",
+        "adam": "Adam",
+        "sgd": "SGD with momentum",
+        "muon": "Muon for the matrices of the blocks and AdamW for the rest",
+    }.__getitem__,
+    "optim.lr": lambda v: f"learning rate {_number(v)}",
+    "optim.schedule": {
+        "constant": "constant schedule",
+        "linear": "linear schedule to zero",
+        "cosine": "cosine schedule to a tenth of the peak",
+        "wsd": "constant schedule with a linear fall to zero at the end",
+    }.__getitem__,
+    "optim.decay": lambda v: f"a fall, where there is one, over the last {compact(100 * v)}% of the steps",
+    "optim.warmup": lambda n: f"{counted(n, 'step')} of warmup" if n else "no warmup",
+    "optim.betas": lambda v: f"betas {_number(v[0])} and {_number(v[1])}",
+    "optim.eps": lambda v: f"epsilon {_number(v)}",
+    "optim.weight_decay": lambda v: f"weight decay {_number(v)}" if v else "no weight decay",
+    "optim.clip": lambda v: f"gradients clipped at norm {_number(v)}" if v else "no gradient clipping",
+    "optim.ema": lambda v: (
+        f"evaluated on a moving average of the weights that keeps {compact(v)} of itself a step"
+        if v
+        else "evaluated on the weights themselves"
+    ),
+}
+_LENGTH: dict[str, Say] = {
+    "budget.steps": lambda n: counted(n, "step"),
+    "budget.batch": lambda n: f"{counted(n, 'sequence')} a step",
+    "budget.tokens": lambda n: f"a budget of exactly {counted(n, 'token')}" if n else "a budget in steps",
+    "budget.max_memory_gib": lambda v: f"at most {_number(v)} GiB of memory" if v else "no promise about memory",
+    "budget.max_wall_s": lambda v: f"at most {_number(v)} seconds of time" if v else "no promise about time",
+    "budget.micro_batch": lambda n: f"computed {counted(n, 'sequence')} at a time" if n else "computed at once",
+}
+_NUMERICS: dict[str, Say] = {
+    "numerics.dtype": str,
+    "numerics.deterministic": lambda v: "deterministic kernels" if v else "kernels that need not be deterministic",
+    "numerics.recompute": {
+        "none": "activations kept for the backward pass",
+        "blocks": "activations inside the blocks computed again in the backward pass",
+    }.__getitem__,
+}
+SAID: dict[str, Say] = _MODEL | _DATA | _OPTIM | _LENGTH | _NUMERICS
+"""Field of `Training` -> its words."""
+_LATER: dict[str, Any] = {
+    "model.head_size": None,
+    "data.mixture": None,
+    "model.final_norm": "block",
+    "model.qk_norm": False,
+    "model.feed_width": None,
+    "model.bias": True,
+    "model.residual_scale": "none",
+    "model.init": "gpt2",
+    "optim.decay": 0.2,
+    "optim.ema": 0.0,
+    "budget.tokens": None,
+    "budget.max_memory_gib": None,
+    "budget.max_wall_s": None,
+    "budget.micro_batch": None,
+    "numerics.recompute": "none",
+}
+"""Fields that came after the first version, with their defaults: a base that leaves them there is told as it was."""
+
+
+_BRIEF = (
+    ("model.layers", "model.width", "model.heads", "model.context", "model.norm", "model.block_norm", "model.dropout"),
+    ("data.corpus", "data.tokenizer", "data.validation"),
+    ("optim.name", "optim.lr", "optim.schedule", "optim.warmup", "budget.steps", "budget.batch"),
+)
+
+
+def base_sentences(study: Study, corpus: CorpusPin | None) -> str:
+    """What every run is made of, before an arm changes anything."""
+    if not isinstance(study.base, Training):
+        return _command_sentences(study)
+    model, data, optim, length, numerics = _base_parts(study.base, corpus)
+    return (
+        f"Each run trains a decoder-only transformer language model ({model}) on the {data}. Optimiser: {optim}. "
+        f"Length: {length}. Arithmetic: {numerics}."
+    )
+
+
+def base_in_brief(study: Study, corpus: CorpusPin | None) -> str:
+    """The same with fewer words, and without what readers of a short form can look up."""
+    if not isinstance(study.base, Training):
+        return _command_sentences(study)
+    at = _leaves(study.base.model_dump(mode="json"))
+    model, data, rest = (", ".join(SAID[path](at[path]) for path in _with_later(part, at)) for part in _BRIEF)
+    where = "the registration" if corpus is not None else "the study file"
+    return f"Base: decoder-only transformer ({model}); {data}; {rest}. Other settings: see {where}."
+
+
+def _with_later(part: tuple[str, ...], at: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fields of a part, and those of its kinds that came later and are not left at their defaults."""
+    kinds = {path.partition(".")[0] for path in part}
+    told = tuple(path for path in part if path != "data.corpus" or not at["data.mixture"])
+    return (*told, *(path for path in _LATER if path.partition(".")[0] in kinds and _is_told(path, at)))
+
+
+def _is_told(path: str, at: Mapping[str, Any]) -> bool:
+    """Whether a base speaks of a field: not of a later one at its default, unless something brings it into play."""
+    if path == "data.corpus" and at["data.mixture"]:
+        return False
+    in_play = path == "optim.decay" and at["optim.schedule"] == "wsd"
+    return path not in _LATER or at[path] != _LATER[path] or in_play
+
+
+def _base_parts(base: Training, corpus: CorpusPin | None) -> tuple[str, str, str, str, str]:
+    at = _leaves(base.model_dump(mode="json"))
+
+    def said(part: Mapping[str, Say], prefix: str) -> str:
+        later = [path for path in at if path.startswith(prefix) and path not in SAID]
+        told = [path for path in part if _is_told(path, at)]
+        return ", ".join([part[path](at[path]) for path in told] + [_plainly(path, at[path]) for path in later])
+
+    data = said(_DATA, "data.")
+    if corpus is not None and corpus.name == base.data.corpus and base.data.mixture is None:
+        name = quoted(corpus.name)
+        data = data.replace(name, f"{name} ({extent(corpus)})", 1)
+    length = f"{said(_LENGTH, 'budget.')}, {counted(base.tokens, 'token')} a run"
+    return said(_MODEL, "model."), data, said(_OPTIM, "optim."), length, said(_NUMERICS, "numerics.")
+
+
+def extent(corpus: CorpusPin) -> str:
+    """How long a corpus is, in what it is stored as."""
+    return counted(corpus.characters, "character") if corpus.tokens is None else counted(corpus.tokens, "token")
+
+
+def _command_sentences(study: Study) -> str:
+    assert not isinstance(study.base, Training), study.study
+    handed, words = "; ".join(_told(study.base)) or "empty", visible(shlex.join(study.command))
+    return (
+        f"Each run is made by the researcher's own trainer, started without a shell as `{words}`. "
+        f"The configuration handed to it, before an arm changes anything, is: {handed}. It leaves its metrics in the "
+        f"file {study.metrics.file}."
+    )
+
+
+def arm_sentences(study: Study) -> list[str]:
+    """One sentence an arm: what it changes in the base."""
+    said = [f"Arm {said}." for said in _arms_said(study, unchanged="the base configuration, unchanged")]
+    return [*said, *_match_sentences(study)]
+
+
+def arms_in_brief(study: Study) -> str:
+    """All arms in one sentence."""
+    arms = f"{len(study.arms)} arms: {'; '.join(_arms_said(study, unchanged='the base, unchanged'))}."
+    return " ".join([arms, *_match_sentences(study)])
+
+
+def _match_sentences(study: Study) -> list[str]:
+    """How arms were made as large as the baseline; nothing where they were not."""
+    match = study.match
+    if not isinstance(match, Match):
+        return []
+    what = {"parameters": "trainable parameters", "flops": "FLOPs of training on a token"}[match.by]
+    which = f"Arms {listed(map(quoted, match.arms))} have" if len(match.arms) > 1 else "Every other arm has"
+    which = f"Arm {quoted(match.arms[0])} has" if len(match.arms) == 1 else which
+    return [
+        f"{which} as many {what} as the baseline, within {compact(100 * match.within)}%, by the width of the "
+        "feed-forward layers."
+    ]
+
+
+def _arms_said(study: Study, *, unchanged: str) -> list[str]:
+    said = []
+    for name, arm in study.arms.items():
+        changes = list(change_words(study, arm.overrides, arm.config))
+        role = " (the baseline)" if name == study.baseline else ""
+        said.append(f"{quoted(name)}{role}: {listed(changes) or unchanged}")
+    return said
+
+
+def factor_sentences(study: Study) -> list[str]:
+    """One sentence a factor, with its levels; none where the arms are listed one by one."""
+    sentences = []
+    for factor, levels in study.factors.items():
+        said = []
+        for level, overrides in levels.items():
+            arm = next(arm for arm in study.arms.values() if overrides.items() <= arm.overrides.items())
+            changes = listed(change_words(study, overrides, arm.config)) or "the base, unchanged"
+            said.append(f"{quoted(level)} ({changes})")
+        sentences.append(f"Factor {quoted(factor)} has {counted(len(levels), 'level')}: {listed(said)}.")
+    return sentences
+
+
+def change_words(
+    study: Study, overrides: Mapping[str, JsonValue], config: Training | dict[str, JsonValue]
+) -> Iterator[str]:
+    """Each override in words."""
+    if not isinstance(study.base, Training) or not isinstance(config, Training):
+        yield from (_plainly(path, value) for path, value in overrides.items())
+        return
+    at = _leaves(config.model_dump(mode="json"))
+    for path, value in overrides.items():
+        known = next((field for field in SAID if path == field or path.startswith(field + ".")), None)
+        yield _plainly(path, value) if known is None else SAID[known](at[known])
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted path -> value; a field that has words is a leaf, whatever its value."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        path = prefix + key
+        found |= _leaves(value, path + ".") if isinstance(value, dict) and path not in SAID else {path: value}
+    return found
+
+
+def _told(tree: Mapping[str, JsonValue]) -> list[str]:
+    return [_plainly(path, value) for path, value in _leaves(tree).items()]
+
+
+def _plainly(path: str, value: JsonValue) -> str:
+    return f"{path} set to {json.dumps(value, ensure_ascii=False)}"

@@ -1,0 +1,357 @@
+"""The OSF Preregistration, field by field, in full sentences.
+
+What was known of the data before is for a person to say, and left blank. So is the reason for the number of seeds in a
+draft, where no design has been frozen yet.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from prereg.documents import claims, conduct
+from prereg.documents import conduct as inference
+from prereg.documents.claims import grouped_statements, matters, measured, quoted, statement
+from prereg.documents.conduct import (
+    decision_in_brief,
+    estimand,
+    exclusions_in_brief,
+    families_in_brief,
+    grouped_nulls,
+    sample_in_brief,
+    stability_in_brief,
+    test_in_brief,
+    tie_breakers,
+    when_both_in_brief,
+)
+from prereg.documents.configuration import arm_sentences, arms_in_brief, base_in_brief, base_sentences, factor_sentences
+from prereg.documents.forecast import Frozen, beliefs, cost, false_adoption, frozen_design, power_sentences
+from prereg.documents.procedures import at_level
+from prereg.documents.source import Source, identity, status, versions
+from prereg.escape import json_visible, markdown_sentence, visible
+from prereg.study.spec import Study
+from prereg.text import counted, listed
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a form."""
+
+    key: str
+    """Its name in JSON."""
+    title: str
+    """Its question, as people know it."""
+    text: str
+    """The answer; of a blank, what is to be answered and by whom."""
+    blank: bool = False
+    """Whether it is left to a person."""
+
+    @property
+    def shown(self) -> str:
+        """The answer, or the blank so that nobody takes it for one."""
+        return f"[LEFT TO YOU: {self.text}]" if self.blank else self.text
+
+
+@dataclass(frozen=True)
+class Form:
+    """A filled form."""
+
+    name: str
+    """Which form."""
+    title: str
+    """The study's title."""
+    status: str
+    """What it was filled from, in a sentence."""
+    fields: tuple[Field, ...]
+    customary: int | None = None
+    """Characters that are customary for all answers together."""
+
+    @property
+    def length(self) -> int:
+        """Characters of all answers; blanks do not count, they are not answers."""
+        return sum(len(field.text) for field in self.fields if not field.blank)
+
+    def markdown(self) -> str:
+        """The form as text, blanks named first."""
+        parts = [self.status, f"# {self.name}: {markdown_sentence(self.title)}", self._blanks(), self._said_length()]
+        parts += [f"## {field.title}\n\n{_told(field.shown)}" for field in self.fields]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    def json(self) -> str:
+        """Field -> text, and under `status` what it was filled from. A blank holds its mark, never an answer."""
+        answers = {"status": self.status} | {field.key: field.shown for field in self.fields}
+        return json_visible(json.dumps(answers, indent=2, ensure_ascii=False)) + "\n"
+
+    def _blanks(self) -> str:
+        blanks = [field for field in self.fields if field.blank]
+        if not blanks:
+            return ""
+        are = "field is" if len(blanks) == 1 else "fields are"
+        return f"**{len(blanks)} {are} left to you: {listed(quoted(field.title) for field in blanks)}**"
+
+    def _said_length(self) -> str:
+        if self.customary is None:
+            return ""
+        length, most = self.length, self.customary
+        against = (
+            f"within the customary {most:,}"
+            if length <= most
+            else f"{length - most:,} more than the customary {most:,}"
+        )
+        return f"The answers have {counted(length, 'character')}, {against}."
+
+
+def _told(answer: str) -> str:
+    """An answer line by line: what a study brings is shown as it stands, and is no markup."""
+    return "\n".join(markdown_sentence(line, numbered=True) for line in answer.split("\n"))
+
+
+def osf(source: Source) -> Form:
+    """The form, filled."""
+    study = source.study
+    corpus = source.registration.corpus if source.registration else None
+    fields = (
+        Field("research_questions", "Research questions or hypotheses", _hypotheses(study)),
+        *_foreknowledge(),
+        Field(
+            "study_type",
+            "Study type",
+            "Experiment: the arms are configurations that the researcher sets.",
+        ),
+        Field(
+            "causal_intention",
+            "Causal interpretation",
+            _causal(study),
+        ),
+        Field(
+            "blinding",
+            "Blinding",
+            "No blinding is involved: the runs are made and measured by a program, which treats all arms alike.",
+        ),
+        Field("additional_blinding", "Additional blinding", _withheld(study)),
+        Field("design", "Study design", _design(study)),
+        Field("randomization", "Randomization", conduct.randomization(study)),
+        Field(
+            "data_collection",
+            "Data collection procedures",
+            _joined(base_sentences(study, corpus), _corpus(source), claims.recorded(study), _tasks(source)),
+        ),
+        Field("sample_size", "Sample size", conduct.sample_size(study)),
+        _rationale(source),
+        Field(
+            "starting_and_stopping",
+            "Starting and stopping rules",
+            f"{conduct.starting(study)} {conduct.stopping(study)}",
+        ),
+        Field("manipulated", "Manipulated variables", _manipulated(study)),
+        Field("measured", "Measured variables", claims.measured(study)),
+        Field("indices", "Indices", claims.indices(study)),
+        Field("models", "Statistical models", _models(study)),
+        Field("transformations", "Transformations", claims.transformations(study)),
+        Field(
+            "inference_criteria",
+            "Inference criteria",
+            _joined(
+                inference.families(study),
+                inference.two_questions(study),
+                inference.when_both(study),
+                *inference.plain_outcomes(study),
+                "The study ends with the verdict of the first line that holds:\n" + inference.decision_sentences(study),
+            ),
+        ),
+        Field(
+            "inclusion_exclusion",
+            "Inclusion and exclusion criteria",
+            f"{conduct.exclusions(study)} {conduct.stability(study)}",
+        ),
+        Field("missing_data", "Missing data", conduct.missing(study)),
+        Field("other_planned_analysis", "Other planned analysis", _other(study)),
+        Field("context", "Context and additional information", _context(source)),
+    )
+    return Form("OSF Preregistration", study.title, status(source), fields)
+
+
+def _hypotheses(study: Study) -> str:
+    lines = [
+        f"{name} ({study.hypotheses[name].role}): {_joined(statement(study, name), matters(study, name))}"
+        for name in study.hypotheses
+    ]
+    return "\n".join(part for part in (study.question.strip(), *lines) if part)
+
+
+def _foreknowledge() -> tuple[Field, Field]:
+    return (
+        Field(
+            "foreknowledge",
+            "Foreknowledge of the data",
+            "whoever registers must say what of these data existed, and what of it they had seen, before registering. "
+            "The ledger cannot know what was run or seen elsewhere.",
+            blank=True,
+        ),
+        Field(
+            "foreknowledge_explanation",
+            "Explanation of foreknowledge",
+            "whoever registers must explain the answer above: pilot runs, results of others, earlier studies.",
+            blank=True,
+        ),
+    )
+
+
+def _causal(study: Study) -> str:
+    text = "A causal interpretation is intended: a difference between arms is read as the effect of what they change"
+    if study.trainer == "gpt":
+        return f"{text}, because runs of one seed differ in nothing else."
+    return f"{text}, as far as the researcher's own trainer changes nothing else between runs of one seed."
+
+
+def _withheld(study: Study) -> str:
+    until = (
+        "before the last planned run has ended"
+        if study.stopping == "fixed"
+        else "before a planned look, and at a look only if it ends the study"
+    )
+    return (
+        f"The software shows no contrast between arms {until}. An earlier look has to be asked for: it goes on record, "
+        "and no verdict is given after it."
+    )
+
+
+def _design(study: Study) -> str:
+    shape = f"one factor with {len(study.arms)} levels, the arms"
+    if study.factors:
+        crossed = " x ".join(str(len(levels)) for levels in study.factors.values())
+        shape = f"a full {crossed} factorial" if len(study.factors) > 1 else shape
+    return f"Within-seed (paired) design: {shape}. {conduct.pairing(study)}"
+
+
+def _corpus(source: Source) -> str:
+    pins = source.registration.pinned if source.registration else ()
+    if len(pins) == 1 and pins[0].tokens is None:
+        return f"The text of the corpus has {counted(pins[0].size_bytes, 'byte')} and the sha256 {pins[0].sha256}."
+    return " ".join(
+        f"The corpus {pin.name} has {counted(pin.size_bytes, 'byte')} and the sha256 {pin.sha256}." for pin in pins
+    )
+
+
+def _tasks(source: Source) -> str:
+    return claims.pinned_tasks(source.registration.tasks if source.registration else None)
+
+
+def _rationale(source: Source) -> Field:
+    design, key, title = frozen_design(source.registration), "sample_size_rationale", "Sample size rationale"
+    if design is None:
+        who = "whoever registers must give the reason for this number of seeds; no design that could give it is frozen."
+        return Field(key, title, who, blank=True)
+    return Field(key, title, _said_design(source.study, design))
+
+
+def _said_design(study: Study, design: Frozen) -> str:
+    return _joined(
+        beliefs(study, design),
+        f"Power is that of a paired t test {at_level(study.analysis.correct)}.",
+        *power_sentences(study, design),
+        false_adoption(design),
+        cost(design),
+    )
+
+
+def _manipulated(study: Study) -> str:
+    factors = factor_sentences(study)
+    if not factors:
+        return " ".join(arm_sentences(study))
+    named = ", ".join(quoted(name) for name in study.arms)
+    return (
+        f"{' '.join(factors)} Arms are all {len(study.arms)} combinations, named by their levels in this order: "
+        f"{named}. The baseline is {quoted(study.baseline)}."
+    )
+
+
+def _models(study: Study) -> str:
+    return _joined(
+        "δ is the mean, over seeds, of the left side of a claim minus its right side.",
+        inference.deciding_test(study),
+        *inference.grouped_nulls(study),
+        inference.estimand(study),
+    )
+
+
+def _other(study: Study) -> str:
+    exploratory = study.family("exploratory")
+    said = (
+        f"{listed(exploratory)} {'is' if len(exploratory) == 1 else 'are'} exploratory: reported, and asked by no line "
+        "of the decision list."
+        if exploratory
+        else ""
+    )
+    return _joined(inference.beside(study), said, inference.tie_breakers(study)) or "None."
+
+
+def _context(source: Source) -> str:
+    if source.registration is None:
+        return "This is a draft; the registration will be written, with its sha256, by the command ablate register."
+    ledger = (
+        f"It is entry {source.entry.index} of the hash-chained ledger of this repository; that entry has the sha256 "
+        f"{source.entry.sha256}. A ledger proves the order of its entries; it does not prove that nothing was run "
+        "elsewhere before."
+    )
+    return f"{identity(source)} {ledger} {versions(source)}"
+
+
+CUSTOMARY = 3_200
+"""Characters that all answers together customarily have."""
+
+
+def aspredicted(source: Source) -> Form:
+    """The form, filled."""
+    study = source.study
+    analyses = (
+        test_in_brief(study),
+        " ".join(grouped_nulls(study)),
+        "Neither rejected: inconclusive." + when_both_in_brief(study),
+        families_in_brief(study),
+        "" if study.analysis.estimand == "new_seeds" else estimand(study),
+        "Verdict: the first line that holds.\n" + decision_in_brief(study),
+    )
+    fields = (
+        Field(
+            "data",
+            "Have any data been collected for this study already?",
+            'whoever registers must choose "Yes", "No" or "It\'s complicated" (and then explain it under "Anything '
+            'else to pre-register?"). Only they know what was run or seen elsewhere.',
+            blank=True,
+        ),
+        Field("hypothesis", "What is the main question being asked or hypothesis being tested?", _hypothesis(source)),
+        Field("dependent", "Which are the key dependent variables?", measured(study, brief=True)),
+        Field("conditions", "How many and which conditions are there?", _conditions(source)),
+        Field("analyses", "Exactly which analyses will be conducted?", _joined(*analyses, join="\n")),
+        Field("outliers", "How are outliers and exclusions handled?", exclusions_in_brief(study)),
+        Field("sample", "What determines the sample size?", sample_in_brief(study)),
+        Field(
+            "other",
+            "Anything else to pre-register?",
+            _joined(stability_in_brief(study), tie_breakers(study), identity(source)),
+        ),
+        Field("name", "Title", visible(study.title)),
+        Field("study_type", "Type of study", "Experiment"),
+        Field("study_type_other", "Type of study, if other", "None."),
+    )
+    return Form("AsPredicted", study.title, status(source), fields, CUSTOMARY)
+
+
+def _hypothesis(source: Source) -> str:
+    return _joined(source.study.question.strip(), *grouped_statements(source.study))
+
+
+def _conditions(source: Source) -> str:
+    study, registration = source.study, source.registration
+    factors = factor_sentences(study)
+    arms = arms_in_brief(study)
+    if factors:
+        named = ", ".join(quoted(name) for name in study.arms)
+        arms = f"{' '.join(factors)} Arms are all {len(study.arms)} combinations: {named}; baseline "
+        arms += f"{quoted(study.baseline)}."
+    return _joined(arms, base_in_brief(study, registration.corpus if registration else None))
+
+
+def _joined(*parts: str, join: str = " ") -> str:
+    return join.join(part for part in parts if part)

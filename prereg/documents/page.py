@@ -1,0 +1,340 @@
+"""The registration as a page that can be read without the tool: `studies/NAME.registration.md`, beside the lock.
+
+It follows from the lock and from the ledger's entries of this registration, byte for byte, so that `ablate verify` can
+tell a page that was edited. WORDING counts the versions of its words: a page in other words is not a false one.
+
+What a study or the ledger brings is shown as it stands, and is no markup. Pages of version 2 did not see to that; where
+it makes no difference, a page still says version 2, and has the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from prereg.documents import claims, conduct
+from prereg.documents import conduct as inference
+from prereg.documents.claims import matters, refutation, statement, support
+from prereg.documents.configuration import arm_sentences, base_sentences, factor_sentences
+from prereg.documents.forecast import beliefs, cost, false_adoption, frozen_design, power_rows, scenario_rows
+from prereg.documents.procedures import at_level
+from prereg.documents.source import Source, amendments, override, registered_source, status, versions
+from prereg.errors import RegistrationError, Where
+from prereg.escape import markdown_sentence
+from prereg.registry.disk import write_whole
+from prereg.registry.paths import Root
+from prereg.study.spec import Study
+from prereg.text import counted, listed, moment
+
+WORDING = 3
+"""Version of the words; raise it whenever the same registration would give other bytes."""
+UNMARKED = 2
+"""Version of a page to which escaping does nothing."""
+_WORDED = re.compile(r"in the words of version (\d+)\.\n\Z")
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """Lines of a list."""
+
+    lines: tuple[str, ...]
+    named: bool = False
+    """Whether each begins with a name of the study format, in bold."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+Block = str | Bullets | Table
+
+
+def markdown(source: Source) -> str:
+    """The page."""
+    told = _blocks(source)
+    page, bare = _written(source, told, markdown_sentence), _written(source, told, _line)
+    return "\n\n".join([page, "---", _footer(source, UNMARKED if page == bare else WORDING)]) + "\n"
+
+
+def _written(source: Source, told: dict[str, list[Block]], mark: Callable[[str], str]) -> str:
+    """Everything above the footer."""
+    stands = "stands in its file" if source.draft else "was registered"
+    parts = [status(source), f"# {mark(source.study.title)}", f"The study as it {stands}."]
+    for title, blocks in told.items():
+        parts += [f"## {title}", *(_shown(block, mark) for block in blocks)]
+    return "\n\n".join(parts)
+
+
+def sections(source: Source) -> dict[str, str]:
+    """Title -> text of every section that has something to say."""
+    told = _blocks(source)
+    return {title: "\n\n".join(_shown(block, markdown_sentence) for block in told[title]) for title in told}
+
+
+def _blocks(source: Source) -> dict[str, list[Block]]:
+    study = source.study
+    told: dict[str, list[Block]] = {
+        "Question": [study.question.strip()],
+        "Arms": _arms(study),
+        "Hypotheses": _hypotheses(study),
+        "Data and training": _training(source),
+        "Seeds and stopping": [conduct.sample_size(study), conduct.pairing(study), *_stopping(study)],
+        "Tests and error rates": _tests(study),
+        "Decision": _decision(study),
+        "Divergence, stability, missing runs": _exceptions(study),
+        "What this design could find": _design(source),
+        "Record": _record(source),
+        "Amendments": _amendments(source),
+    }
+    return {title: kept for title, blocks in told.items() if (kept := [block for block in blocks if block])}
+
+
+def wording_of(page: bytes) -> int | None:
+    """The version of the words that a page says it is written in; none when it does not say."""
+    found = _WORDED.search(page.decode(errors="replace"))
+    return int(found[1]) if found else None
+
+
+def _arms(study: Study) -> list[Block]:
+    arms = _bullets(arm_sentences(study))
+    if not study.factors:
+        return [f"Claims compare with the baseline unless they say otherwise. There are {len(study.arms)} arms:", arms]
+    named = f"The {len(study.arms)} arms are all combinations, named by their levels in the order of the factors:"
+    return [_bullets(factor_sentences(study)), named, arms]
+
+
+def _hypotheses(study: Study) -> list[Block]:
+    said = [
+        f"**{name}** ({study.hypotheses[name].role}): {statement(study, name)} {matters(study, name)}".strip()
+        for name in study.hypotheses
+    ]
+    rows = []
+    for name in study.hypotheses:
+        first, second = support(study, name), refutation(study, name)
+        refuted = (second.null, second.alternative, second.sided) if second else ("no data can refute it", "–", "–")
+        rows.append((name, first.null, first.alternative, first.sided, *refuted))
+    heads = (
+        "Hypothesis",
+        "Supported by rejecting",
+        "in favour of",
+        "test",
+        "Refuted by rejecting",
+        "in favour of",
+        "test",
+    )
+    return [
+        _bullets(said, named=True),
+        "δ is the mean, over seeds, of the left side of a claim minus its right side.",
+        _table(heads, rows),
+        inference.two_questions(study),
+        inference.when_both(study),
+        _bullets(inference.plain_outcomes(study)),
+    ]
+
+
+def _tokenizers(source: Source) -> str:
+    """The trained tokenizers, by hash: nothing else says which merges were registered."""
+    data = source.registration.data if source.registration else None
+    if data is None:
+        return ""
+    hashes = list(dict.fromkeys(data.tokenizers.values()))
+    if len(hashes) == 1:
+        return f"The definition of the tokenizer has the sha256 `{hashes[0]}`."
+    each = [f"`{sha256}` ({listed([a for a, h in data.tokenizers.items() if h == sha256])})" for sha256 in hashes]
+    return f"The definitions of the arms' tokenizers have the sha256 {listed(each)}."
+
+
+def _training(source: Source) -> list[Block]:
+    corpus = source.registration.corpus if source.registration else None
+    pinned = " ".join(
+        f"The corpus {pin.name} has {counted(pin.size_bytes, 'byte')} and the sha256 `{pin.sha256}`."
+        for pin in (source.registration.pinned if source.registration else ())
+    )
+    return [
+        base_sentences(source.study, corpus),
+        pinned,
+        _tokenizers(source),
+        claims.measured(source.study),
+        claims.recorded(source.study),
+        claims.pinned_tasks(source.registration.tasks if source.registration else None),
+    ]
+
+
+def _stopping(study: Study) -> list[Block]:
+    return [f"{conduct.starting(study)} {conduct.stopping(study)}"]
+
+
+def _tests(study: Study) -> list[Block]:
+    return [
+        inference.deciding_test(study),
+        inference.beside(study),
+        inference.families(study),
+        inference.estimand(study),
+    ]
+
+
+def _decision(study: Study) -> list[Block]:
+    rows = [(str(n), when, verdict) for n, (when, verdict) in enumerate(inference.decision_rows(study), start=1)]
+    return [
+        "The list is read from the top; the first line that holds is the verdict.",
+        _table(("Line", "If", "Verdict"), rows),
+        inference.tie_breakers(study),
+    ]
+
+
+def _exceptions(study: Study) -> list[Block]:
+    return [conduct.exclusions(study), conduct.stability(study), conduct.missing(study)]
+
+
+def _design(source: Source) -> list[Block]:
+    study, design = source.study, frozen_design(source.registration)
+    if design is None:
+        frozen = "No design that can be read here was frozen" if source.registration else "No design is frozen yet"
+        return [f"{frozen}.", beliefs(study, None)]
+    heads = ("Hypothesis", "Found with power 80%", "Power at the smallest that matters", "Seeds for power 80%")
+    simulated = scenario_rows(design)
+    return [
+        f"{beliefs(study, design)} {cost(design)}".strip(),
+        _table(heads, power_rows(study, design)),
+        f"Power is that of a paired t test {at_level(study.analysis.correct)}; for a claim of no harm or no "
+        "change it is "
+        "the power to show it at its margin if there is no difference, and for a claim by at least a margin "
+        "the power if "
+        "the effect is twice the margin.",
+        false_adoption(design),
+        _table(("If the truth is", "Chance of each verdict ± simulation error", "Simulated studies"), simulated)
+        if simulated
+        else "",
+    ]
+
+
+def _record(source: Source) -> list[Block]:
+    registration = source.registration
+    if registration is None:
+        return ["Not registered: no lock, no entry in the ledger."]
+    rows = [
+        ("Registration (study and corpus)", f"`{registration.sha256}`"),
+        ("Lock file", f"`{registration.lock_sha256}`"),
+        ("Study file", f"`{registration.source_sha256}`"),
+        (f"Ledger entry {source.entry.index}, of {moment(source.entry.at)}", f"`{source.entry.sha256}`"),
+    ]
+    return [
+        _table(("What", "sha256"), rows),
+        versions(source),
+        override(source) if registration.override is not None else "",
+        "A hash shows that nothing was changed since, and the ledger in which order things were done. Neither shows "
+        "that nobody ran the experiment earlier, and what was known of the data before is not said here: only whoever "
+        "registered can answer that.",
+    ]
+
+
+def _amendments(source: Source) -> list[Block]:
+    if source.registration is None:
+        return []
+    blocks: list[Block] = []
+    first = source.entries[0]
+    for entry, known, differences in amendments(source):
+        reason = str(entry.body.get("reason") or "none recorded")
+        blocks.append(
+            f"Entry {entry.index}, of {moment(entry.at)}: the registration `{str(entry.body.get('previous'))[:12]}` "
+            f"became `{entry.registration[:12]}`. By then {known}. Reason given: {_line(reason)}"
+        )
+        blocks.append(_table(("Place in the study file", "Registered before", "Since then"), differences))
+    if not blocks:
+        return ["None."]
+    begun = f"First registered as entry {first.index}, of {moment(first.at)}, `{first.registration[:12]}`."
+    return [begun, *blocks]
+
+
+def _footer(source: Source, version: int) -> str:
+    if source.registration is None:
+        return f"Written from the study file, in the words of version {version}."
+    name = source.study.study
+    return (
+        f"Written from {name}.lock.json and ledger.jsonl; `ablate verify` checks that it says what they say. Edit the "
+        "study file, not this page. What the lock leaves to the software is told as its present version does it. The "
+        f"page is in the words of version {version}."
+    )
+
+
+def _bullets(lines: Iterable[str], *, named: bool = False) -> Bullets:
+    return Bullets(tuple(lines), named)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    return Table(tuple(heads), tuple(tuple(row) for row in rows))
+
+
+def _shown(block: Block, mark: Callable[[str], str]) -> str:
+    """A block as Markdown. `mark` makes one sentence of what may hold a study's own words."""
+    if isinstance(block, str):
+        return block if mark is _line else "\n".join(mark(line) for line in block.split("\n"))
+    if isinstance(block, Bullets):
+        return "\n".join(f"- {_bullet(line, mark) if block.named else mark(line)}" for line in block.lines)
+    heads, *rows = ["| " + " | ".join(_cell(cell, mark) for cell in row) + " |" for row in (block.heads, *block.rows)]
+    return "\n".join([heads, "| " + " | ".join(["---"] * len(block.heads)) + " |", *rows])
+
+
+def _bullet(line: str, mark: Callable[[str], str]) -> str:
+    name, space, rest = line.partition(" ")
+    return f"{name}{space}{mark(rest)}"
+
+
+def _cell(text: str, mark: Callable[[str], str]) -> str:
+    told = mark(text)
+    return (told.replace("\\", "\\\\") if mark is _line else told).replace("|", "\\|")
+
+
+def _line(text: str) -> str:
+    """A sentence as pages of version 2 told it."""
+    return " ".join(text.split())
+
+
+Standing = Literal["missing", "as the lock says", "other", "in other words"]
+
+
+def keep_page(root: Root, name: str) -> Path | None:
+    """Write the page of a registered study unless it stands already; none where nothing is registered."""
+    page = _page(root, name)
+    if page is None:
+        return None
+    path = root.page(name)
+    if not path.is_file() or path.read_bytes() != page:
+        try:
+            write_whole(path, page)
+        except OSError as error:
+            raise RegistrationError(
+                f"'{name}' is registered, and its page cannot be written: {error.strerror}",
+                required=f"a folder with room that can be written to: {path.parent}",
+                fix=f"ablate register {root.study(name)}   (registers nothing twice, and writes the page)",
+                where=Where(file=path),
+            ) from None
+    return path
+
+
+def compare_page(root: Root, name: str) -> tuple[Standing, int | None]:
+    """How the page of a registered study stands to its lock, and the version of the words that it says it is in.
+
+    A page in the words of another version cannot be compared: it may be old, and it may have been edited.
+    """
+    path, page = root.page(name), _page(root, name)
+    assert page is not None, name
+    if not path.is_file():
+        return "missing", None
+    found = path.read_bytes()
+    if found == page:
+        return "as the lock says", wording_of(page)
+    version = wording_of(found)
+    return ("other" if version in (None, wording_of(page)) else "in other words"), version
+
+
+def _page(root: Root, name: str) -> bytes | None:
+    source = registered_source(root, name)
+    return None if source is None else markdown(source).encode()

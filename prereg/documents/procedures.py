@@ -1,0 +1,214 @@
+"""What a study registers of its conduct, in words: tests, claims, errors, corrections, stopping, divergence, stability.
+
+The report and the documents of a registration say these things with the same words, which are here once. Nothing
+here decides anything: what a procedure does is `ablate.judge`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from prereg.metrics.catalogue import Better
+from prereg.rule.divergence import least_pairs
+from prereg.study.analysis import Ceiling, EProcess, Looks, Test
+from prereg.study.claim import Claim, Verb
+from prereg.study.spec import Study
+from prereg.text import compact, counted, level, listed, side, unit_of
+
+TESTS: dict[Test, str] = {
+    "paired_t": "paired t test",
+    "bootstrap_t": "studentised paired bootstrap (bootstrap-t)",
+    "sign_flip": "exact sign-flip test",
+    "wilcoxon": "exact Wilcoxon signed-rank test",
+    "items": "two-way test over seeds and items",
+    "percentile": "percentile bootstrap (description)",
+    "bca": "BCa bootstrap (description)",
+}
+CORRECTIONS = {"holm": "Holm (1979)", "max_t": "max-T over shared seeds", "none": "none"}
+PSEUDOMEDIAN = "pseudomedian (Hodges-Lehmann)"
+"""What Wilcoxon's test, its interval and the difference shown with them are about."""
+SPENDING = {"obrien_fleming": "O'Brien-Fleming type", "pocock": "Pocock type"}
+
+ABOUT_TESTS: dict[Test, str] = {
+    "paired_t": "The deciding test is the paired t test (Student 1908) on per-seed differences. It holds its error "
+    "rate when these differences are close to normal; with few seeds, strongly skewed differences raise "
+    "the rate.",
+    "bootstrap_t": "The deciding test is the studentised paired bootstrap (Efron and Tibshirani 1993), which resamples "
+    "pairs, never arms.",
+    "sign_flip": "The deciding test is the exact sign-flip test on per-seed differences (Fisher 1935). It assumes "
+    "that, under the null, each difference is as likely to have either sign.",
+    "wilcoxon": "The deciding test is the exact Wilcoxon signed-rank test (Wilcoxon 1945). It assumes that, under the "
+    f"null, differences are symmetric about zero. The difference shown, and its interval, are of the {PSEUDOMEDIAN}.",
+    "items": "The deciding test is over seeds and items, paired by seed and by the item's task, name and text.",
+    "percentile": "The deciding test is the percentile bootstrap of the mean (Efron 1979).",
+    "bca": "The deciding test is the BCa bootstrap of the mean (Efron 1987).",
+}
+"""The deciding test, in a sentence or two."""
+ABOUT_E_PROCESS = (
+    "The deciding test is a t-test e-process on per-seed differences, described below. It holds its error rate when "
+    "these differences are close to normal; with few seeds, strongly skewed differences raise the rate."
+)
+ABOUT_CORRECTIONS = {
+    "holm": "by Holm's step-down procedure (Holm 1979), which needs no assumption on how the tests depend on one "
+    "another",
+    "max_t": "by the joint distribution of the largest statistic over shared seeds (Westfall and Young 1993)",
+    "none": "",
+}
+"""Within each family, p values are corrected ..."""
+
+
+_BARE: dict[Verb, str] = {
+    "lowers": "lower",
+    "lowers_by": "lower",
+    "raises": "raise",
+    "raises_by": "raise",
+    "changes": "change",
+    "does_not_worsen": "worsen",
+    "does_not_change": "change",
+}
+
+
+def meaning(claim: Claim, outcome: str, smallest: float, *, unit: str = "", baseline: str = "") -> str:
+    """What an outcome says of a claim, in plain words: of a refuted `a does_not_worsen M` that `a worsens M`."""
+    left, right, verb = side(claim.left), side(claim.right), _BARE[claim.verb]
+    than = "" if right == baseline else f" compared with {right}"
+    amount = f" by {compact(smallest)} {unit}".rstrip() if smallest > 0.0 else ""
+    absence = claim.verb.startswith("does_not")
+    if outcome == "inconclusive":
+        by = f"{amount} or more" if absence else _at_least(claim, unit)
+        return f"whether {left} {verb}s {claim.metric}{by}{than} is undecided"
+    if absence is (outcome == "supported"):
+        return f"{left} does not {verb} {claim.metric}{amount}{' or more' * bool(amount)}{than}"
+    return f"{left} {verb}s {claim.metric}{_at_least(claim, unit)}{than}"
+
+
+def meanings(study: Study, name: str, metric: str | None = None) -> tuple[str, str]:
+    """What 'supported' and what 'refuted' says of a hypothesis' claim, in plain words; `metric` renames it."""
+    claim, hypothesis = study.claims[name], study.hypotheses[name]
+    unit = unit_of(claim.metric, hypothesis.scale, study.own_units)
+    claim = replace(claim, metric=metric or claim.metric)
+    supported, refuted = (
+        meaning(claim, outcome, hypothesis.smallest, unit=unit, baseline=study.baseline)
+        for outcome in ("supported", "refuted")
+    )
+    return supported, refuted
+
+
+def can_be_refuted(study: Study, name: str) -> bool:
+    """Whether any data refute the claim: none show that a change of any size is nothing."""
+    return study.claims[name].verb != "changes" or study.hypotheses[name].smallest > 0.0
+
+
+def _at_least(claim: Claim, unit: str) -> str:
+    return "" if claim.by is None else f" by at least {compact(claim.by)} {unit}".rstrip()
+
+
+def against_margin(verb: Verb, outcome: str) -> bool:
+    """Whether an outcome of a claim with a margin is a one-sided test against it; else it is one against zero."""
+    if verb.startswith("does_not"):
+        return outcome != "refuted"
+    return verb in ("lowers_by", "raises_by") or outcome == "refuted"
+
+
+def zone_in_words(verb: Verb, better: Better, zone: str) -> str:
+    """A zone (`ablate.judge.verdict.Zone`) as it reads for the claim."""
+    if zone == "undecided":
+        return zone
+    reached = zone == "at least the margin"
+    if verb == "does_not_worsen":
+        return "worse by the margin or more" if reached else "less than the margin"
+    if verb in ("changes", "does_not_change"):
+        return zone if reached else "less than the margin"
+    if reached:
+        return zone
+    gain = {"lower": "lowers", "higher": "raises"}.get(better)
+    other = "the other way" if gain is None else "worse" if verb.startswith(gain) else "better"
+    return f"{other} or too small to matter"
+
+
+def after_correction(correct: str) -> str:
+    """At which level a power was computed."""
+    return "without correction" if correct == "none" else "after correction"
+
+
+def at_level(correct: str) -> str:
+    """The same of a level."""
+    return "at the level of each test alone" if correct == "none" else "at the corrected level"
+
+
+def errors_held(study: Study) -> dict[str, str]:
+    """Per claim, per role and for the verdict: which chance of a false finding is held, and which is not."""
+    alpha, either = compact(study.analysis.alpha), compact(min(1.0, 2 * study.analysis.alpha))
+    roles = dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values())
+    said = listed(f"{role} ({counted(len(study.family(role)), 'claim')})" for role in roles)
+    family = (
+        f"in each of {said}, any false 'supported' at most {alpha}, any false 'refuted' at most {alpha}, either "
+        "at most "
+        f"{either}"
+    )
+    if study.analysis.correct == "none" and any(len(study.family(role)) > 1 for role in roles):
+        family = f"not held: no correction is registered, and false findings add up over the claims of a role: {said}"
+    return {
+        "Per claim": f"a false 'supported' at most {alpha}, a false 'refuted' at most {alpha}, where the test's "
+        "assumptions hold",
+        "Per role": family,
+        "For the verdict": "not held by any correction, which ends at a role; ablate design simulates how often the "
+        "rule gives a wrong verdict, under the assumptions it states",
+    }
+
+
+def test(study: Study) -> str:
+    """The name of the deciding test."""
+    return "t-test e-process" if isinstance(study.stopping, EProcess) else TESTS[study.analysis.test]
+
+
+def stopping(study: Study) -> str:
+    """When the number of seeds is settled."""
+    if isinstance(study.stopping, Looks):
+        looks = listed(str(n) for n in study.stopping.looks)
+        return f"looks after {looks} seeds, spending the level by a function of {SPENDING[study.stopping.spending]}"
+    if isinstance(study.stopping, EProcess):
+        return f"when the e-process decides, after at most {study.stopping.max_seeds} seeds"
+    return "fixed number of seeds; no look at outcomes before the last planned run has ended"
+
+
+def lost_starts(study: Study) -> str | None:
+    """How many starts of runs may be lost, in words; none where no number is registered."""
+    most = study.analysis.most_lost_starts
+    if most is None:
+        return None
+    return f"no verdict with more than {counted(most, 'start')} of runs that have no seal and were not resumed"
+
+
+def divergence(study: Study) -> str:
+    """What becomes of a diverged run in the tests."""
+    if isinstance(study.on_divergence, Ceiling):
+        return (
+            f"scored at {compact(study.on_divergence.ceiling)}, which must be worse than any value that a run reached"
+        )
+    return {
+        "exclude_pair": "its pair is left out of the tests; a verdict is given only if it is the same with the lost "
+        f"pairs at their worst, and a hypothesis that lost pairs needs {least_pairs(study)} of {len(study.seeds)}",
+        "rank": "ranked worst",
+    }[study.on_divergence]
+
+
+def instability(study: Study) -> str:
+    """What makes a run unstable."""
+    return (
+        f"training loss of a step {spike(study)}, or above {compact(study.stable.diverged.loss_above)} times the first "
+        "step's, or not finite"
+    )
+
+
+def spike(study: Study) -> str:
+    """How far above the last steps a training loss is a spike."""
+    rule = study.stable.loss_spike
+    last = f"robust standard deviations above the median of the last {rule.window} steps"
+    if rule.above is not None:
+        return f"more than {compact(rule.above)} {last}"
+    assert rule.false_alarms is not None, rule
+    return (
+        f"so many {last} that losses of stationary normal noise have such a step in {level(rule.false_alarms)} of "
+        "studies of this size"
+    )

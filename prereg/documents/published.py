@@ -1,0 +1,174 @@
+"""Published figures that a report sets a study's own beside: `studies/NAME.published.yaml`, read as a study is read.
+
+Description, and no part of the registration. Whoever writes the file may have seen the results, so nothing of it enters
+a hash of the promise and no test reads it; the report says both, and names the file by its sha256.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field, JsonValue, ValidationError
+
+from prereg.errors import FieldPath, SpecError, StudyError, Where, nearest
+from prereg.frozen import Part
+from prereg.metrics.catalogue import METRICS
+from prereg.metrics.harness import harness_metric, harness_names
+from prereg.registry.canon import sha256_bytes
+from prereg.registry.paths import Root
+from prereg.study.faults import spec_error
+from prereg.study.load import Lines, line_of, parse_yaml, read_text_file
+from prereg.study.spec import Study
+
+CURVE = "train/loss"
+"""The one metric that is recorded at every step."""
+
+Text = Annotated[str, Field(max_length=2000, pattern=r"\S")]
+
+
+class PublishedLook(Part):
+    """Which numbers of the study are shown: those of one step, of the first so many seeds."""
+
+    step: Annotated[int, Field(ge=0)]
+    """The step; one at which the study evaluates."""
+    seeds: Annotated[int, Field(ge=1)]
+    """How many seeds, from the first of the study's list."""
+
+
+class PublishedFigure(Part):
+    """One published figure, arm by arm."""
+
+    label: Annotated[str, Field(max_length=80, pattern=r"\S")]
+    """What the source calls it."""
+    metric: Annotated[str, Field(min_length=1, max_length=120)]
+    """The metric of the study to compare it with; unit and direction are those of its declaration."""
+    published: Annotated[dict[str, float], Field(min_length=1)]
+    """The published value of each arm that has one."""
+    spread: dict[str, Annotated[float, Field(ge=0.0)]] = Field(default_factory=dict)
+    """The published standard deviation of each arm that has one."""
+    note: Text
+    """A sentence on the difference: why the two may differ, and what that means."""
+
+
+class Published(Part):
+    """Published figures for a study, `studies/NAME.published.yaml`."""
+
+    source: Text
+    """What is cited: the paper or report, and the table in it."""
+    runs: Annotated[int, Field(ge=1)] | None = None
+    """How many runs each published value is a mean of; left out where the source does not say."""
+    looks: Annotated[tuple[PublishedLook, ...], Field(min_length=1, max_length=8)]
+    """Which of the study's numbers are shown."""
+    figures: Annotated[tuple[PublishedFigure, ...], Field(min_length=1, max_length=60)]
+    """The published figures, in the order in which they are shown."""
+
+
+@dataclass(frozen=True)
+class LoadedPublished:
+    """Published figures, and the file that they were read from."""
+
+    published: Published
+    file: str
+    """Its path from the root."""
+    sha256: str
+
+    @property
+    def words(self) -> str:
+        """What stands beside the study, in a line."""
+        figures, looks = len(self.published.figures), len(self.published.looks)
+        return (
+            f"{self.file}: {figures} published figure{'s' * (figures != 1)} for {looks} look{'s' * (looks != 1)} at "
+            "this study. Not part of the registration."
+        )
+
+
+def load_published(root: Root, study: Study) -> LoadedPublished | None:
+    """The figures published beside a study; none where there is no such file. Raises a child of `StudyError`."""
+    path = root.published(study.study)
+    if not path.exists():
+        return None
+    source = read_text_file(path)
+    lines: Lines = {}
+    try:
+        document = parse_yaml(source, lines, first="source: TEXT")
+        if document.get("study") == path.stem:
+            return None  # a study of that very name, which lies in its usual place
+        published = published_from_document(document)
+        check_published(published, study)
+    except StudyError as error:
+        raise error.at(file=path, line=error.where.line or line_of(error.where.field, lines)) from None
+    return LoadedPublished(published, path.relative_to(root.path).as_posix(), sha256_bytes(source))
+
+
+def published_from_document(document: dict[str, JsonValue]) -> Published:
+    """Published figures from plain data. Raises `SpecError` naming the field."""
+    try:
+        return Published.model_validate_json(json.dumps(document, allow_nan=False))
+    except ValidationError as error:
+        raise spec_error(error, document, Published, form="published figures") from None
+
+
+def check_published(published: Published, study: Study) -> None:
+    """Looks, metrics and arms are the study's. Raises `SpecError` for the first that is not."""
+    reads_curve = any(figure.metric == CURVE for figure in published.figures)
+    for at, look in enumerate(published.looks):
+        if look in published.looks[:at]:
+            raise _fault(("looks", at), "this look is given twice", required="each look once")
+        _check_look(study, look, at, every_step=reads_curve)
+    for at, figure in enumerate(published.figures):
+        if figure.label in [earlier.label for earlier in published.figures[:at]]:
+            raise _fault(
+                ("figures", at, "label"), f"two figures are labelled '{figure.label}'", required="a label each"
+            )
+        _check_metric(study, figure.metric, ("figures", at, "metric"))
+        for arm in figure.published:
+            _check_arm(arm, study.arms, "is not an arm of the study", ("figures", at, "published", arm))
+        for arm in figure.spread:
+            _check_arm(arm, figure.published, "has no published value", ("figures", at, "spread", arm))
+
+
+def _check_look(study: Study, look: PublishedLook, at: int, *, every_step: bool) -> None:
+    n_seeds, every = len(study.seeds), study.measure.every
+    if look.seeds > n_seeds:
+        raise _fault(
+            ("looks", at, "seeds"),
+            f"{look.seeds} seeds, and the study lists {n_seeds}",
+            required="no more seeds than there are",
+            fix=f"seeds: {n_seeds}",
+        )
+    if study.trainer != "gpt":
+        return  # how long a user's own trainer goes on, and when it evaluates, is known only from its records
+    ends = [study.training(arm).budget.steps for arm in study.arms]
+    longest = max(ends)
+    evaluated = every_step or look.step % every == 0 or look.step in ends
+    if look.step > longest or not evaluated:
+        raise _fault(
+            ("looks", at, "step"),
+            f"step {look.step}, and the study trains {longest} steps, evaluated every {every}",
+            required="a step at which some arm is evaluated",
+            fix=f"step: {longest if look.step > longest else look.step - look.step % every}",
+        )
+
+
+def _check_metric(study: Study, metric: str, place: FieldPath) -> None:
+    """A name that somebody declares. Whether the study recorded it is told in the report."""
+    if study.trainer == "gpt" and study.metric(metric) is None and harness_metric(metric) is None:
+        raise _fault(
+            place,
+            f"'{metric}' is not a metric",
+            required="a metric that the study can record (docs/metrics.md)",
+            fix=nearest(metric, [*METRICS, *study.own_units, *harness_names()]),
+        )
+
+
+def _check_arm(arm: str, known: Iterable[str], said: str, place: FieldPath) -> None:
+    names = list(known)
+    if arm not in names:
+        raise _fault(place, f"'{arm}' {said}", required="one of " + ", ".join(names), fix=nearest(arm, names))
+
+
+def _fault(path: FieldPath, found: str, *, required: str, fix: str = "") -> SpecError:
+    return SpecError(found, required=required, fix=fix, where=Where(field=path))

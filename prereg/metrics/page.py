@@ -1,0 +1,94 @@
+"""Every metric on one page, from its own declaration: `python -m prereg.metrics.page docs/metrics.md` writes it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from prereg.metrics.catalogue import METRICS
+from prereg.metrics.declarations import SUITES, TOKEN_CLASSES, Metric
+from prereg.metrics.harness import HARNESS_FAMILIES, HARNESS_METRICS, HarnessMetric
+from prereg.metrics.items import ITEM_METRICS, ItemMetric
+from prereg.registry.disk import write_whole
+
+_HEAD = """# Metrics
+
+Every metric that the built-in trainer records. This page is written by `python -m prereg.metrics.page docs/metrics.md`
+from the declarations in `prereg/metrics/`; a test compares the two.
+
+A study names the suites it wants: `measure.suites` at every evaluation (each `measure.every` steps, at step 0 and at
+the last step), `measure.at_end` at the last step alone. By default it records loss, activations, gradients and
+speed. The seconds of every suite are recorded as `speed/measure_SUITE_s`, and the report sums them.
+
+- **N** in a name is the number of a block or of a bin, from 0.
+- **Better** is the direction of `does_not_worsen` and of `read: best`; a metric with none needs `better:` in the claim.
+- **Same bits**: whether the same seed on the same machine gives the same bits. What a clock or a counter reports
+  does not.
+- A metric that is not available (a class without tokens, an empty bin, a machine without the counter) is not recorded,
+  and a claim that reads it has no evidence: no zero is put in its place.
+- Classes of tokens: {classes}.
+  The class of a token is that of its first character that is not white space.
+"""
+
+_TAIL = """## Tasks
+
+What a study with `measure.harness` records once, at the end of each run: text choices scored by their likelihood. An
+*asking* is one item under one number of examples (shots) and one prompt. Means over scored items can also be judged
+over seeds and items (`analysis.test: items`). The same seed on the same machine gives the same bits.
+
+{items}
+The rest are numbers of a run, judged over seeds:
+
+{others}
+## Your own
+
+`measure.own` names a function of yours; its name, unit and direction are what the study says, its source is registered
+by hash, and code that has changed since is not executed. One that takes longer than its `limit_s`, an hour unless the
+study says otherwise, is ended, and the run fails. See `OwnMetric` in `ablate schema`.
+"""
+
+
+def metric_page() -> str:
+    """The whole page."""
+    sections = [_HEAD.format(classes=", ".join(kind.replace("_", " ") for kind in TOKEN_CLASSES))]
+    for suite, told in SUITES.items():
+        found = [metric for metric in (*METRICS.values(), *METRICS.families) if metric.suite == suite]
+        only = " It can only be measured at the last step." if told.only_at_end else ""
+        sections.append(f"## {suite}\n\n{_capital(told.about)}. Its price: {told.cost}.{only}\n\n{_table(found)}")
+    tail = _TAIL.format(
+        items=_tasks([*ITEM_METRICS.values(), *ITEM_METRICS.families.values()]),
+        others=_tasks([*HARNESS_METRICS.values(), *HARNESS_FAMILIES]),
+    )
+    return "\n".join(sections) + "\n" + tail
+
+
+def _tasks(metrics: Iterable[ItemMetric | HarnessMetric]) -> str:
+    rows = [f"| `{one.name}` | {one.unit or '-'} | {one.better} | {one.definition} |" for one in metrics]
+    return "\n".join(["| metric | unit | better | formula |", "| --- | --- | --- | --- |", *rows]) + "\n"
+
+
+def _table(metrics: Iterable[Metric]) -> str:
+    head = ("metric", "unit", "better", "formula", "reference", "same bits")
+    rows = [
+        (
+            f"`{one.name}`",
+            one.unit or "-",
+            one.better,
+            # A bar would end the cell.
+            one.definition.replace("|", "\\|"),
+            one.reference or "-",
+            "yes" if one.repeatable else "no",
+        )
+        for one in metrics
+    ]
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+if __name__ == "__main__":
+    write_whole(Path(sys.argv[1]), metric_page().encode())

@@ -1,0 +1,256 @@
+"""A study's own checks of admissibility and own metrics: where their code lies, and the hash that is registered.
+
+An entry point is `module:function`: a file beside the study (`studies/module.py`), or else a module that is installed.
+Here its source is found, read and hashed; nothing of it is executed, and no package is imported to find it. The
+function must be defined in that very file, at the top level: the hash is of that file and covers nothing it imports.
+Running it is the matter of `ablate.judge.own_checks` and of `ablate.measure.own`.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import faulthandler
+import importlib.util
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.abc import InspectLoader
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import TypeVar
+
+from prereg.errors import FieldPath, SpecError, Where
+from prereg.frozen import Part
+from prereg.registry.canon import sha256_bytes
+from prereg.study.measure import OwnCheck, OwnMetric
+from prereg.study.spec import Study
+
+Brought = OwnCheck | OwnMetric
+"""What a study brings of its own. Names of metrics have a stroke, and those of checks none: no two are alike."""
+
+
+class CheckPin(Part):
+    """What the name of a check or a metric meant at registration."""
+
+    entry_point: str
+    """module:function."""
+    sha256: str
+    """sha256 of the module's source file."""
+    size_bytes: int
+    """Its size."""
+
+
+def pin_checks(study: Study, folder: Path) -> dict[str, CheckPin]:
+    """What every check and metric of a study's own means now; `folder` is the one that the study's file lies in."""
+    pins = {}
+    for index, own in brought(study):
+        _, source = read_source(own, folder, index=index)
+        pins[own.name] = CheckPin(entry_point=own.entry_point, sha256=sha256_bytes(source), size_bytes=len(source))
+    return pins
+
+
+def brought(study: Study) -> tuple[tuple[int, Brought], ...]:
+    """Everything that a study brings, each with its place among its kind."""
+    return (*enumerate(study.checks), *enumerate(study.measure.own))
+
+
+def kind_of(own: Brought) -> str:
+    """`check` or `metric`."""
+    return "check" if isinstance(own, OwnCheck) else "metric"
+
+
+def read_source(check: Brought, folder: Path, *, index: int = 0) -> tuple[Path, bytes]:
+    """The file of a check or a metric and its bytes; `SpecError` when there is none, or it defines no such function."""
+    module, function = check.entry_point.split(":")
+    place: FieldPath = ("checks",) if isinstance(check, OwnCheck) else ("measure", "own")
+    where = Where(field=(*place, index, "entry_point"))
+    path = _file_of(module, folder)
+    if path is None:
+        raise SpecError(
+            f"there is no module '{module}' whose source can be read",
+            required="a file next to the study, or an installed module written in Python",
+            fix=f"write {folder / (module + '.py')}" if "." not in module else f"install the package of {module}",
+            where=where,
+        )
+    try:
+        source = path.read_bytes()
+        found = {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
+    except (OSError, SyntaxError, ValueError) as error:
+        raise SpecError(
+            f"{path.name} cannot be read as Python: {error}", required="Python source", where=where
+        ) from None
+    if function not in found:
+        raise SpecError(
+            f"{path.name} defines no function '{function}'",
+            required="a plain function at the top level of that file: the registered hash is of that file alone",
+            fix=f"def {function}({'records' if isinstance(check, OwnCheck) else 'view'}): ...",
+            where=where,
+        )
+    return path, source
+
+
+def _file_of(module: str, folder: Path) -> Path | None:
+    """The source file of a module, found without importing it or the packages that hold it."""
+    beside = folder / f"{module}.py"
+    if "." not in module and beside.is_file():
+        return beside
+    first, *rest = module.split(".")
+    try:
+        spec: ModuleSpec | None = importlib.util.find_spec(first)  # of a top-level name, this imports nothing
+    except (ImportError, ValueError):
+        return None
+    name = first
+    for part in rest:
+        name = f"{name}.{part}"
+        within = None if spec is None else spec.submodule_search_locations
+        spec = None if within is None else PathFinder.find_spec(name, list(within))
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    path = Path(spec.origin)
+    return path if path.is_file() else None
+
+
+@contextlib.contextmanager
+def loading(name: str, path: Path, source: bytes) -> Iterator[Callable[[], ModuleType]]:
+    """What executes these bytes and gives their module, which is known under its name for as long as the block lasts.
+
+    Apart from each other, so that a limit can be set to what the code does and to nothing that is tidied up after it.
+    """
+    spec = importlib.util.spec_from_loader(name, _Bytes(path, source), origin=str(path))
+    assert spec is not None, name
+    if spec.submodule_search_locations is not None:
+        spec.submodule_search_locations = [str(path.parent)]
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(name)
+    sys.modules[name] = module
+
+    def execute() -> ModuleType:
+        assert spec is not None and spec.loader is not None, name
+        spec.loader.exec_module(module)
+        return module
+
+    try:
+        yield execute
+    finally:
+        if before is None:
+            sys.modules.pop(name, None)
+        else:
+            sys.modules[name] = before
+
+
+class _Bytes(InspectLoader):
+    """Loads a module from bytes that were hashed."""
+
+    def __init__(self, path: Path, source: bytes) -> None:
+        self.path, self.source = path, source
+
+    def get_source(self, fullname: str) -> str:
+        return importlib.util.decode_source(self.source)
+
+    def get_code(self, fullname: str) -> CodeType:
+        # With the name of its file, so that a traceback says where in it.
+        return self.source_to_code(self.source, str(self.path))
+
+    def is_package(self, fullname: str) -> bool:
+        return self.path.name == "__init__.py"
+
+
+GRACE_S = 3.0
+"""What code that was interrupted has to end, before its process is."""
+AGAIN_S = 1.0
+"""Seconds between interruptions."""
+EXIT_STATUS = 1
+"""Of a process that the watchdog has ended."""
+_SOON_S = 1e-3
+"""When an alarm of somebody else rings that should have rung meanwhile."""
+
+T = TypeVar("T")
+_Ended = tuple[float, tuple[T, ...], BaseException | None]
+"""When a piece of work ended, what it returned (nothing where it raised), and what it raised."""
+
+
+class Overdue(BaseException):
+    """The limit has passed. No `Exception`: what the interrupted code makes of its own errors must not catch it."""
+
+
+def at_most(seconds: float, work: Callable[[], T], *, deadly: bool = False) -> T:
+    """What the work returns; `Overdue` where it takes longer, however it ends. `deadly` ends a process that cannot be
+    stopped.
+
+    The work is a function of Python: in one of C no signal is looked at. Outside a process's main thread nothing can be
+    interrupted, and lateness is told once the work has ended.
+    """
+    given: object = work
+    assert isinstance(given, FunctionType), given
+    due = time.monotonic() + seconds
+    with _ending(seconds + GRACE_S, deadly=deadly):
+        here = threading.current_thread() is threading.main_thread()
+        at, values, error = _under_alarm(seconds, due, work) if here else _carried_out(work)
+    try:
+        if at >= due:
+            # Whatever the code made of the interruption.
+            raise Overdue from error
+        if error is not None:
+            raise error
+        return values[0]
+    finally:
+        del error  # which knows of this call, and this call would know of it
+
+
+def _carried_out(work: Callable[[], T]) -> _Ended[T]:
+    # `_inside` looks for this frame. Nothing but the work may have a frame above it, and a class of ours would.
+    try:
+        value = work()
+        return time.monotonic(), (value,), None
+    except BaseException as error:
+        return time.monotonic(), (), error
+
+
+def _under_alarm(seconds: float, due: float, work: Callable[[], T]) -> _Ended[T]:
+    def interrupt(_number: int, frame: FrameType | None) -> None:
+        # Before its time it is somebody else's alarm, which says nothing of the work.
+        if time.monotonic() >= due and _inside(frame):
+            raise Overdue
+
+    began = time.monotonic()
+    left = every = 0.0
+    try:
+        # Theirs stands still first: one that has rung already is still heard by whoever set it.
+        left, every = signal.setitimer(signal.ITIMER_REAL, 0.0)
+        handler = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
+            return _carried_out(work)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, handler)
+    finally:
+        rest = max(left - (time.monotonic() - began), _SOON_S) if left else 0.0
+        signal.setitimer(signal.ITIMER_REAL, rest, every)
+
+
+def _inside(frame: FrameType | None) -> bool:
+    """Whether what is interrupted is the work of the innermost limit, and no line of this module."""
+    interrupted = frame
+    while frame is not None and frame.f_code is not _under_alarm.__code__:
+        if frame.f_code is _carried_out.__code__:
+            return frame is not interrupted
+        frame = frame.f_back
+    return False
+
+
+@contextmanager
+def _ending(seconds: float, *, deadly: bool) -> Iterator[None]:
+    if not deadly:
+        yield
+        return
+    try:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=sys.stderr)
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()

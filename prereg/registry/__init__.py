@@ -1,0 +1,1 @@
+"""Registrations on disk: paths, canonical bytes, ledger, lock, amendments, plan and looks."""

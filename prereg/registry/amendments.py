@@ -1,0 +1,333 @@
+"""What a study's amendments changed, and what may no longer be called confirmatory because of it.
+
+An amendment made before any evidence changes a plan. One made after evidence may have been chosen by it, so what it
+touched is exploratory from then on, in every later table, and no later amendment makes it confirmatory again: the way
+back is another study under another name. `TOUCHES` says what a change of each field touches; it is what the code
+follows and what the documentation shows. Hypotheses of one role correct each other, so an outcome may move although
+nothing of its own was changed: how that is bounded is for `ablate.judge.touched` to say, since it takes p values.
+
+Nothing here knows an outcome. An amendment that does not say what it changed is taken to have changed everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Literal, get_args
+
+from pydantic import JsonValue, ValidationError
+
+from prereg.frozen import Part
+from prereg.registry.history import Difference
+from prereg.registry.ledger import Entry
+from prereg.registry.register import EvidenceState
+from prereg.study.claim import parse_claim
+from prereg.study.spec import Study
+
+Scope = Literal[
+    "nothing", "hypothesis", "role", "arm", "level", "baseline", "hypotheses", "stability", "everything", "verdict"
+]
+_STATES: tuple[EvidenceState, ...] = get_args(EvidenceState)
+_ABSENT = "(absent)"
+_NOBODY = "(the baseline)"
+
+
+class Touches(Part):
+    """What a change of some fields touches."""
+
+    fields: tuple[str, ...]
+    """Fields of the study, with everything below them; the longest that fits counts."""
+    scope: Scope
+    """What is touched, for the code."""
+    said: str
+    """What is touched, in words."""
+    why: str
+    """Why."""
+
+
+TOUCHES: tuple[Touches, ...] = (
+    Touches(
+        fields=("title", "question", "tie_breakers", "assume", "analysis.also"),
+        scope="nothing",
+        said="nothing",
+        why="words, beliefs of the design and description: no outcome and no verdict depends on them",
+    ),
+    Touches(
+        fields=("hypotheses.H",),
+        scope="hypothesis",
+        said="H; under max_t every hypothesis of its role",
+        why="another claim, margin, scale or reading is another test",
+    ),
+    Touches(
+        fields=("hypotheses.H, added or removed", "hypotheses.H.role"),
+        scope="role",
+        said="every hypothesis of the role, old and new; H alone under correct: none",
+        why="the correction runs over another family",
+    ),
+    Touches(
+        fields=("variants.ARM",),
+        scope="arm",
+        said="hypotheses whose claim names ARM, and stable(ARM)",
+        why="another arm is another comparison",
+    ),
+    Touches(
+        fields=("factors.F.LEVEL",),
+        scope="level",
+        said="the same for every arm with that level; everything where factors or levels come, go or change places",
+        why="several arms have the same level",
+    ),
+    Touches(
+        fields=("baseline",),
+        scope="baseline",
+        said="hypotheses whose claim leaves its right side to the baseline",
+        why="they compare with another arm",
+    ),
+    Touches(
+        fields=("analysis", "on_divergence"),
+        scope="hypotheses",
+        said="every hypothesis",
+        why="another test, level, correction or handling of lost runs",
+    ),
+    Touches(
+        fields=("stable.loss_spike",),
+        scope="stability",
+        said="stable(ARM) of every arm",
+        why="another meaning of a spike; tests do not read it",
+    ),
+    Touches(
+        fields=(
+            "base",
+            "match",
+            "corpus",
+            "data",
+            "seeds",
+            "measure",
+            "stopping",
+            "stable",
+            "trainer",
+            "command",
+            "code",
+            "scripts",
+            "data_files",
+            "tasks",
+            "metrics",
+        ),
+        scope="everything",
+        said="every hypothesis, and stable(ARM) of every arm",
+        why="other runs, other values, or another moment to stop",
+    ),
+    Touches(
+        fields=("decision", "checks", "own_checks"),
+        scope="verdict",
+        said="the verdict: there is none",
+        why="a rule, or a condition of admissibility, that was chosen after evidence decides nothing",
+    ),
+)
+"""From fields to what they touch. A field that is not among them touches everything, and the verdict."""
+
+
+class Amendment(Part):
+    """One amendment, as the ledger holds it."""
+
+    index: int
+    """The ledger's entry."""
+    at: str
+    """When, by the ledger."""
+    reason: str
+    """Why, in the user's words."""
+    evidence: EvidenceState
+    """What was known of the outcome by then; an answer that is none of ours is taken for the worst."""
+    previous: str
+    """sha256 of the registration that it amends."""
+    registration: str
+    """sha256 of the registration that it made."""
+    differences: tuple[Difference, ...]
+    """Field by field; empty when the entry does not say."""
+
+    @property
+    def after_evidence(self) -> bool:
+        """Whether anything existed that could have chosen it."""
+        return self.evidence != "none"
+
+    @property
+    def said(self) -> str:
+        """For instance `entry 7, after outcomes were read`."""
+        known = {"none": "before any run", "runs started": "after runs started"}
+        return f"entry {self.index}, {known.get(self.evidence, 'after outcomes were read')}"
+
+
+class Touched(Part):
+    """What amendments after evidence touched: name -> why, one phrase a field."""
+
+    hypotheses: dict[str, tuple[str, ...]] = {}
+    """Hypotheses that are exploratory from then on."""
+    arms: dict[str, tuple[str, ...]] = {}
+    """Arms of which `stable` is asked in vain."""
+    verdict: tuple[str, ...] = ()
+    """Changes after which no verdict is given."""
+
+
+def amendments_of(entries: Iterable[Entry]) -> tuple[Amendment, ...]:
+    """The amendments of one study's entries, oldest first."""
+    return tuple(_amendment(entry) for entry in entries if entry.event == "amended")
+
+
+def touched(study: Study, amendments: Iterable[Amendment]) -> Touched:
+    """What all amendments after evidence touched, by the names of the study in force."""
+    hypotheses: dict[str, list[str]] = {}
+    arms: dict[str, list[str]] = {}
+    verdict: list[str] = []
+    for amendment in amendments:
+        if not amendment.after_evidence:
+            continue
+        for field, (names, variants, rule) in reached(study, amendment.differences).items():
+            said = f"{field} ({amendment.said})"
+            for found, kept in ((names, hypotheses), (variants, arms)):
+                for name in found:
+                    kept.setdefault(name, []).append(said)
+            verdict += [said] if rule else []
+    return Touched(
+        hypotheses={name: tuple(hypotheses[name]) for name in study.hypotheses if name in hypotheses},
+        arms={arm: tuple(arms[arm]) for arm in study.arms if arm in arms},
+        verdict=tuple(verdict),
+    )
+
+
+Reach = tuple[set[str], set[str], bool]
+
+
+def reached(study: Study, differences: Sequence[Difference]) -> dict[str, Reach]:
+    """Field -> (hypotheses, arms, whether the verdict) that its change touches."""
+    everything: Reach = (set(study.hypotheses), set(study.arms), True)
+    if not differences:
+        return {"what it changed is not on record": everything}
+    return {difference.field: _reach(study, difference, everything) for difference in differences}
+
+
+def chain_faults(entries: Iterable[Entry]) -> list[str]:
+    """Where one study's registrations do not follow one another: each amends the one before, the first amends none."""
+    faults: list[str] = []
+    before: Entry | None = None
+    for entry in (entry for entry in entries if entry.event in ("registered", "amended")):
+        if entry.event == "registered" and before is not None:
+            faults.append(f"entry {entry.index} registers what entry {before.index} had registered already")
+        elif entry.event == "amended" and before is None:
+            faults.append(f"entry {entry.index} amends a registration that the ledger does not hold")
+        elif entry.event == "amended" and before is not None and entry.body.get("previous") != before.registration:
+            amends = str(entry.body.get("previous"))[:8]
+            faults.append(
+                f"entry {entry.index} amends {amends}, and the registration before it, entry {before.index}, "
+                f"is {before.registration[:8]}"
+            )
+        before = entry
+    return faults
+
+
+def _amendment(entry: Entry) -> Amendment:
+    body = entry.body
+    state = next((known for known in _STATES if known == body.get("evidence")), _STATES[-1])
+    return Amendment(
+        index=entry.index,
+        at=entry.at,
+        reason=str(body.get("reason") or "no reason"),
+        evidence=state,
+        previous=str(body.get("previous")),
+        registration=entry.registration,
+        differences=_differences(body.get("differences")),
+    )
+
+
+def _differences(found: JsonValue) -> tuple[Difference, ...]:
+    try:
+        return tuple(Difference.model_validate(one) for one in found) if isinstance(found, list) else ()
+    except ValidationError:
+        return ()
+
+
+def _reach(study: Study, difference: Difference, everything: Reach) -> Reach:
+    field, (hypotheses, arms, _) = difference.field, everything
+    match scope_of(field):
+        case "nothing":
+            found: Reach = (set(), set(), False)
+        case "hypothesis" | "role":
+            found = (_hypotheses_reached(study, difference), set(), False)
+        case "arm":
+            found = _reach_of_arms(study, _named_in(field, "variants", study.variants))
+        case "level":
+            found = _reach_of_arms(study, _arms_with_level(study, difference))
+        case "baseline":
+            claims = {name: parse_claim(h.claim, baseline=_NOBODY) for name, h in study.hypotheses.items()}
+            found = ({name for name, claim in claims.items() if _NOBODY in claim.named}, set(), False)
+        case "hypotheses":
+            found = (hypotheses, set(), False)
+        case "stability":
+            found = (set(), arms, False)
+        case "everything":
+            found = (hypotheses, arms, False)
+        case "verdict":
+            found = (set(), set(), True)
+        case None:
+            found = everything
+    return found
+
+
+def _reach_of_arms(study: Study, arms: set[str]) -> Reach:
+    return {name for name, claim in study.claims.items() if arms & set(claim.named)}, arms, False
+
+
+def scope_of(field: str) -> Scope | None:
+    """What the change of a field touches by the table; none for a field that is not in it."""
+    found: tuple[int, Scope] | None = None
+    for row in TOUCHES:
+        for known in row.fields:
+            stem = known.split(".H")[0].split(".ARM")[0].split(".F.")[0]
+            if field == stem or field.startswith((f"{stem}.", f"{stem}[")):
+                found = max(found or (0, row.scope), (len(stem), row.scope), key=lambda one: one[0])
+    return None if found is None else found[1]
+
+
+def _hypotheses_reached(study: Study, difference: Difference) -> set[str]:
+    field = difference.field
+    own = _named_in(field, "hypotheses", study.hypotheses)
+    if study.analysis.correct == "none":
+        return own
+    moved = [*_roles(difference), *(study.hypotheses[name].role for name in own if _reshapes(field, name, difference))]
+    joint = [study.hypotheses[name].role for name in own] if study.analysis.correct == "max_t" else []
+    return own | {name for name, hypothesis in study.hypotheses.items() if hypothesis.role in (*moved, *joint)}
+
+
+def _reshapes(field: str, name: str, difference: Difference) -> bool:
+    """Whether the family of a hypothesis has other members since."""
+    return field == f"hypotheses.{name}.role" or _ABSENT in (difference.registered, difference.now)
+
+
+def _roles(difference: Difference) -> list[str]:
+    """Roles that a hypothesis left or came to, from the values of the difference."""
+    found = []
+    for value in (difference.registered, difference.now):
+        if isinstance(value, dict) and isinstance(role := value.get("role"), str):
+            found.append(role)
+        elif difference.field.endswith(".role") and isinstance(value, str):
+            found.append(value)
+    return found
+
+
+def _arms_with_level(study: Study, difference: Difference) -> set[str]:
+    """Arms with the level that was changed; all where factors or levels came, went or changed places."""
+    levels = {f"{factor}.{level}": (at, level) for at, (factor, found) in enumerate(study.factors.items())
+              for level in found}  # fmt: skip
+    changed = [levels[name] for name in _named_in(difference.field, "factors", levels)]
+    whole = difference.field in {f"factors.{name}" for name in levels}
+    if not changed or (whole and _ABSENT in (difference.registered, difference.now)):
+        return set(study.arms)
+    cells = product(*study.factors.values())
+    return {"-".join(cell) for cell in cells if any(cell[at] == level for at, level in changed)}
+
+
+def _named_in(field: str, place: str, names: Iterable[str]) -> set[str]:
+    """The names that a dotted field may speak of; names can hold dots themselves, so there may be two."""
+    return {
+        name
+        for name in names
+        if field == f"{place}.{name}" or field.startswith((f"{place}.{name}.", f"{place}.{name}["))
+    }

@@ -1,0 +1,224 @@
+"""Writing so that a crash leaves the old file or the new one, never half of either."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a write fails with where the disk, or a share of it, is full."""
+_KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A regular file, open for reading. Anything else raises an `OSError` that says what it is, without waiting."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind != stat.S_IFREG:
+        os.close(descriptor)
+        if kind == stat.S_IFDIR:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise OSError(errno.EINVAL, f"it is {_KINDS.get(kind, 'no file')}, not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """The bytes of a regular file. Raises an `OSError` for anything else, and for more bytes than `most`."""
+    with open_regular(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > most:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes, and {most:,} are the most", str(path))
+        return stream.read(size)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace a file atomically and durably: temporary file, fsync, rename, fsync of the folder."""
+    _write(path, data, earlier=None)
+
+
+def write_passing(path: Path, data: bytes) -> None:
+    """Replace a file atomically, not durably: for what means nothing once the machine has gone down."""
+    _write(path, data, earlier=None, durable=False)
+
+
+def write_in_turn(files: Sequence[tuple[Path, bytes]]) -> None:
+    """Replace files of one folder, each atomically and the later ones never without the earlier, and all durably."""
+    written: list[tuple[Path, Path]] = []
+    try:
+        for path, data in files:
+            written.append((temporary := _temporary(path), path))
+            _fill(temporary, data, durable=True)
+        for temporary, path in written:
+            temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        for temporary, _ in written:
+            temporary.unlink(missing_ok=True)
+        raise _named(error, path) from None
+
+
+def rotate_whole(path: Path, data: bytes, *, earlier: Path) -> None:
+    """The same, and the file that is replaced is kept under the name `earlier`, in place of what stood there.
+
+    At no moment are both gone, and between the two renames only `earlier` is there.
+    """
+    _write(path, data, earlier=earlier)
+
+
+def _write(path: Path, data: bytes, *, earlier: Path | None, durable: bool = True) -> None:
+    temporary = _temporary(path)
+    try:
+        _fill(temporary, data, durable=durable)
+        if earlier is not None and path.exists():
+            move(path, earlier)
+        if durable:
+            move(temporary, path)
+        else:
+            temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise _named(error, path) from None
+
+
+def _temporary(path: Path) -> Path:
+    # The process id keeps two writers apart; a leftover of a killed one is overwritten or ignored.
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def _fill(path: Path, data: bytes, *, durable: bool) -> None:
+    with path.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        if durable:
+            os.fsync(stream.fileno())
+
+
+def _named(error: OSError, path: Path) -> OSError:
+    """The same error with the file's name: a write that fails carries none."""
+    return OSError(error.errno, error.strerror, str(path)) if error.filename is None and error.errno else error
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename within a folder, durably."""
+    source.replace(target)
+    sync_folder(target.parent)
+
+
+def write_from(path: Path, position: int, data: bytes, *, durable: bool = True) -> None:
+    """Cut a file back to a position and write on from there. What fails halfway is cut back again.
+
+    What is not written durably outlives this process all the same, though not a loss of power.
+    """
+    new = not path.exists()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        os.ftruncate(descriptor, position)
+        os.lseek(descriptor, position, os.SEEK_SET)
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        if durable:
+            os.fsync(descriptor)
+    except OSError as error:
+        os.ftruncate(descriptor, position)
+        raise _named(error, path) from None
+    finally:
+        os.close(descriptor)
+    if new:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the folder's own entries durable: a new name is not on disk before this."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+MARK = ".ablate-scratch"
+"""The file that is locked. A folder without it is none of ours, whatever its name."""
+
+_held: dict[Path, tuple[int, int | None]] = {}
+"""This process' folders: its number, which a forked child does not share, and the descriptor that holds the lock."""
+
+
+def make(kind: str) -> Path:
+    """A new folder that only this user may enter. Whoever is done with it says `remove`."""
+    sweep()
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=f"ablate-{kind}-"))
+        mark = path / MARK
+        descriptor = os.open(mark, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:
+            # A file system without locks: unmarked, it is left alone by whoever sweeps.
+            os.close(descriptor)
+            mark.unlink()
+            _held[path] = os.getpid(), None
+            return path
+        if mark.exists():
+            _held[path] = os.getpid(), descriptor
+            return path
+        os.close(descriptor)  # before it was locked, a sweep took it for one that was left
+
+
+def remove(path: Path) -> None:
+    """Remove a folder of this process, and all that is in it."""
+    _, descriptor = _held.pop(path, (0, None))
+    shutil.rmtree(path, ignore_errors=True)
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+@atexit.register
+def remove_all() -> None:
+    """Remove every folder that this process made: at its end, and before an end that runs no handlers."""
+    for path, (process, _) in list(_held.items()):
+        if process == os.getpid():
+            remove(path)
+
+
+@contextmanager
+def scratch(kind: str) -> Iterator[Path]:
+    """A folder for the while of a block."""
+    path = make(kind)
+    try:
+        yield path
+    finally:
+        remove(path)
+
+
+def sweep() -> None:
+    """Remove what processes of this user that are no more have left. What cannot be told or removed stays."""
+    for mark in Path(tempfile.gettempdir()).glob(f"ablate-*/{MARK}"):
+        with suppress(OSError):
+            _remove_if_left(mark)
+
+
+def _remove_if_left(mark: Path) -> None:
+    if mark.parent in _held or not _mine(mark):
+        return
+    descriptor = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(mark.parent, ignore_errors=True)
+    finally:
+        os.close(descriptor)
+
+
+def _mine(mark: Path) -> bool:
+    """Whether folder and mark are what they should be, and of this user: others may write where they stand."""
+    folder, file = mark.parent.lstat(), mark.lstat()
+    return stat.S_ISDIR(folder.st_mode) and stat.S_ISREG(file.st_mode) and folder.st_uid == file.st_uid == os.getuid()

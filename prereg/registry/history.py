@@ -1,0 +1,345 @@
+"""Every promise a study ever made: the one in its lock, and those that amendments replaced.
+
+A lock holds only the promise in force. An amendment's entry names the promise before it by its hash, and each
+field that changed with its earlier value; so the earlier promise can be rebuilt by undoing the differences, and its
+hash tells whether the rebuilding is right. Where the lock is gone or changed, or a difference does not fit, the
+promise is counted and not told. What was registered and never entered the ledger is unknown to everybody.
+
+And whether a study repeats another: the same configurations with the same seeds give the same runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+
+from prereg.errors import FieldPath, RegistrationError, Where, dotted
+from prereg.frozen import Part
+from prereg.metrics.user_code import CheckPin, pin_checks
+from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
+from prereg.registry.disk import read_regular
+from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.paths import Root
+from prereg.registry.registration import LARGEST_LOCK, CorpusPin, DataPins, Registration, promise_sha256, read_lock
+from prereg.study.arms import Arm
+from prereg.study.command import ScriptPin
+from prereg.study.load import Loaded
+from prereg.study.spec import Study
+from prereg.study.tasks import TaskPin
+from prereg.study.training import Training
+from prereg.text import counted, listed, moment, ranged
+
+ABSENT = "(absent)"
+"""What a difference says of a field that one side lacks."""
+
+
+class Difference(Part):
+    """One field that is not what was registered."""
+
+    field: str
+    """Its dotted path."""
+    registered: JsonValue
+    """The registered value; `(absent)` where there was none."""
+    now: JsonValue
+    """The value now."""
+
+
+def differing_fields(old: Study, new: Study) -> list[Difference]:
+    """The fields of a study that are not what was registered, both resolved whole."""
+    found = differences(plain(old), plain(new), ())
+    if not found and list(old.factors) != list(new.factors):
+        return [Difference(field="factors", registered=list(old.factors), now=list(new.factors))]
+    return found
+
+
+def as_registered(registration: Registration, loaded: Loaded) -> Loaded:
+    """The file with the study that was registered from the same bytes; a file of other bytes as it is.
+
+    A default that has changed since then changes no registered study.
+    """
+    if sha256_bytes(loaded.source_bytes) != registration.source_sha256:
+        return loaded
+    return replace(loaded, study=registration.study)
+
+
+def require_unchanged(registration: Registration, loaded: Loaded) -> None:
+    """Raise `RegistrationError` when the study, or the code of one of its own checks, is not as registered any more."""
+    loaded = as_registered(registration, loaded)
+    name = loaded.study.study
+    refuse_change(loaded.path, name, registration, differing_fields(registration.study, loaded.study))
+    pins = pin_checks(loaded.study, loaded.path.parent)
+    refuse_change(
+        loaded.path, name, registration, differences(code_of(registration.own_checks), code_of(pins), ("own_checks",))
+    )
+
+
+def refuse_change(path: Path, name: str, registration: Registration, differences: list[Difference]) -> None:
+    if not differences:
+        return
+    shown = [f"{d.field} (registered {_short(d.registered)}, now {_short(d.now)})" for d in differences[:5]]
+    more = f", and {len(differences) - 5} more" if len(differences) > 5 else ""
+    raise RegistrationError(
+        f"'{name}' is not what was registered on {registration.registered_at}: " + ", ".join(shown) + more,
+        required=f"the study of registration {registration.sha256[:8]}",
+        fix=f'ablate amend {path} --reason "..."; or copy the file under another name and register that',
+        where=Where(file=path),
+    )
+
+
+def differing_pins(
+    registered: Registration,
+    corpus: CorpusPin | None,
+    scripts: tuple[ScriptPin, ...] | None,
+    data: DataPins | None = None,
+    *,
+    tasks: TaskPin | None = None,
+    data_files: tuple[ScriptPin, ...] = (),
+) -> list[Difference]:
+    was, now = ({pin.path: pin.sha256 for pin in pins or ()} for pins in (registered.scripts, scripts))
+    read, reads = ({pin.path: pin.sha256 for pin in pins} for pins in (registered.data_files, data_files))
+    return [
+        *differences(plain(registered.corpus), plain(corpus), ("corpus",)),
+        *differences(plain(registered.data), plain(data), ("data",)),
+        *differences(dict(was), dict(now), ("scripts",)),
+        *differences(dict(read), dict(reads), ("data_files",)),
+        *differences(plain(registered.tasks), plain(tasks), ("tasks",)),
+    ]
+
+
+def differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Difference]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return [
+            found
+            for key in dict.fromkeys([*old, *new])
+            for found in differences(old.get(key, ABSENT), new.get(key, ABSENT), (*path, key))
+        ]
+    if (
+        isinstance(old, list)
+        and isinstance(new, list)
+        and len(old) == len(new)
+        and all(isinstance(item, dict) for item in [*old, *new])
+    ):
+        return [
+            found
+            for index, (a, b) in enumerate(zip(old, new, strict=True))
+            for found in differences(a, b, (*path, index))
+        ]
+    # As canonical bytes: to Python, true equals 1.
+    if canonical_bytes(old) == canonical_bytes(new):
+        return []
+    return [Difference(field=dotted(path), registered=old, now=new)]
+
+
+def code_of(pins: dict[str, CheckPin]) -> dict[str, Any]:
+    return {name: plain(pin) for name, pin in pins.items()}
+
+
+def plain(part: Part | None) -> Any:
+    return None if part is None else part.model_dump(mode="json")
+
+
+def _short(value: JsonValue) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+_INDEX = re.compile(r"\[(\d+)\]\.?")
+
+
+class Promise(Part):
+    """One registration of a study, in force or not."""
+
+    study: str
+    """The study's id."""
+    sha256: str
+    """Hash of the promise."""
+    at: str
+    """When it was registered, by the ledger."""
+    index: int
+    """The ledger's entry that registered it."""
+    document: dict[str, JsonValue] | None
+    """The study as plain data; none where it cannot be told."""
+    proven: bool
+    """Whether the document has the promise's hash."""
+    unknown: str = ""
+    """Why the document cannot be told, or cannot be proven."""
+
+
+def promises(root: Root, study: str, entries: Sequence[Entry]) -> tuple[Promise, ...]:
+    """Every promise of a study, oldest first. Nothing is raised for what is missing: it is told."""
+    made = [entry for entry in entries if entry.study == study and entry.event in ("registered", "amended")]
+    found: list[Promise] = []
+    whole, unknown = _lock(root, study, made[-1]) if made else (None, "")
+    for entry in reversed(made):
+        proven = whole is not None and _hash(whole) == entry.registration
+        if whole is not None and not proven:
+            unknown = "rebuilt from the differences in the ledger, but not to the hash of the promise"
+        document = None if whole is None else whole["study"]
+        found.append(
+            Promise(
+                study=study,
+                sha256=entry.registration,
+                at=entry.at,
+                index=entry.index,
+                document=document,
+                proven=proven,
+                unknown="" if proven else unknown,
+            )
+        )
+        if whole is not None and entry.event == "amended":
+            whole = _undone(whole, entry.body.get("differences"))
+            unknown = "" if whole else "the differences in the ledger do not fit the promise that followed"
+    return tuple(reversed(found))
+
+
+class Repeated(Part):
+    """What a study shares with another registered study of the ledger."""
+
+    study: str
+    """The other study."""
+    arms: dict[str, str]
+    """Arm of this study -> an arm of the other with the same configuration."""
+    seeds: tuple[int, ...]
+    """Seeds of both."""
+    known: Entry
+    """The newest entry of the other study that says how much is known of its outcome."""
+
+    @property
+    def words(self) -> str:
+        """One line."""
+        arms = listed(arm if arm == other else f"{arm} ({other} there)" for arm, other in self.arms.items())
+        return (
+            f"{counted(len(self.arms), 'arm')} ({arms}) with seeds {ranged(self.seeds)} are runs of '{self.study}' too "
+            f"({self.known.event}, {moment(self.known.at)}). A claim chosen by what those showed promises nothing; the "
+            "report names such runs. Other seeds would be new data"
+        )
+
+
+_KNOWN = ("decided", "looked", "peeked", "sealed", "imported", "started", "registered", "amended")
+"""Events by how much is known of the outcome, most first."""
+
+
+def repeated(root: Root, study: Study) -> tuple[Repeated, ...]:
+    """The other registered studies of this ledger that share configurations and seeds with a study, by their names."""
+    entries = Ledger(root.ledger).readable()
+    found = []
+    for path in sorted(root.studies.glob("*.lock.json")):
+        name = path.name.removesuffix(".lock.json")
+        mine = [entry for entry in entries if entry.study == name and entry.event in _KNOWN]
+        if name == study.study or not mine:
+            continue
+        try:
+            other = read_lock(path).study
+        except RegistrationError:
+            continue  # `ablate verify` says what is wrong with it
+        seeds = tuple(seed for seed in study.seeds if seed in other.seeds)
+        arms = _alike(study, other)
+        if seeds and arms:
+            known = min(reversed(mine), key=lambda entry: _KNOWN.index(entry.event))
+            found.append(Repeated(study=name, arms=arms, seeds=seeds, known=known))
+    return tuple(found)
+
+
+def _alike(study: Study, other: Study) -> dict[str, str]:
+    """Arms of a study -> arms of another that are trained alike."""
+    if (study.trainer, study.command) != (other.trainer, other.command):
+        return {}
+    theirs = {_made_of(arm): name for name, arm in reversed(other.arms.items())}
+    return {name: theirs[key] for name, arm in study.arms.items() if (key := _made_of(arm)) in theirs}
+
+
+def _made_of(arm: Arm) -> str:
+    return sha256_of(arm.config.model_dump(mode="json") if isinstance(arm.config, Training) else arm.config)
+
+
+def _lock(root: Root, study: str, entry: Entry) -> tuple[dict[str, Any] | None, str]:
+    """Study, corpus and code of the lock in force, or why they cannot be told."""
+    path = root.lock(study)
+    try:
+        data = read_regular(path, LARGEST_LOCK)
+    except OSError:
+        return None, f"{path.name} is not here"
+    if sha256_bytes(data) != entry.body.get("lock_sha256"):
+        return None, f"{path.name} is not as it was registered"
+    document = json.loads(data)
+    files = {
+        kind: {pin["path"]: pin["sha256"] for pin in document.get(kind) or ()} for kind in ("scripts", "data_files")
+    }
+    checks = document.get("own_checks") or {}
+    pins = {name: document.get(name) for name in ("data", "tasks")}
+    whole = {"study": document["study"], "corpus": document["corpus"], "own_checks": checks}
+    return whole | files | pins, ""
+
+
+def _hash(whole: dict[str, Any]) -> str | None:
+    try:
+        pins, read = (
+            [{"path": path, "sha256": sha256} for path, sha256 in sorted(whole[kind].items())]
+            for kind in ("scripts", "data_files")
+        )
+        scripts = pins if whole["study"]["trainer"] == "command" else None
+        parts = (whole["own_checks"], scripts, whole["data"])
+        return promise_sha256(whole["study"], whole["corpus"], *parts, tasks=whole["tasks"], data_files=read)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _undone(whole: dict[str, Any], differences: JsonValue) -> dict[str, Any] | None:
+    """Study and corpus as they were before the differences; none when one of them does not fit."""
+    before = copy.deepcopy(whole)
+    if not isinstance(differences, list):
+        return None
+    for difference in differences:
+        if not isinstance(difference, dict) or not {"field", "registered", "now"} <= difference.keys():
+            return None
+        field, old, new = str(difference["field"]), difference["registered"], difference["now"]
+        if field == "factors" and isinstance(old, list) and isinstance(new, list):
+            factors = before["study"]["factors"]
+            if sorted(factors) != sorted(map(str, old)):
+                return None
+            before["study"]["factors"] = {str(name): factors[str(name)] for name in old}
+            continue
+        # Corpus and code stand beside the study, and their differences begin with their names.
+        pinned = re.match(r"(corpus|data|data_files|own_checks|scripts|tasks)($|[.\[])", field)
+        # `data` of a study is a list of paths, always told whole; `data` beside it holds pins of corpora.
+        paths = field == "data" and (isinstance(old, list) or isinstance(new, list))
+        inside = before if pinned and not paths else before["study"]
+        if not any(_put_back(parent, key, old, new) for parent, key in _places(inside, field)):
+            return None
+    return before
+
+
+def _put_back(parent: Any, key: str | int, old: JsonValue, new: JsonValue) -> bool:
+    """Give a place its earlier value, if it holds the later one."""
+    here = parent[key] if isinstance(key, int) or key in parent else ABSENT
+    if canonical_bytes(here) != canonical_bytes(new):
+        return False
+    if old == ABSENT:
+        del parent[key]
+    else:
+        parent[key] = copy.deepcopy(old)
+    return True
+
+
+def _places(value: Any, field: str) -> Iterator[tuple[Any, str | int]]:
+    """(parent, key) of every place that a dotted path can mean: names may hold dots themselves. Deepest first."""
+    if isinstance(value, dict):
+        for key in value:
+            if field.startswith((f"{key}.", f"{key}[")):
+                yield from _places(value[key], field[len(key) :].removeprefix("."))
+        yield value, field
+    elif isinstance(value, list):
+        match = _INDEX.match(field)
+        if match is not None and int(match.group(1)) < len(value):
+            index, rest = int(match.group(1)), field[match.end() :]
+            if rest:
+                yield from _places(value[index], rest)
+            else:
+                yield value, index

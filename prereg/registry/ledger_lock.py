@@ -1,0 +1,158 @@
+"""The locks of a ledger: one process appends at a time, and nobody reads a line that is being written.
+
+Two files are locked, in this order. The lock file beside the ledger exists before the ledger does, and keeps the whole
+of a registration apart from others. Git ignores it, so `git clean` deletes it: whoever opens it anew then locks another
+file than those who hold the old one. So each lock is compared with its path once it is held, and the ledger itself is
+locked as well, which no cleaning deletes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+from prereg.errors import LedgerError, Where
+from prereg.registry.disk import open_regular, sync_folder
+
+
+@dataclass
+class _Claim:
+    """This process's hold on the lock file and on the ledger of one path."""
+
+    thread: threading.RLock
+    held: bool = False
+    ledger: IO[bytes] | None = None
+
+
+@cache
+def _claim(_lock_path: Path) -> _Claim:
+    return _Claim(threading.RLock())
+
+
+class LedgerLock:
+    """The locks of the ledger at a path. The kernel lets go of them however the process ends."""
+
+    def __init__(self, ledger: Path) -> None:
+        self.ledger = ledger
+        self.path = ledger.with_name(".ledger.lock")
+        # A kernel lock belongs to an open file, not to a process: a second object of this process that
+        # opened the file again would wait for the first for ever. So one claim a path is shared by all.
+        self._claim = _claim(self.path.absolute())
+
+    @property
+    def thread(self) -> threading.RLock:
+        """What keeps the threads of this process apart, for state that all ledgers of one path share."""
+        return self._claim.thread
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep every other process out for as long as the block lasts. May be nested.
+
+        A ledger that does not exist yet is locked by `create`.
+        """
+        with self._claim.thread:
+            if self._claim.held:
+                yield
+                return
+            try:
+                stream = _locked(self.path, "ab", fcntl.LOCK_EX)
+            except OSError as error:
+                raise self._cannot(error, f"a folder that can be written to: {self.ledger.parent}") from None
+            with stream:  # closing it gives the lock back, and so does the death of the process
+                self._claim.held = True
+                try:
+                    self._hold_ledger("r+b")
+                    yield
+                finally:
+                    self._claim.held = False
+                    self._let_go()
+
+    def create(self) -> None:
+        """Within `alone`: lock the ledger that lies at the path now, created empty where there is none.
+
+        Raises `LedgerError` where it cannot be opened for writing.
+        """
+        assert self._claim.held, self.ledger
+        if self._claim.ledger is not None and _is_at(self._claim.ledger, self.ledger):
+            return
+        self._let_go()  # nothing, or a file that was replaced by another, as version control does
+        new = not self.ledger.exists()
+        self._hold_ledger("ab")
+        if new:
+            sync_folder(self.ledger.parent)
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Wait for an append in progress, so that half a line is seen only when its writer is dead."""
+        with self._claim.thread:
+            if self._claim.held:
+                yield
+                return
+            first = second = None
+            try:
+                first = self._reading(self.path)
+                with suppress(OSError):  # a ledger that cannot be opened is the reader's to report
+                    second = _locked(self.ledger, "rb", fcntl.LOCK_SH)
+                yield
+            finally:
+                for stream in (second, first):
+                    if stream is not None:
+                        stream.close()
+
+    def _reading(self, path: Path) -> IO[bytes] | None:
+        try:
+            return _locked(path, "rb", fcntl.LOCK_SH)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._cannot(error, f"a lock file that can be read: {path}") from None
+
+    def _hold_ledger(self, mode: str) -> None:
+        try:
+            self._claim.ledger = _locked(self.ledger, mode, fcntl.LOCK_EX)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._cannot(error, f"a file that can be written to: {self.ledger}") from None
+
+    def _let_go(self) -> None:
+        if self._claim.ledger is not None:
+            self._claim.ledger.close()
+            self._claim.ledger = None
+
+    def _cannot(self, error: OSError, required: str) -> LedgerError:
+        return LedgerError(
+            f"the ledger cannot be locked: {error.strerror}", required=required, where=Where(file=self.ledger)
+        )
+
+
+def _locked(path: Path, mode: str, kind: int) -> IO[bytes]:
+    """The file at a path, open and locked: the one that lies there once the lock is held, not one deleted meanwhile."""
+    while True:
+        with suppress(FileNotFoundError):
+            open_regular(path).close()  # one that is none would be waited for
+        stream = path.open(mode)
+        try:
+            fcntl.flock(stream, kind)
+            if _is_at(stream, path):
+                return stream
+        except BaseException:
+            stream.close()
+            raise
+        stream.close()
+
+
+def _is_at(stream: IO[bytes], path: Path) -> bool:
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    held = os.fstat(stream.fileno())
+    return (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino)

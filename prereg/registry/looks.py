@@ -1,0 +1,133 @@
+"""The looks of a sequential study: which are planned, which the ledger says were taken, which comes next.
+
+All seeds up to the last look are planned and registered. A look needs every run of its first seeds, and sees no other.
+What a look concludes is the judge's; here are only its place and its record, which running and judging both read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+from prereg.frozen import Part
+from prereg.registry.ledger import Entry
+from prereg.registry.plan import newest_seals, plan
+from prereg.registry.registration import Registration
+from prereg.study.analysis import Looks
+from prereg.study.spec import Study
+
+TOOK_PLACE = "took_place"
+"""In the body of a `peeked` entry: when the look took place, where it was recorded afterwards."""
+
+FIRST_OF_E_PROCESS = 3
+"""Seeds before the first look of an e-process: with two, no data whatever could decide at a usual level."""
+
+
+class Look(Part):
+    """A planned look at the evidence."""
+
+    number: int
+    """Which look, from 1."""
+    of: int
+    """How many are planned."""
+    n_seeds: int
+    """It sees the first so many seeds."""
+
+    @property
+    def last(self) -> bool:
+        """Whether no look follows."""
+        return self.number == self.of
+
+    @property
+    def words(self) -> str:
+        """The look as a sentence says it."""
+        return f"look {self.number} of {self.of}, at {self.n_seeds} seeds"
+
+
+class Taken(Part):
+    """A look that the ledger says was taken."""
+
+    number: int
+    """Which look, from 1."""
+    evidence: str
+    """sha256 of the evidence it saw."""
+    final: bool
+    """Whether it ended the study."""
+
+
+def looks_of(study: Study) -> tuple[Look, ...]:
+    """The planned looks; none for a fixed number of seeds."""
+    if study.stopping == "fixed":
+        return ()
+    if isinstance(study.stopping, Looks):
+        sizes: tuple[int, ...] = study.stopping.looks
+    else:
+        most = study.stopping.max_seeds
+        sizes = tuple(range(min(FIRST_OF_E_PROCESS, most), most + 1))
+    return tuple(Look(number=at, of=len(sizes), n_seeds=size) for at, size in enumerate(sizes, start=1))
+
+
+def taken_looks(entries: Iterable[Entry], registration: str) -> tuple[Taken, ...]:
+    """Every look the ledger holds of a registration, in its order."""
+    return tuple(
+        Taken(
+            number=int(str(entry.body.get("look"))),
+            evidence=str(entry.body.get("evidence")),
+            final=entry.body.get("final") is True,
+        )
+        for entry in entries
+        if entry.event == "looked" and entry.registration == registration
+    )
+
+
+def next_look(study: Study, taken: tuple[Taken, ...]) -> Look | None:
+    """The first look after the last one taken; none after the one that ended the study."""
+    if any(look.final for look in taken):
+        return None
+    done = max((look.number for look in taken), default=0)
+    return next((look for look in looks_of(study) if look.number > done), None)
+
+
+def due_look(study: Study, taken: tuple[Taken, ...], begun: Container[int]) -> Look:
+    """The look that is due in a sequential study of which the seeds in `begun` have runs.
+
+    The first that was not taken, but for two: a look that ended the study stays the last word, and a look is reported
+    again while no run of a later seed exists.
+    """
+    looks = looks_of(study)
+    ended = next((one for one in taken if one.final), None)
+    if ended is not None:
+        return _numbered(looks, ended.number)
+    if not taken:
+        return looks[0]
+    last = _numbered(looks, max(one.number for one in taken))
+    due = next_look(study, taken)
+    return last if due is None or not any(seed in begun for seed in study.seeds[last.n_seeds :]) else due
+
+
+def _numbered(looks: tuple[Look, ...], number: int) -> Look:
+    """The planned look of that number; a number that no plan holds is read as the last, and the audit names it."""
+    return next((look for look in looks if look.number == number), looks[-1])
+
+
+def recorded_afterwards(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """The early looks that were recorded after they took place: their place in the ledger is not that of the look."""
+    return tuple(entry for entry in entries if entry.event == "peeked" and TOOK_PLACE in entry.body)
+
+
+def decisions_before(entries: Iterable[Entry], registration: str, head: str) -> tuple[Entry, ...]:
+    """The decisions of a registration before the one whose entry has the hash `head`; all of them if none has it."""
+    found: list[Entry] = []
+    for entry in entries:
+        if entry.sha256 == head:
+            break
+        if entry.event == "decided" and entry.registration == registration:
+            found.append(entry)
+    return tuple(found)
+
+
+def is_unfinished(registration: Registration, entries: Iterable[Entry]) -> bool:
+    """Whether planned runs of a registration are not sealed and the ledger has no decision on it."""
+    mine = [entry for entry in entries if entry.registration == registration.sha256]
+    sealed = newest_seals(mine, registration.sha256)
+    decided = any(entry.event == "decided" for entry in mine)
+    return not decided and any((spec.variant, spec.seed) not in sealed for spec in plan(registration))

@@ -1,0 +1,201 @@
+"""The plan: every run that a registration promises, in the order in which runs are best done.
+
+All variants of the first seed come first, so that whole pairs exist early and an interrupted study
+has lost no half pairs. The plan is a pure function of the registration; who runs it, and where, is
+`ablate.runner`'s business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from prereg.frozen import Part
+from prereg.metrics.user_code import CheckPin
+from prereg.registry.ledger import SEALS, Entry
+from prereg.registry.paths import Root
+from prereg.registry.registration import CorpusPin, Registration
+from prereg.study.analysis import AtStep
+from prereg.study.command import ScriptPin
+from prereg.study.measure import Measure
+from prereg.study.spec import Study
+from prereg.study.tasks import TaskPin
+from prereg.study.training import Training
+
+
+class Planned(Part):
+    """One run to do, whoever does it."""
+
+    study: str
+    """The study's id."""
+    registration: str
+    """sha256 of the registration."""
+    variant: str
+    """The arm."""
+    seed: int
+    """The seed."""
+
+    @property
+    def run_id(self) -> str:
+        """Stable name of the run: study, first eight digits of the registration, variant, seed."""
+        return f"{self.study}/{self.registration[:8]}/{self.variant}/{self.seed}"
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run; 0 where only its trainer knows."""
+        return 0
+
+
+class RunSpec(Planned):
+    """One run of the built-in trainer: all that it is told. It holds no hypothesis."""
+
+    config: Training
+    """The arm's resolved configuration."""
+    measure: Measure
+    """What to observe."""
+    diverged_above: float
+    """The run has diverged when its training loss exceeds this many times that of its first step."""
+    corpus: CorpusPin
+    """The registered corpus; of several, the first by name."""
+    corpora: dict[str, CorpusPin] = {}
+    """Every registered corpus that this run reads, by name; empty where `corpus` is all."""
+    tokenizer: str | None = None
+    """sha256 of the registered tokenizer, where one was registered."""
+    own: dict[str, CheckPin] = {}
+    """The registered code of the study's own metrics, by name."""
+    tasks: TaskPin | None = None
+    """The registered zero- and few-shot tasks, if there are any."""
+
+    @property
+    def pins(self) -> dict[str, CorpusPin]:
+        """Every corpus that this run reads, by name."""
+        return self.corpora or {self.corpus.name: self.corpus}
+
+    @property
+    def steps(self) -> int:
+        """The budget."""
+        return self.config.budget.steps
+
+
+class CommandSpec(Planned):
+    """One run of a user's own trainer. Of the hypotheses it holds the names of the metrics that they need, no more."""
+
+    config: dict[str, JsonValue]
+    """The arm's resolved configuration."""
+    command: tuple[str, ...]
+    """Its words, placeholders not yet filled in."""
+    scripts: tuple[ScriptPin, ...]
+    """The files of its code, as registered."""
+    code: tuple[str, ...] = ()
+    """What `code:` names: of these folders nothing but the registered files is there for a run."""
+    data_files: tuple[ScriptPin, ...] = ()
+    """The files that it reads, as registered."""
+    metrics: str
+    """The file it leaves its metrics in, from its own directory."""
+    needed: dict[str, tuple[int, ...]]
+    """Metrics that a finished run must have at its last step, and steps at which it must have them besides."""
+    needs_curve: bool
+    """Whether a finished run must have its training loss at every step, for the rule of stability."""
+    diverged_above: float
+    """The run has diverged when its training loss exceeds this many times the first it records."""
+
+    @property
+    def files(self) -> tuple[ScriptPin, ...]:
+        """Every pinned file: of its code, then of its data."""
+        return (*self.scripts, *self.data_files)
+
+
+def plan(registration: Registration) -> tuple[RunSpec | CommandSpec, ...]:
+    """Every planned run: all variants of the first seed, then of the second, and so on."""
+    study = registration.study
+    make = _built_in if study.trainer == "gpt" else _command
+    return tuple(make(registration, variant, seed) for seed in study.seeds for variant in study.arms)
+
+
+def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
+    study, corpora = registration.study, registration.corpora_of(variant)
+    assert corpora, study.study
+    return RunSpec(
+        study=study.study,
+        registration=registration.sha256,
+        variant=variant,
+        seed=seed,
+        config=study.training(variant),
+        measure=study.measure,
+        diverged_above=study.stable.diverged.loss_above,
+        corpus=next(iter(corpora.values())),
+        corpora={} if registration.data is None else corpora,
+        tokenizer=registration.tokenizer_of(variant),
+        own={one.name: registration.own_checks[one.name] for one in study.measure.own},
+        tasks=registration.tasks,
+    )
+
+
+def _command(registration: Registration, variant: str, seed: int) -> CommandSpec:
+    study, config = registration.study, registration.study.arms[variant].config
+    assert isinstance(config, dict) and registration.scripts is not None, study.study
+    return CommandSpec(
+        study=study.study,
+        registration=registration.sha256,
+        variant=variant,
+        seed=seed,
+        config=config,
+        command=study.command,
+        scripts=registration.scripts,
+        code=study.code,
+        data_files=registration.data_files,
+        metrics=study.metrics.file,
+        needed=needed_metrics(study),
+        needs_curve=asks_stability(study),
+        diverged_above=study.stable.diverged.loss_above,
+    )
+
+
+def needed_metrics(study: Study) -> dict[str, tuple[int, ...]]:
+    """Metric -> steps at which some claim reads it, beside the last."""
+    found: dict[str, set[int]] = {}
+    for name, claim in study.claims.items():
+        read = study.hypotheses[name].read
+        found.setdefault(claim.metric, set()).update([read.step] if isinstance(read, AtStep) else [])
+    return {metric: tuple(sorted(steps)) for metric, steps in found.items()}
+
+
+def asks_stability(study: Study) -> bool:
+    """Whether the decision asks if some arm is stable."""
+    return any(re.search(r"\bstable\s*\(", line.when or "") for line in study.decision)
+
+
+Cell = tuple[str, int]
+"""A run by its variant and seed."""
+
+
+def cell_of(entry: Entry) -> Cell:
+    """The run that an entry speaks of; the seed is -1 where it does not say, and then no run has it."""
+    variant, seed = entry.body.get("variant"), entry.body.get("seed")
+    return str(variant), seed if isinstance(variant, str) and isinstance(seed, int) else -1
+
+
+def newest_seals(entries: Iterable[Entry], registration: str) -> dict[Cell, Entry]:
+    """The newest seal of every run of a registration, whoever made it, in the order of their first seals.
+
+    A seal may lack every hash. One that does not name its run stands under a cell with the seed -1.
+    """
+    return {cell_of(entry): entry for entry in entries if entry.event in SEALS and entry.registration == registration}
+
+
+def sealed_places(root: Root, entries: Sequence[Entry]) -> dict[str, dict[Path, Entry]]:
+    """Under each registration: the folder of every run that the ledger sealed, and its newest seal.
+
+    A registration without seals is absent, and so is a seal that does not name its run.
+    """
+    return {
+        registration: {
+            root.run(entry.study, registration, *cell): entry
+            for cell, entry in newest_seals(entries, registration).items()
+            if cell[1] >= 0
+        }
+        for registration in dict.fromkeys(entry.registration for entry in entries if entry.event in SEALS)
+    }

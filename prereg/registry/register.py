@@ -1,0 +1,300 @@
+"""Registration: the resolved study, frozen in a lock file and named by the ledger before any data.
+
+The lock holds the whole promise; the ledger's entry holds the hash of the lock's exact bytes. A study
+*is* registered when its newest ledger entry and its lock agree, and not by either alone. The lock is
+first written beside its place and moved there after the ledger has taken the entry: the entry is the
+moment of registration, and a crash on either side of it leaves something that can be completed.
+This module never looks at a clock, and does not say who registered: see the ledger's limits.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from pydantic import JsonValue
+
+from prereg.errors import RegistrationError, Where
+from prereg.metrics.user_code import CheckPin, pin_checks
+from prereg.registry.canon import sha256_bytes
+from prereg.registry.disk import move, write_whole
+from prereg.registry.history import (
+    as_registered,
+    code_of,
+    differences,
+    differing_fields,
+    differing_pins,
+    plain,
+    refuse_change,
+    require_unchanged,
+)
+from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.paths import Root
+from prereg.registry.registration import (
+    CorpusPin,
+    DataPins,
+    Override,
+    Registration,
+    load_registration,
+    lock_matches,
+    newest_promise,
+    pending_lock,
+    promise_sha256,
+    read_lock,
+)
+from prereg.study.command import ScriptPin
+from prereg.study.load import Loaded
+from prereg.study.tasks import TaskPin
+
+EvidenceState = Literal["none", "runs started", "outcomes read"]
+"""What a difference says of a field that one side lacks."""
+
+# Without -text, version control may rewrite line ends, and every hash would differ on another machine.
+_EARLIER_ATTRIBUTES = b"*.lock.json -text\nledger.jsonl -text\n*.yaml -text\n"
+_ATTRIBUTES = _EARLIER_ATTRIBUTES + b"*.registration.md -text\n*.sig -text\n*.tsr binary\n*.ots binary\n"
+_IGNORED = b".ledger.lock\n.*.pending\n.*.tmp\n"
+
+
+def register(
+    root: Root,
+    loaded: Loaded,
+    *,
+    corpus: CorpusPin | None,
+    design: dict[str, JsonValue] | None,
+    tool: dict[str, str],
+    at: str,
+    override: Override | None = None,
+    scripts: tuple[ScriptPin, ...] | None = None,
+    data: DataPins | None = None,
+    tasks: TaskPin | None = None,
+    data_files: tuple[ScriptPin, ...] = (),
+) -> tuple[Registration, Entry]:
+    """Register a study. What is registered and unchanged is returned as it is; what has changed is refused."""
+    name, ledger = loaded.study.study, Ledger(root.ledger)
+    pins = pin_checks(loaded.study, loaded.path.parent)
+    with ledger.hold():
+        registered = load_registration(root, name)
+        if registered is not None:
+            require_unchanged(registered, loaded)
+            moved = differing_pins(registered, corpus, scripts, data, tasks=tasks, data_files=data_files)
+            refuse_change(loaded.path, name, registered, moved)
+            entry = newest_promise(ledger, name)
+            assert entry is not None, name
+            complete(root, name)
+            return registered, entry
+        return _commit(
+            root,
+            loaded,
+            ledger,
+            pins=pins,
+            corpus=corpus,
+            design=design,
+            tool=tool,
+            at=at,
+            override=override,
+            scripts=scripts,
+            data=data,
+            tasks=tasks,
+            data_files=data_files,
+        )
+
+
+def amend(
+    root: Root,
+    loaded: Loaded,
+    *,
+    corpus: CorpusPin | None,
+    design: dict[str, JsonValue] | None,
+    tool: dict[str, str],
+    at: str,
+    reason: str,
+    evidence: EvidenceState,
+    override: Override | None = None,
+    scripts: tuple[ScriptPin, ...] | None = None,
+    data: DataPins | None = None,
+    tasks: TaskPin | None = None,
+    data_files: tuple[ScriptPin, ...] = (),
+) -> tuple[Registration, Entry]:
+    """Replace a registration by a changed one, on the record: why, what, and what was known of the outcome."""
+    name, ledger = loaded.study.study, Ledger(root.ledger)
+    pins = pin_checks(loaded.study, loaded.path.parent)
+    with ledger.hold():
+        complete(root, name)
+        registered = load_registration(root, name)
+        where = Where(file=loaded.path)
+        if registered is None:
+            raise RegistrationError(
+                f"study '{name}' is not registered",
+                required="a registration to amend",
+                fix=f"ablate register {loaded.path}",
+                where=where,
+            )
+        if not reason.strip():
+            raise RegistrationError(
+                "an amendment without a reason",
+                required="why the promise changes, in words",
+                fix=f'ablate amend {loaded.path} --reason "..."',
+                where=where,
+            )
+        loaded = as_registered(registered, loaded)
+        changes = [
+            *differing_fields(registered.study, loaded.study),
+            *differing_pins(registered, corpus, scripts, data, tasks=tasks, data_files=data_files),
+            *differences(code_of(registered.own_checks), code_of(pins), ("own_checks",)),
+        ]
+        if not changes:
+            raise RegistrationError(
+                f"nothing differs from the registration {registered.sha256[:8]}",
+                required="a changed study",
+                fix=f"edit {loaded.path}",
+                where=where,
+            )
+        body: dict[str, JsonValue] = {
+            "reason": reason.strip(),
+            "evidence": _stronger(evidence, ledger, name),
+            "previous": registered.sha256,
+            "differences": [difference.model_dump(mode="json") for difference in changes],
+        }
+        return _commit(
+            root,
+            loaded,
+            ledger,
+            pins=pins,
+            corpus=corpus,
+            design=design,
+            tool=tool,
+            at=at,
+            previous=registered.sha256,
+            reason=reason.strip(),
+            body=body,
+            override=override,
+            scripts=scripts,
+            data=data,
+            tasks=tasks,
+            data_files=data_files,
+        )
+
+
+def complete(root: Root, name: str) -> None:
+    """Move a lock to its place that a crash left beside it, once the ledger has taken its entry."""
+    ledger = Ledger(root.ledger)
+    if not pending_lock(root, name).exists():
+        return
+    with ledger.hold():
+        entry = newest_promise(ledger, name)
+        if (
+            entry is not None
+            and lock_matches(pending_lock(root, name), entry)
+            and not lock_matches(root.lock(name), entry)
+        ):
+            move(pending_lock(root, name), root.lock(name))
+
+
+def write_git_files(root: Root) -> None:
+    """Tell git to leave frozen bytes alone. The user's own files stay; only our earlier text is brought up to date."""
+    for name, content, earlier in (
+        (".gitattributes", _ATTRIBUTES, _EARLIER_ATTRIBUTES),
+        (".gitignore", _IGNORED, None),
+    ):
+        file = root.studies / name
+        if not file.exists() or file.read_bytes() == earlier:
+            write_whole(file, content)
+
+
+def _commit(
+    root: Root,
+    loaded: Loaded,
+    ledger: Ledger,
+    *,
+    pins: dict[str, CheckPin],
+    corpus: CorpusPin | None,
+    design: dict[str, JsonValue] | None,
+    tool: dict[str, str],
+    at: str,
+    previous: str | None = None,
+    reason: str | None = None,
+    body: dict[str, JsonValue] | None = None,
+    override: Override | None = None,
+    scripts: tuple[ScriptPin, ...] | None = None,
+    data: DataPins | None = None,
+    tasks: TaskPin | None = None,
+    data_files: tuple[ScriptPin, ...] = (),
+) -> tuple[Registration, Entry]:
+    """Write the lock beside its place, let the ledger take it, move it there."""
+    source = _relative(root, loaded.path)
+    ledger.head()  # a damaged ledger is refused before anything is written
+    name, study = loaded.study.study, plain(loaded.study)
+    files = None if scripts is None else [plain(pin) for pin in scripts]
+    read = [plain(pin) for pin in data_files]
+    sha256 = promise_sha256(
+        study, plain(corpus), code_of(pins), files, plain(data), tasks=plain(tasks), data_files=read
+    )
+    accepted = {} if override is None else {"override": plain(override)}
+    code = {"own_checks": code_of(pins)} if pins else {}
+    # Keys stand in the order of the study's file, not sorted: the order of the factors names the arms.
+    document = {
+        "study": study,
+        "corpus": plain(corpus),
+        **({} if files is None else {"scripts": files}),
+        **({} if not read else {"data_files": read}),
+        **({} if data is None else {"data": plain(data)}),
+        **({} if tasks is None else {"tasks": plain(tasks)}),
+        "sha256": sha256,
+        "source_sha256": sha256_bytes(loaded.source_bytes),
+        "registered_at": at,
+        "tool": tool,
+        "design": design,
+        "previous": previous,
+        "reason": reason,
+        **code,
+        **accepted,
+    }
+    written = (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    try:
+        write_git_files(root)
+        write_whole(pending_lock(root, name), written)
+    except OSError as error:
+        raise RegistrationError(
+            f"the lock cannot be written: {error.strerror}",
+            required=f"a folder with room that can be written to: {root.studies}",
+            where=Where(file=root.lock(name)),
+        ) from None
+    registration = read_lock(pending_lock(root, name))
+    entry = ledger.append(
+        "registered" if previous is None else "amended",
+        study=name,
+        registration=sha256,
+        at=at,
+        body={
+            "lock_sha256": registration.lock_sha256,
+            "source_sha256": registration.source_sha256,
+            "file": source,
+            **accepted,
+            **(body or {}),
+        },
+    )
+    move(pending_lock(root, name), root.lock(name))
+    return registration, entry
+
+
+def _relative(root: Root, path: Path) -> str:
+    try:
+        return path.resolve().relative_to(root.path.resolve()).as_posix()
+    except ValueError:
+        raise RegistrationError(
+            f"the study lies outside {root.path}",
+            required="a study file under the root",
+            fix=f"mv {path} {root.studies}/",
+            where=Where(file=path),
+        ) from None
+
+
+def _stronger(stated: EvidenceState, ledger: Ledger, name: str) -> EvidenceState:
+    """What was known of the outcome: as stated, or as the ledger shows if that is more."""
+    order: tuple[EvidenceState, ...] = ("none", "runs started", "outcomes read")
+    shown = 0
+    for entry in ledger.entries():
+        if entry.study == name and entry.event not in ("registered", "amended", "attested"):
+            shown = max(shown, 2 if entry.event in ("decided", "looked", "peeked", "imported") else 1)
+    return order[max(shown, order.index(stated))]

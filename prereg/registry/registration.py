@@ -1,0 +1,306 @@
+"""A registration that stands: lock and ledger entry read together, each checked against the other.
+
+A study *is* registered when its newest ledger entry and its lock agree, and not by either alone. How a registration
+comes about is `prereg.registry.register`'s work, and what differs from it `prereg.registry.history`'.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue, SerializerFunctionWrapHandler, ValidationError, model_serializer
+
+from prereg.errors import RegistrationError, StudyError, Where
+from prereg.frozen import Part
+from prereg.metrics.user_code import CheckPin, brought, kind_of, read_source
+from prereg.registry.canon import sha256_bytes, sha256_of
+from prereg.registry.disk import read_regular
+from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.paths import Root
+from prereg.study.command import ScriptPin, script_faults
+from prereg.study.spec import Study
+from prereg.study.tasks import TaskPin
+
+LARGEST_LOCK = 2**26
+"""Bytes of a lock that is read."""
+
+
+class CorpusPin(Part):
+    """What the name of a corpus meant at registration."""
+
+    name: str
+    """Its name."""
+    sha256: str
+    """sha256 of its text; of a corpus of several files, over the hashes of all of them."""
+    size_bytes: int
+    """Size of its text."""
+    characters: int
+    """Characters of its text; 0 where it is stored as tokens."""
+    tokens: int | None = None
+    """Tokens of a corpus that is stored as tokens; none, and not in the lock, for a text."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_for_a_text(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        written: dict[str, JsonValue] = handler(self)
+        if self.tokens is None:
+            written.pop("tokens", None)
+        return written
+
+
+class DataPins(Part):
+    """What arms read, where that is more than one text, character by character, as `Registration.corpus` pins it."""
+
+    corpora: dict[str, CorpusPin]
+    """Every corpus that some arm reads, by name."""
+    tokenizers: dict[str, str]
+    """Arm -> sha256 of the definition of its tokenizer: byte-pair merges are trained, and must be the same again."""
+
+
+class Override(Part):
+    """A hopeless design, registered because the user said so."""
+
+    obstacle: str
+    """What can never happen, in the words of the refusal."""
+    reason: str
+    """Why the user went on, in the user's words."""
+
+
+class Registration(Part):
+    """A study as it was promised."""
+
+    study: Study
+    """The study, resolved whole."""
+    corpus: CorpusPin | None
+    """The corpus; none where the trainer is the user's own command."""
+    sha256: str
+    """Hash of the promise: of study, corpus, scripts and tasks, see `promise_sha256`."""
+    source_sha256: str
+    """sha256 of the exact bytes of the study's file."""
+    registered_at: str
+    """UTC, ISO 8601, by the clock of the machine."""
+    tool: dict[str, str]
+    """Versions of what registered it."""
+    design: dict[str, JsonValue] | None
+    """Operating characteristics, frozen before data."""
+    previous: str | None
+    """sha256 of the registration that this one amends."""
+    reason: str | None
+    """Why it was amended."""
+    own_checks: dict[str, CheckPin] = {}
+    """The code of the study's own checks and own metrics, by name; not in the lock where there are none."""
+    override: Override | None = None
+    """What the user accepted although registration would have refused it; none, and not in the lock, otherwise."""
+    scripts: tuple[ScriptPin, ...] | None = None
+    """The files of a user's own trainer; none, and not in the lock, for the built-in one."""
+    data_files: tuple[ScriptPin, ...] = ()
+    """The files that a user's own trainer reads, as far as `data:` names them; not in the lock where it names none."""
+    data: DataPins | None = None
+    """Corpora and tokenizers, where the arms read several corpora or a trained tokenizer; else none, and not in the
+    lock."""
+    tasks: TaskPin | None = None
+    """The zero- and few-shot tasks; none, and not in the lock, where none are declared."""
+    lock_sha256: str
+    """sha256 of the exact bytes of the lock file; not stored in it."""
+
+    def corpora_of(self, arm: str) -> dict[str, CorpusPin]:
+        """The pins of every corpus that an arm reads; none where the trainer is the user's own command."""
+        if self.corpus is None:
+            return {}
+        if self.data is None:
+            return {self.corpus.name: self.corpus}
+        return {name: self.data.corpora[name] for name in self.study.training(arm).data.sources}
+
+    @property
+    def files(self) -> tuple[ScriptPin, ...]:
+        """Every pinned file of a user's own trainer: its code, then its data."""
+        return (*(self.scripts or ()), *self.data_files)
+
+    @property
+    def pinned(self) -> tuple[CorpusPin, ...]:
+        """Every corpus that some arm reads, by name."""
+        if self.data is not None:
+            return tuple(self.data.corpora.values())
+        return () if self.corpus is None else (self.corpus,)
+
+    def tokenizer_of(self, arm: str) -> str | None:
+        """sha256 of the tokenizer that was registered for an arm, where one was."""
+        return None if self.data is None else self.data.tokenizers[arm]
+
+
+def reading_sha256(pins: Iterable[tuple[str, str]]) -> str:
+    """One hash for what a run reads, from (name, sha256) of each corpus: of one corpus, its own."""
+    named = dict(pins)
+    return next(iter(named.values())) if len(named) == 1 else sha256_of({"mixture": named})
+
+
+def promise_sha256(
+    study: dict[str, Any],
+    corpus: dict[str, Any] | None,
+    own_checks: dict[str, Any] | None = None,
+    scripts: list[dict[str, Any]] | None = None,
+    data: dict[str, Any] | None = None,
+    *,
+    tasks: dict[str, Any] | None = None,
+    data_files: list[dict[str, Any]] | None = None,
+) -> str:
+    """Hash of a promise, from the JSON forms of study, corpus, own checks' code, scripts, pins of more data, tasks, and
+    files that a user's own trainer reads.
+
+    Canonical JSON sorts keys, so order in the file does not matter. The one order that means
+    something is that of the factors, which names the arms: it is hashed beside them.
+    """
+    code: dict[str, Any] = {"own_checks": own_checks} if own_checks else {}
+    if scripts is not None:
+        code["scripts"] = scripts
+    if data is not None:
+        code["data"] = data
+    if tasks is not None:
+        code["tasks"] = tasks
+    if data_files:
+        code["data_files"] = data_files
+    return sha256_of({"study": study, "corpus": corpus, "factor_order": list(study["factors"]), **code})
+
+
+def load_registration(root: Root, name: str) -> Registration | None:
+    """The registration in force, or None when the study is not registered.
+
+    A lock that no entry names is not a registration. Of a damaged ledger, the entries that are sound
+    in themselves are believed here: appending refuses such a ledger, and judging calls it inadmissible.
+    """
+    entry = newest_promise(Ledger(root.ledger), name)
+    if entry is None:
+        return None
+    lock = root.lock(name)
+    # Between the ledger's entry and the move of the lock, the lock still lies beside its place.
+    path = pending_lock(root, name) if lock_matches(pending_lock(root, name), entry) else lock
+    if not path.is_file():
+        raise RegistrationError(
+            f"the ledger registered '{name}' on {entry.at}, and its lock is missing",
+            required=f"the lock file with sha256 {entry.body.get('lock_sha256')}",
+            fix=f"restore {lock.name} from version control",
+            where=Where(file=lock),
+        )
+    registration = read_lock(path)
+    faults = _disagreements(registration, entry)
+    if faults:
+        raise RegistrationError(
+            faults[0],
+            required=f"the lock as it was registered on {entry.at}",
+            fix=f"restore {lock.name} from version control",
+            where=Where(file=path),
+        )
+    return registration
+
+
+def code_faults(registration: Registration, folder: Path) -> list[str]:
+    """Own checks and metrics whose code is not the registered code, a sentence each."""
+    faults = []
+    for _, own in brought(registration.study):
+        said, pin = f"the {kind_of(own)} '{own.name}'", registration.own_checks.get(own.name)
+        try:
+            path, source = read_source(own, folder)
+        except StudyError as error:
+            faults.append(f"{said} is not the registered code: {error.found}")
+            continue
+        if pin is None or sha256_bytes(source) != pin.sha256:
+            faults.append(f"{said} is not the registered code: {path.name} has changed")
+    return faults
+
+
+def verify_registration(root: Root, name: str) -> list[str]:
+    """Everything that speaks against a registration, a sentence each, naming the file. Empty when it holds."""
+    ledger = Ledger(root.ledger)
+    faults, entry, lock = ledger.faults(), newest_promise(ledger, name), root.lock(name)
+    if entry is None:
+        found = (
+            f"{lock.name}: no entry of {root.ledger.name} names it"
+            if lock.exists()
+            else f"{root.ledger.name}: no entry registers '{name}'"
+        )
+        return [*faults, found]
+    source = root.path / str(entry.body.get("file"))
+    if not source.is_file():
+        faults.append(f"{source.name}: missing; the registered file had sha256 {entry.body.get('source_sha256')}")
+    elif sha256_bytes(source.read_bytes()) != entry.body.get("source_sha256"):
+        faults.append(f"{source.name}: its bytes differ from those registered on {entry.at}")
+    if not lock.is_file():
+        return [*faults, f"{lock.name}: missing; the ledger registered it on {entry.at}"]
+    try:
+        registration = read_lock(lock)
+        faults += [f"{lock.name}: {fault}" for fault in _disagreements(registration, entry)]
+        faults += code_faults(registration, source.parent)
+        faults += script_faults(registration.scripts or (), root.path)
+    except RegistrationError as error:
+        if not lock_matches(lock, entry):
+            faults.append(f"{lock.name}: its bytes differ from those the ledger names")
+        faults.append(f"{lock.name}: {error.found}")
+    return faults
+
+
+def read_lock(path: Path) -> Registration:
+    """A lock file whose hash of the promise matches its content. Raises `RegistrationError`."""
+    where, fix = Where(file=path), f"restore {path.name} from version control"
+    try:
+        data = read_regular(path, LARGEST_LOCK)
+    except OSError as error:
+        raise RegistrationError(
+            f"the lock cannot be read: {error.strerror}", required="a lock file as it was written", fix=fix, where=where
+        ) from None
+    try:
+        document = json.loads(data)
+        kept = promise_sha256(
+            document["study"],
+            document["corpus"],
+            document.get("own_checks"),
+            document.get("scripts"),
+            document.get("data"),
+            tasks=document.get("tasks"),
+            data_files=document.get("data_files"),
+        )
+        whole = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
+        registration = Registration.model_validate_json(whole)
+    except (ValueError, TypeError, KeyError, RecursionError, ValidationError, StudyError) as error:
+        reason = error.found if isinstance(error, StudyError) else str(error).splitlines()[0]
+        raise RegistrationError(
+            f"the lock cannot be read: {reason}", required="a lock file as it was written", fix=fix, where=where
+        ) from None
+    # Over the document as it stands, not over the study read from it: a later version of this tool
+    # may add fields with defaults, and an old promise keeps its hash.
+    if kept != registration.sha256:
+        raise RegistrationError(
+            "the hash in the lock does not match its content: it was edited",
+            required=f"content with sha256 {registration.sha256}",
+            fix=fix,
+            where=where,
+        )
+    return registration
+
+
+def newest_promise(ledger: Ledger, name: str) -> Entry | None:
+    found = [entry for entry in ledger.readable() if entry.study == name and entry.event in ("registered", "amended")]
+    return found[-1] if found else None
+
+
+def lock_matches(lock: Path, entry: Entry) -> bool:
+    return lock.is_file() and sha256_bytes(lock.read_bytes()) == entry.body.get("lock_sha256")
+
+
+def pending_lock(root: Root, name: str) -> Path:
+    return root.lock(name).with_name(f".{name}.lock.pending")
+
+
+def _disagreements(registration: Registration, entry: Entry) -> list[str]:
+    """Where a lock and the entry that registered it disagree."""
+    found = []
+    if registration.lock_sha256 != entry.body.get("lock_sha256"):
+        found.append("its bytes differ from those the ledger names")
+    if registration.sha256 != entry.registration:
+        found.append(f"it holds registration {registration.sha256[:8]}, the ledger names {entry.registration[:8]}")
+    if registration.study.study != entry.study:
+        found.append(f"it holds study '{registration.study.study}', not '{entry.study}'")
+    if registration.previous != entry.body.get("previous"):
+        found.append("it amends another registration than the ledger says")
+    return found

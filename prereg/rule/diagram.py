@@ -1,0 +1,123 @@
+"""Exact reasoning over finite outcomes: multi-valued decision diagrams.
+
+A rule over h hypotheses and v variants has 3^h x 2^v cases, too many to list from a dozen names on. A
+decision diagram (Bryant 1986; Srinivasan et al. 1990 for more than two values) shares equal sub-cases,
+so that "does a case remain?", "which?" and "how many?" are answered exactly without listing them.
+This module knows numbers only; names and words are `prereg.rule.rule`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+FALSE, TRUE = 0, 1
+
+
+class TooLargeError(Exception):
+    """The diagram grew past its limit; the caller says it in words."""
+
+
+class Diagrams:
+    """Diagrams over variables 0..n-1, where variable i has `arities[i]` values. A diagram is an int."""
+
+    def __init__(self, arities: tuple[int, ...], limit: int = 50_000) -> None:
+        self.arities = arities
+        self.limit = limit
+        end = len(arities)
+        self._nodes: list[tuple[int, tuple[int, ...]]] = [(end, ()), (end, ())]
+        self._known: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._joined: dict[tuple[bool, int, int], int] = {}
+        self._denied: dict[int, int] = {FALSE: TRUE, TRUE: FALSE}
+
+    def among(self, variable: int, values: Collection[int]) -> int:
+        """The variable has one of the values."""
+        return self._node(variable, tuple(TRUE if v in values else FALSE for v in range(self.arities[variable])))
+
+    def both(self, left: int, right: int) -> int:
+        """Conjunction."""
+        return self._join(True, left, right)
+
+    def either(self, left: int, right: int) -> int:
+        """Disjunction."""
+        return self._join(False, left, right)
+
+    def denied(self, diagram: int) -> int:
+        """Negation."""
+        if diagram not in self._denied:
+            level, children = self._nodes[diagram]
+            self._denied[diagram] = self._node(level, tuple(self.denied(child) for child in children))
+        return self._denied[diagram]
+
+    def count(self, diagram: int) -> int:
+        """Number of cases for which the diagram is true."""
+        counted: dict[int, int] = {FALSE: 0, TRUE: 1}
+
+        def below(node: int) -> int:
+            """Cases over the variables from the node's own level on."""
+            if node not in counted:
+                level, children = self._nodes[node]
+                counted[node] = sum(below(child) * self._skipped(level + 1, child) for child in children)
+            return counted[node]
+
+        return below(diagram) * self._skipped(0, diagram)
+
+    def example(self, diagram: int) -> dict[int, int]:
+        """One case for which the diagram is true: values of the variables that matter, the rest is free."""
+        assert diagram != FALSE, diagram
+        values: dict[int, int] = {}
+        while diagram != TRUE:
+            level, children = self._nodes[diagram]
+            value = next(v for v, child in enumerate(children) if child != FALSE)
+            values[level] = value
+            diagram = children[value]
+        return values
+
+    def _skipped(self, level: int, node: int) -> int:
+        """Cases of the variables between a level and a node below it, which the node does not look at."""
+        cases = 1
+        for variable in range(level, self._nodes[node][0]):
+            cases *= self.arities[variable]
+        return cases
+
+    def _node(self, level: int, children: tuple[int, ...]) -> int:
+        if all(child == children[0] for child in children):
+            return children[0]
+        key = (level, children)
+        if key not in self._known:
+            if len(self._nodes) >= self.limit:
+                raise TooLargeError
+            self._nodes.append(key)
+            self._known[key] = len(self._nodes) - 1
+        return self._known[key]
+
+    def _join(self, conjunction: bool, left: int, right: int) -> int:
+        absorbing, neutral = (FALSE, TRUE) if conjunction else (TRUE, FALSE)
+        if absorbing in (left, right):
+            return absorbing
+        if left in (neutral, right):
+            return right
+        if right == neutral:
+            return left
+        key = (conjunction, min(left, right), max(left, right))
+        if key not in self._joined:
+            if len(self._joined) >= 8 * self.limit:
+                raise TooLargeError
+            level = min(self._nodes[left][0], self._nodes[right][0])
+            children = tuple(
+                self._join(conjunction, self._child(left, level, value), self._child(right, level, value))
+                for value in range(self.arities[level])
+            )
+            self._joined[key] = self._node(level, children)
+        return self._joined[key]
+
+    def _child(self, node: int, level: int, value: int) -> int:
+        own, children = self._nodes[node]
+        return children[value] if own == level else node
+
+
+def fold(join: Callable[[int, int], int], diagrams: list[int]) -> int:
+    """Join several diagrams from left to right."""
+    whole = diagrams[0]
+    for diagram in diagrams[1:]:
+        whole = join(whole, diagram)
+    return whole

@@ -1,0 +1,130 @@
+"""What a study says of diverged runs whose pairs are left out (`on_divergence: exclude_pair`), before any data.
+
+Diverged runs are the worst seeds of their arm, and which arm lost them is no accident: the pairs that are left are the
+luckier ones. So a verdict is given only if it is the same with the lost pairs at their worst. In a pair of which one
+arm diverged, that arm lies at the worse end of its metric, which pushes the claim towards one of its ends: a claimed
+gain of the arm towards "refuted", and a claimed gain over it towards "supported". The outcomes to reckon with are
+those between the one that was found and that end. Dropping pairs of the baseline therefore leaves a supported gain as
+it is, and dropping those of the arm that gains takes it away.
+
+Here is what follows from the study alone; `ablate.judge.lost_pairs` applies it to evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import product
+from typing import Literal
+
+from prereg.rule.condition import OUTCOMES, Outcome, parse_condition, questions
+from prereg.study.spec import Study
+from prereg.text import listed
+
+End = Literal["supported", "refuted"]
+ENDS: tuple[End, ...] = ("supported", "refuted")
+_MOST_CASES = 3**7
+"""Combinations of outcomes and answers of `stable` that are tried before data; a larger rule gets a general line."""
+
+
+def least_pairs(study: Study) -> int:
+    """The fewest pairs with which a hypothesis that lost pairs is tested: registered, or half the seeds and three."""
+    seeds = len(study.seeds)
+    return study.analysis.least_pairs or min(seeds, max(3, (seeds + 1) // 2))
+
+
+def pushed(study: Study, hypothesis: str, arm: str) -> frozenset[End]:
+    """The ends towards which a diverged run of an arm pushes a claim; none where the claim does not name the arm.
+
+    Both where the claim has no direction, where nothing says which way the metric improves, and where the arm cancels
+    out of the claim: its pair is lost all the same.
+    """
+    claim, better = study.claims[hypothesis], study.better(hypothesis)
+    if arm not in claim.named:
+        return frozenset()
+    weight = claim.weights.get(arm, 0.0)
+    if better == "neither" or not weight or claim.verb in ("changes", "does_not_change"):
+        return frozenset(ENDS)
+    rises = (weight > 0) == (better == "lower")
+    wanted = claim.verb in ("raises", "raises_by") or (claim.verb == "does_not_worsen" and better == "higher")
+    return frozenset({"supported" if rises == wanted else "refuted"})
+
+
+def refutable(study: Study, hypothesis: str) -> bool:
+    """Whether any data could refute the claim: none shows a difference to be exactly nothing."""
+    return study.claims[hypothesis].verb != "changes" or study.hypotheses[hypothesis].smallest > 0
+
+
+def between(outcomes: Collection[Outcome]) -> frozenset[Outcome]:
+    """The outcomes given and those between them: inconclusive lies between supported and refuted."""
+    found = frozenset(outcomes)
+    return found | {"inconclusive"} if found >= {"supported", "refuted"} else found
+
+
+def is_worse(study: Study, hypothesis: str, one: float, other: float) -> bool:
+    """Whether one value of the claim's metric is worse than another; never where nothing says which way it improves."""
+    return {"lower": one > other, "higher": one < other, "neither": False}[study.better(hypothesis)]
+
+
+def impossible_after(study: Study, arm: str) -> tuple[str, ...] | None:
+    """Verdicts that can never be given once a run of the arm has diverged: no outcomes keep them with its pair at its
+    worst. "inconclusive" is never among them. None where the rule has too many cases to try them all."""
+    asked = {
+        (question.asked == "stable", question.name)
+        for line in study.decision
+        if line.when is not None
+        for question in questions(parse_condition(line.when))
+    }
+    claims = [name for name in study.hypotheses if (False, name) in asked]
+    arms = [name for name in study.arms if (True, name) in asked and name != arm]
+    if 3 ** len(claims) * 2 ** len(arms) > _MOST_CASES:
+        return None
+    too_few = len(study.seeds) - 1 < least_pairs(study)
+    possible = {name: _endings(study, name, arm, too_few=too_few) for name in claims}
+    kept = {"inconclusive"}
+    for ends in product(*possible.values()):
+        outcomes = dict(zip(claims, ends, strict=True))
+        for answers in product((False, True), repeat=len(arms)):
+            stable = {name: (answer,) for name, answer in zip(arms, answers, strict=True)} | {arm: (False,)}
+            verdicts = study.rule.verdicts(outcomes, stable)
+            kept |= set(verdicts) if len(verdicts) == 1 else set()
+    return tuple(dict.fromkeys(line.verdict for line in study.decision if line.verdict not in kept))
+
+
+def _endings(study: Study, name: str, arm: str, *, too_few: bool) -> set[frozenset[Outcome]]:
+    """For every outcome that can be found: the outcomes to reckon with once a run of the arm has diverged."""
+    ends = [end for end in pushed(study, name, arm) if end == "supported" or refutable(study, name)]
+    found = ("inconclusive",) if too_few and pushed(study, name, arm) else OUTCOMES
+    return {between({outcome, *ends}) for outcome in found if outcome != "refuted" or refutable(study, name)}
+
+
+def cost_of_divergence(study: Study) -> dict[tuple[str, ...] | None, list[str]]:
+    """Arms by what one diverged run of each costs: the verdicts of `impossible_after`. Arms that cost none are left
+    out, and so is every arm where no pair is ever left out."""
+    found: dict[tuple[str, ...] | None, list[str]] = {}
+    for arm in study.arms if study.on_divergence == "exclude_pair" else ():
+        verdicts = impossible_after(study, arm)
+        if verdicts != ():
+            found.setdefault(verdicts, []).append(arm)
+    return found
+
+
+def _quoted(verdicts: tuple[str, ...]) -> str:
+    return listed([f"'{verdict}'" for verdict in verdicts], last="or")
+
+
+def said_losses(study: Study) -> tuple[str, ...]:
+    """What becomes of a study in which a run diverges, in sentences; none where no pair is ever left out."""
+    if study.on_divergence != "exclude_pair":
+        return ()
+    return (
+        "pairs of diverged runs are left out, and a verdict is given only if it is the same with the lost pairs at "
+        f"their worst; a hypothesis that lost pairs is inconclusive with fewer than {least_pairs(study)} of "
+        f"{len(study.seeds)} left",
+        *(
+            f"the rule has too many cases to say beforehand which verdicts a diverged run of {listed(arms, last='or')} "
+            "would cost"
+            if verdicts is None
+            else f"once a run of {listed(arms, last='or')} has diverged, {_quoted(verdicts)} can no longer be given"
+            for verdicts, arms in cost_of_divergence(study).items()
+        ),
+    )

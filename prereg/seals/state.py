@@ -1,0 +1,144 @@
+"""What the ledger says of seals: which were made, which are owed, and what each mechanism is worth.
+
+A seal is a proof for others that a lock is what its registrant says: by whom, or since when. The ledger
+names each by the hash of its file; whether the file still is that, and convinces, is for
+`prereg.seals.examine` to say. Nothing here reads a seal, and nothing asks a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from pydantic import ValidationError
+
+from prereg.frozen import Part
+from prereg.registry.ledger import Entry
+
+Kind = Literal["ssh", "rfc3161", "ots", "git"]
+
+SUFFIXES: dict[Kind, str] = {"ssh": ".sig", "rfc3161": ".tsr", "ots": ".ots"}
+"""The endings of the files; a git anchor has none, it stands in the ledger alone."""
+
+
+class Proof(NamedTuple):
+    """What a mechanism is worth."""
+
+    name: str
+    """As people call it."""
+    proves: str
+    """What a stranger may conclude."""
+    leaves_open: str
+    """What a stranger may not conclude."""
+
+
+PROOFS: dict[Kind, Proof] = {
+    "ssh": Proof("ssh signature", "the holder of the key signed these bytes", "when"),
+    "rfc3161": Proof(
+        "RFC 3161 timestamp",
+        "these bytes existed by its time, if the authority is trusted",
+        "who; that nobody ran it earlier",
+    ),
+    "ots": Proof(
+        "OpenTimestamps",
+        "these bytes existed by the time of a Bitcoin block, once it is complete",
+        "who; that nobody ran it earlier",
+    ),
+    "git": Proof("git commit", "the content of the lock", "when and who, until someone else holds the commit"),
+}
+LEFT_OPEN_BY_ALL = "No timestamp proves that nobody ran the experiment earlier."
+
+
+class GitState(Part):
+    """The state of the repository around a lock."""
+
+    clean: bool
+    """Whether nothing but the study's own registration differed from the commit."""
+    n_changed: int
+    """How many other files differed from it, or were not in it."""
+    lock: Literal["the same bytes", "other bytes", "absent"]
+    """What the commit holds in place of the lock."""
+
+
+class Attestation(Part):
+    """The body of an `attested` entry: one seal that was made, or that is owed."""
+
+    kind: Kind
+    """The mechanism."""
+    state: Literal["made", "owed"]
+    """`owed`: asked for, and not to be had when it was."""
+    lock_sha256: str
+    """sha256 of the exact bytes of the lock that is sealed."""
+    by: str
+    """Fingerprint of the key, address of the authority, addresses of the calendars, hash of the commit."""
+    file: str | None = None
+    """The seal's file under the root; none for a git anchor and for what is owed."""
+    sha256: str | None = None
+    """sha256 of that file."""
+    time: str | None = None
+    """The time the seal itself states, by the clock of whoever made it."""
+    why: str | None = None
+    """Of what is owed: why it could not be had."""
+    git: GitState | None = None
+    """Of a git anchor."""
+
+
+class Attested(NamedTuple):
+    """An entry of the ledger and what it says."""
+
+    entry: Entry
+    """The entry."""
+    attestation: Attestation | None
+    """Its body; none when it does not read as one."""
+
+
+def attested(entries: Iterable[Entry], study: str) -> tuple[Attested, ...]:
+    """Every `attested` entry of a study, oldest first."""
+    found = []
+    for entry in entries:
+        if entry.study != study or entry.event != "attested":
+            continue
+        try:
+            found.append(Attested(entry, Attestation.model_validate(entry.stated)))
+        except ValidationError:
+            found.append(Attested(entry, None))
+    return tuple(found)
+
+
+def standing(entries: Iterable[Entry], study: str) -> tuple[Attested, ...]:
+    """What is to be checked: every file, the newest anchor and the newest calendars' proof of each lock, unpaid debts.
+
+    A proof that calendars have completed holds what the earlier one held.
+    """
+    newest: dict[tuple[str | None, ...], Attested] = {}
+    for found in attested(entries, study):
+        told = found.attestation
+        if told is None:
+            newest[(found.entry.sha256,)] = found
+            continue
+        place = "" if told.kind in ("git", "ots") else told.file
+        newest.pop((told.kind, told.lock_sha256, "owed"), None)
+        newest[(told.kind, told.lock_sha256, "owed" if told.state == "owed" else place)] = found
+    return tuple(newest.values())
+
+
+def debt(entries: Iterable[Entry], study: str, lock_sha256: str) -> dict[Kind, Attestation]:
+    """The seals of a lock that are owed. One of the same mechanism made later pays, whoever made it."""
+    return {
+        found.attestation.kind: found.attestation
+        for found in standing(entries, study)
+        if found.attestation is not None
+        and found.attestation.state == "owed"
+        and found.attestation.lock_sha256 == lock_sha256
+    }
+
+
+class Opinion(Part):
+    """What a seal is worth, as far as it can be seen from here."""
+
+    state: Literal["holds", "unvouched", "incomplete", "unchecked", "broken"]
+    """`holds`: sound, and made by somebody who is believed here. `unvouched`: sound as far as that can be said of a
+    seal by a stranger. `incomplete`: the beginning of a seal, which proves nothing yet. `unchecked`: what is needed
+    to look at it is not on this machine. `broken`: not a seal of this lock."""
+    says: str
+    """What was found, in a clause."""

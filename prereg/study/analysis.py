@@ -1,0 +1,236 @@
+"""How evidence is judged, and when its seeds are enough."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from prereg.errors import SpecError, Where
+from prereg.frozen import Part
+from prereg.metrics.catalogue import Better
+from prereg.study.claim import margin_of
+from prereg.study.training import Budget
+from prereg.text import compact
+
+Test = Literal["paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "items", "percentile", "bca"]
+Zeros = Literal["pratt", "wilcox"]
+Alpha = Annotated[float, Field(gt=0.0, le=0.5)]
+
+
+class Analysis(Part):
+    """How evidence is judged."""
+
+    test: Test = "paired_t"
+    """The test that decides, over per-seed paired differences (items: over seeds and items, which asks for claims about
+    metrics that are means over items, and for `estimand`). percentile and bca are for `also`: as `test` they are
+    refused, because they err too often, and so is bootstrap_t with fewer than four seeds."""
+    alpha: Alpha = 0.05
+    """Chance of any false finding of one kind within the hypotheses of one role."""
+    correct: Literal["holm", "max_t", "none"] = "holm"
+    """Correction over the hypotheses of one role. max_t is for sign_flip and wilcoxon, whose sign-flips are joint."""
+    also: tuple[Test, ...] = ()
+    """Tests reported next to the deciding one; they never decide. Here items always speaks of new items too."""
+    zeros: Zeros = "pratt"
+    """What wilcoxon, and ranked diverged runs, do with a difference equal to the null: pratt ranks it with the others
+    and then leaves it out, wilcox leaves it out before ranking. Not written where it is pratt."""
+    estimand: Literal["new_seeds", "new_seeds_and_items"] = "new_seeds"
+    """What the verdict speaks of: new seeds on these validation items, or new seeds and new items. Only `test: items`
+    can speak of new items, and it has no default there: the study says which."""
+    least_pairs: Annotated[int, Field(ge=2)] | None = None
+    """Under `on_divergence: exclude_pair`: a hypothesis that lost pairs is inconclusive with fewer left. By default
+    half the seeds, rounded up, and three where there are as many; not written where it is the default."""
+
+    most_lost_starts: Annotated[int, Field(ge=0)] | None = None
+    """No verdict where more starts of runs than this have no seal and were not resumed: killed and begun again, failed,
+    or removed with their folder. By default only removed ones count that need not give the same bits, and one may; not
+    written where it is the default."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A promise without them keeps the bytes that were hashed before the format had them. In one place: of two
+        # serializers of a model, the library takes the last.
+        written: dict[str, Any] = handler(self)
+        if self.zeros == "pratt":
+            written.pop("zeros", None)
+        if self.least_pairs is None:
+            written.pop("least_pairs", None)
+        if self.most_lost_starts is None:
+            written.pop("most_lost_starts", None)
+        return written
+
+
+class Looks(Part):
+    """A group-sequential design."""
+
+    looks: tuple[Annotated[int, Field(ge=2)], ...]
+    """Numbers of seeds at which the data are looked at, ascending; the last equals the number of seeds."""
+    spending: Literal["obrien_fleming", "pocock"] = "obrien_fleming"
+    """Lan-DeMets spending function."""
+
+
+class EProcess(Part):
+    """Seeds are added until the e-process decides."""
+
+    evidence: Literal["e_process"]
+    """Anytime-valid evidence over paired differences."""
+    max_seeds: Annotated[int, Field(ge=2)]
+    """No more seeds than this."""
+
+
+Role = Literal["primary", "secondary", "guardrail", "exploratory"]
+Scale = Literal["raw", "log", "log10"]
+
+
+class AtStep(Part):
+    """A metric is read at one step of the run."""
+
+    step: Annotated[int, Field(ge=0)]
+    """The step; one at which the metric is evaluated."""
+
+
+class OverLast(Part):
+    """A metric is read as its mean over the last evaluations of a run."""
+
+    last: Annotated[int, Field(ge=2)]
+    """How many evaluations, the one at the last step among them; that at step 0 is never one of them."""
+
+
+def _smallest_may_be_in_the_claim(schema: dict[str, Any]) -> None:
+    schema["required"] = [field for field in schema["required"] if field != "smallest"]
+
+
+class Hypothesis(Part):
+    """One claim that will end as supported, refuted or inconclusive."""
+
+    model_config = ConfigDict(json_schema_extra=_smallest_may_be_in_the_claim)
+
+    claim: str
+    """ARM VERB METRIC [by at least D] [than ARM]; the verb is lowers, raises, changes, does_not_worsen or
+    does_not_change. `lowers M by at least D` is supported only by an effect of D or more; `lowers M` by any effect."""
+    smallest: Annotated[float, Field(ge=0.0)]
+    """The smallest difference that matters, in the metric's own unit on the claim's scale. A claim `by at least D` says
+    it already, and `smallest` is then D."""
+    role: Role = "primary"
+    """The family it is corrected in. Exploratory hypotheses are reported and can decide nothing."""
+    scale: Scale = "raw"
+    """Scale on which differences are taken: raw, natural logarithm, or log10."""
+    read: Literal["final", "best", "area"] | AtStep | OverLast = "final"
+    """Where on its curve the metric is read: at the last step, at its best evaluation, as its mean over training (the
+    area under the curve, over the steps), at {step: N}, or as its mean over the {last: N} evaluations."""
+    better: Better | None = None
+    """Which way the metric improves; needed for `does_not_worsen` on a metric this tool does not define."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _smallest_of_the_claim(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "smallest" not in data and isinstance(data.get("claim"), str):
+            least = margin_of(data["claim"])
+            return data if least is None else data | {"smallest": least}
+        return data
+
+
+FALSE_ALARMS = 0.01
+"""Of a study that says nothing of its spikes."""
+
+
+class LossSpike(Part):
+    """When one step's training loss counts as a spike: by a rate of false alarms, or by a limit of one's own."""
+
+    above: Annotated[float, Field(gt=0.0)] | None = None
+    """Robust z-score (distance from the median in units of 1.4826 x MAD) above which a step is a spike. If it is left
+    out, it follows from `false_alarms`."""
+    window: Annotated[int, Field(ge=5)] = 20
+    """Steps in the trailing window that median and MAD are taken over."""
+    false_alarms: Annotated[float, Field(ge=1e-6, le=0.1)] | None = None
+    """Chance that any run of a study whose training losses are stationary normal noise has a spike; the limit is the
+    lowest that keeps it, given the window, the steps and the runs of the study. Instead of `above`; 0.01 where neither
+    is given."""
+
+    @model_validator(mode="after")
+    def _one_of_the_two(self) -> Self:
+        if self.above is not None and self.false_alarms is not None:
+            raise SpecError(
+                f"above is {self.above:g} and false_alarms is {self.false_alarms:g}",
+                required="one of the two: the rate of false alarms sets the limit",
+                fix=f"loss_spike: {{false_alarms: {self.false_alarms:g}, window: {self.window}}}",
+                where=Where(field=("stable", "loss_spike")),
+            )
+        if self.above is None and self.false_alarms is None:
+            # The value is frozen for everyone else; here it is still being made.
+            object.__setattr__(self, "false_alarms", FALSE_ALARMS)
+        return self
+
+    @model_serializer(mode="wrap")
+    def _only_what_decides(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        # A limit that was registered before there were rates keeps its bytes, and a rate is the whole of its rule.
+        written: dict[str, JsonValue] = handler(self)
+        written.pop("false_alarms" if self.false_alarms is None else "above", None)
+        return written
+
+
+class Diverged(Part):
+    """When a run has diverged: it ends there, and its curve is kept."""
+
+    loss_above: Annotated[float, Field(gt=1.0)] = 2.0
+    """A training loss above this many times the first step's, or one that is not finite."""
+
+
+class Stable(Part):
+    """What counts as an unstable run; a variant is stable when none of its runs is unstable."""
+
+    loss_spike: LossSpike = LossSpike()
+    """A run with any spike is unstable."""
+    diverged: Diverged = Diverged()
+    """A run that diverged is unstable."""
+
+
+class Ceiling(Part):
+    """A diverged run is scored at a fixed value."""
+
+    ceiling: float
+    """The value of the metric that a diverged run is given, on the metric's own scale: worse than any value that a
+    finished run reaches, or there is no verdict."""
+
+
+GIB = 2**30
+
+
+class Breach(Part):
+    """One limit that one run did not keep to."""
+
+    limit: str
+    """The field of the budget."""
+    promised: float
+    """Its value, in the field's own unit."""
+    measured: float
+    """What the run took, in the same unit."""
+
+    @property
+    def words(self) -> str:
+        """What was promised and what came."""
+        what, unit = ("memory", "GiB") if self.limit == "max_memory_gib" else ("time", "s")
+        return f"{compact(round(self.measured, 3))} {unit} of {what}, promised at most {compact(self.promised)} {unit}"
+
+
+def breaches(budget: Budget, *, wall_s: float, peak_memory_bytes: int | None) -> tuple[Breach, ...]:
+    """The limits of a budget that a run broke. Memory that nobody measured breaks nothing here; see `unmeasured`."""
+    memory = None if peak_memory_bytes is None else peak_memory_bytes / GIB
+    found = []
+    for limit, promised, measured in (
+        ("max_memory_gib", budget.max_memory_gib, memory),
+        ("max_wall_s", budget.max_wall_s, wall_s),
+    ):
+        if promised is not None and measured is not None and measured > promised:
+            found.append(Breach(limit=limit, promised=promised, measured=measured))
+    return tuple(found)
+
+
+def unmeasured(budget: Budget, *, peak_memory_bytes: int | None) -> bool:
+    """Whether a promise about memory was made that nothing can be said about."""
+    return budget.max_memory_gib is not None and peak_memory_bytes is None
+
+
+def promises_any(budget: Budget) -> bool:
+    """Whether a budget holds any limit."""
+    return budget.max_memory_gib is not None or budget.max_wall_s is not None

@@ -1,0 +1,194 @@
+"""Arms: variants or factor levels applied to the base, each override checked against it.
+
+An override names a field of the base by its dotted path. A path that does not exist, a value of the
+wrong type and two arms that resolve to the same configuration are mistakes, found here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import product, takewhile
+from math import prod
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+
+from prereg.errors import FieldPath, SpecError, Where, nearest
+from prereg.registry.canon import canonical_bytes
+from prereg.study.faults import spec_error
+from prereg.study.training import Training
+
+Config = Training | dict[str, JsonValue]
+
+_MOST_ARMS = 512
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One variant: its name, what it overrides, and the configuration that results."""
+
+    name: str
+    overrides: Mapping[str, JsonValue]
+    config: Config
+
+
+def resolve_arms(
+    base: Config,
+    variants: Mapping[str, Mapping[str, JsonValue]],
+    factors: Mapping[str, Mapping[str, Mapping[str, JsonValue]]],
+    matched: Mapping[str, Mapping[str, JsonValue]] | None = None,
+) -> dict[str, Arm]:
+    """All arms in the order of the file; factor arms are named by their levels, joined by hyphens.
+
+    `matched` holds overrides by arm that `match:` adds to what the file says.
+    """
+    _check_size(variants, factors)
+    arms: dict[str, Arm] = {}
+    seen: dict[bytes, str] = {}
+    for name, written, paths in _cells(variants, factors):
+        field: FieldPath = ("variants", name) if variants else ("factors",)
+        if name in arms or len(name) > _LONGEST_NAME:
+            found = (
+                f"two combinations of levels are both named '{name}'"
+                if name in arms
+                else f"the name '{name[:40]}...' has {len(name)} characters"
+            )
+            raise SpecError(
+                found,
+                required="level names that stay distinct when joined by hyphens, and at most "
+                f"{_LONGEST_NAME} characters in all",
+                where=Where(field=field),
+            )
+        added = dict((matched or {}).get(name, {}))
+        overrides = written | added
+        config = _apply(base, overrides, paths | dict.fromkeys(added, ("match",)))
+        # Compared as canonical bytes: to Python, true equals 1.
+        content = canonical_bytes(config.model_dump(mode="json") if isinstance(config, Training) else config)
+        if content in seen:
+            raise SpecError(
+                f"'{name}' and '{seen[content]}' resolve to the same configuration",
+                required="variants that differ",
+                fix=f"remove '{name}', or change what it overrides",
+                where=Where(field=field),
+            )
+        seen[content] = name
+        arms[name] = Arm(name, overrides, config)
+    return arms
+
+
+def _check_size(variants: Mapping[str, object], factors: Mapping[str, Mapping[str, object]]) -> None:
+    for factor, levels in factors.items():
+        if not levels:
+            raise SpecError(
+                f"factor '{factor}' has no level",
+                required="at least two levels",
+                where=Where(field=("factors", factor)),
+            )
+    cells = len(variants) if variants else prod(len(levels) for levels in factors.values())
+    if cells > _MOST_ARMS:
+        raise SpecError(
+            f"{cells} variants",
+            required=f"at most {_MOST_ARMS}",
+            where=Where(field=("variants",) if variants else ("factors",)),
+        )
+
+
+def _cells(
+    variants: Mapping[str, Mapping[str, JsonValue]],
+    factors: Mapping[str, Mapping[str, Mapping[str, JsonValue]]],
+) -> list[tuple[str, dict[str, JsonValue], dict[str, FieldPath]]]:
+    """(name, overrides, where each override stands) of every arm."""
+    if variants:
+        return [(name, dict(over), {key: ("variants", name, key) for key in over}) for name, over in variants.items()]
+    cells = []
+    for levels in product(*(list(levels) for levels in factors.values())):
+        merged: dict[str, JsonValue] = {}
+        paths: dict[str, FieldPath] = {}
+        for factor, level in zip(factors, levels, strict=True):
+            for key, value in factors[factor][level].items():
+                if key in merged:
+                    raise SpecError(
+                        f"two factors override '{key}'",
+                        required="each field moved by one factor",
+                        where=Where(field=("factors", factor, level, key)),
+                    )
+                merged[key] = value
+                paths[key] = ("factors", factor, level, key)
+        cells.append(("-".join(levels), merged, paths))
+    return cells
+
+
+def _apply(base: Config, overrides: Mapping[str, JsonValue], paths: Mapping[str, FieldPath]) -> Config:
+    tree: dict[str, Any] = base.model_dump(mode="json") if isinstance(base, Training) else deepcopy(base)
+    for key, value in overrides.items():
+        *parents, leaf = key.split(".")
+        # With two overrides of one field, the order of the file would decide; order must mean nothing.
+        for depth in range(1, len(parents) + 1):
+            outer = ".".join(parents[:depth])
+            if outer in overrides:
+                raise SpecError(
+                    f"'{outer}' and '{key}' override the same field",
+                    required="each field moved once",
+                    where=Where(field=paths[key]),
+                )
+        branch = tree
+        for part in parents:
+            below = branch.get(part)
+            if not isinstance(below, dict):
+                raise _unknown(key, tree, paths[key])
+            branch = below
+        if leaf not in branch:
+            raise _unknown(key, tree, paths[key])
+        section = (
+            not parents
+            if isinstance(base, Training)
+            else isinstance(branch[leaf], dict) and not isinstance(value, dict)
+        )
+        if section:
+            raise SpecError(
+                f"'{key}' is a section of the base, not a field",
+                required="the dotted path of a field under base",
+                fix=", ".join(_leaves({leaf: branch[leaf]}, key.removesuffix(leaf))[:5]),
+                where=Where(field=paths[key]),
+            )
+        branch[leaf] = value
+    if not isinstance(base, Training):
+        return tree
+    if tree["budget"]["tokens"] is not None and "budget.steps" not in overrides:
+        # A budget in tokens holds for every arm: its steps follow from its own batch and context.
+        del tree["budget"]["steps"]
+    try:
+        return Training.model_validate_json(json.dumps(tree))
+    except ValidationError as error:
+        fault = spec_error(error, tree, Training)
+        raise fault.at(field=paths[_blamed(fault.where.field, overrides)]) from None
+
+
+def _unknown(key: str, tree: Mapping[str, Any], path: FieldPath) -> SpecError:
+    known = _leaves(tree)
+    return SpecError(
+        f"'{key}' is not a field of the base",
+        required="the dotted path of a field under base",
+        fix=nearest(key, known),
+        where=Where(field=path),
+    )
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> list[str]:
+    found: list[str] = []
+    for key, value in tree.items():
+        found += _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else [f"{prefix}{key}"]
+    return found
+
+
+def _blamed(fault: FieldPath, overrides: Mapping[str, JsonValue]) -> str:
+    """The override to blame for a fault: the one that shares the longest path with it."""
+
+    def shared(key: str) -> int:
+        return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(key.split("."), map(str, fault), strict=False))))
+
+    return max(overrides, key=shared)

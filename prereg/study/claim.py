@@ -1,0 +1,198 @@
+"""The claim language: one sentence that says which arms differ in which metric, and which way.
+
+    claim := side VERB METRIC [ 'by' 'at' 'least' NUMBER ] [ 'than' side ]
+    side  := NAME | '(' term { ('+' | '-') term } ')'
+    term  := [ NUMBER '*' ] NAME
+    VERB  := lowers | raises | changes | does_not_worsen | does_not_change
+
+`lowers` and `raises` alone claim a direction: any effect that is not zero supports them. With `by at least D` they
+claim an effect of D or more (superiority by a margin), which is what most readers take "A lowers M" with a smallest
+difference that matters to mean; inside the tool these are the verbs `lowers_by` and `raises_by`.
+
+Without `than`, the other side is the study's baseline. A claim resolves to weights over arms that
+sum to zero; the effect is always the left side minus the right side. `(0.5*a + 0.5*b)` is the mean of
+two arms. `+` and `-` stand between spaces, because names of arms may contain hyphens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Literal, get_args
+
+from prereg.errors import ClaimError, nearest
+
+PlainVerb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change"]
+Verb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change", "lowers_by", "raises_by"]
+VERBS: tuple[PlainVerb, ...] = get_args(PlainVerb)
+"""What a study can write."""
+
+_SIGNS = frozenset({"+", "-"})
+_MARKS = frozenset({"+", "-", "("})
+
+_TERM = re.compile(r"(?:(?P<weight>\d+(?:\.\d+)?)\*)?(?P<arm>[^*]+)")
+_TOKEN = re.compile(r"\s*(?:(?P<mark>[()])|(?P<sign>[+-])(?=\s)|(?P<word>[^\s()]+))")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim, parsed: the effect is the sum of weight x value over arms."""
+
+    verb: Verb
+    metric: str
+    left: Mapping[str, float]
+    right: Mapping[str, float]
+    by: float | None = None
+    """The least effect that is claimed, of `lowers_by` and `raises_by`."""
+
+    @property
+    def plain_verb(self) -> PlainVerb:
+        """The verb as the study writes it."""
+        return {"lowers_by": "lowers", "raises_by": "raises"}.get(self.verb, self.verb)  # type: ignore[return-value]
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Left minus right, arms with weight zero dropped."""
+        total = dict(self.left)
+        for arm, weight in self.right.items():
+            total[arm] = total.get(arm, 0.0) - weight
+        return {arm: weight for arm, weight in total.items() if weight != 0.0}
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The arms the claim needs, left side first."""
+        return tuple(self.weights)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Every arm the claim names, those included that cancel out."""
+        return tuple(dict.fromkeys([*self.left, *self.right]))
+
+
+def parse_claim(text: str, *, baseline: str) -> Claim:
+    """Read one claim. Names are not checked against a study here; `prereg.study.validate` does that."""
+    tokens = _tokens(text)
+    left, rest = _side(tokens, text)
+    if not rest:
+        raise ClaimError(
+            f"claim '{text}' ends after its first arm",
+            required="ARM VERB METRIC [than ARM]",
+            fix="claim: layernorm lowers val/loss",
+        )
+    verb, *rest = rest
+    if verb not in VERBS:
+        raise ClaimError(
+            f"'{verb}' is not a verb of the claim language",
+            required="one of " + ", ".join(VERBS),
+            fix=nearest(verb, VERBS),
+        )
+    if not rest:
+        raise ClaimError(
+            f"claim '{text}' names no metric", required="ARM VERB METRIC [than ARM]", fix=f"claim: {text} val/loss"
+        )
+    metric, *rest = rest
+    by, rest = _margin(verb, rest, text)
+    right: Mapping[str, float] = {baseline: 1.0}
+    if rest:
+        if rest[0] != "than":
+            raise ClaimError(
+                f"'{rest[0]}' after the metric in claim '{text}'",
+                required="'than ARM', or nothing",
+                fix=f"{text.split(metric, maxsplit=1)[0]}{metric} than {baseline}",
+            )
+        right, rest = _side(rest[1:], text)
+        if rest:
+            raise ClaimError(f"'{' '.join(rest)}' after the end of claim '{text}'", required="nothing more")
+    kind: Verb = verb if by is None else "lowers_by" if verb == "lowers" else "raises_by"
+    claim = Claim(verb=kind, metric=metric, left=left, right=right, by=by)
+    if not claim.weights:
+        raise ClaimError(
+            f"claim '{text}' compares an arm with itself",
+            required="two different sides; without 'than' the right side is the baseline",
+            fix=f"name another arm than '{baseline}', or add 'than ARM'",
+        )
+    if abs(sum(claim.weights.values())) > 1e-12:
+        raise ClaimError(
+            f"the weights of claim '{text}' do not sum to zero",
+            required="a contrast: as many arms on the left as on the right",
+            fix="(a - b) raises METRIC than (c - d)",
+        )
+    return claim
+
+
+def margin_of(text: str) -> float | None:
+    """The D of `by at least D` in a claim's text; none where there is none, or where the text is no claim."""
+    found = _BY.search(text)
+    return None if found is None else _number(found["least"])
+
+
+_BY = re.compile(r"\sby\s+at\s+least\s+(?P<least>[^\s()]+)")
+
+
+def _number(word: str) -> float | None:
+    return float(word) if re.fullmatch(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?", word) else None
+
+
+def _margin(verb: str, rest: list[str], text: str) -> tuple[float | None, list[str]]:
+    """The least effect that is claimed, and the tokens after it."""
+    if not rest or rest[0] != "by":
+        return None, rest
+    least = _number(rest[3]) if len(rest) > 3 and rest[1:3] == ["at", "least"] else None
+    if least is None or not 0.0 < least < inf:
+        raise ClaimError(
+            f"'{' '.join(rest[:4])}' in claim '{text}' is not a least effect",
+            required="'by at least' and a number above zero, in the metric's own unit on the claim's scale",
+            fix="claim: layernorm lowers val/loss by at least 0.02",
+        )
+    if verb not in ("lowers", "raises"):
+        raise ClaimError(
+            f"'by at least' after '{verb}' in claim '{text}'",
+            required="lowers or raises; the margin of another claim is its `smallest`",
+            fix=f"leave it out, and write smallest: {rest[3]}",
+        )
+    return least, rest[4:]
+
+
+def _tokens(text: str) -> list[str]:
+    found, position = [], 0
+    stripped = re.sub(r"\s*\*\s*", "*", text.rstrip())
+    while position < len(stripped):
+        match = _TOKEN.match(stripped, position)
+        assert match is not None, (text, position)  # every character is a mark, a sign or part of a word
+        found.append(match.group("mark") or match.group("sign") or match.group("word"))
+        position = match.end()
+    return found
+
+
+def _side(tokens: list[str], text: str) -> tuple[dict[str, float], list[str]]:
+    """One side of a claim and the tokens after it."""
+    if not tokens:
+        raise ClaimError(
+            f"claim '{text}' lacks an arm",
+            required="ARM VERB METRIC [than ARM]",
+            fix="claim: layernorm lowers val/loss",
+        )
+    if tokens[0] != "(":
+        return {tokens[0]: 1.0}, tokens[1:]
+    if ")" not in tokens:
+        raise ClaimError(f"claim '{text}' opens a parenthesis and does not close it", required="')'")
+    end = tokens.index(")")
+    inner, rest = tokens[1:end], tokens[end + 1 :]
+    if len(inner) % 2 == 0 or any(s not in _SIGNS for s in inner[1::2]) or any(n in _MARKS for n in inner[0::2]):
+        raise ClaimError(
+            f"'({' '.join(inner)})' in claim '{text}' is not a sum of arms",
+            required="(ARM - ARM), with spaces around the sign",
+        )
+    weights: dict[str, float] = {}
+    for sign, arm in zip(["+", *inner[1::2]], inner[0::2], strict=True):
+        term = _TERM.fullmatch(arm)
+        weight = float(term["weight"] or 1.0) if term is not None else 0.0
+        if term is None or not 0.0 < weight < inf:
+            raise ClaimError(
+                f"'{arm}' in claim '{text}' is not a term",
+                required="ARM, or a weight above zero times an arm, such as 0.5*ARM",
+            )
+        weights[term["arm"]] = weights.get(term["arm"], 0.0) + (weight if sign == "+" else -weight)
+    return weights, rest

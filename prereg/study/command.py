@@ -1,0 +1,259 @@
+"""The words of a user's own trainer: placeholders filled in, and the files of its code pinned by hash.
+
+    {seed} {variant}     the run's own
+    {optim.lr}           a value of the arm's configuration, by its dotted path
+    {python}             the Python that ablate runs under
+    {{ and }}            a brace
+
+A word is filled and handed over as one word: nothing is split, quoted or expanded, and no shell reads it. Text stands
+as it is, any other value as JSON. A word that names a file under the root is a file of the trainer's code: its bytes
+are pinned at registration. What such a file imports is pinned only if `code:` names it, and what it reads only if
+`data:` does. Nothing here starts anything.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from prereg.errors import FieldPath, RegistrationError, SpecError, Where, nearest
+from prereg.frozen import Part
+from prereg.registry.canon import sha256_file, sha256_of
+
+if TYPE_CHECKING:
+    from prereg.registry.paths import Root
+    from prereg.study.spec import Study
+
+_BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_OWN = ("seed", "variant", "python")
+_MOST_FILES = 2000
+
+
+class ScriptPin(Part):
+    """One file of a user's own trainer, of its code or its data, as it was at registration."""
+
+    path: str
+    """Its path from the root."""
+    sha256: str
+    """sha256 of its bytes."""
+
+
+def code_sha256(files: Iterable[ScriptPin]) -> str:
+    """One hash over pinned files of a trainer, of its code and its data: what each run says that it was made with."""
+    return sha256_of({pin.path: pin.sha256 for pin in files})
+
+
+def differing_files(root: Path, files: Iterable[ScriptPin]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Paths of the pinned files whose bytes under the root are other bytes now, and of those that are not there."""
+    changed, absent = [], []
+    for pin in files:
+        place = root / pin.path
+        # A lock that came with a bundle is a stranger's: nothing outside is read because it says so.
+        if not is_inside(pin.path) or not place.is_file():
+            absent.append(pin.path)
+        elif sha256_file(place) != pin.sha256:
+            changed.append(pin.path)
+    return tuple(changed), tuple(absent)
+
+
+def filled(
+    words: tuple[str, ...], *, variant: str, seed: int, config: Mapping[str, JsonValue], python: str
+) -> tuple[str, ...]:
+    """The words of one run."""
+    own: dict[str, str] = {"seed": str(seed), "variant": variant, "python": python}
+    values = {**_leaves(config), **own}
+
+    def put(found: re.Match[str]) -> str:
+        return found[0][0] if found[1] is None else values[found[1]]
+
+    return tuple(_BRACES.sub(put, word) for word in words)
+
+
+def command_line(words: tuple[str, ...]) -> str:
+    """The words as a person reads them: quoted where they hold blanks or quotes, and where they are empty."""
+    return " ".join(shlex.quote(word) if not word or re.search(r"[\s'\"\\]", word) else word for word in words)
+
+
+def check_command(study: Study) -> None:
+    """Raise `SpecError` for words that no run could be started with."""
+    if study.trainer == "gpt":
+        for field, given, said in (
+            ("command", study.command, "a command"),
+            ("code", study.code, "code"),
+            ("data", study.data, "data"),
+        ):
+            if given:
+                required = "trainer: command, or no command"
+                raise _fault((field,), f"{said} is given and trainer is 'gpt'", required, "trainer: command")
+        return
+    if not study.command or not study.command[0].strip():
+        raise _fault(
+            ("command",),
+            "trainer is 'command' and no command is given",
+            "the words of the command, without a shell",
+            'command: ["{python}", train.py, "--seed={seed}"]',
+        )
+    for at, word in enumerate(study.command):
+        _check_word(study, at, word)
+    if not is_inside(study.metrics.file):
+        raise _outside(("metrics", "file"), study.metrics.file, "the run's own directory", "file: metrics.jsonl")
+    for field, paths, fix in (("code", study.code, "[studies/NAME]"), ("data", study.data, "[data/NAME.bin]")):
+        for at, path in enumerate(paths):
+            if not is_inside(path):
+                raise _outside((field, at), path, "the root", f"{field}: {fix}")
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path stays below the folder it is taken from."""
+    parts = PurePosixPath(path).parts
+    return bool(parts) and not PurePosixPath(path).is_absolute() and ".." not in parts and "\0" not in path
+
+
+def pin_scripts(root: Root, study: Study) -> tuple[ScriptPin, ...]:
+    """Every file of the trainer's code that the command and `code:` name, with its hash. Raises `RegistrationError`."""
+    data = _named(root, study.data, "data")
+    found = _named(root, study.code, "code") - data
+    for at, word in dict.fromkeys(_every_word(study)):
+        path = script_of(root.path, word)
+        if path is not None:
+            found |= {path} - data
+        elif not word.startswith("-") and PurePosixPath(word).suffix in (".py", ".sh") and not Path(word).is_absolute():
+            raise _missing(root, ("command", at), word)
+    return _pinned(root, found, "code")
+
+
+def pin_data(root: Root, study: Study) -> tuple[ScriptPin, ...]:
+    """Every file that `data:` names, with its hash; none where it names nothing. Raises `RegistrationError`."""
+    return _pinned(root, _named(root, study.data, "data"), "data")
+
+
+def _named(root: Root, names: tuple[str, ...], field: str) -> set[Path]:
+    """The files that a field names, those of folders included. Raises `RegistrationError`, for links too."""
+    found: set[Path] = set()
+    for at, named in enumerate(names):
+        place = root.path / named
+        inside = [] if place.is_file() else [path for path in place.rglob("*") if not _is_hidden(path, root.path)]
+        for path in inside:
+            if path.is_symlink():
+                raise RegistrationError(
+                    f"'{path.relative_to(root.path).as_posix()}' is a symbolic link",
+                    required="files and folders that lie there themselves: nothing pins what a link leads to",
+                    fix=f"put what it leads to in its place, or name that under {field}: itself",
+                    where=Where(field=(field, at)),
+                )
+        files = {place} if place.is_file() else {path for path in inside if path.is_file()}
+        if not files:
+            raise _missing(root, (field, at), named)
+        found |= files
+    return found
+
+
+def _pinned(root: Root, found: set[Path], field: str) -> tuple[ScriptPin, ...]:
+    if len(found) > _MOST_FILES:
+        raise RegistrationError(
+            f"the trainer's {field} is {len(found):,} files",
+            required=f"at most {_MOST_FILES:,}",
+            fix=f"{field}: [the folder of the {field} alone]",
+            where=Where(field=(field,)),
+        )
+    pins = {path.relative_to(root.path).as_posix(): sha256_file(path) for path in found}
+    return tuple(ScriptPin(path=path, sha256=pins[path]) for path in sorted(pins))
+
+
+def script_faults(scripts: tuple[ScriptPin, ...], root: Path) -> list[str]:
+    """Files of a trainer's code that are not below a root as they were registered, a sentence each."""
+    changed, absent = differing_files(root, scripts)
+    faults = [f"{path}: its bytes differ from those of the registered code" for path in changed]
+    for pin in (pin for pin in scripts if pin.path in absent):
+        if is_inside(pin.path):
+            faults.append(f"{pin.path}: missing; the registered code had sha256 {pin.sha256}")
+        else:
+            faults.append(f"{pin.path!a}: registered as code, and no path inside the root")
+    return faults
+
+
+def script_of(root: Path, word: str) -> Path | None:
+    """The file under the root that a word names, relative to the root or absolute."""
+    if not word or "\0" in word or len(word) > 4096:
+        return None
+    path = root / word
+    if not path.is_relative_to(root) or ".." in path.parts or not path.is_file():
+        return None
+    return path
+
+
+def _every_word(study: Study) -> Iterator[tuple[int, str]]:
+    for (name, arm), seed in product(study.arms.items(), study.seeds):
+        config = arm.config
+        assert isinstance(config, dict), name
+        # The Python is no file of the trainer's, and lies elsewhere on every machine.
+        yield from enumerate(filled(study.command, variant=name, seed=seed, config=config, python=""))
+
+
+def _is_hidden(path: Path, root: Path) -> bool:
+    return any(part.startswith((".", "__pycache__")) for part in path.relative_to(root).parts)
+
+
+def _check_word(study: Study, at: int, word: str) -> None:
+    for match in _BRACES.finditer(word):
+        name, place = match[1], f"at character {match.start() + 1} of word {at + 1}, '{word}'"
+        field: FieldPath = ("command", at)
+        if match[0] in ("{", "}"):
+            raise _fault(
+                field, f"a lone '{match[0]}' {place}", "a placeholder such as {seed}", f"{match[0] * 2} is a brace"
+            )
+        if name is None or name in _OWN:
+            clash = name in study.base if name is not None and isinstance(study.base, dict) else False
+            if clash:
+                raise _fault(
+                    field, f"{{{name}}} {place} is also a field of base", "one meaning", "rename the field of base"
+                )
+            continue
+        for arm in study.arms.values():
+            assert isinstance(arm.config, dict), arm.name
+            known = _leaves(arm.config)
+            if name not in known:
+                below = [path for path in known if path.startswith(f"{name}.")]
+                raise _fault(
+                    field,
+                    f"'{{{name}}}' {place} is "
+                    + ("a section" if below else "no value" + ("" if name else ", it is empty"))
+                    + f" of the configuration of '{arm.name}'",
+                    "{seed}, {variant}, {python}, or the dotted path of a value under base",
+                    f"{{{below[0]}}}" if below else nearest(name, [*_OWN, *known]),
+                )
+
+
+def _leaves(config: Mapping[str, JsonValue], prefix: str = "") -> dict[str, str]:
+    """Dotted path -> text, of every value that is not a section."""
+    found: dict[str, str] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            found |= _leaves(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return found
+
+
+def _missing(root: Root, field: FieldPath, named: str) -> RegistrationError:
+    return RegistrationError(
+        f"no file '{named}' under {root.path}",
+        required="a path from the folder that holds studies/",
+        fix=f"studies/{named}, if it lies there" if (root.studies / named).exists() else "",
+        where=Where(field=field),
+    )
+
+
+def _outside(field: FieldPath, path: str, folder: str, fix: str) -> SpecError:
+    return _fault(field, f"'{path}'", f"a path inside {folder}: no leading '/', no '..'", fix)
+
+
+def _fault(field: FieldPath, found: str, required: str, fix: str = "") -> SpecError:
+    return SpecError(found, required=required, fix=fix, where=Where(field=field))

@@ -1,0 +1,209 @@
+"""Validation errors as a user reads them: the one fault worth showing, in the words of the study format.
+
+Pydantic reports every branch of every union and names Python types. A study's author wants the most
+useful fault: a misspelt field before the field it left missing, the branch of a union that was meant
+before the branches that were not. Lines are added by `prereg.study.load`, which alone knows the text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from prereg.errors import FieldPath, SpecError, Where, nearest
+
+Fault = dict[str, Any]
+
+_KINDS = {
+    "string_type": "text (in quotes, if it looks like a number)",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "tuple_type": "a list, in square brackets",
+    "list_type": "a list, in square brackets",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "finite_number": "a finite number",
+    "string_pattern_mismatch": "a name: letters, digits and underscores, beginning with a letter, its parts joined by "
+    "'-' or '.'",
+}
+_BOUNDS = {
+    "greater_than": ("gt", "more than {}"),
+    "greater_than_equal": ("ge", "at least {}"),
+    "less_than": ("lt", "less than {}"),
+    "less_than_equal": ("le", "at most {}"),
+    "too_long": ("max_length", "at most {} items"),
+    "too_short": ("min_length", "at least {} items"),
+    "string_too_long": ("max_length", "at most {} characters"),
+    "string_too_short": ("min_length", "at least {} characters"),
+}
+
+
+def spec_error(
+    error: ValidationError, document: Any, model: type[BaseModel], *, form: str = "the study format"
+) -> SpecError:
+    """The most useful fault of a validation error of `model` over `document`, which should have the `form`."""
+    faults: list[Fault] = [{**fault} for fault in error.errors(include_url=False) if not _echo(fault)]
+    chosen = min(_meant(faults, document), key=_usefulness)
+    path = _path(chosen, document)
+    if chosen["type"] == "extra_forbidden":
+        known = fields_at(model, path[:-1])
+        return SpecError(
+            f"unknown field '{path[-1]}'",
+            required=f"a field of {form}",
+            fix=nearest(str(path[-1]), known),
+            where=Where(field=path),
+        )
+    if chosen["type"] == "missing":
+        last = path[-1]
+        absent = f"'{last}' is missing" if isinstance(last, str) else f"item {last + 1} of the list is missing"
+        return SpecError(absent, required=_documented(model, path), where=Where(field=path))
+    required, fix = _required(chosen)
+    alternatives = [other for other in faults if other is not chosen and _path(other, document) == path]
+    for other in alternatives:
+        words = _required(other)[0]
+        if words and words not in required:
+            required += f"; or {words}"
+    return SpecError(_found(chosen), required=required, fix=fix, where=Where(field=path))
+
+
+def fields_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, ...]:
+    """Names of the fields that the format knows at a path of a document."""
+    return tuple(dict.fromkeys(name for found in _models_at(model, path) for name in found.model_fields))
+
+
+def _echo(fault: Mapping[str, Any]) -> bool:
+    """Whether a list is called too short only because an item of it is faulty, which is told on its own."""
+    return bool(fault["type"] == "too_short" and len(fault["input"]) >= fault["ctx"]["min_length"])
+
+
+def _usefulness(fault: Fault) -> int:
+    return {"extra_forbidden": 0, "missing": 2}.get(fault["type"], 1)
+
+
+def _meant(faults: list[Fault], document: Any) -> list[Fault]:
+    """Drop the faults of union branches that were not meant: the branch with the fewest faults stays."""
+    branches: dict[FieldPath, dict[FieldPath, list[Fault]]] = {}
+    plain: list[Fault] = []
+    for fault in faults:
+        tag = _tag(fault, document)
+        if tag is None:
+            plain.append(fault)
+        else:
+            branches.setdefault(fault["loc"][:tag], {}).setdefault(fault["loc"][: tag + 1], []).append(fault)
+    for union in branches.values():
+        meant: list[Fault] = min(union.values(), key=_strangeness)
+        plain.extend(meant)
+    return plain
+
+
+def _strangeness(branch: list[Fault]) -> tuple[bool, int]:
+    """How far a value is from a branch: of another kind altogether, else by its number of faults."""
+    first = branch[0]
+    if first["type"] == "literal_error":
+        return isinstance(first["input"], (dict, list)), len(branch)
+    return first["type"] in _KINDS, len(branch)
+
+
+def _tag(fault: Fault, document: Any) -> int | None:
+    """Position of the first part that is no part of the document: the name of a union's branch."""
+    location: FieldPath = fault["loc"]
+    for position, part in enumerate(location):
+        inside, below = _step(document, part)
+        if not inside:
+            # The last part may be what is missing, and pydantic marks a faulty key by "[key]".
+            missing = fault["type"] == "missing" and position == len(location) - 1
+            return None if missing or part == "[key]" else position
+        document = below
+    return None
+
+
+def _path(fault: Fault, document: Any) -> FieldPath:
+    """The fault's location without the names of union branches: the path a user knows."""
+    path: list[str | int] = []
+    location: FieldPath = fault["loc"]
+    for position, part in enumerate(location):
+        inside, below = _step(document, part)
+        if inside:
+            path.append(part)
+            document = below
+        elif fault["type"] == "missing" and position == len(location) - 1:
+            path.append(part)
+    return tuple(path)
+
+
+def _step(document: Any, part: str | int) -> tuple[bool, Any]:
+    if isinstance(document, dict) and part in document:
+        return True, document[part]
+    if isinstance(document, list) and isinstance(part, int) and part < len(document):
+        return True, document[part]
+    return False, document
+
+
+def _found(fault: Fault) -> str:
+    if fault["type"] == "value_error":
+        return str(fault["ctx"]["error"])
+    shown = json.dumps(fault["input"], ensure_ascii=False, default=str)
+    return f"found {shown if len(shown) <= 80 else shown[:77] + '...'}"
+
+
+def _required(fault: Fault) -> tuple[str, str]:
+    """(what is required, what to try) in the words of the format."""
+    kind, context = fault["type"], fault.get("ctx", {})
+    if kind == "value_error":
+        return "", ""
+    if kind == "literal_error":
+        known = [word.strip().strip("'") for word in context["expected"].replace(" or ", ", ").split(",")]
+        fix = nearest(fault["input"], known) if isinstance(fault["input"], str) else ""
+        return context["expected"], fix if fix.startswith("did") else ""
+    if kind in _BOUNDS:
+        key, words = _BOUNDS[kind]
+        return words.format(context[key]), ""
+    if context.get("pattern") == r"\S":
+        return "some text", ""
+    return _KINDS.get(kind, str(fault["msg"])), ""
+
+
+def _documented(model: type[BaseModel], path: FieldPath) -> str:
+    """The documentation of the field at a path, as far as there is one."""
+    for parent in _models_at(model, path[:-1]):
+        field = parent.model_fields.get(str(path[-1]))
+        if field is not None and field.description:
+            return " ".join(field.description.split())
+    return ""
+
+
+def _models_at(model: type[BaseModel], path: Sequence[str | int]) -> list[type[BaseModel]]:
+    annotations: list[Any] = [model]
+    for part in path:
+        annotations = [below for annotation in annotations for below in _below(annotation, part)]
+    return [member for annotation in annotations for member in _members(annotation) if _is_model(member)]
+
+
+def _below(annotation: Any, part: str | int) -> Iterable[Any]:
+    for member in _members(annotation):
+        if _is_model(member):
+            field = member.model_fields.get(str(part))
+            if field is not None:
+                yield field.annotation
+        else:
+            # The value of a mapping, the items of a tuple: whatever stands in the brackets.
+            yield from get_args(member)
+
+
+def _members(annotation: Any) -> list[Any]:
+    """The types a value may have: the annotation itself, the members of a union, what is under Annotated."""
+    if hasattr(annotation, "__metadata__"):
+        return _members(annotation.__origin__)
+    if _is_model(annotation) or getattr(annotation, "__origin__", None) in (dict, tuple, list):
+        return [annotation]
+    return [inner for member in get_args(annotation) for inner in _members(member)]
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

@@ -1,0 +1,150 @@
+"""What is observed of a run: suites of metrics, the study's own, and the tasks it is asked at its end."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+
+from prereg.frozen import Part
+from prereg.metrics.catalogue import Better, Suite
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*$", max_length=80)]
+Limit = Annotated[float, Field(gt=0.0, le=604_800.0)]
+AN_HOUR_S = 3600.0
+EntryPoint = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", max_length=200)]
+
+
+class OwnMetric(Part):
+    """A metric that the study brings: a plain function of a model at rest and the validation text, one number back."""
+
+    name: Annotated[str, Field(pattern=r"^own/[a-z][a-z0-9_]*$", max_length=80)]
+    """Its name, beginning with own/. Claims may read it."""
+    entry_point: EntryPoint
+    """module:function, called with one argument, a `View` (`ablate/measure/own.py` says what it holds). A file next to
+    the study (studies/MODULE.py), or an installed module. Its source is hashed into the registration, and code that has
+    changed since is not executed: the run fails."""
+    better: Better
+    """Which way it improves."""
+    unit: Annotated[str, Field(max_length=30)] = ""
+    """Its unit, if it has one."""
+    definition: Annotated[str, Field(min_length=1, max_length=500)]
+    """What it is, in a sentence for readers of the registration."""
+    at_end: bool = True
+    """Whether it is measured at the last step alone, or at every evaluation."""
+    limit_s: Limit = AN_HOUR_S
+    """Seconds that one measurement may take. One that takes longer is ended, and the run fails. Not written where it
+    is the default."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_a_limit(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # As of a study: a promise that says nothing of what came later keeps the bytes that were hashed before.
+        return _without_the_usual_limit(handler(self), self.limit_s)
+
+
+class OwnCheck(Part):
+    """A check of admissibility that the study brings: a plain function over the sealed records, no outcomes."""
+
+    name: Name
+    """Its name; reported as `own check: NAME`."""
+    entry_point: EntryPoint
+    """module:function. A file next to the study (studies/MODULE.py), or an installed module. Its source is hashed into
+    the registration; it is executed when the study is decided, and never before."""
+    consequence: Literal["inadmissible", "deviation", "note"] = "inadmissible"
+    """What a failure means: no verdict, listed next to the verdict, or a remark."""
+    limit_s: Limit = AN_HOUR_S
+    """Seconds that it may take. One that takes longer is interrupted, and nothing is decided: how fast a machine is
+    says nothing of the evidence. Not written where it is the default."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_a_limit(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_the_usual_limit(handler(self), self.limit_s)
+
+
+def _without_the_usual_limit(written: dict[str, Any], limit_s: float) -> dict[str, Any]:
+    if limit_s == AN_HOUR_S:
+        del written["limit_s"]
+    return written
+
+
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class Harness(Part):
+    """Zero- and few-shot tasks by the language-model evaluation harness (Gao et al. 2023), at the end of each run."""
+
+    tasks: Annotated[str, Field(min_length=1, max_length=400)]
+    """A task pack (`blimp`, `zorro`, `blimp-prompts`), a folder of tasks, from the root (with a slash in it), or tasks
+    of the harness itself, which want a network: `lm_eval:NAME` or `lm_eval:NAME,NAME`."""
+    items_per_task: Annotated[int, Field(ge=1)] = 100
+    """The first so many items of each task."""
+    shots: Annotated[tuple[Annotated[int, Field(ge=0, le=64)], ...], Field(min_length=1)] = (0,)
+    """Numbers of examples in the prompt. Examples are never among the scored items, and the same for every run."""
+    examples_seed: Seed = 1234
+    """Which examples are drawn."""
+    clusters: Literal["none", "tasks"] = "none"
+    """What comes together when items are a sample: each item comes by itself (none), or the items of a task belong
+    together and it is tasks that are sampled (tasks), as for the paradigms of a pack of minimal pairs."""
+
+
+class Calibration(Part):
+    """How the calibration suite looks at probabilities."""
+
+    bins: Annotated[int, Field(ge=1, le=1000)] = 15
+    """Bins of the calibration errors and of the reliability curve (Guo et al. 2017 take 15)."""
+
+
+class Inference(Part):
+    """What the cost suite runs a trained model on."""
+
+    batch: Annotated[int, Field(ge=1)] = 16
+    """Sequences at once."""
+    length: Annotated[int, Field(ge=1)] | None = None
+    """Tokens of each; the model's context if left out."""
+    repeats: Annotated[int, Field(ge=1)] = 5
+    """Passes, of whose times the median counts; one more before them is not counted."""
+
+
+class Measure(Part):
+    """What is observed while a run trains."""
+
+    every: Annotated[int, Field(ge=1)] = 50
+    """Steps between evaluations; step 0 and the last step are always evaluated."""
+    suites: tuple[Suite, ...] = ("loss", "activations", "gradients", "speed")
+    """Families of metrics to record, at every evaluation."""
+    at_end: tuple[Suite, ...] = ()
+    """Families of metrics to record at the last step alone: expensive ones, whose course is not needed. `cost` can be
+    measured nowhere else. Not written where there are none."""
+    calibration: Calibration = Calibration()
+    """How calibration is measured; written where its suite is named."""
+    inference: Inference = Inference()
+    """What the cost of inference is measured on; written where the suite cost is named."""
+    loss_level: Annotated[float, Field(gt=0.0)] | None = None
+    """A validation loss in nats a token: val/steps_to_level is how many steps it takes to get there. Not written
+    where there is none."""
+    own: tuple[OwnMetric, ...] = ()
+    """The study's own metrics, in addition to the tool's; not written where there are none."""
+    harness: Harness | None = None
+    """Zero-shot tasks at the end of each run."""
+
+    @property
+    def recorded(self) -> tuple[Suite, ...]:
+        """Every suite that some step of a run records."""
+        return (*self.suites, *self.at_end)
+
+    def due(self, *, last: bool) -> tuple[Suite, ...]:
+        """The suites of one evaluation."""
+        return self.recorded if last else self.suites
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_what_came_later(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # As of a study: a promise that says nothing of what came later keeps the bytes that were hashed before.
+        written: dict[str, Any] = handler(self)
+        asked = {
+            "at_end": bool(self.at_end),
+            "calibration": "calibration" in self.recorded,
+            "inference": "cost" in self.recorded,
+            "loss_level": self.loss_level is not None,
+            "own": bool(self.own),
+        }
+        return {field: value for field, value in written.items() if asked.get(field, True)}

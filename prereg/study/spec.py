@@ -1,0 +1,286 @@
+"""The study: everything that is promised before any data, as one frozen value.
+
+`Study` is the resolved whole: every default filled in, every cross-reference checked. What a study
+file leaves out is written here as a default and stored in the registration, so that a later change
+of a default changes no old study. What must hold between fields is `prereg.study.validate`' matter, reading
+YAML and naming lines `prereg.study.load`'s, and whether this version can carry a study out `ablate.support`'s.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from prereg.frozen import Part
+from prereg.metrics.catalogue import METRICS, Better, Metric
+from prereg.metrics.harness import harness_metric
+from prereg.rule.condition import contradictions
+from prereg.rule.rule import DecisionLine, Rule
+from prereg.study.analysis import Analysis, Ceiling, EProcess, Hypothesis, Looks, Role, Stable
+from prereg.study.arms import Arm, resolve_arms
+from prereg.study.claim import Claim, parse_claim
+from prereg.study.faults import spec_error
+from prereg.study.measure import Measure, Name, OwnCheck, Seed
+from prereg.study.sizes import WIDTH, Count, Match, resolved
+from prereg.study.training import Training
+from prereg.study.validate import check_promises
+
+Overrides = dict[str, JsonValue]
+
+
+class ItemSpread(Part):
+    """How the difference of two variants is believed to vary over the items that a run is scored on."""
+
+    sd_items: Annotated[float, Field(ge=0.0)]
+    """Standard deviation between items of the difference of two variants, each item's own over all seeds: how unequally
+    items gain."""
+    sd_residual: Annotated[float, Field(gt=0.0)]
+    """Standard deviation of that difference on one item and under one seed about what the item and the seed explain."""
+    items: Annotated[int, Field(ge=2)] | None = None
+    """How many items there are. Left out where the task pack says it: blimp, and the number of tasks of zorro."""
+
+
+class Assumption(Part):
+    """What is believed of a metric before data, for the design."""
+
+    sd: Annotated[float, Field(gt=0.0)]
+    """Standard deviation of one variant's value over seeds, on the claim's scale; where the value is a mean over items,
+    of that mean."""
+    correlation: Annotated[float, Field(gt=-1.0, lt=1.0)] = 0.0
+    """Correlation between two variants over shared seeds."""
+    over_items: ItemSpread | None = None
+    """For `estimand: new_seeds_and_items`: without it such a test is not simulated. Under `clusters: tasks`, and of a
+    metric that counts tasks alike, its items are the tasks, of equal size. Not written where there is none."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        if self.over_items is None:
+            written.pop("over_items", None)
+        return written
+
+
+class Assume(Part):
+    """Beliefs that the design needs; never used by the verdict."""
+
+    metrics: dict[str, Assumption] = Field(default_factory=dict)
+    """By metric."""
+    seconds_per_run: Annotated[float, Field(gt=0.0)] | None = None
+    """Time of one run, for the cost of a design."""
+    divergence: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+    """Share of runs that diverge, whatever the arm, in the design's scenarios with divergence; 0 leaves them out."""
+    effects: dict[Name, Annotated[float, Field(gt=0.0)]] = Field(default_factory=dict)
+    """Hypothesis -> size of the effect that is expected, in the claimed direction: where its power is stated. Without
+    one, power is stated at `smallest`, and at twice that for a claim `by at least D`."""
+    metric_correlation: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Correlation of the noise of two metrics in one run, each turned so that up is better. Without it, the
+    false-positive rate of the whole rule is the largest over correlations from 0 to 1."""
+    power_floor: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
+    """Registration is refused where a claim that the decision needs has less power than this, unless the reason for
+    going on is put on record."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        for field, default in (("effects", {}), ("metric_correlation", None), ("power_floor", 0.5)):
+            if written.get(field) == default:
+                written.pop(field, None)
+        return written
+
+
+class MetricsFile(Part):
+    """Where a user's own trainer leaves its metrics."""
+
+    file: str = "metrics.jsonl"
+    """A file in the run's own directory, of JSON objects, one a line:
+    {"step": 10, "metric": "val/loss", "value": 2.31}."""
+
+
+_MAPPING: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
+
+
+class Study(Part):
+    """One pre-registered comparison of training configurations."""
+
+    study: Name
+    """The study's id; equals the file's name without its ending."""
+    title: str
+    """One line for people."""
+    question: str = ""
+    """The question in a sentence or two."""
+    trainer: Literal["gpt", "command"] = "gpt"
+    """The built-in GPT trainer, or a command of the user's own."""
+    base: Training | dict[str, JsonValue] = Field(default_factory=dict)
+    """The configuration that all variants share: for `trainer: gpt` the fields of Training, for a command any mapping,
+    passed on unchanged."""
+    command: tuple[str, ...] = ()
+    """The user's own trainer, as words; run without a shell, in the run's own directory. {seed}, {variant}, {python}
+    and dotted paths of the arm's configuration, such as {optim.lr}, are filled in."""
+    code: tuple[str, ...] = ()
+    """Files and folders of the user's own trainer, from the root: pinned at registration, like files that the command
+    itself names."""
+    data: tuple[str, ...] = ()
+    """Files and folders that the user's own trainer reads, from the root: pinned at registration, compared before and
+    after each run, and read where they lie; not written where there are none."""
+    metrics: MetricsFile = MetricsFile()
+    """Where the user's own trainer writes."""
+    variants: dict[Name, Overrides] = Field(default_factory=dict)
+    """Arms by name, each a set of dotted overrides of the base."""
+    factors: dict[Name, dict[Name, Overrides]] = Field(default_factory=dict)
+    """Factors and their levels; arms are all combinations, named by their levels in the order of the factors."""
+    match: Match | Count | None = None
+    """Make arms as large as the baseline by the width of their feed-forward layers, set when the study is read:
+    `parameters`, `flops` (of training on a token), or a mapping that says more."""
+    baseline: Name
+    """The arm that claims compare with unless they say otherwise."""
+    seeds: tuple[Seed, ...]
+    """A seed fixes initial weights, batches and dropout, the same for every variant."""
+    measure: Measure = Measure()
+    """What is observed."""
+    stable: Stable = Stable()
+    """What counts as an unstable run."""
+    on_divergence: Literal["exclude_pair", "rank"] | Ceiling = "exclude_pair"
+    """How a diverged run enters the tests: its pair is left out (and a verdict is given only if it is the same with
+    the pair at its worst), it ranks worst, or it is scored at a registered ceiling."""
+    hypotheses: dict[Name, Hypothesis]
+    """The claims, by name."""
+    analysis: Analysis = Analysis()
+    """The tests."""
+    stopping: Literal["fixed"] | Looks | EProcess = "fixed"
+    """When the number of seeds is settled."""
+    decision: tuple[DecisionLine, ...]
+    """Read from the top; the first line that holds is the verdict."""
+    tie_breakers: tuple[str, ...] = ()
+    """Metrics shown next to the verdict when several adopting lines hold; they never decide."""
+    assume: Assume = Assume()
+    """Beliefs for the design."""
+    checks: tuple[OwnCheck, ...] = ()
+    """The study's own checks of admissibility, in addition to the tool's; not written where there are none."""
+
+    @field_validator("base", mode="wrap")
+    @classmethod
+    def _base_is_what_the_trainer_takes(
+        cls, value: Any, _handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> Training | dict[str, JsonValue]:
+        # Left to itself, the union would take a misspelt Training for a free mapping, and a command's
+        # mapping that happens to fit for a Training, all its defaults filled in.
+        trainer = info.data.get("trainer")
+        if trainer == "gpt":
+            return value if isinstance(value, Training) else Training.model_validate_json(json.dumps(value))
+        return _MAPPING.validate_python(value) if trainer == "command" else {}
+
+    @model_validator(mode="after")
+    def _promises_fit_together(self) -> Self:
+        if isinstance(self.match, str):
+            # The value is frozen for everyone else; here it is still being made.
+            object.__setattr__(self, "match", Match(by=self.match))
+        check_promises(self)
+        object.__setattr__(self, "match", self._matched(self._as_written))
+        return self
+
+    @cached_property
+    def arms(self) -> dict[str, Arm]:
+        """Every arm with its resolved configuration, in the order of the file."""
+        match = self._matched(self._as_written)
+        if match is None:
+            return self._as_written
+        matched: dict[str, Overrides] = {arm: {WIDTH: width} for arm, width in match.feed_width.items()}
+        return resolve_arms(self.base, self.variants, self.factors, matched)
+
+    @cached_property
+    def _as_written(self) -> dict[str, Arm]:
+        """The arms before any of them is made as large as the baseline."""
+        return resolve_arms(self.base, self.variants, self.factors)
+
+    def _matched(self, arms: Mapping[str, Arm]) -> Match | None:
+        """`match` with its widths; none where there is none, or where it has no baseline to match to."""
+        if not isinstance(self.match, Match) or self.baseline not in arms or self.trainer != "gpt":
+            return None
+        return resolved(self.match, arms, self.baseline)
+
+    @cached_property
+    def claims(self) -> dict[str, Claim]:
+        """Every hypothesis' claim, parsed."""
+        return {name: parse_claim(h.claim, baseline=self.baseline) for name, h in self.hypotheses.items()}
+
+    @cached_property
+    def rule(self) -> Rule:
+        """The decision list, parsed and proved."""
+        return Rule.parse(
+            self.decision,
+            hypotheses=tuple(self.hypotheses),
+            variants=tuple(self.arms),
+            exploratory=tuple(n for n, h in self.hypotheses.items() if h.role == "exploratory"),
+            contradictions=contradictions(self.hypotheses, self.claims, self.better),
+        )
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A promise without them keeps the bytes that were hashed before the format had them. All in one place:
+        # of two serializers of a model, the library takes the last.
+        written: dict[str, Any] = handler(self)
+        for field in ("checks", "code", "data", "match"):
+            if not getattr(self, field):
+                written.pop(field, None)
+        return written
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with fields replaced and every promise checked again; nothing cached is carried over."""
+        assert not deep, "a study is frozen: a deep copy is the study itself"
+        return type(self).model_validate(
+            {name: getattr(self, name) for name in type(self).model_fields} | dict(update or {})
+        )
+
+    def family(self, role: Role) -> tuple[str, ...]:
+        """Names of the hypotheses corrected together."""
+        return tuple(name for name, hypothesis in self.hypotheses.items() if hypothesis.role == role)
+
+    def better(self, hypothesis: str) -> Better:
+        """Which way the hypothesis' metric improves."""
+        stated = self.hypotheses[hypothesis].better
+        if stated is not None:
+            return stated
+        name = self.claims[hypothesis].metric
+        metric = self.metric(name) or harness_metric(name)
+        return metric.better if metric is not None else "neither"
+
+    def metric(self, name: str) -> Metric | None:
+        """The declaration of a metric: the tool's, or the study's own; none where only the user's trainer knows it."""
+        for one in self.measure.own:
+            if one.name == name:
+                return Metric(one.name, one.unit, one.better, "own", one.definition.rstrip("."))
+        return METRICS.get(name)
+
+    @property
+    def own_units(self) -> dict[str, str]:
+        """Unit of each of the study's own metrics."""
+        return {one.name: one.unit for one in self.measure.own}
+
+    def training(self, arm: str) -> Training:
+        """The configuration of an arm of a `trainer: gpt` study."""
+        config = self.arms[arm].config
+        assert isinstance(config, Training), (arm, self.trainer)
+        return config
+
+
+def study_from_document(document: Mapping[str, Any]) -> Study:
+    """A study from plain data (what YAML or a lock holds). Raises `SpecError` naming the field."""
+    try:
+        return Study.model_validate_json(json.dumps(document, allow_nan=False))
+    except ValidationError as error:
+        raise spec_error(error, document, Study) from None

@@ -1,0 +1,256 @@
+"""What a built-in training run is made of: model, data, optimiser, budget, numerics.
+
+These are the `base:` of a study whose `trainer` is `gpt`; variants override single fields of it by
+dotted path. Every ablatable part is a field here and nowhere else. This module knows no torch.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from prereg.frozen import Part
+
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class NormalInit(Part):
+    """Every matrix from one normal distribution."""
+
+    normal: Annotated[float, Field(gt=0.0)]
+    """Its standard deviation."""
+
+
+class Model(Part):
+    """A decoder-only transformer language model."""
+
+    layers: Positive = 8
+    """Number of transformer blocks."""
+    width: Positive = 128
+    """Width of the residual stream."""
+    heads: Positive = 8
+    """Attention heads in a block (Vaswani et al. 2017); must divide the width unless `head_size` is given."""
+    head_size: Positive | None = None
+    """Width of one attention head; width / heads if left out (Bhojanapalli et al. 2020 set it by itself)."""
+    context: Positive = 128
+    """Tokens the model sees at once."""
+    norm: Literal["pre", "post", "sandwich", "none"] = "pre"
+    """Where the block's normalisation sits: before each sub-layer (Pre-LN, Xiong et al. 2020), after the residual sum
+    (Vaswani et al. 2017), before and after each sub-layer (Sandwich-LN, Ding et al. 2021), or nowhere."""
+    block_norm: Literal["layernorm", "rmsnorm", "none"] = "layernorm"
+    """Normalisation inside the blocks: LayerNorm (Ba et al. 2016; eps 1e-5) or RMSNorm (Zhang and Sennrich 2019;
+    eps 1e-6, scale, no bias)."""
+    embedding_norm: Literal["none", "layernorm", "rmsnorm", "center"] = "none"
+    """Normalisation of the summed token and position embeddings (Dettmers et al. 2022): none, LayerNorm (eps 1e-5,
+    scale and bias), RMSNorm (eps 1e-6, scale, no bias), or subtraction of the mean alone."""
+    final_norm: Literal["block", "layernorm", "rmsnorm", "none"] = "block"
+    """Normalisation before the output projection. `block`: the block norm after pre-norm and sandwich blocks, none
+    after post-norm blocks, which end in one, and none where `norm` is none."""
+    positions: Literal["learned", "sinusoidal", "rope", "none"] = "learned"
+    """Position information: learned absolute embeddings, fixed sinusoids (Vaswani et al. 2017) added to the token
+    embeddings, rotary embedding of queries and keys (Su et al. 2021; base 10,000), or none (Kazemnejad et al. 2023)."""
+    qk_norm: bool = False
+    """RMSNorm with a learned scale on each head's queries and keys (Henry et al. 2020; Dehghani et al. 2023)."""
+    activation: Literal["gelu", "gelu_tanh", "relu2", "swiglu"] = "gelu_tanh"
+    """Non-linearity of the feed-forward layer: GELU (Hendrycks and Gimpel 2016), exact or by the tanh formula that
+    GPT-2 uses; squared ReLU (So et al. 2021); SwiGLU, a gated layer (Shazeer 2020)."""
+    feed_width: Positive | None = None
+    """Width inside the feed-forward layer. If left out, 4 x width; for SwiGLU, whose gate is a third matrix, 8/3 x
+    width rounded up to a multiple of 8, so that the parameters are about as many."""
+    bias: bool = True
+    """Whether linear layers have biases (without: Chowdhery et al. 2022). Norms keep theirs."""
+    tie_embeddings: bool = True
+    """Whether the output projection is the token embedding (Press and Wolf 2017)."""
+    residual_scale: Literal["none", "depth", "rezero"] = "none"
+    """Factor on each sub-layer before it joins the residual stream: none, 1 / sqrt(2 x layers) (Hayou et al. 2021), or
+    a learned scalar that starts at zero (ReZero, Bachlechner et al. 2021)."""
+    init: Literal["gpt2", "small_embedding", "torch"] | NormalInit = "gpt2"
+    """Initial matrices. `gpt2`: normal(0, 0.02), those into the residual stream by 1 / sqrt(2 x layers) smaller
+    (Radford et al. 2019); `small_embedding`: the same with embeddings at 1e-4 (SmallInit, Peng 2021); `torch`: what
+    PyTorch's layers start from when nobody says otherwise, embeddings normal(0, 1), linear layers and their biases
+    uniform within 1 / sqrt(inputs) (LeCun et al. 1998); `{normal: S}`: all matrices normal(0, S)."""
+    dropout: Share = 0.0
+    """Dropout on embeddings, attention weights and residual branches (Srivastava et al. 2014)."""
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.head_size is None and self.width % self.heads:
+            raise ValueError(f"heads ({self.heads}) must divide width ({self.width})")
+        if self.positions == "rope" and self.size_of_head % 2:
+            raise ValueError(f"positions: rope turns pairs of features, and a head has {self.size_of_head}")
+        if self.positions == "sinusoidal" and self.width % 2:
+            raise ValueError(f"positions: sinusoidal needs an even width, not {self.width}")
+        return self
+
+    @property
+    def size_of_head(self) -> int:
+        """Width of one attention head."""
+        return self.head_size if self.head_size is not None else self.width // self.heads
+
+    @property
+    def inner_width(self) -> int:
+        """Width inside the feed-forward layer."""
+        if self.feed_width is not None:
+            return self.feed_width
+        return 4 * self.width if self.activation != "swiglu" else 8 * -(-self.width // 3)
+
+
+class Bpe(Part):
+    """Byte-level byte-pair encoding (Sennrich et al. 2016; on bytes: Radford et al. 2019), trained on the training
+    split only."""
+
+    bpe: Annotated[int, Field(ge=257, le=65536)]
+    """Vocabulary size."""
+
+
+class Data(Part):
+    """What the model reads."""
+
+    corpus: str = "toy"
+    """Name of a corpus (`ablate corpus list`)."""
+    mixture: Annotated[dict[str, Annotated[float, Field(ge=0.0)]], Field(min_length=2)] | None = None
+    """Several corpora by name and weight, in place of `corpus`. Each window's source is drawn in proportion to the
+    weights (Xie et al. 2023 call them domain weights). `val/loss` and the other
+    validation metrics are over the validation parts of all sources, every token alike; `val/loss/SOURCE` and
+    `val/bits_per_byte/SOURCE` over that of one. A source of weight 0 is validated and never trained on: arms that list
+    the same sources share tokenizer and validation text, whatever their weights."""
+    tokenizer: Literal["char", "own"] | Bpe = "char"
+    """`char`: one token a character; `{bpe: N}`: byte-level BPE with N entries, trained on the training split only;
+    `own`: the token ids that a corpus of shards is stored as."""
+    validation: Annotated[float, Field(gt=0.0, le=0.5)] | Literal["own"] = 0.1
+    """Share of the text (of shards: of the tokens), taken from its end, that is never trained on; `own` where the
+    corpus comes with a validation part of its own, which is then read whole."""
+
+    @model_validator(mode="after")
+    def _mixture_is_one(self) -> Self:
+        if self.mixture is None:
+            return self
+        if not any(self.mixture.values()):
+            raise ValueError("every weight of the mixture is 0; give one source at least a weight above 0")
+        if self.corpus not in self.mixture and self.corpus != "toy":
+            raise ValueError(f"corpus '{self.corpus}' is not among the sources of the mixture, and would not be read")
+        return self
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The corpora it reads, by name."""
+        return tuple(sorted(self.mixture)) if self.mixture is not None else (self.corpus,)
+
+
+class Optim(Part):
+    """How the weights move."""
+
+    name: Literal["adamw", "adam", "sgd", "muon"] = "adamw"
+    """AdamW (Loshchilov and Hutter 2019) decays matrices only; Adam (Kingma and Ba 2015) takes no decay; SGD with
+    momentum betas[0] (Sutskever et al. 2013); Muon (Jordan et al. 2024): orthogonalised momentum for the matrices
+    of the blocks, AdamW for everything else."""
+    lr: Annotated[float, Field(gt=0.0)] = 3.0e-4
+    """Peak learning rate."""
+    betas: tuple[Share, Share] = (0.9, 0.95)
+    """Decay rates of the two moment estimates."""
+    eps: Annotated[float, Field(gt=0.0)] = 1.0e-8
+    """Added to the root of the second moment."""
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.1
+    """Decoupled weight decay, on matrices (two or more dimensions) only."""
+    clip: Annotated[float, Field(ge=0.0)] = 1.0
+    """Global gradient norm above which gradients are scaled down; 0 never clips."""
+    warmup: Annotated[int, Field(ge=0)] = 0
+    """Steps over which the learning rate rises linearly from zero."""
+    schedule: Literal["constant", "linear", "cosine", "wsd"] = "constant"
+    """Learning rate after warmup: constant, linear to zero, cosine to a tenth of the peak (Loshchilov and Hutter 2017),
+    or warmup-stable-decay (Hu et al. 2024): constant, then linear to zero over the last `decay` of the steps."""
+    decay: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
+    """Share of all steps over which `wsd` falls."""
+    ema: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Decay a step of an exponential moving average of the weights, which then is what is evaluated and kept (Polyak
+    and Juditsky 1992); 0 evaluates the weights themselves."""
+
+    @model_validator(mode="after")
+    def _adam_has_no_decay(self) -> Self:
+        if self.name == "adam" and self.weight_decay > 0:
+            raise ValueError("optim.name adam takes no weight decay; write weight_decay: 0.0, or name: adamw")
+        return self
+
+
+class Budget(Part):
+    """How long a run lasts. Consumed tokens are counted and checked against it."""
+
+    steps: Positive = 300
+    """Optimiser steps. Where `tokens` is given and this is not, as many as make up the tokens."""
+    batch: Positive = 16
+    """Sequences a step; a step consumes batch x context tokens."""
+    tokens: Positive | None = None
+    """Tokens a run consumes: instead of steps, or a check on them, since steps x batch x context must then give just
+    this many. It holds for every arm: one that changes batch or context takes the steps that make up the same tokens,
+    unless it sets its own steps."""
+    max_memory_gib: Annotated[float, Field(gt=0.0)] | None = None
+    """A promise about cost, in GiB: the most resident memory that the process may take while it holds a run. Measured
+    for every run; a run that takes more goes on, and a breach is an event of the study, listed next to the verdict."""
+    max_wall_s: Annotated[float, Field(gt=0.0)] | None = None
+    """The same for time, in seconds from the moment a process takes a run to its seal, over all attempts."""
+    micro_batch: Positive | None = None
+    """Sequences computed at once; must divide the batch. The gradient stays that of the whole batch, summed over
+    micro-batches (gradient accumulation), which moves rounding alone. If left out, the whole batch at once."""
+
+    @model_validator(mode="after")
+    def _micro_batches_are_equal(self) -> Self:
+        if self.micro_batch is not None and self.batch % self.micro_batch:
+            raise ValueError(f"micro_batch ({self.micro_batch}) must divide batch ({self.batch})")
+        return self
+
+
+class Numerics(Part):
+    """With which arithmetic."""
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the matrix products; weights and optimiser state stay in float32."""
+    deterministic: bool = True
+    """Same seed, same machine, same bits: deterministic kernels only."""
+    recompute: Literal["none", "blocks"] = "none"
+    """What the backward pass computes again instead of keeping it: nothing, or the inside of each block, of which only
+    the input is kept (activation checkpointing, Chen et al. 2016). It moves no bit, and costs one forward pass more."""
+
+
+class Training(Part):
+    """One run's whole configuration, seed apart."""
+
+    model: Model = Model()
+    """The model."""
+    data: Data = Data()
+    """The text and its tokens."""
+    optim: Optim = Optim()
+    """The optimiser and its schedule."""
+    budget: Budget = Budget()
+    """The length of a run."""
+    numerics: Numerics = Numerics()
+    """The arithmetic."""
+
+    @model_validator(mode="after")
+    def _steps_make_up_the_tokens(self) -> Self:
+        budget, step = self.budget, self.budget.batch * self.model.context
+        if budget.tokens is None:
+            return self
+        if "steps" not in budget.model_fields_set:
+            steps, rest = divmod(budget.tokens, step)
+            if rest or not steps:
+                near = [f"{n * step:,}" for n in (steps, steps + 1) if n]
+                raise ValueError(
+                    f"budget.tokens is {budget.tokens:,}, which whole steps of {step:,} tokens (batch {budget.batch} x "
+                    f"context {self.model.context}) do not make up; "
+                    + (f"the nearest are {near[0]} and {near[1]}" if len(near) == 2 else f"the nearest is {near[0]}")
+                )
+            # The value is frozen for everyone else; here it is still being made.
+            object.__setattr__(self, "budget", budget.model_copy(update={"steps": steps}))
+        elif budget.steps * step != budget.tokens:
+            raise ValueError(
+                f"budget.tokens is {budget.tokens:,}, but {budget.steps:,} steps of {step:,} tokens (batch "
+                f"{budget.batch} x context {self.model.context}) consume {self.tokens:,}"
+            )
+        return self
+
+    @property
+    def tokens(self) -> int:
+        """Tokens a whole run consumes."""
+        return self.budget.steps * self.budget.batch * self.model.context

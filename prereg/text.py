@@ -1,0 +1,143 @@
+"""How numbers, lists and times become words: one rule for each, in the report and in what was registered.
+
+Text only. What is rounded here is rounded for reading; hashes and tests never see it. Differences and intervals have
+their rules in `ablate.reporting.words`. Nothing is rounded across a threshold: a p of .04996 is never shown as .050.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from prereg.metrics.catalogue import METRICS
+from prereg.metrics.harness import harness_metric
+
+if TYPE_CHECKING:
+    from prereg.study.analysis import Scale
+
+MINUS = "−"
+P_LEAST = 1e-4  # below this, digits of a p value describe the tails of a model and not the evidence
+P_MARKS = (0.1, 0.05, 0.025, 0.01, 0.005, 0.001)
+
+
+def number(value: float, decimals: int) -> str:
+    """Fixed decimals, thousands grouped, a real minus sign, and never a negative zero."""
+    assert math.isfinite(value), value
+    text = f"{value:,.{decimals}f}"
+    if text.startswith("-"):
+        text = text[1:] if not any(digit in text for digit in "123456789") else MINUS + text[1:]
+    return text
+
+
+def compact(value: float) -> str:
+    """A number that stands alone, such as a margin: at most six significant digits, no trailing zeros."""
+    assert math.isfinite(value), value
+    text = f"{value:.6g}"
+    if value == 0 or 1e-7 < abs(value) < 1e15:
+        text = format(Decimal(text), ",f")
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+    return text.replace("-", MINUS)
+
+
+def p_value(p: float, levels: Iterable[float] = ()) -> str:
+    """A p value without its name: `.034`, `< .0001`, `1`. Never 0, and never on another side of a level than p itself.
+
+    `levels` are the levels in use; the usual thresholds are kept to as well.
+    """
+    assert 0 < p <= 1, p
+    marks = {*P_MARKS, *levels}
+    if p < P_LEAST and all(p < mark for mark in marks):
+        return "< .0001"
+    if p == 1:
+        return "1"
+    if p > 0.999:
+        return "> .999"
+    digits = 4 if p < 0.01 else 3
+    for more in range(digits, digits + 6):
+        text = f"{p:.{more}f}"
+        if float(text) > 0 and all(_sign(float(text) - mark) == _sign(p - mark) for mark in marks):
+            return text.removeprefix("0")
+    nearest = min(marks, key=lambda mark: abs(mark - p))
+    return f"{'<' if p < nearest else '>'} {nearest:g}".replace(" 0.", " .")
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)
+
+
+def level(value: float) -> str:
+    """`95%`, `97.5%`."""
+    return compact(round(100 * value, 2)) + "%"
+
+
+def counted(n: int, word: str, plural: str | None = None) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{n:,} {word if n == 1 else plural or word + 's'}"
+
+
+def listed(words: Iterable[str], *, last: str = "and") -> str:
+    """`a, b and c`."""
+    items = list(words)
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}" if items else ""
+
+
+def ranged(values: Sequence[int]) -> str:
+    """Seeds: `1 to 5` when they run without a gap, otherwise each of them."""
+    ordered = list(values)
+    if len(ordered) > 2 and ordered == list(range(ordered[0], ordered[-1] + 1)):
+        return f"{ordered[0]} to {ordered[-1]}"
+    return ", ".join(str(value) for value in ordered)
+
+
+def duration(seconds: float) -> str:
+    """`12.3 s`, `4 min 05 s`, `2 h 07 min`."""
+    assert math.isfinite(seconds) and seconds >= 0, seconds
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60:,} h {minutes % 60:02d} min"
+
+
+def moment(iso: str) -> str:
+    """An ISO 8601 time as `2026-05-04 13:20 UTC`; anything else as it stands."""
+    try:
+        at = datetime.fromisoformat(iso)
+    except ValueError:
+        return iso
+    if at.tzinfo is None:
+        return iso
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def share(value: float) -> str:
+    """A probability or a share in percent, one decimal."""
+    return f"{number(100 * value, 1)}%"
+
+
+def short(sha256: str) -> str:
+    """The first twelve digits of a hash: enough to recognise, not to verify."""
+    return sha256[:12]
+
+
+def side(weights: Mapping[str, float]) -> str:
+    """One side of a claim as a reader would write it."""
+    if len(weights) == 1 and next(iter(weights.values())) == 1.0:
+        return next(iter(weights))
+    text = ""
+    for arm, weight in weights.items():
+        sign = ("- " if weight < 0 else "") if not text else (" - " if weight < 0 else " + ")
+        text += sign + (arm if abs(weight) == 1.0 else f"{abs(weight):g}*{arm}")
+    return f"({text})"
+
+
+def unit_of(metric: str, scale: Scale = "raw", own: Mapping[str, str] | None = None) -> str:
+    """The unit of a metric on a scale, or nothing where it has none; `own` has the units of the study's own metrics."""
+    declared = METRICS.get(metric) or harness_metric(metric)
+    unit = declared.unit if declared else (own or {}).get(metric, "")
+    return unit if scale == "raw" else ", ".join(part for part in (unit, f"{scale} scale") if part)
