@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ablate.judge.estimate import undecided, words
+from ablate.judge.stats.estimate import undecided, words
 from prereg.errors import SpecError, UnsupportedError, Where
 from prereg.registry.paths import is_device
 from prereg.study.analysis import Ceiling

@@ -36,16 +36,16 @@ import pandas as pd
 from evidence_factory import LEVELS, make_evidence, small_study, with_entry, with_items
 from scipy import stats
 
-from ablate.judge.batch import OUTCOME, Items, OverItems, RowsOfItems, RowsOfT, batchable, judge_rows
 from ablate.judge.decide import decide
-from ablate.judge.design import design
-from ablate.judge.estimate import prepare
-from ablate.judge.hopeless import require_possible
-from ablate.judge.items import Tail, spread_of, tail_of
-from ablate.judge.sequential import prepare_at
-from ablate.judge.simulate import judge_drawn
+from ablate.judge.design.characteristics import design
+from ablate.judge.design.scenarios import Drawn
+from ablate.judge.design.simulate import judge_drawn
+from ablate.judge.design.undecidable import require_possible
+from ablate.judge.stats.batch import OUTCOME, Items, OverItems, RowsOfItems, RowsOfT, batchable, judge_rows
+from ablate.judge.stats.estimate import prepare
+from ablate.judge.stats.items import Tail, spread_of, tail_of
+from ablate.judge.stats.sequential import prepare_at
 from ablate.judge.stopping import _rows_at
-from ablate.judge.truths import Drawn
 from ablate.judge.view import restrict
 from ablate.records.evidence import ITEM_COLUMNS, Evidence
 from ablate.support import require_supported
@@ -528,7 +528,7 @@ def _decided(
         registration, evidence = make_evidence(study, diverged=diverged)
         evidence = _with_tables(cell, registration, evidence, luck[0], differences)
         # The bootstrap that is shown with a test over items decides nothing, and is most of the time.
-        with patch("ablate.judge.hypotheses.pigeonhole", lambda *_: np.zeros(99)):
+        with patch("ablate.judge.findings.pigeonhole", lambda *_: np.zeros(99)):
             return decide(registration, evidence).verdict
     finals: dict[str, dict[tuple[str, int], float]] = {metric: {} for metric in metrics}
     for metric, name in metrics.items():

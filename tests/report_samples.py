@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from ablate.judge.design import design as design_study
-from ablate.judge.hypotheses import judge_hypotheses
+from ablate.judge.design.characteristics import design as design_study
+from ablate.judge.findings import judge_hypotheses
 from ablate.judge.verdict import Check, Decision, Finding, Stability
 from ablate.records.evidence import METRIC_COLUMNS, Evidence
 from ablate.records.run_record import Pairing, Provenance, RunRecord

@@ -17,7 +17,7 @@ from evidence_factory import (
     with_run,
 )
 
-from ablate.judge.admissible import admissible, audit
+from ablate.judge.audit.audit import admissible, audit
 from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
 from prereg.registry.registration import Registration

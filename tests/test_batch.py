@@ -10,14 +10,14 @@ from evidence_factory import one_claim, small_study
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablate.judge.batch import OUTCOME, OverItems, _rows_of_test, _scored, batchable, judge_rows
-from ablate.judge.estimate import prepare
-from ablate.judge.items import Crossed, TwoWay, spread_of, tail_of
-from ablate.judge.max_t import adjust, adjust_rows
-from ablate.judge.nulls import Nulls, judge_families, nulls_of, weigh
-from ablate.judge.procedure import Floats
-from ablate.judge.resample import COUNTED_PAIRS, LISTED_PAIRS
-from ablate.judge.simulate import outcomes_of
+from ablate.judge.design.simulate import outcomes_of
+from ablate.judge.stats.batch import OUTCOME, OverItems, _rows_of_test, _scored, batchable, judge_rows
+from ablate.judge.stats.estimate import prepare
+from ablate.judge.stats.items import Crossed, TwoWay, spread_of, tail_of
+from ablate.judge.stats.max_t import adjust, adjust_rows
+from ablate.judge.stats.nulls import Nulls, judge_families, nulls_of, weigh
+from ablate.judge.stats.procedure import Floats
+from ablate.judge.stats.resample import COUNTED_PAIRS, LISTED_PAIRS
 from prereg.study.analysis import Test
 from prereg.study.claim import Verb
 from prereg.study.spec import Study

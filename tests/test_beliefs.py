@@ -9,8 +9,8 @@ import pytest
 from evidence_factory import make_evidence, make_registration, one_claim, small_study
 
 from ablate import chain
-from ablate.judge.beliefs import assumed, learned
-from ablate.judge.design import design
+from ablate.judge.design.assumptions import assumed, learned
+from ablate.judge.design.characteristics import design
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, SpecError
 from prereg.registry.registration import Registration

@@ -11,8 +11,8 @@ from test_admissible import test_a_broken_promise_is_caught as broken
 from typer.testing import CliRunner
 
 from ablate.cli import app
-from ablate.judge.admissible import audit
-from ablate.judge.consequences import DECLARED, MEANS, checks_page, consequence_of, declared, rows
+from ablate.judge.audit.audit import audit
+from ablate.judge.audit.consequences import DECLARED, MEANS, checks_page, consequence_of, declared, rows
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Check
 from prereg.registry.amendments import TOUCHES
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def require_declared(check: Check) -> None:
     row = declared(check)
-    assert row.why, f"'{check.name}' has no row in ablate/judge/consequences.py"
+    assert row.why, f"'{check.name}' has no row in ablate/judge/audit/consequences.py"
     assert check.severity in row.consequence, (check.name, check.severity, row.consequence)
 
 
@@ -79,7 +79,7 @@ def test_an_unknown_check_is_told_and_not_weighed() -> None:
 
 def test_the_page_of_checks_is_the_one_that_the_code_declares() -> None:
     page = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
-    assert page == checks_page(), "python -m ablate.judge.consequences docs/checks.md"
+    assert page == checks_page(), "python -m ablate.judge.audit.consequences docs/checks.md"
     assert page.count("\n| ") == len(rows()) + len(TOUCHES) + 4
 
 

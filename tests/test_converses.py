@@ -11,7 +11,7 @@ from conftest import tiny_document
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablate.judge.hypotheses import judge_hypotheses
+from ablate.judge.findings import judge_hypotheses
 from prereg.errors import RuleError
 from prereg.rule.condition import OUTCOMES, Contradiction, Outcome, contradictions, holds, parse_condition
 from prereg.rule.rule import DecisionLine, Rule

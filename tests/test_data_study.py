@@ -234,7 +234,7 @@ def test_a_run_that_read_the_corpus_of_another_arm_gives_no_verdict(house: House
     add(house, "other", tiny_text()[::-1])
     study = house.write(document({"corpus": "tiny"}, {"here": {}, "there": {"data.corpus": "other"}}))
     registration = chain.run(study, watcher=QUIET).registration
-    from ablate.judge.matching import check_matching
+    from ablate.judge.audit.pairs import check_matching
 
     runs = [r.model_copy(update={"variant": "here"}) if r.variant == "there" else r for r in records(house).values()]
     checks = {check.name: check for check in check_matching(registration, runs)}

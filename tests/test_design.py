@@ -11,21 +11,14 @@ import pytest
 from evidence_factory import one_claim, small_study
 from scipy import stats
 
-from ablate.judge import power
-from ablate.judge.batch import OUTCOME
-from ablate.judge.beliefs import assumed
-from ablate.judge.design import Design, design
-from ablate.judge.hopeless import obstacle, require_possible
-from ablate.judge.hypotheses import judge_hypotheses
-from ablate.judge.simulate import (
-    Scenario,
-    adopting_verdicts,
-    affordable,
-    judge_drawn,
-    outcomes_of,
-    simulate,
-)
-from ablate.judge.truths import Law, Truth, draw
+from ablate.judge.design.assumptions import assumed
+from ablate.judge.design.characteristics import Design, design
+from ablate.judge.design.scenarios import Law, Truth, draw
+from ablate.judge.design.simulate import Scenario, adopting_verdicts, affordable, judge_drawn, outcomes_of, simulate
+from ablate.judge.design.undecidable import obstacle, require_possible
+from ablate.judge.findings import judge_hypotheses
+from ablate.judge.stats import power
+from ablate.judge.stats.batch import OUTCOME
 from prereg.errors import HopelessDesignError, SpecError
 from prereg.registry.canon import sha256_of
 from prereg.study.spec import Study

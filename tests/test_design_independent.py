@@ -20,7 +20,7 @@ from evidence_factory import small_study
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from ablate.judge.design import Design, HypothesisDesign, Scenario, design
+from ablate.judge.design.characteristics import Design, HypothesisDesign, Scenario, design
 from prereg.study.spec import Study
 
 pytestmark = pytest.mark.slow

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from evidence_factory import small_study
 
-from ablate.judge.batch import judge_rows
-from ablate.judge.beliefs import assumed
-from ablate.judge.design import Design, design
-from ablate.judge.items import Crossed, TwoWay, critical_values, spread_of, tail_of
-from ablate.judge.nulls import Nulls, judge_families, weigh
-from ablate.judge.simulate import judge_drawn
-from ablate.judge.truths import Drawn, Truth, draw
+from ablate.judge.design.assumptions import assumed
+from ablate.judge.design.characteristics import Design, design
+from ablate.judge.design.scenarios import Drawn, Truth, draw
+from ablate.judge.design.simulate import judge_drawn
+from ablate.judge.stats.batch import judge_rows
+from ablate.judge.stats.items import Crossed, TwoWay, critical_values, spread_of, tail_of
+from ablate.judge.stats.nulls import Nulls, judge_families, weigh
 from prereg.errors import SpecError
 from prereg.metrics.items import units_of
 from prereg.rule.divergence import least_pairs

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ablate.judge.effects import cliff_delta, effect_sizes, hedges_j, noncentral_interval
+from ablate.judge.stats.effects import cliff_delta, effect_sizes, hedges_j, noncentral_interval
 
 DRUG_1 = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])  # R's `sleep`, group 1
 DRUG_2 = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])  # group 2

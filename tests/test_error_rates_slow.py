@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ablate.judge.batch import OUTCOME
-from ablate.judge.hypotheses import judge_hypotheses
-from ablate.judge.item_scores import item_means
+from ablate.judge.audit.item_scores import item_means
+from ablate.judge.findings import judge_hypotheses
+from ablate.judge.stats.batch import OUTCOME
 from ablate.records.evidence import ITEM_COLUMNS
 
 pytestmark = pytest.mark.slow

@@ -11,9 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ablate.judge.estimate import NoTestError, estimate, p_against, p_floor, prepare, summarise
-from ablate.judge.procedure import TINY
-from ablate.judge.resample import COUNTED_PAIRS, SignFlip
+from ablate.judge.stats.estimate import NoTestError, estimate, p_against, p_floor, prepare, summarise
+from ablate.judge.stats.procedure import TINY
+from ablate.judge.stats.resample import COUNTED_PAIRS, SignFlip
 from prereg.errors import UnsupportedError
 
 METHODS = ("paired_t", "bootstrap_t", "sign_flip", "wilcoxon")

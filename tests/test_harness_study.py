@@ -18,7 +18,7 @@ from harness_samples import N_TASKS, TASKS, items_document, items_house, write_p
 from ablate import chain, cli
 from ablate.chain.case import pin
 from ablate.harness import extra
-from ablate.judge.admissible import audit
+from ablate.judge.audit.audit import audit
 from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from evidence_factory import make_evidence, small_study
 
+from ablate.judge.audit.headroom import HEADROOM, pinned
 from ablate.judge.decide import decide
-from ablate.judge.headroom import HEADROOM, pinned
 from ablate.judge.verdict import Check, Decision
 
 

@@ -9,11 +9,11 @@ import pytest
 from evidence_factory import make_evidence, one_claim, small_study
 from scipy import stats
 
-from ablate.judge import power
 from ablate.judge.decide import decide
-from ablate.judge.design import design
-from ablate.judge.hindsight import Hindsight, look_back, selection
-from ablate.judge.hypotheses import judge_hypotheses
+from ablate.judge.design.characteristics import design
+from ablate.judge.design.hindsight import Hindsight, look_back, selection
+from ablate.judge.findings import judge_hypotheses
+from ablate.judge.stats import power
 from ablate.reporting.context import ReportContext
 from ablate.reporting.hindsight import tell_hindsight
 from prereg.registry.looks import looks_of

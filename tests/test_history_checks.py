@@ -23,9 +23,9 @@ from typer.testing import CliRunner
 
 from ablate import chain as verbs
 from ablate.cli import app
-from ablate.judge.admissible import audit
+from ablate.judge.audit.audit import audit
+from ablate.judge.audit.history import AFTER, BEGUN, ELSEWHERE, FORWARD, REMOVED, Starts, starts_of
 from ablate.judge.decide import decide
-from ablate.judge.history_checks import AFTER, BEGUN, ELSEWHERE, FORWARD, REMOVED, Starts, starts_of
 from ablate.judge.verdict import Check, Decision
 from ablate.records.evidence import Evidence
 from ablate.records.gather import gather, repeated_elsewhere

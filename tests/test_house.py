@@ -23,7 +23,7 @@ ROOMS: dict[str, set[str]] = {
     "ablate.verbs": {"*"},
     "ablate.chain": {"*"},
     "ablate.bench": {"*"},
-    "ablate.support": {"prereg", "ablate.judge.estimate"},
+    "ablate.support": {"prereg", "ablate.judge.stats.estimate"},
     "ablate.attest": {"prereg", "ablate.chain"},
     "ablate.status": {"prereg", "ablate.chain", "ablate.records"},
     "ablate.verify": {"ablate.verify", "prereg", "ablate.records", "ablate.harness.packs", "ablate.bundle.rejudged"},
@@ -37,7 +37,6 @@ ROOMS: dict[str, set[str]] = {
         "pyarrow",
     },
     "ablate.scale": {"ablate.scale", "prereg"},
-    "ablate.programme": {"prereg", "ablate.judge.programme"},
     "ablate.gpt": {"ablate.gpt", "prereg", "torch", "numpy", "safetensors", "tokenizers"},
     "ablate.measure": {"ablate.measure", "ablate.gpt", "prereg", "torch", "numpy"},
     # The harness and its data sets are an optional extra, imported only where tasks are asked.
@@ -88,7 +87,7 @@ ROOMS: dict[str, set[str]] = {
         "numpy",
         "ablate.status",
         "ablate.verify",
-        "ablate.programme",
+        "ablate.judge.programme",
         "ablate.scale",
     },
 }

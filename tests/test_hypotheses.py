@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ablate.judge.batch import judge_rows
-from ablate.judge.effects import effect_sizes
-from ablate.judge.estimate import p_against, prepare
-from ablate.judge.hypotheses import contrast, generator, judge_hypotheses
-from ablate.judge.nulls import weigh
+from ablate.judge.findings import contrast, generator, judge_hypotheses
+from ablate.judge.stats.batch import judge_rows
+from ablate.judge.stats.effects import effect_sizes
+from ablate.judge.stats.estimate import p_against, prepare
+from ablate.judge.stats.nulls import weigh
 from ablate.judge.verdict import Finding
 from ablate.judge.wording import said_p
 from prereg.errors import UnsupportedError

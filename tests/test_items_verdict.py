@@ -15,9 +15,9 @@ from evidence_factory import Cell, make_evidence, one_claim, with_items
 from scipy import stats
 
 from ablate.judge import decide as judge
+from ablate.judge.audit.item_scores import item_means
 from ablate.judge.decide import decide, final_values
-from ablate.judge.hypotheses import judge_hypotheses
-from ablate.judge.item_scores import item_means
+from ablate.judge.findings import judge_hypotheses
 from ablate.judge.verdict import Decision, Finding
 from ablate.judge.view import restrict
 from ablate.records.evidence import ITEM_COLUMNS, Evidence
@@ -426,7 +426,7 @@ def test_the_size_over_seeds_and_items_is_the_promised_one(
 ) -> None:
     # Variances in units of that of a seed's mean, all of it noise; through the table, the pairing and the correction.
     # The bootstrap beside it decides nothing, and is most of the time.
-    monkeypatch.setattr("ablate.judge.hypotheses.pigeonhole", lambda *_: np.zeros(99))
+    monkeypatch.setattr("ablate.judge.findings.pigeonhole", lambda *_: np.zeros(99))
     study = items_study(claim="layernorm changes harness/accuracy")
     rng, n_items, studies = np.random.default_rng(5), 20, 250
     rows = [

@@ -14,7 +14,7 @@ from conftest import House, tiny_document
 from own_trainer import OwnHouse
 
 from ablate import chain
-from ablate.judge.limits import LIMITS
+from ablate.judge.audit.runs import LIMITS
 from ablate.records.run_record import RunRecord
 from ablate.reporting.ledger_lines import in_words
 from ablate.runner.memory import Peak

@@ -11,15 +11,15 @@ from evidence_factory import make_evidence, one_claim, small_study
 from typer.testing import CliRunner
 
 from ablate.cli import app
-from ablate.judge import simulate as simulation
-from ablate.judge.batch import OUTCOME, judge_rows_at_worst
-from ablate.judge.beliefs import assumed
+from ablate.judge.audit.lost_pairs import SAME_AT_WORST, lost_pairs, possible_outcomes, unmasked
 from ablate.judge.decide import decide
-from ablate.judge.design import design
-from ablate.judge.lost_pairs import SAME_AT_WORST, lost_pairs, possible_outcomes, unmasked
-from ablate.judge.nulls import Nulls, judge_families
-from ablate.judge.simulate import Scenario, judge_drawn, simulate
-from ablate.judge.truths import Drawn, Truth, draw
+from ablate.judge.design import simulate as simulation
+from ablate.judge.design.assumptions import assumed
+from ablate.judge.design.characteristics import design
+from ablate.judge.design.scenarios import Drawn, Truth, draw
+from ablate.judge.design.simulate import Scenario, judge_drawn, simulate
+from ablate.judge.stats.batch import OUTCOME, judge_rows_at_worst
+from ablate.judge.stats.nulls import Nulls, judge_families
 from ablate.judge.verdict import Decision
 from prereg.errors import SpecError
 from prereg.rule.divergence import impossible_after, least_pairs, pushed, said_losses
@@ -294,7 +294,7 @@ def unlucky(
         differences = {"h": values[:, 1] - values[:, 0]}
         return Drawn(differences, {"h": ~lost.any(axis=1)}, ~lost.any(axis=2), lost)
 
-    monkeypatch.setattr("ablate.judge.simulate.draw", drawn)
+    monkeypatch.setattr("ablate.judge.design.simulate.draw", drawn)
     found = simulate(study, Truth("t", {"h": 0.0}), assumed(study), n_sims=n_sims, seed=[11])
     one = drawn(
         study, Truth("t", {"h": 0.0}), None, n_sims=n_sims, n_seeds=len(study.seeds), rng=np.random.default_rng([11])

@@ -10,11 +10,11 @@ import pytest
 from evidence_factory import make_evidence, one_claim, small_study
 
 from ablate.judge.decide import decide
-from ablate.judge.estimate import prepare
-from ablate.judge.hypotheses import judge_hypotheses
-from ablate.judge.max_t import Null, adjust, intervals, p_floor_of, step_down
-from ablate.judge.nulls import nulls_of
-from ablate.judge.procedure import Floats, Procedure
+from ablate.judge.findings import judge_hypotheses
+from ablate.judge.stats.estimate import prepare
+from ablate.judge.stats.max_t import Null, adjust, intervals, p_floor_of, step_down
+from ablate.judge.stats.nulls import nulls_of
+from ablate.judge.stats.procedure import Floats, Procedure
 from prereg.errors import UnsupportedError
 from prereg.study.analysis import Analysis, Test
 from prereg.study.spec import Study

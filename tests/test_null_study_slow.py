@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from evidence_factory import one_claim, small_study
 
-from ablate.judge.estimate import p_against
-from ablate.judge.hypotheses import judge_hypotheses
-from ablate.judge.simulate import adopting_verdicts, outcomes_of
+from ablate.judge.design.simulate import adopting_verdicts, outcomes_of
+from ablate.judge.findings import judge_hypotheses
+from ablate.judge.stats.estimate import p_against
 from prereg.study.spec import Study
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,8 @@ from evidence_factory import make_evidence, make_registration, small_study
 from prereg_samples import AT, EMBNORM, PIN, changed, load_text
 from pydantic import ValidationError
 
+from ablate.judge.audit.user_checks import OWN, Records, run_own_checks
 from ablate.judge.decide import decide
-from ablate.judge.own_checks import OWN, Records, run_own_checks
 from ablate.judge.verdict import Check, Decision
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, RegistrationError, SpecError

@@ -20,8 +20,8 @@ from own_trainer import AT, SCRIPT, OwnHouse
 from test_run import alive, descendants, start
 
 from ablate import chain
-from ablate.judge import design as design_room
 from ablate.judge.decide import decide as judge
+from ablate.judge.design import characteristics as design_room
 from ablate.judge.verdict import Check, Decision
 from ablate.records.gather import gather
 from ablate.reporting.audit import tell_pairs, tell_runs

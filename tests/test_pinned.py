@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 from ablate import chain
 from ablate.bundle.gathered import gathered
 from ablate.cli import app
-from ablate.judge import design as design_room
 from ablate.judge.decide import decide as judge
+from ablate.judge.design import characteristics as design_room
 from ablate.records.gather import gather, read_metrics
 from ablate.runner import command as command_room
 from ablate.runner import pinned as pinned_room

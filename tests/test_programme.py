@@ -8,8 +8,7 @@ import pytest
 from prereg_samples import EMBNORM, changed
 from programme_samples import NAMES, NOW, P, amends, decides, registers
 
-from ablate.judge.programme import benjamini_hochberg, lord
-from ablate.programme import ENDINGS, Programme, count_programme
+from ablate.judge.programme import ENDINGS, Programme, benjamini_hochberg, count_programme, lord
 from prereg.registry.paths import Root
 
 

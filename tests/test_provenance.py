@@ -14,7 +14,7 @@ from conftest import House
 from test_run import longer
 
 from ablate import chain
-from ablate.judge import design as design_room
+from ablate.judge.design import characteristics as design_room
 from ablate.records import provenance
 from ablate.records.provenance import code_hash, executed_files
 from prereg.registry.plan import plan

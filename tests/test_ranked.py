@@ -11,8 +11,8 @@ from evidence_factory import make_evidence, one_claim, small_study
 from scipy import stats
 
 from ablate.judge.decide import decide
-from ablate.judge.estimate import estimate, prepare
-from ablate.judge.resample import hodges_lehmann
+from ablate.judge.stats.estimate import estimate, prepare
+from ablate.judge.stats.resample import hodges_lehmann
 from ablate.judge.verdict import Finding
 from ablate.reporting import html, markdown
 from ablate.reporting.context import ReportContext

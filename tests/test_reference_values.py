@@ -42,11 +42,11 @@ from scipy import stats
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.tests.test_tost import clinic
 
-from ablate.judge import power
-from ablate.judge.effects import cliff_delta, effect_sizes, hedges_j, noncentral_interval
-from ablate.judge.estimate import estimate, p_against, prepare
-from ablate.judge.multiplicity import holm
-from ablate.judge.nulls import weigh
+from ablate.judge.stats import power
+from ablate.judge.stats.effects import cliff_delta, effect_sizes, hedges_j, noncentral_interval
+from ablate.judge.stats.estimate import estimate, p_against, prepare
+from ablate.judge.stats.nulls import weigh
+from ablate.judge.stats.procedure import holm
 
 # Darwin (1876), maize, crossed minus self-fertilised, in eighths of an inch: Fisher (1935), The Design of Experiments,
 # chapter III; also the example of scipy's page on `wilcoxon`.

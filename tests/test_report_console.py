@@ -9,8 +9,8 @@ import pytest
 from report_samples import ENDINGS, Ending, told
 from rich.console import Console
 
-from ablate.judge.design import Design
-from ablate.judge.design import design as design_study
+from ablate.judge.design.characteristics import Design
+from ablate.judge.design.characteristics import design as design_study
 from ablate.reporting.corpora_lines import print_corpora
 from ablate.reporting.decision_lines import print_decision
 from ablate.reporting.design_lines import print_design

@@ -9,7 +9,7 @@ from rich.console import Console
 from test_items_verdict import case, drawn, items_study
 
 from ablate.judge.decide import decide
-from ablate.judge.design import design
+from ablate.judge.design.characteristics import design
 from ablate.reporting.context import ReportContext
 from ablate.reporting.decision_lines import print_decision
 from ablate.reporting.design_lines import print_design

@@ -9,13 +9,13 @@ import pytest
 from evidence_factory import one_claim, small_study
 from scipy import integrate, stats
 
-from ablate.judge.batch import OUTCOME
-from ablate.judge.design import design
-from ablate.judge.hypotheses import judge_hypotheses
-from ablate.judge.levels import nominal_levels
-from ablate.judge.nulls import Nulls, judge_families, weigh
-from ablate.judge.procedure import NoTestError
-from ablate.judge.sequential import (
+from ablate.judge.design.characteristics import design
+from ablate.judge.findings import judge_hypotheses
+from ablate.judge.stats.batch import OUTCOME
+from ablate.judge.stats.levels import nominal_levels
+from ablate.judge.stats.nulls import Nulls, judge_families, weigh
+from ablate.judge.stats.procedure import NoTestError
+from ablate.judge.stats.sequential import (
     EFFECT_VARIANCE,
     EProcessT,
     RepeatedT,

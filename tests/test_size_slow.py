@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from evidence_factory import one_claim
 
-from ablate.judge.batch import _rows_of_test
-from ablate.judge.estimate import p_against, prepare, undecided
-from ablate.judge.resample import FEWEST_BOOTSTRAPPED
+from ablate.judge.stats.batch import _rows_of_test
+from ablate.judge.stats.estimate import p_against, prepare, undecided
+from ablate.judge.stats.resample import FEWEST_BOOTSTRAPPED
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import pytest
 from evidence_factory import make_evidence, small_study, with_losses
 from scipy import stats
 
-from ablate.judge.stability import (
+from ablate.judge.audit.stability import (
     false_alarm_rate,
     false_alarm_text,
     judge_stability,

@@ -7,8 +7,8 @@ from evidence_factory import Change, make_evidence, small_study, with_amendments
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ablate.judge.audit.amendments import RESTS_ON_NOTHING_AMENDED, rests_on, spread
 from ablate.judge.decide import decide
-from ablate.judge.touched import RESTS_ON_NOTHING_AMENDED, rests_on, spread
 from ablate.judge.verdict import Decision, Outcome
 from ablate.reporting import markdown
 from ablate.reporting.context import ReportContext

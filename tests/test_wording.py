@@ -12,7 +12,7 @@ from report_samples import told
 from rich.console import Console
 from test_hypotheses import around, judged, values_of
 
-from ablate.judge.hypotheses import judge_hypotheses
+from ablate.judge.findings import judge_hypotheses
 from ablate.judge.verdict import Check, Decision
 from ablate.judge.wording import said_p
 from ablate.reporting import markdown

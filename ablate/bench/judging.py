@@ -13,9 +13,9 @@ DESIGN_SCENARIOS, DESIGN_STUDIES, DESIGN_REPEATS = 12, 20_000, 5
 
 def measure_design(path: Path) -> dict[str, Any]:
     """Twelve states of the world x 20,000 simulated studies through the registered rule, in this process."""
-    from ablate.judge.beliefs import assumed
-    from ablate.judge.simulate import simulate
-    from ablate.judge.truths import truths
+    from ablate.judge.design.assumptions import assumed
+    from ablate.judge.design.scenarios import truths
+    from ablate.judge.design.simulate import simulate
     from prereg.study.load import load_study
 
     study = load_study(path).study
@@ -44,8 +44,8 @@ def measure_items() -> dict[str, Any]:
     import numpy as np
     from scipy import stats
 
-    from ablate.judge.items import Crossed, TwoWay, pigeonhole, pigeonhole_interval
-    from ablate.judge.resample import RESAMPLES
+    from ablate.judge.stats.items import Crossed, TwoWay, pigeonhole, pigeonhole_interval
+    from ablate.judge.stats.resample import RESAMPLES
 
     values = np.random.default_rng(0).integers(-1, 2, size=(5, 10_000)).astype(float)
     table = Crossed(values, seeds=(1, 2, 3, 4, 5), clusters=np.arange(10_000))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ablate.bundle.comparison import Comparison, compare_pages, compare_verdicts
 from ablate.bundle.manifest import Tool, this_tool
+from ablate.judge.audit.user_checks import OWN
 from ablate.judge.decide import decide
-from ablate.judge.own_checks import OWN
 from ablate.judge.verdict import Check, Decision, verdict_bytes
 from ablate.judge.view import view
 from ablate.records.bounded import TableError, open_bounded

@@ -39,8 +39,8 @@ class Decided:
 
 def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) -> Decided:
     """Apply the registered rule, log the decision, write the reports."""
+    from ablate.judge.audit.user_checks import run_own_checks
     from ablate.judge.decide import decide as judge
-    from ablate.judge.own_checks import run_own_checks
     from ablate.judge.verdict import verdict_bytes
     from ablate.judge.view import view
     from ablate.records.gather import gather
@@ -108,8 +108,8 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     Another version of this tool may write other bytes; the ledger then takes their hashes. Where sealed records are no
     longer on this disk, the pages are kept and a notice above them says so (`ablate.reporting.kept`).
     """
+    from ablate.judge.audit.user_checks import run_own_checks
     from ablate.judge.decide import decide as judge
-    from ablate.judge.own_checks import run_own_checks
     from ablate.judge.verdict import verdict_bytes
     from ablate.judge.view import view
     from ablate.records.gather import gather

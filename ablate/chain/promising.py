@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ablate.chain.case import Case, Clock, check, open_case, pin, placed, require_registered, utc_now
 
 if TYPE_CHECKING:
-    from ablate.judge.design import Design
+    from ablate.judge.design.characteristics import Design
     from prereg.registry.ledger import Entry
     from prereg.registry.registration import Override, Registration
 
@@ -20,8 +20,8 @@ def design(path: str | Path, *, root: Path | None = None, pilot: str | None = No
 
 def characterise(case: Case, *, pilot: str | None = None) -> Design:
     """The design of a study, from its own beliefs or from what a pilot's records tell."""
-    from ablate.judge.beliefs import learned
-    from ablate.judge.design import design as simulate
+    from ablate.judge.design.assumptions import learned
+    from ablate.judge.design.characteristics import design as simulate
     from ablate.records.gather import gather
 
     if pilot is None:
@@ -36,7 +36,7 @@ def characterise(case: Case, *, pilot: str | None = None) -> Design:
 
 def accepted(case: Case, characteristics: Design, reason: str | None) -> Override | None:
     """Refuse a hopeless design, or put on record that the user goes on with it and why."""
-    from ablate.judge.hopeless import obstacle
+    from ablate.judge.design.undecidable import obstacle
     from prereg.errors import HopelessDesignError, RegistrationError
     from prereg.registry.registration import Override
 

@@ -10,7 +10,7 @@ from ablate.chain.case import Case, Clock, check, require_pinned, utc_now
 from ablate.chain.promising import preflight, register
 
 if TYPE_CHECKING:
-    from ablate.judge.design import Design
+    from ablate.judge.design.characteristics import Design
     from ablate.runner.local import Summary
     from ablate.runner.watch import Watcher
     from prereg.registry.looks import Look

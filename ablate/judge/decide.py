@@ -3,9 +3,9 @@
     runs missing                 -> inadmissible, and no contrast is computed: nothing is shown early
     the ledger is damaged        -> the same: a look that cannot be logged is not given
     complete, an audit failure   -> inadmissible, findings shown, no verdict
-    another verdict is possible  -> the same (`ablate.judge.lost_pairs`)
+    another verdict is possible  -> the same (`ablate.judge.audit.lost_pairs`)
       with lost pairs at worst
-    the verdict rests on what an -> the same (`ablate.judge.touched`)
+    the verdict rests on what an -> the same (`ablate.judge.audit.amendments`)
       amendment made exploratory
     complete and clean           -> the rule's verdict
 
@@ -25,16 +25,16 @@ from math import inf, isfinite
 
 from pydantic import JsonValue
 
-from ablate.judge.admissible import admissible, audit
-from ablate.judge.headroom import check_headroom
-from ablate.judge.hypotheses import judge_hypotheses
-from ablate.judge.lost_pairs import Lost, check_lost, lost_pairs, other_verdicts, possible_outcomes
-from ablate.judge.nulls import Nulls, require_known_methods
-from ablate.judge.own_checks import not_run, quiet
+from ablate.judge.audit.amendments import because_it_rests, check_verdict, mark, rests_on, spread
+from ablate.judge.audit.audit import admissible, audit
+from ablate.judge.audit.headroom import check_headroom
+from ablate.judge.audit.lost_pairs import Lost, check_lost, lost_pairs, other_verdicts, possible_outcomes
+from ablate.judge.audit.stability import judge_stability
+from ablate.judge.audit.user_checks import not_run, quiet
+from ablate.judge.findings import judge_hypotheses
 from ablate.judge.readings import read_values, reading_of
-from ablate.judge.stability import judge_stability
+from ablate.judge.stats.nulls import Nulls, require_known_methods
 from ablate.judge.stopping import settles
-from ablate.judge.touched import because_it_rests, check_verdict, mark, rests_on, spread
 from ablate.judge.verdict import Check, Decision, Finding, Outcome, Stability
 from ablate.judge.view import View, check_looks, view
 from ablate.records.evidence import Evidence

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ablate.judge.decide import final_values
-from ablate.judge.hypotheses import contrast
+from ablate.judge.findings import contrast
 from ablate.judge.readings import reading_of
 from ablate.judge.verdict import ArmSummary
 from ablate.records.evidence import Evidence

@@ -1,25 +1,32 @@
-"""The false discovery rate over every test of a repository: Benjamini-Hochberg, and online LORD++.
+"""Every confirmatory test that a repository ever registered, how each ended, and the false discovery rate over all.
 
-Numbers only: p values in, adjusted p values or levels out. Which p values enter, and in which order, is
-`ablate.programme`'s matter, and no verdict depends on any of them: a study was promised its own error rates.
+It reads the ledger, the locks, and verdict files whose bytes the ledger vouches for; it changes nothing, and no
+verdict depends on it. What is counted: each hypothesis of each distinct registration a study ever had, exploratory
+ones apart. What enters the rates, in the order of the ledger's decisions and within a study in that of its file: one
+step for each confirmatory hypothesis of each decision, with the uncorrected p of its support; hypotheses that were
+registered and never decided are counted and are no step. A step whose p cannot be known (no test was possible, the
+evidence was inadmissible, the verdict file is gone or changed) enters as 1: it takes its place and finds nothing.
+A decision repeated on the same evidence is one step.
 
-Benjamini and Hochberg (1995) look at all p values at once, so that one more study can change what was found before.
-LORD++ (Ramdas, Yang, Wainwright and Jordan 2017) decides each test when it comes, with a level that depends on
-nothing but earlier discoveries, and never takes a decision back. With gamma non-increasing and summing to at most
-one, times of discovery tau_1 < tau_2 < ..., and initial wealth w0:
-
-    level_t = w0 gamma_t + (alpha - w0) gamma_(t - tau_1) + alpha sum_(j >= 2, tau_j < t) gamma_(t - tau_j)
-
-It keeps the FDR at alpha when the p values of true nulls are independent of each other and of the rest, and the
-sum of all levels at alpha times the discoveries (or alpha, before the first) whatever the p values are. No Python
-library that we know has it; the R package onlineFDR has, and its documented example is in the tests.
+What cannot be known: studies registered in no ledger of this repository; hypotheses of a replaced registration
+that the ledger's differences cannot rebuild (`prereg.registry.history`), which are listed without their number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from math import exp, log, sqrt
+from typing import Any, Literal, get_args
+
+from prereg.frozen import Part
+from prereg.registry.canon import sha256_bytes
+from prereg.registry.history import Promise, promises
+from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.looks import recorded_afterwards
+from prereg.registry.paths import Root
 
 GAMMA_SCALE = 0.07720838
 """As published (Javanmard and Montanari 2018, equation 31). Gamma then sums to 0.976, a little less than it may."""
@@ -71,3 +78,305 @@ def benjamini_hochberg(p: Sequence[float]) -> tuple[float, ...]:
 
     adjusted = multipletests(list(p), method="fdr_bh")[1]
     return tuple(float(value) for value in adjusted)
+
+
+Ending = Literal[
+    "supported",
+    "refuted",
+    "inconclusive",
+    "inadmissible",
+    "decided, its verdict file is not here",
+    "decided, its verdict file has changed",
+    "decided, a later decision replaced its file",
+    "amended away",
+    "abandoned",
+    "never decided",
+]
+ENDINGS: tuple[Ending, ...] = get_args(Ending)
+
+
+class Registered(Part):
+    """One hypothesis of one registration."""
+
+    study: str
+    """The study's id."""
+    registration: str
+    """sha256 of the registration."""
+    registered_at: str
+    """When, by the ledger."""
+    hypothesis: str
+    """Its name."""
+    claim: str
+    """Its claim."""
+    role: str
+    """primary, secondary, guardrail or exploratory."""
+    proven: bool
+    """Whether the registration it is told from has the hash that the ledger names."""
+    ending: Ending
+    """How it ended. `abandoned`: not decided, and nothing of the study in the ledger for long."""
+    carried_over: bool = False
+    """Of one amended away: whether the registration that followed held the same hypothesis, word for word."""
+    times_decided: int = 0
+    """Decisions on different evidence."""
+    n: int | None = None
+    """Pairs, of one with a finding."""
+    method: str | None = None
+    """The test."""
+    family: int | None = None
+    """Hypotheses it was corrected with."""
+    p: float | None = None
+    """p of its support, uncorrected; none where there is no finding to be used."""
+    p_adjusted: float | None = None
+    """The same, corrected within its study, by its study's registered correction."""
+    p_refute: float | None = None
+    """p of its refutation, uncorrected; it enters no rate."""
+    p_refute_adjusted: float | None = None
+    """The same, corrected within its study."""
+
+
+class Untold(Part):
+    """A registration whose hypotheses cannot be told."""
+
+    study: str
+    """The study's id."""
+    registration: str
+    """sha256 of the registration."""
+    registered_at: str
+    """When, by the ledger."""
+    why: str
+    """Why."""
+
+
+class Step(Part):
+    """One decided test, in the order of decisions."""
+
+    number: int
+    """From 1."""
+    study: str
+    """The study's id."""
+    registration: str
+    """sha256 of the registration."""
+    hypothesis: str
+    """Its name."""
+    decided_at: str
+    """When, by the ledger."""
+    p: float | None
+    """p of its support, uncorrected; none where it cannot be known, and then 1 stands for it."""
+    bh_adjusted: float
+    """Adjusted by Benjamini-Hochberg over all steps."""
+    bh_found: bool
+    """Whether that is at most the level."""
+    lord_level: float
+    """What LORD++ compared p with."""
+    lord_found: bool
+    """Whether p was at most that."""
+
+
+class Programme(Part):
+    """All of it."""
+
+    confirmatory: tuple[Registered, ...]
+    """In the order of registrations."""
+    exploratory: tuple[Registered, ...]
+    """The same of exploratory hypotheses, which are counted apart and enter no rate."""
+    untold: tuple[Untold, ...]
+    """Registrations known only by their hash."""
+    n_registrations: int
+    """Distinct registrations, untold ones too."""
+    n_studies: int
+    """Studies."""
+    steps: tuple[Step, ...]
+    """Decided tests."""
+    level: float
+    """False discovery rate."""
+    faults: tuple[str, ...]
+    """What is wrong with the ledger; only its sound part is counted then."""
+    head: str
+    """Hash of the last sound entry."""
+
+    def count(self, ending: Ending) -> int:
+        """Confirmatory hypotheses that ended so."""
+        return sum(one.ending == ending for one in self.confirmatory)
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """The last decision on one state of the evidence, and the first's place in the ledger."""
+
+    entry: Entry
+    place: int
+    findings: Mapping[str, Mapping[str, Any]] | None
+    """By hypothesis; none where the verdict file is not the one the ledger hashed."""
+    without: Ending
+    """How its hypotheses ended where there are no findings."""
+
+
+def count_programme(root: Root, *, level: float, now: str, abandoned_after_days: int) -> Programme:
+    """Count every test of a root. A damaged ledger is counted as far as it is sound, and its faults are told."""
+    sound = Ledger(root.ledger).sound()
+    entries = sound.entries
+    confirmatory: list[Registered] = []
+    exploratory: list[Registered] = []
+    untold: list[Untold] = []
+    stream: list[tuple[int, Entry, str, float | None]] = []
+    made: list[tuple[Promise, bool, Promise | None]] = []
+    for study in dict.fromkeys(entry.study for entry in entries if entry.event in ("registered", "amended")):
+        history = _distinct(promises(root, study, entries))
+        for at, promise in enumerate(history):
+            following = history[at + 1] if at + 1 < len(history) else None
+            made.append((promise, following is None, following))
+    for promise, in_force, following in sorted(made, key=lambda one: one[0].index):
+        decisions = _decisions(root, promise, entries)
+        if promise.document is None:
+            why = promise.unknown or "unknown"
+            untold.append(
+                Untold(
+                    study=promise.study,
+                    registration=promise.sha256,
+                    registered_at=promise.at,
+                    why=_counted(why, decisions),
+                )
+            )
+            continue
+        quiet = in_force and _is_quiet(entries, promise.study, now, abandoned_after_days)
+        for name, hypothesis in _hypotheses(promise).items():
+            last = decisions[-1] if decisions else None
+            one = _registered(promise, name, hypothesis, last, len(decisions))
+            if last is None:
+                ending: Ending = "amended away" if not in_force else ("abandoned" if quiet else "never decided")
+                kept = following is not None and _hypotheses(following).get(name) == hypothesis
+                one = one.model_copy(update={"ending": ending, "carried_over": kept and ending == "amended away"})
+            if one.role == "exploratory":
+                exploratory.append(one)
+                continue
+            confirmatory.append(one)
+            stream += [(decision.place, decision.entry, name, _p(decision, name)) for decision in decisions]
+    return Programme(
+        confirmatory=tuple(confirmatory),
+        exploratory=tuple(exploratory),
+        untold=tuple(untold),
+        n_registrations=len(made),
+        n_studies=len({promise.study for promise, _, _ in made}),
+        steps=_steps(stream, level),
+        level=level,
+        faults=sound.faults,
+        head=sound.head,
+    )
+
+
+def _distinct(history: Sequence[Promise]) -> list[Promise]:
+    """Each promise once, where it was last made: one that an amendment took back and a later one restored is one."""
+    return sorted({promise.sha256: promise for promise in history}.values(), key=lambda promise: promise.index)
+
+
+def _hypotheses(promise: Promise) -> dict[str, dict[str, Any]]:
+    named = (promise.document or {}).get("hypotheses")
+    if not isinstance(named, dict):
+        return {}
+    return {name: value for name, value in named.items() if isinstance(value, dict)}
+
+
+def _registered(
+    promise: Promise, name: str, hypothesis: Mapping[str, Any], last: _Decision | None, times: int
+) -> Registered:
+    found = (last.findings or {}).get(name) if last is not None else None
+    estimate = (found or {}).get("estimate") or {}
+    ending: Ending = "never decided"
+    if last is not None:
+        ending = last.without if found is None else found["outcome"]
+    return Registered(
+        study=promise.study,
+        registration=promise.sha256,
+        registered_at=promise.at,
+        hypothesis=name,
+        claim=str(hypothesis.get("claim")),
+        role=str(hypothesis.get("role")),
+        proven=promise.proven,
+        ending=ending,
+        times_decided=times,
+        n=found["n"] if found else None,
+        method=estimate.get("method"),
+        family=found["family"] if found else None,
+        p=found["p_support"] if found else None,
+        p_adjusted=found["p_support_adjusted"] if found else None,
+        p_refute=found.get("p_refute") if found else None,
+        p_refute_adjusted=found.get("p_refute_adjusted") if found else None,
+    )
+
+
+def _decisions(root: Root, promise: Promise, entries: Iterable[Entry]) -> list[_Decision]:
+    """The decisions of a registration, one for each state of the evidence, in the ledger's order."""
+    all_of_study = [entry for entry in entries if entry.study == promise.study and entry.event == "decided"]
+    looks = recorded_afterwards(entry for entry in entries if entry.study == promise.study)
+    written, digest = _verdict(root, promise.study)
+    others = {entry.body.get("verdict_sha256") for entry in all_of_study}
+    found: dict[str, _Decision] = {}
+    for entry in (entry for entry in all_of_study if entry.registration == promise.sha256):
+        evidence = str(entry.body.get("evidence"))
+        place = found[evidence].place if evidence in found else entry.index
+        findings: Mapping[str, Mapping[str, Any]] | None = None
+        without: Ending = "decided, its verdict file is not here"
+        if entry.body.get("status") == "inadmissible" or any(look.index > entry.index for look in looks):
+            # An early look recorded after the decision: by the registered rules there is no verdict.
+            without = "inadmissible"
+        elif digest == entry.body.get("verdict_sha256") and written is not None:
+            findings = {str(one["hypothesis"]): one for one in written["findings"]}
+        elif digest is not None:
+            replaced = digest in others
+            without = (
+                "decided, a later decision replaced its file" if replaced else "decided, its verdict file has changed"
+            )
+        found[evidence] = _Decision(entry, place, findings, without)
+    return sorted(found.values(), key=lambda decision: decision.entry.index)
+
+
+def _verdict(root: Root, study: str) -> tuple[dict[str, Any] | None, str | None]:
+    """The verdict file's content and hash; its content is believed only where the ledger holds the hash."""
+    try:
+        data = (root.report(study) / "verdict.json").read_bytes()
+    except OSError:
+        return None, None
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        return None, sha256_bytes(data)
+    return (content if isinstance(content, dict) else None), sha256_bytes(data)
+
+
+def _p(decision: _Decision, hypothesis: str) -> float | None:
+    found = (decision.findings or {}).get(hypothesis)
+    return None if found is None else found["p_support"]
+
+
+def _is_quiet(entries: Sequence[Entry], study: str, now: str, days: int) -> bool:
+    """Whether the ledger has nothing of a study for so long."""
+    last = max(datetime.fromisoformat(entry.at) for entry in entries if entry.study == study)
+    return (datetime.fromisoformat(now) - last).days >= days
+
+
+def _counted(why: str, decisions: Sequence[_Decision]) -> str:
+    return f"{why}; decisions: {len(decisions)}" if decisions else why
+
+
+def _steps(stream: list[tuple[int, Entry, str, float | None]], level: float) -> tuple[Step, ...]:
+    # Stable: within a decision, hypotheses stay in the order of their study.
+    ordered = sorted(stream, key=lambda one: one[0])
+    p = [1.0 if one[3] is None else one[3] for one in ordered]
+    adjusted, online = benjamini_hochberg(p), lord(p, alpha=level)
+    return tuple(
+        Step(
+            number=number,
+            study=entry.study,
+            registration=entry.registration,
+            hypothesis=name,
+            decided_at=entry.at,
+            p=known,
+            bh_adjusted=bh,
+            bh_found=bh <= level,
+            lord_level=test.level,
+            lord_found=test.found,
+        )
+        for number, ((_, entry, name, known), bh, test) in enumerate(
+            zip(ordered, adjusted, online, strict=True), start=1
+        )
+    )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ablate.judge.item_scores import item_means
+from ablate.judge.audit.item_scores import item_means
 from ablate.records.evidence import Evidence
 from prereg.registry.plan import Cell
 from prereg.study.analysis import AtStep, OverLast

@@ -1,6 +1,6 @@
 """When a sequential study ends: the rule that `decide` asks at a look, and the same rule over simulated studies.
 
-Rows of an array are studies, as in `ablate.judge.batch`, whose judge over rows is used at every look.
+Rows of an array are studies, as in `ablate.judge.stats.batch`, whose judge over rows is used at every look.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ablate.judge.batch import OUTCOME, Codes, Kept, Rows, RowsOfT, judge_rows, judge_rows_at_worst
-from ablate.judge.lost_pairs import UNDECIDED, ends_of_rows, same_verdict_rows
-from ablate.judge.procedure import TINY, Floats, Side
-from ablate.judge.sequential import e_from, repeated_ps
+from ablate.judge.audit.lost_pairs import UNDECIDED, ends_of_rows, same_verdict_rows
+from ablate.judge.stats.batch import OUTCOME, Codes, Kept, Rows, RowsOfT, judge_rows, judge_rows_at_worst
+from ablate.judge.stats.procedure import TINY, Floats, Side
+from ablate.judge.stats.sequential import e_from, repeated_ps
 from ablate.judge.verdict import Outcome
 from prereg.registry.looks import Look, looks_of
 from prereg.study.analysis import Looks

@@ -9,7 +9,7 @@ Three forms of a source:
 The first two can be *bound*: each run names the registration it was made under, and says that it began after it. That
 is its maker's word; the hash shows which promise the maker held, for nobody can name one that was not yet written.
 What is not bound is taken in as exploratory or not at all, and then no verdict comes from it
-(`ablate.judge.admissible`). A name from a source becomes part of a path only after the plan is found to hold it.
+(`ablate.judge.audit.audit`). A name from a source becomes part of a path only after the plan is found to hold it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from ablate.reporting.screen import fit, say
 
 def print_admissibility(console: Console) -> None:
     """Every check of the evidence, what it looks at, and what its failure means."""
-    from ablate.judge.consequences import rows
+    from ablate.judge.audit.consequences import rows
 
     _print_declarations(console, [(check, looks, f"if it fails: {means}", why) for check, looks, means, why in rows()])
 

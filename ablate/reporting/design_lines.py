@@ -10,12 +10,12 @@ from ablate.reporting import words
 from ablate.reporting.screen import new_table, put_row, say, show_table
 
 if TYPE_CHECKING:
-    from ablate.judge.design import Design
+    from ablate.judge.design.characteristics import Design
 
 
 def print_design(console: Console, design: Design) -> None:
     """What the registered rule can find with these seeds, and how often it errs, by simulation."""
-    from ablate.judge.hopeless import obstacle
+    from ablate.judge.design.undecidable import obstacle
     from ablate.reporting.planned import facts_of
     from ablate.reporting.promise import TERMS, detectable_of, power_cell
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ablate.judge.consequences import MEANS, consequence_of, declared
+from ablate.judge.audit.consequences import MEANS, consequence_of, declared
 from ablate.judge.verdict import Check
 from ablate.reporting import words
 from ablate.reporting.audit import in_order

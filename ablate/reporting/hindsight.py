@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ablate.judge.hindsight import LOW_POWER, Hindsight, look_back
+from ablate.judge.design.hindsight import LOW_POWER, Hindsight, look_back
 from ablate.judge.verdict import Finding
 from ablate.reporting import words
 from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table

@@ -1,7 +1,7 @@
 """What the ledger shows of looks at outcomes, beside what was planned: observed, with the entries that show it.
 
 A plan is no observation. What stands here is read from the ledger's entries alone; it judges nothing (that is the
-matter of `ablate.judge.ledger_checks`), and it says what no ledger can show.
+matter of `ablate.judge.audit.ledger`), and it says what no ledger can show.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from ablate.judge.design import Design
-from ablate.judge.simulate import Scenario
+from ablate.judge.design.characteristics import Design
+from ablate.judge.design.simulate import Scenario
 from ablate.reporting import words
 from ablate.reporting.blocks import Figure, Panel
 from ablate.reporting.charts import power_by_seeds

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from ablate.judge.programme import WEALTH_SHARE
-from ablate.programme import ENDINGS, Programme, Registered
+from ablate.judge.programme import ENDINGS, WEALTH_SHARE, Programme, Registered
 from ablate.reporting import words
 from ablate.reporting.screen import new_table, put_row, say, show_table
 

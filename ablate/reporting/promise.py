@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 
-from ablate.judge.design import Design
-from ablate.judge.reach import HypothesisDesign
+from ablate.judge.design.characteristics import Design
+from ablate.judge.design.reach import HypothesisDesign
 from ablate.reporting import words
 from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
 from ablate.reporting.context import ReportContext

@@ -84,7 +84,7 @@ def print_check(
     say(console, "Errors held:")
     for scope, text in errors_held(study).items():
         say(console, f"- {scope[0].lower()}{scope[1:]}: {text}.")
-    from ablate.judge.stability import false_alarm_text
+    from ablate.judge.audit.stability import false_alarm_text
 
     spikes = false_alarm_text(study)
     if spikes:

@@ -52,7 +52,7 @@ def ledger(
             fix="ablate ledger --hypotheses",
         )
     if hypotheses:
-        from ablate.programme import count_programme
+        from ablate.judge.programme import count_programme
         from ablate.reporting.programme_lines import print_programme
 
         found = count_programme(

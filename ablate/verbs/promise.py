@@ -149,7 +149,7 @@ def _print_repeated(case: chain.Case) -> None:
 
 def _print_power(registration: Registration) -> None:
     """What the new registration can find."""
-    from ablate.judge.hindsight import frozen_design
+    from ablate.judge.design.hindsight import frozen_design
     from ablate.reporting.design_lines import print_power
 
     found = frozen_design(registration)

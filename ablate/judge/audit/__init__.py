@@ -1,0 +1,1 @@
+"""Checks of the evidence before any inference, each with its consequence."""

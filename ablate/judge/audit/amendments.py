@@ -1,0 +1,116 @@
+"""Which findings an amendment after evidence made exploratory, and whether the verdict rests on one of them.
+
+`prereg.registry.amendments` says what an amendment touched by what it changed. Two things are added here, because they
+need the numbers. Under Holm the corrected p of a hypothesis depends on the p values of its whole role, so a touched
+neighbour could push an outcome over the line: a hypothesis is touched too unless its outcome is the same with every
+touched p of its role at its best (as if 0: one hypothesis less to correct for) and at its worst (1). And a verdict is
+given only if it is the same whatever had become of everything touched: over all their outcomes, and both answers of a
+touched `stable`. Otherwise there is none, and a smallest set of names on which it rests is told.
+
+The numbers of a touched hypothesis are shown like any others. They decide nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ablate.judge.stats.nulls import Nulls, judge_families
+from ablate.judge.stats.procedure import TINY
+from ablate.judge.verdict import Check, Finding, Outcome
+from prereg.registry.amendments import Touched
+from prereg.rule.condition import OUTCOMES
+from prereg.study.spec import Study
+
+RESTS_ON_NOTHING_AMENDED = "the verdict rests on nothing that an amendment made exploratory"
+
+
+def spread(study: Study, findings: Sequence[Finding], touched: Touched) -> Touched:
+    """The same, with the hypotheses whose outcome hangs on touched ones of their role."""
+    if not touched.hypotheses or study.analysis.correct != "holm":
+        return touched
+    best, worst = (_outcomes_with(study, findings, touched, p) for p in (TINY, 1.0))
+    reached = dict(touched.hypotheses)
+    for name, hypothesis in study.hypotheses.items():
+        if name not in reached and best[name] != worst[name]:
+            by = [other for other in study.family(hypothesis.role) if other in touched.hypotheses]
+            reached[name] = (f"its corrected p hangs on {', '.join(by)}",)
+    return touched.model_copy(
+        update={"hypotheses": {name: reached[name] for name in study.hypotheses if name in reached}}
+    )
+
+
+def mark(findings: Sequence[Finding], touched: Touched) -> tuple[Finding, ...]:
+    """The findings, those that were touched with the reason why they are exploratory."""
+    return tuple(
+        finding.model_copy(update={"amended": touched.hypotheses[finding.hypothesis]})
+        if finding.hypothesis in touched.hypotheses
+        else finding
+        for finding in findings
+    )
+
+
+def rests_on(
+    study: Study, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool], touched: Touched
+) -> tuple[str, ...]:
+    """A smallest set of touched names, as the rule asks for them, on which the verdict rests; empty when on none."""
+    free = [*((name, False) for name in touched.hypotheses), *((arm, True) for arm in touched.arms)]
+
+    def verdicts(freed: Sequence[tuple[str, bool]]) -> tuple[str, ...]:
+        return study.rule.verdicts(
+            {name: OUTCOMES if (name, False) in freed else (outcome,) for name, outcome in outcomes.items()},
+            {arm: (False, True) if (arm, True) in freed else (answer,) for arm, answer in stable.items()},
+        )
+
+    if len(verdicts(free)) == 1:
+        return ()
+    for one in list(free):
+        fewer = [other for other in free if other != one]
+        if len(verdicts(fewer)) > 1:
+            free = fewer
+    return tuple(f"stable({name})" if of_arm else name for name, of_arm in free)
+
+
+def check_verdict(touched: Touched, resting: Sequence[str]) -> tuple[Check, ...]:
+    """The check that fails when the verdict rests on something touched; none where amendments touched nothing."""
+    if not touched.hypotheses and not touched.arms:
+        return ()
+    reasons = dict.fromkeys(
+        why
+        for name in resting
+        for why in (
+            *touched.hypotheses.get(name, ()),
+            *touched.arms.get(name.removeprefix("stable(").removesuffix(")"), ()),
+        )
+    )
+    named = [*touched.hypotheses, *(f"stable({arm})" for arm in touched.arms)]
+    return (
+        Check(
+            name=RESTS_ON_NOTHING_AMENDED,
+            passed=not resting,
+            severity="inadmissible",
+            found=f"it rests on {', '.join(resting)}, touched by {'; '.join(reasons)}"
+            if resting
+            else f"the same verdict whatever had become of {', '.join(named)}",
+            required="the same verdict for every outcome of what was touched",
+        ),
+    )
+
+
+def because_it_rests(touched: Touched, resting: Sequence[str]) -> str:
+    """Why there is no verdict, in a sentence."""
+    check = check_verdict(touched, resting)[0]
+    are = "which an amendment after evidence made exploratory"
+    return f"The verdict rests on {', '.join(resting)}, {are}: {check.found.partition('touched by ')[2]}."
+
+
+def _outcomes_with(study: Study, findings: Sequence[Finding], touched: Touched, p: float) -> dict[str, Outcome]:
+    """Outcomes with every touched p set to one value."""
+    nulls: dict[str, Nulls | None] = {}
+    for finding in findings:
+        if finding.hypothesis in touched.hypotheses:
+            nulls[finding.hypothesis] = Nulls(p, p)
+        elif finding.p_support is None:
+            nulls[finding.hypothesis] = None
+        else:
+            nulls[finding.hypothesis] = Nulls(finding.p_support, finding.p_refute)
+    return {name: judged.outcome for name, judged in judge_families(study, nulls).items()}

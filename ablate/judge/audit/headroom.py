@@ -1,0 +1,77 @@
+"""Had a metric room to move? At its floor or its ceiling it cannot show a difference, whatever the seeds say.
+
+Asked twice by the same rule: of a pilot, before registration (`ablate.judge.design.assumptions`), where it is refused;
+and of the baseline in the final evidence, where it is listed next to the verdict. It is no reason to give none: the
+rule was promised, and it is the reader who must know that a guardrail at its floor holds for free. Only the baseline is
+looked at, and no two arms are compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final
+
+import numpy as np
+
+from ablate.judge.audit.checks import none_against
+from ablate.judge.readings import read_values, reading_of
+from ablate.judge.stats.procedure import EQUAL, Floats
+from ablate.judge.verdict import Check
+from ablate.records.evidence import Evidence
+from prereg.metrics.catalogue import METRICS
+from prereg.metrics.harness import harness_metric
+from prereg.study.spec import Study
+
+HEADROOM: Final = "every claimed metric had headroom"
+BOUNDS: Final[dict[str, tuple[float, float]]] = {"share": (0.0, 1.0)}
+"""Unit -> the least and greatest value that a metric of this unit can have."""
+ROOM_SD: Final = 2.0
+"""A mean within so many SDs over seeds of a bound lies at it."""
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """A metric that cannot move."""
+
+    found: str
+    """In words, with numbers and n."""
+    word: str
+    """`floor`, `ceiling`, or nothing where it is the same for every seed."""
+
+
+def pinned(metric: str, values: Floats) -> Pinned | None:
+    """Why values (seeds x arms) of a metric leave no room; none where they do."""
+    if np.ptp(values, axis=0).max() <= EQUAL * np.abs(values).max():
+        return Pinned(f"is the same for every seed ({values.flat[0]:.6g}, n = {values.size} runs)", "")
+    declared = METRICS.get(metric) or harness_metric(metric)
+    unit = declared.unit if declared is not None else ("share" if metric.endswith("accuracy") else "")
+    spread, middle = float(values.std(axis=0, ddof=1).mean()), float(values.mean())
+    for bound, word in zip(BOUNDS.get(unit, ()), ("floor", "ceiling"), strict=False):
+        if abs(middle - bound) < ROOM_SD * spread:
+            numbers = f"mean {middle:.4g}, SD {spread:.2g}, n = {values.size} runs, bound {bound:g}"
+            return Pinned(f"lies at its {word}: {numbers}", word)
+    return None
+
+
+def check_headroom(study: Study, evidence: Evidence) -> tuple[Check, ...]:
+    """The check that fails when a claimed metric of the baseline cannot move; none where all can."""
+    faults = []
+    for reading, name in {reading_of(study, name): name for name in study.hypotheses}.items():
+        cells = read_values(study, name, evidence)
+        found = [value for seed in study.seeds if isfinite(value := cells.get((study.baseline, seed), np.nan))]
+        if len(found) < 2:
+            continue
+        fault = pinned(study.claims[name].metric, np.array(found, dtype=np.float64)[:, None])
+        if fault is not None:
+            faults.append(f"{reading} of {study.baseline} {fault.found}")
+    if not faults:
+        return ()
+    return (
+        none_against(
+            HEADROOM,
+            faults,
+            f"values that vary over seeds, {ROOM_SD:g} SDs or more from a bound of the metric",
+            "deviation",
+        ),
+    )

@@ -1,0 +1,221 @@
+"""Whether the runs of a variant were stable, by the registered rule and nothing else.
+
+A run is unstable when it diverged (its record says so) or when any step of its training loss is a spike: a robust
+z-score against the trailing window above a limit. This describes runs; it tests no hypothesis.
+
+The limit is registered (`above`), or follows from the registered chance of false alarms: then it is the robust z that
+stationary normal noise exceeds anywhere in a study with that chance. `spike_chance` gives the chance S of one step.
+Windows of neighbouring steps overlap and their alarms come together, so that 1 - (1 - S)^steps is an upper bound for
+the chance of any alarm: 2% too high at a limit of 10 over a window of 20, 5% at 6.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import ceil, exp, expm1, lgamma, log, log1p, pi, sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import optimize, special
+
+from ablate.judge.stats.procedure import Floats
+from ablate.judge.verdict import Stability
+from prereg.registry.plan import asks_stability
+from prereg.study.spec import Study
+from prereg.text import compact, counted
+
+if TYPE_CHECKING:
+    from ablate.records.evidence import Evidence
+
+CURVE = "train/loss"
+_SCALE = 1.4826
+"""From MAD to SD under a normal law."""
+_WIDEST = 199
+_HIGHEST = 1e6
+
+
+def judge_stability(study: Study, evidence: Evidence) -> tuple[Stability, ...]:
+    """Every variant's stability, in the order of the study."""
+    spike = study.stable.loss_spike
+    curves = evidence.lines(CURVE)
+    above = spike_limit(study, longest=max((losses.size for _, losses in curves.values()), default=0))
+    found = []
+    for arm in study.arms:
+        runs = sorted(
+            (run for run in evidence.runs if run.variant == arm and run.status in ("done", "diverged")),
+            key=lambda run: run.seed,
+        )
+        diverged = tuple(run.seed for run in runs if run.status == "diverged")
+        spikes: dict[int, tuple[int, ...]] = {}
+        for run in runs:
+            if (arm, run.seed) not in curves:
+                continue
+            steps, losses = curves[arm, run.seed]
+            risen = steps[spike_places(losses, above=above, window=spike.window)]
+            if risen.size:
+                spikes[run.seed] = tuple(int(step) for step in risen)
+        found.append(
+            Stability(
+                variant=arm,
+                stable=not diverged and not spikes,
+                runs=len(runs),
+                diverged=diverged,
+                spikes=spikes,
+                above=above if spike.above is None else None,
+            )
+        )
+    return tuple(found)
+
+
+def spike_limit(study: Study, *, longest: int = 0) -> float:
+    """The robust z above which a step is a spike: as registered, or the lowest that keeps the rate of false alarms.
+
+    The rate is kept over all registered runs, also where a sequential study trains fewer. A user's own trainer does
+    not register its steps: there `longest`, the number of losses of the longest run, counts for every run. Rounded up
+    to two decimals, so that every machine finds the same.
+    """
+    spike = study.stable.loss_spike
+    if spike.above is not None:
+        return spike.above
+    assert spike.false_alarms is not None, spike
+    known = [_judged_steps(study, arm) for arm in study.arms]
+    each = [max(longest - spike.window, 0) if steps is None else steps for steps in known]
+    return _limit(_one_of(spike.false_alarms, max(len(study.seeds) * sum(each), 1)), spike.window)
+
+
+def false_alarm_rate(study: Study, arm: str) -> float | None:
+    """Chance that a run of the arm is called unstable by a spike when its losses are stationary normal noise.
+
+    An upper bound that is 2 to 5% too high, see above. None where a limit is registered and the number of steps is not:
+    that is so for a user's own trainer.
+    """
+    spike, steps = study.stable.loss_spike, _judged_steps(study, arm)
+    if steps is not None:
+        return _any_of(spike_chance(spike_limit(study), spike.window), steps)
+    return None if spike.false_alarms is None else _one_of(spike.false_alarms, len(study.seeds) * len(study.arms))
+
+
+def false_alarm_text(study: Study) -> str:
+    """The limit and its rate of false alarms in a sentence; empty where the decision asks of no arm if it is stable."""
+    spike, n = study.stable.loss_spike, len(study.seeds)
+    if not asks_stability(study):
+        return ""
+    rates = [false_alarm_rate(study, arm) for arm in study.arms]
+    known = [rate for rate in rates if rate is not None]
+    limit = "a limit that follows from the steps of the longest run"
+    if spike.above is not None or study.trainer == "gpt":
+        limit = compact(spike_limit(study))
+    said = f"a step is a spike above a robust z of {limit} over {counted(spike.window, 'step')}; "
+    if not known:
+        return (
+            f"{said}how often noise alone exceeds it is not known: a trainer of your own registers no number of steps"
+        )
+    whole = 1.0 if max(known) == 1.0 else -expm1(n * sum(log1p(-rate) for rate in known))
+    shares = [f"{100 * rate:.2g}%" for rate in (max(known), _any_of(max(known), n), whole)]
+    return (
+        f"{said}where all losses are stationary normal noise, a run is called unstable with a chance of at most "
+        f"{shares[0]}, an arm of {counted(n, 'run')} {shares[1]}, any arm of the study {shares[2]}; heavier tails and "
+        "strong autocorrelation raise it"
+    )
+
+
+def _judged_steps(study: Study, arm: str) -> int | None:
+    """Steps of a run that have a whole window before them; none where the study does not say how many it takes."""
+    if study.trainer != "gpt":
+        return None
+    return max(study.training(arm).budget.steps - study.stable.loss_spike.window, 0)
+
+
+def _any_of(chance: float, times: int) -> float:
+    return 1.0 if chance >= 1.0 else -expm1(times * log1p(-chance))
+
+
+def _one_of(chance: float, times: int) -> float:
+    """The chance of each of so many independent events of which any happens with the given chance."""
+    return -expm1(log1p(-chance) / times)
+
+
+@lru_cache(maxsize=1024)
+def _limit(chance: float, window: int) -> float:
+    """The limit that one step of noise exceeds with a chance, rounded up to two decimals."""
+    target = log(chance)
+    if spike_chance(_HIGHEST, window) >= chance:
+        return _HIGHEST
+    found = optimize.brentq(lambda at: log(spike_chance(exp(at), window)) - target, log(0.01), log(_HIGHEST), xtol=1e-9)
+    return ceil(round(100.0 * exp(found), 4)) / 100.0
+
+
+@lru_cache(maxsize=1024)
+def spike_chance(above: float, window: int) -> float:
+    """P(z > above) of a normal loss after a window of normal ones, all independent.
+
+    Given the median m and the MAD s of the window, the chance is Phi(-(m + 1.4826 above s)). Over an odd window of
+    2k + 1 the joint law of the two is known: beyond the median lie k values on either side, each side a sample of the
+    normal law cut off at m, and the MAD is at most s if k of these 2k lie within s of m. The double integral is taken
+    by Gauss-Legendre, relative error below 1e-6. An even window takes the average of two middle values; there the
+    chance is that of the next odd window over 1 - 0.53 / window, which differs from the integral over all four middle
+    values by less than 0.6% at limits of 5 and more, and 2.3% from 2 on. Windows of more than 199 steps are taken as
+    199: an upper bound.
+    """
+    window = min(window, _WIDEST)
+    k = window // 2
+    b = _SCALE * above
+    far = np.array(min(6.0, 11.0 / sqrt(window)))
+    m, of_m = _nodes(32, -far, far)
+    log_density = (
+        lgamma(2 * k + 2) - 2.0 * lgamma(k + 1) + k * (special.log_ndtr(m) + special.log_ndtr(-m)) - m * m / 2.0
+    )
+    of_m = of_m * np.exp(log_density) / sqrt(2.0 * pi)
+    # Beyond the end either the MAD is never so large, or the loss is never so far out.
+    end = np.minimum((9.0 - m) / b, 1.0 + np.abs(m) + 12.0 / sqrt(window))
+    s, of_s = _nodes(40 + window // 4, np.zeros_like(m), end)
+    m = m[:, None]
+    below = _binomial(k, 1.0 - special.ndtr(m - s) / special.ndtr(m))
+    beyond = _binomial(k, 1.0 - special.ndtr(-m - s) / special.ndtr(-m))
+    # i of the values below the median, and at least k - i of those beyond it.
+    within = (below * np.cumsum(beyond[..., ::-1], axis=-1)).sum(axis=-1)
+    integrand = b * np.exp(-((m + b * s) ** 2) / 2.0) / sqrt(2.0 * pi) * within
+    odd = float((of_m * ((integrand * of_s).sum(axis=1) + special.ndtr(-(m[:, 0] + b * end)))).sum())
+    return odd if window % 2 else odd / (1.0 - 0.53 / window)
+
+
+def _binomial(k: int, chance: Floats) -> Floats:
+    """The chances of 0 to k successes, along a last axis."""
+    i, chance = np.arange(k + 1), chance[..., None]
+    return np.asarray(special.binom(k, i) * chance**i * (1.0 - chance) ** (k - i))
+
+
+def _nodes(n: int, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Nodes and weights of Gauss-Legendre between two ends, along a last axis."""
+    nodes, weights = np.polynomial.legendre.leggauss(n)
+    half = (high - low)[..., None] / 2.0
+    return low[..., None] + half * (1.0 + nodes), half * weights
+
+
+def spike_places(losses: Floats, *, above: float, window: int) -> np.ndarray:
+    """Indices of upward spikes: (loss - median) / scale above the limit, over the full window just before.
+
+    The scale is 1.4826 x MAD, which estimates the SD under a normal law. Where more than half of a window is one
+    value the MAD is 0 and 1.2533 x the mean absolute deviation stands in (Iglewicz and Hoaglin 1993). A window that
+    is constant throughout has no spread at all: then any rise is beyond every multiple of it, and is a spike.
+    A value that is not finite is a spike, and no window that holds one is judged: such a run has diverged anyway.
+    """
+    losses = np.asarray(losses, dtype=np.float64)
+    broken = np.flatnonzero(~np.isfinite(losses))
+    if losses.size <= window:
+        return broken
+    before = np.lib.stride_tricks.sliding_window_view(losses, window)[:-1]
+    whole = np.isfinite(before).all(axis=1) & np.isfinite(losses[window:])
+    before, now = before[whole], losses[window:][whole]
+    median = np.median(before, axis=1)
+    # A MAD is small enough only where half of the window lies near the median: counted, which is faster than sorted.
+    with np.errstate(divide="ignore", over="ignore"):
+        near = np.where(now > median, (now - median) * (1.0 + 1e-9) / (above * _SCALE), -1.0)
+    distance = np.abs(before - median[:, None])
+    likely = np.flatnonzero(2 * np.count_nonzero(distance <= near[:, None], axis=1) >= window)
+    distance = distance[likely]
+    scale = _SCALE * np.median(distance, axis=1)
+    scale = np.where(scale > 0, scale, 1.2533 * distance.mean(axis=1))
+    risen = likely[now[likely] - median[likely] > above * scale]
+    places = np.flatnonzero(whole)[risen] + window
+    return np.union1d(broken, places).astype(np.int64)

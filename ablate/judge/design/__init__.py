@@ -1,0 +1,1 @@
+"""Operating characteristics before data: power, error rates, undecidable designs."""

@@ -1,0 +1,251 @@
+"""What is believed of every claimed metric before data: from `assume`, or from another study's sealed records.
+
+Model of a metric: every arm has the same SD over seeds, any two arms the same correlation over shared seeds (compound
+symmetry). Then the SD of every contrast follows from sd^2 (1 - r), the seed-by-arm interaction of a two-way table, and
+that is what a pilot estimates: its mean square has (S - 1)(A - 1) degrees of freedom and an exact chi-square interval.
+The means of arms are taken out and never looked at: a pilot may tell how noisy a metric is, not who is better. How a
+difference varies over items is assumed always (`assume: over_items`), with a pilot too.
+"""
+
+from __future__ import annotations
+
+from math import isfinite, log, log10, sqrt
+from typing import Any
+
+import numpy as np
+from pydantic import SerializerFunctionWrapHandler, model_serializer
+from scipy import stats
+
+from ablate.judge.audit.headroom import ROOM_SD, pinned
+from ablate.judge.stats.procedure import Floats
+from ablate.records.evidence import Evidence
+from prereg.errors import EvidenceError, SpecError, Where
+from prereg.frozen import Part
+from prereg.metrics.items import ITEM_METRICS, units_of
+from prereg.registry.registration import Registration
+from prereg.rule.divergence import is_worse
+from prereg.study.analysis import Ceiling, Scale
+from prereg.study.spec import Study
+
+Group = tuple[str, Scale]
+
+
+class Belief(Part):
+    """What is believed of one metric on one scale."""
+
+    metric: str
+    """The metric."""
+    scale: Scale
+    """The scale of the claims about it."""
+    sd: float
+    """SD of one arm's value over seeds."""
+    correlation: float
+    """Correlation of two arms over shared seeds."""
+    source: str
+    """Where it comes from, with n."""
+    level: float | None = None
+    """Mean over all runs of the pilot; none without a pilot. Needed where a diverged run is scored at a ceiling."""
+    sd_difference_low: float | None = None
+    """Lower end of the 95% interval of the SD of a difference of two arms; none for an assumption."""
+    sd_difference_high: float | None = None
+    """Upper end of it."""
+    n_items: int | None = None
+    """Items (or tasks) that a value is a mean over, for a test over new items; this and the next two are none without
+    it, and then not written."""
+    sd_items: float | None = None
+    """SD between items of the difference of two arms."""
+    sd_residual: float | None = None
+    """SD of that difference on one item under one seed, about what item and seed explain."""
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_items(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        if self.n_items is None:
+            for field in ("n_items", "sd_items", "sd_residual"):
+                written.pop(field, None)
+        return written
+
+    @property
+    def variance_of_items(self) -> float:
+        """What new items add to the variance of the mean difference of two arms; 0 where they are not known."""
+        return 0.0 if self.n_items is None or self.sd_items is None else self.sd_items**2 / self.n_items
+
+    @property
+    def sd_of_rest(self) -> float:
+        """SD of what arms of one seed do not share: the SD of a contrast is this times sqrt(sum of squared weights)."""
+        return sqrt(self.sd**2 * (1.0 - self.correlation))
+
+
+class Beliefs(Part):
+    """Everything the design takes for granted."""
+
+    metrics: tuple[Belief, ...] = ()
+    """By metric and scale."""
+    seconds_per_run: float | None = None
+    """Time of a run."""
+    timed: str = "assumed"
+    """Whether the time is assumed or measured, and on how many runs."""
+    divergence: float = 0.0
+    """Share of runs that diverge in the scenarios with divergence; 0 leaves them out."""
+
+    def of(self, metric: str, scale: Scale) -> Belief | None:
+        """The belief about a metric, if there is one."""
+        return next((one for one in self.metrics if (one.metric, one.scale) == (metric, scale)), None)
+
+
+def groups_of(study: Study) -> dict[Group, list[str]]:
+    """(metric, scale) -> hypotheses about it."""
+    groups: dict[Group, list[str]] = {}
+    for name, claim in study.claims.items():
+        groups.setdefault((claim.metric, study.hypotheses[name].scale), []).append(name)
+    return groups
+
+
+def assumed(study: Study) -> Beliefs:
+    """The beliefs of the study's own `assume:` block. Raises `SpecError` where those about items contradict the SD."""
+    found = []
+    for metric, scale in groups_of(study):
+        belief = study.assume.metrics.get(metric)
+        if belief is not None:
+            plain = Belief(metric=metric, scale=scale, sd=belief.sd, correlation=belief.correlation, source="assumed")
+            found.append(_with_items(study, plain))
+    return Beliefs(
+        metrics=tuple(found), seconds_per_run=study.assume.seconds_per_run, divergence=study.assume.divergence
+    )
+
+
+def over_new_items(study: Study) -> bool:
+    """Whether the deciding test speaks of new items."""
+    return study.analysis.estimand == "new_seeds_and_items"
+
+
+def _with_items(study: Study, belief: Belief) -> Belief:
+    """The belief with what `assume` says of the items of its metric."""
+    known = study.assume.metrics.get(belief.metric)
+    spread, harness = None if known is None else known.over_items, study.measure.harness
+    if spread is None or harness is None or belief.metric not in ITEM_METRICS or not over_new_items(study):
+        return belief
+    n_items = units_of(belief.metric, harness) if spread.items is None else spread.items
+    if n_items is None:
+        return belief
+    where = Where(field=("assume", "metrics", belief.metric, "over_items", "sd_residual"))
+    most = belief.sd_of_rest * sqrt(2.0 * n_items)
+    if spread.sd_residual > most * (1.0 + 1e-9):
+        raise SpecError(
+            f"sd_residual is {spread.sd_residual:g} over {n_items:,} items, which alone gives the mean over them an SD "
+            f"over seeds of {spread.sd_residual / sqrt(n_items):.4g}; a difference of two variants is believed to have "
+            f"{sqrt(2.0) * belief.sd_of_rest:.4g} ({belief.source})",
+            required=f"sd_residual of at most {most:.4g}: sd * sqrt(2 (1 - correlation) * items)",
+            fix=f"sd_residual: {most:.3g}, or a larger sd",
+            where=where,
+        )
+    found = {"n_items": n_items, "sd_items": spread.sd_items, "sd_residual": spread.sd_residual}
+    return belief.model_copy(update=found)
+
+
+def learned(study: Study, pilot: Registration, evidence: Evidence) -> Beliefs:
+    """Beliefs from the sealed records of another study. Raises `EvidenceError` where they cannot tell."""
+    name = pilot.study.study
+    if name == study.study:
+        raise EvidenceError(
+            f"'{name}' cannot be its own pilot",
+            required="another study: numbers that plan a test may not come from the data that it will judge",
+        )
+    if evidence.missing:
+        raise EvidenceError(
+            f"the pilot '{name}' lacks {len(evidence.missing)} of {len(evidence.planned)} planned runs",
+            required="a finished pilot: reading an unfinished study's values is an early look at it",
+            fix=f"ablate run {name}",
+        )
+    faults = [*evidence.broken, *evidence.ledger_faults]
+    if faults:
+        raise EvidenceError(f"the pilot '{name}' is damaged: {faults[0]}", required="records whose seals hold")
+    done = [run for run in evidence.runs if run.status == "done"]
+    diverged = sum(run.status == "diverged" for run in evidence.runs)
+    seconds = [run.wall_s for run in done if run.wall_s is not None]
+    return Beliefs(
+        metrics=tuple(_with_items(study, _learned(study, group, pilot, evidence)) for group in groups_of(study)),
+        seconds_per_run=float(np.mean(seconds)) if seconds else study.assume.seconds_per_run,
+        timed=f"mean of {len(seconds)} runs of the pilot '{name}'" if seconds else "assumed",
+        divergence=diverged / len(evidence.runs) if diverged else study.assume.divergence,
+    )
+
+
+def _learned(study: Study, group: Group, pilot: Registration, evidence: Evidence) -> Belief:
+    metric, scale = group
+    name, final = pilot.study.study, evidence.final(metric)
+    arms = list(pilot.study.arms)
+    seeds = [seed for seed in pilot.study.seeds if all(isfinite(final.get((arm, seed), np.nan)) for arm in arms)]
+    if len(seeds) < 3:
+        raise EvidenceError(
+            f"the pilot '{name}' has {metric} from every arm for {len(seeds)} seed(s)",
+            required="at least 3 seeds that every arm finished",
+            fix=f"assume: {{metrics: {{{metric}: {{sd: SD, correlation: R}}}}}}",
+        )
+    raw = np.array([[final[arm, seed] for arm in arms] for seed in seeds])
+    if scale != "raw" and raw.min() <= 0.0:
+        raise EvidenceError(
+            f"{metric} of the pilot '{name}' has values at or below 0, which have no logarithm",
+            required="positive values for a claim on a log scale",
+        )
+    table = raw if scale == "raw" else np.vectorize(log if scale == "log" else log10)(raw)
+    rest, total = _variances(table)
+    require_headroom(study, metric, raw, name)
+    _require_ceiling(study, metric, raw, name)
+    df = (len(seeds) - 1) * (len(arms) - 1)
+    low, high = (sqrt(2.0 * rest * df / stats.chi2.ppf(q, df)) for q in (0.975, 0.025))
+    # Where seeds vary less than their interaction with arms the estimate of r is below 0, and it is left there.
+    return Belief(
+        metric=metric,
+        scale=scale,
+        sd=sqrt(total),
+        correlation=float(np.clip(1.0 - rest / total, -0.999, 0.999)),
+        source=f"pilot '{name}', {len(seeds)} seeds x {len(arms)} arms",
+        level=float(table.mean()),
+        sd_difference_low=low,
+        sd_difference_high=high,
+    )
+
+
+def _variances(table: Floats) -> tuple[float, float]:
+    """Mean square of the seed-by-arm interaction, and the variance of one arm over seeds."""
+    seeds, arms = table.shape
+    centred = table - table.mean(axis=0)
+    by_seed = centred.mean(axis=1, keepdims=True)
+    rest = float(((centred - by_seed) ** 2).sum()) / ((seeds - 1) * (arms - 1))
+    return rest, float((centred**2).sum()) / ((seeds - 1) * arms)
+
+
+def require_headroom(study: Study, metric: str, values: Floats, pilot: str) -> None:
+    """Refuse a metric that does not move, or that lies at the end of its range: there no difference can show."""
+    fault = pinned(metric, values)
+    if fault is None:
+        return
+    required, fix = "a metric that varies over seeds", "another metric"
+    if fault.word:
+        required = f"at least {ROOM_SD:g} SDs of room: at its {fault.word} a metric cannot show a difference, "
+        required += "and its SD is no guide"
+        fix = "a harder or easier measure, or a metric without that bound"
+    named = next(name for name, claim in study.claims.items() if claim.metric == metric)
+    raise SpecError(
+        f"in the pilot '{pilot}', {metric} {fault.found}",
+        required=required,
+        fix=fix,
+        where=Where(field=("hypotheses", named)),
+    )
+
+
+def _require_ceiling(study: Study, metric: str, values: Floats, pilot: str) -> None:
+    """Refuse a ceiling that a run of the pilot reached: a diverged run would be scored as better than that one."""
+    if not isinstance(study.on_divergence, Ceiling):
+        return
+    ceiling = study.on_divergence.ceiling
+    named = next(name for name, claim in study.claims.items() if claim.metric == metric)
+    worst = max(values.flat, key=lambda value: value if study.better(named) == "lower" else -value)
+    if not is_worse(study, named, ceiling, worst):
+        raise SpecError(
+            f"diverged runs are scored at {ceiling:g}, and a run of the pilot '{pilot}' has {metric} {worst:.6g}",
+            required="a ceiling worse than any value that a run reaches",
+            fix="a worse ceiling, or on_divergence: exclude_pair",
+            where=Where(field=("on_divergence", "ceiling")),
+        )

@@ -1,0 +1,336 @@
+"""Operating characteristics before data: what the registered rule can find, how often it errs, what never happens.
+
+Every chance comes from simulating the registered rule with the functions that will judge it
+(`ablate.judge.design.simulate`): power and seeds from `ablate.judge.design.power`, the false-positive rate of the whole
+rule from `ablate.judge.design.error_rate`. Without a scale (`assume`, or a pilot) nothing is simulated and no such
+number is given. What no data could produce is `ablate.judge.design.undecidable`'s.
+
+Fields added after the first version carry defaults: a design frozen in an old lock is still read.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from ablate.judge.audit.stability import false_alarm_text
+from ablate.judge.design.assumptions import Belief, Beliefs, assumed, groups_of, over_new_items
+from ablate.judge.design.error_rate import correlations, worst_case
+from ablate.judge.design.power import Planning, planned
+from ablate.judge.design.reach import HypothesisDesign, hypothesis_design
+from ablate.judge.design.scenarios import drawable, truths
+from ablate.judge.design.simulate import Chance, Scenario, adopting_verdicts, affordable, simulate
+from ablate.judge.design.undecidable import remedy_of, unreachable_verdicts
+from ablate.judge.stats.nulls import require_known_methods
+from ablate.judge.stats.resample import COUNTED_PAIRS, LISTED_PAIRS
+from prereg.frozen import Part
+from prereg.metrics.items import units_of
+from prereg.rule.divergence import said_losses
+from prereg.study.analysis import Test
+from prereg.study.spec import Study
+from prereg.text import listed
+
+_CURVE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 30)
+"""Numbers of seeds on the curve of power, and the study's own."""
+_SHORT_CURVE = (3, 5, 8, 10)
+"""The same where every study costs a resampling."""
+_CURVE_SIMS = 2_000
+_FEW_SIMS = 2_000
+"""With fewer simulated studies a scenario the design says how many, because a second digit is then uncertain."""
+_OVER_THESE_ITEMS = (
+    "over seeds and these items the test is a paired t over the seeds' means, and is simulated as one; the SDs are "
+    "those of a run's mean over its items"
+)
+_NOT_OVER_ITEMS = (
+    "not simulated: a test over new seeds and new items needs {lacking}; sizes in SDs of the differences are those of "
+    "a paired t over the seeds' means, and new items make what can be found larger than that. sd is that of a run's "
+    "mean over its items; over_items is about the difference of two variants on one {unit}: sd_items is its SD "
+    "between {unit}s, over all seeds, sd_residual its SD about what {unit} and seed explain, items the number of "
+    "{unit}s; write assume: {{metrics: {{{fix}}}}}"
+)
+_OVER_NEW_ITEMS = (
+    "over new seeds and new items: simulated from seeds' means and mean squares, all normal but where a scenario says "
+    "that differences are skewed, which are then the seeds' means; sizes in SDs of the differences are those of a "
+    "paired t over the seeds' means"
+)
+
+
+class PowerAt(Part):
+    """What a number of seeds can find."""
+
+    n: int
+    """Seeds."""
+    power: dict[str, float]
+    """Hypothesis -> the chance that it is supported when every claim is true, by simulation of the registered rule (in
+    locks written before 2026-11-22: of a paired t, in closed form)."""
+    adopting: Chance | None = None
+    """The chance of any adopting verdict when every claim is true, by simulation of the registered rule."""
+
+
+class Design(Part):
+    """The operating characteristics of a study."""
+
+    study: str
+    """The study's id."""
+    test: Test
+    """The deciding test."""
+    alpha: float
+    """Level of each family."""
+    correct: str
+    """The correction."""
+    n_seeds: int
+    """Seeds."""
+    n_runs: int
+    """Runs."""
+    cost_s: float | None
+    """Seconds for all runs, one after another, when `assume` gives the time of one."""
+    hypotheses: tuple[HypothesisDesign, ...]
+    """In the order of the study."""
+    scenarios: tuple[Scenario, ...]
+    """Simulated truths."""
+    unreachable: tuple[str, ...]
+    """Verdicts that no data could produce."""
+    remedy: str
+    """The smallest change after which every needed "supported" can happen; empty when all can."""
+    notes: tuple[str, ...]
+    """What these numbers rest on."""
+    seed: int | None = None
+    """Seed of the simulation; this and every field below is missing from the first designs."""
+    beliefs: tuple[Belief, ...] = ()
+    """SD and correlation of every claimed metric, with their source."""
+    adopting: tuple[str, ...] = ()
+    """Verdicts that a supported claim brings about: see `ablate.judge.design.simulate`."""
+    false_adoption: Chance | None = None
+    """The false-positive rate of the whole rule: the largest chance of a false adoption over true effects and over the
+    correlation of metrics, with normal differences and no divergence; none without a scale. In locks written before
+    2026-11-22 the largest over the printed scenarios alone, which is a lower bound."""
+    false_adoption_in: str = ""
+    """The state of the world where it is largest."""
+    worst: tuple[Scenario, ...] = ()
+    """That state of the world, and the same with skewed differences; none in earlier locks."""
+    power_floor: float | None = None
+    """Power below which registration is refused for a claim that the decision needs."""
+    curve: tuple[PowerAt, ...] = ()
+    """Power by number of seeds."""
+    seeds_80: int | None = None
+    """Seeds with which every hypothesis that the decision asks to be supported has power .80 at its `smallest`."""
+    seeds_90: int | None = None
+    """The same for power .90."""
+    adoption_80: int | None = None
+    """Fewest seeds of the curve with which an adopting verdict has a chance of .80 when every claim is true."""
+    seconds_per_run: float | None = None
+    """Time of a run, assumed or measured."""
+    timed: str = ""
+    """Which of the two, and on how many runs."""
+    cost_80_s: float | None = None
+    """Seconds for all runs with `seeds_80` seeds, one after another."""
+    cost_90_s: float | None = None
+    """Seconds for all runs with `seeds_90` seeds."""
+
+
+def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: Beliefs | None = None) -> Design:
+    """Plan a study with the functions that will judge it. Without beliefs, those of its `assume:` block hold.
+
+    Under `test: items` new seeds on these items are planned as what they are, a paired t over the seeds' means. Over
+    new items nothing is simulated, and no power is given, unless `assume: over_items` says how items vary.
+    """
+    require_known_methods(study)
+    believed = assumed(study) if beliefs is None else beliefs
+    registered = study.analysis.test
+    over_items = over_new_items(study)
+    if registered == "items" and not over_items:
+        means = study.analysis.model_copy(update={"test": "paired_t", "also": ()})
+        study = study.model_copy(update={"analysis": means})
+    unknown = _unknown_items(study, believed) if over_items else ""
+    if unknown:
+        believed = believed.model_copy(update={"metrics": ()})
+    n, arms = len(study.seeds), len(study.arms)
+    lacking = sorted({metric for metric, scale in groups_of(study) if believed.of(metric, scale) is None})
+    drawn = affordable(study) if n_sims is None else min(n_sims, affordable(study))
+    notes = [unknown] if unknown else _notes(study, lacking, believed)
+    notes += [_OVER_NEW_ITEMS + _said_tasks(study)] if over_items and not unknown else []
+    notes += [_OVER_THESE_ITEMS] if registered == "items" and not over_items else []
+    correlation = study.assume.metric_correlation or 0.0
+    states = [] if lacking else truths(study, divergence=believed.divergence, correlation=correlation)
+    scenarios: list[Scenario] = []
+    undrawn: dict[str, list[str]] = {}
+    for index, truth in enumerate(states):
+        reason = drawable(study, truth, believed)
+        if reason is not None:
+            undrawn.setdefault(reason, []).append(f"'{truth.name}'")
+            continue
+        scenarios.append(simulate(study, truth, believed, n_sims=drawn, seed=[seed, index]))
+    notes += [said for one in scenarios if (said := _said_stops(one))]
+    notes += [f"not simulated: {', '.join(names)}: {reason}" for reason, names in undrawn.items()]
+    hypotheses = tuple(hypothesis_design(study, name, believed) for name in study.hypotheses)
+    worst: tuple[Scenario, ...] = ()
+    curve: tuple[PowerAt, ...] = ()
+    if states:
+        planning = Planning(study, believed, correlation, drawn, seed)
+        hypotheses = tuple(planned(one, planning) for one in hypotheses)
+        curve = _curve(study, planning)
+        worst = worst_case(
+            study, believed, [one for one in states if not drawable(study, one, believed)], n_sims=drawn, seed=seed
+        )
+    seeds_80, seeds_90 = (_seeds_for_all(hypotheses, target) for target in (80, 90))
+    each = believed.seconds_per_run
+    return Design(
+        study=study.study,
+        test=registered,
+        alpha=study.analysis.alpha,
+        correct=study.analysis.correct,
+        n_seeds=n,
+        n_runs=n * arms,
+        cost_s=None if each is None else each * n * arms,
+        hypotheses=hypotheses,
+        scenarios=tuple(scenarios),
+        unreachable=unreachable_verdicts(study, hypotheses),
+        remedy=remedy_of(study, hypotheses),
+        notes=tuple(notes),
+        seed=seed,
+        beliefs=believed.metrics,
+        adopting=adopting_verdicts(study),
+        false_adoption=worst[0].false_adopting if worst else None,
+        false_adoption_in=worst[0].name if worst else "",
+        worst=worst,
+        power_floor=study.assume.power_floor,
+        curve=curve,
+        seeds_80=seeds_80,
+        seeds_90=seeds_90,
+        adoption_80=next((at.n for at in curve if at.adopting is not None and at.adopting.share >= 0.8), None),
+        seconds_per_run=each,
+        timed=believed.timed if each is not None else "",
+        cost_80_s=None if each is None or seeds_80 is None else each * seeds_80 * arms,
+        cost_90_s=None if each is None or seeds_90 is None else each * seeds_90 * arms,
+    )
+
+
+def _seeds_for_all(hypotheses: tuple[HypothesisDesign, ...], target: int) -> int | None:
+    """The most seeds that any needed hypothesis needs; none when one of them is unknown or beyond reach."""
+    wanted = [one.seeds_80 if target == 80 else one.seeds_90 for one in hypotheses if one.needed]
+    known = [n for n in wanted if n is not None]
+    return max(known) if known and len(known) == len(wanted) else None
+
+
+def _curve(study: Study, planning: Planning) -> tuple[PowerAt, ...]:
+    """Power by number of seeds; none for a sequential study, whose looks are those of its own number."""
+    if study.stopping != "fixed":
+        return ()
+    quick = affordable(study, 30) >= _CURVE_SIMS
+    found = []
+    for n in sorted({*(_CURVE if quick else _SHORT_CURVE), len(study.seeds)}):
+        at = planning.at(n, n_sims=_CURVE_SIMS)
+        shown = {one: at.power[one] for one in study.hypotheses if study.hypotheses[one].smallest > 0}
+        found.append(PowerAt(n=n, power=shown, adopting=at.adopting))
+    return tuple(found)
+
+
+def _unknown_items(study: Study, beliefs: Beliefs) -> str:
+    """What is not known of the items, and how to say it; nothing where all of it is known."""
+    fix, lacking = [], set()
+    for metric, scale in groups_of(study):
+        belief = beliefs.of(metric, scale)
+        if belief is not None and belief.n_items is not None:
+            continue
+        known = study.assume.metrics.get(metric)
+        spread = None if known is None else known.over_items
+        counted = study.measure.harness is None or units_of(metric, study.measure.harness) is None
+        lacking |= {"the SD of a run's mean over its items"} if belief is None else set()
+        lacking |= {"the spread of items"} if spread is None else set()
+        lacking |= {"the number of items"} if counted and (spread is None or spread.items is None) else set()
+        fields = "sd_items: SD, sd_residual: SD" + (", items: N" if counted else "")
+        fix.append(f"{metric}: {{sd: SD, correlation: R, over_items: {{{fields}}}}}")
+    if not fix:
+        return ""
+    return _NOT_OVER_ITEMS.format(lacking=listed(sorted(lacking)), unit=_unit(study), fix=", ".join(fix))
+
+
+def _unit(study: Study) -> str:
+    harness = study.measure.harness
+    return "task" if harness is not None and harness.clusters == "tasks" else "item"
+
+
+def _said_tasks(study: Study) -> str:
+    return "; tasks are taken to be of equal size" if _unit(study) == "task" else ""
+
+
+def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
+    notes = [
+        "normal differences, and no run diverges, unless a scenario says otherwise; skewed differences have the same "
+        "mean and SD, and their long tail against the claim, where a t test errs most; seeds are independent"
+        + _said_correlation(study),
+        f"power, detectable sizes and seeds are those of the registered rule ({study.analysis.test}), by simulation "
+        "with every claim true at once",
+    ]
+    if affordable(study) < _FEW_SIMS:
+        notes.append(
+            f"{affordable(study):,} simulated studies a scenario, because {study.analysis.test} with "
+            f"{study.analysis.correct} over {len(study.seeds)} seeds is slow to judge: a chance has a standard "
+            f"error of up to {0.5 / sqrt(affordable(study)):.2f}"
+        )
+    if study.analysis.test == "sign_flip" and len(study.seeds) > LISTED_PAIRS:
+        notes.append(
+            f"sign_flip over more than {LISTED_PAIRS} seeds is simulated with random sign vectors, where the judge "
+            f"counts all of them up to {COUNTED_PAIRS} seeds"
+        )
+    notes += [*said_losses(study), *filter(None, [false_alarm_text(study), _said_assumed(study, beliefs)])]
+    notes += [_said_belief(belief) for belief in beliefs.metrics]
+    if lacking:
+        notes.append(
+            "without assumed SDs there is no scale: no power, no chance of a verdict and no false-positive rate of the "
+            "rule can be given, and detectable sizes are in SDs of the differences, of a paired t; write assume: "
+            "{metrics: {"
+            + ", ".join(f"{metric}: {{sd: SD, correlation: R}}" for metric in lacking)
+            + "}}, or give --pilot STUDY"
+        )
+    return notes
+
+
+def _said_correlation(study: Study) -> str:
+    if len(groups_of(study)) < 2:
+        return ""
+    if study.assume.metric_correlation is not None:
+        return f"; the noise of two metrics of one run has the assumed correlation {study.assume.metric_correlation:g}"
+    looked = ", ".join(f"{one:g}" for one in correlations(study))
+    return (
+        f"; the noise of two metrics of one run is uncorrelated in the scenarios, and correlated by {looked} where the "
+        "worst case is looked for (assume: metric_correlation fixes it)"
+    )
+
+
+def _said_assumed(study: Study, beliefs: Beliefs) -> str:
+    """What SD and correlation stand for where a claim reads another value than the last."""
+    elsewhere = [name for name, hypothesis in study.hypotheses.items() if hypothesis.read != "final"]
+    if not elsewhere or not beliefs.metrics:
+        return ""
+    return (
+        f"{', '.join(elsewhere)} read{'s' if len(elsewhere) == 1 else ''} another value than the last, and of a metric "
+        "on one scale one SD and one correlation are known: those of `assume` are used for every reading of it, "
+        "those of a pilot are of its last values"
+    )
+
+
+def _said_stops(scenario: Scenario) -> str:
+    """Where a sequential study would end; only under the laws that its levels are worked out for."""
+    if not scenario.stops or scenario.law != "normal" or scenario.divergence:
+        return ""
+    chances = ", ".join(f"{100 * one.share:.3g}% {one.of.split(', ')[1]}" for one in scenario.stops if one.share > 0)
+    return (
+        f"'{scenario.name}': the study ends {chances}; {scenario.mean_seeds:.3g} seeds on average, in "
+        f"{scenario.n_sims:,} simulated studies"
+    )
+
+
+def _said_belief(belief: Belief) -> str:
+    scale = "" if belief.scale == "raw" else f" ({belief.scale} scale)"
+    said = f"{belief.metric}{scale}: SD {belief.sd:.4g}, correlation {belief.correlation:.2f} ({belief.source})"
+    if belief.n_items is not None:
+        said += (
+            f"; of the difference of two variants over {belief.n_items:,} units (items, or tasks), SD "
+            f"{belief.sd_items:.4g} between them and {belief.sd_residual:.4g} under one seed beyond that (assumed)"
+        )
+    if belief.sd_difference_low is None or belief.sd_difference_high is None:
+        return said
+    return (
+        f"{said}; SD of a difference of two arms {sqrt(2.0) * belief.sd_of_rest:.4g}, 95% interval "
+        f"{belief.sd_difference_low:.4g} to {belief.sd_difference_high:.4g}: power and seeds are as uncertain as that"
+    )

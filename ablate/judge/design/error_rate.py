@@ -1,0 +1,261 @@
+"""The false-positive rate of a whole rule: the largest chance of a false adoption over states of the world.
+
+Holm's correction holds an error rate per role. What a decision list makes of several roles has no such bound: a rule
+that adopts on "supported(gain) and not refuted(harm)" adopts almost always when the gain is large and the harm lies at
+its margin. So the worst case is searched for:
+
+    effects       every hypothesis at no effect, at its margin, far beyond it and far the other way, in all combinations
+                  that means of arms can give
+    correlation   of the noise of two metrics: 0, 0.5 and 1, or the one that `assume` gives
+
+The search draws few studies and the cases that come out worst are drawn afresh with many, so that the rate is not the
+luckiest of a thousand. Differences are normal and no run diverges; skewed differences and divergence are scenarios of
+their own, because no test over few seeds holds its level there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from ablate.judge.design.assumptions import Beliefs, groups_of
+from ablate.judge.design.reach import effect_when_true, standard_error
+from ablate.judge.design.scenarios import Law, Truth, alarms_of, draw, weights_of
+from ablate.judge.design.simulate import Scenario, adopted_arms, adopting_verdicts, harmful_verdicts, is_true, simulate
+from ablate.judge.stats.batch import OUTCOME, Shifted, batchable, code_rows, weigh_rows_at
+from ablate.judge.stats.nulls import direction_of
+from ablate.judge.stats.procedure import Floats
+from prereg.study.spec import Study
+
+CORRELATIONS = (0.0, 0.5, 1.0)
+_FAR = 40.0
+"""Effects far beyond a margin, in standard errors of the mean difference: any test finds them."""
+_MOST_CASES = 4_096
+_MOST_HYPOTHESES = 9
+"""3^9 combinations of outcomes are tabulated; a study with more is searched at the printed scenarios only."""
+_CONFIRMED = 3
+
+
+def correlations(study: Study) -> tuple[float, ...]:
+    """The correlations of metrics to look at: the assumed one, or all; one metric has none."""
+    if len(groups_of(study)) < 2:
+        return (0.0,)
+    known = study.assume.metric_correlation
+    return CORRELATIONS if known is None else (known,)
+
+
+def worst_case(study: Study, beliefs: Beliefs, named: list[Truth], *, n_sims: int, seed: int) -> tuple[Scenario, ...]:
+    """The state of the world with the largest chance of a false adoption, and the same with skewed differences; nothing
+    when the rule adopts nothing.
+
+    `named` are the printed scenarios, and all that is tried where the rest cannot be tabulated.
+    """
+    if not adopting_verdicts(study):
+        return ()
+    plain = [one for one in named if one.law == "normal" and not one.divergence]
+    ranked: list[tuple[float, dict[str, float], float]] = []
+    tables = _tables(study) if searchable(study) else []
+    for at, correlation in enumerate(correlations(study)):
+        if tables:
+            few = max(200, n_sims // 20)
+            screen = _Screen(study, beliefs, correlation, tables, n_sims=few, seed=[seed, 2_000 + at])
+            ranked += [(screen.share(case), dict(case), correlation) for case in screen.cases()]
+        else:
+            for truth in plain:
+                tried = Truth(truth.name, truth.effects, correlation=correlation, alarms=truth.alarms)
+                found = simulate(study, tried, beliefs, n_sims=max(200, n_sims // 10), seed=[seed, 2_000 + at])
+                assert found.false_adopting is not None
+                ranked.append((found.false_adopting.share, truth.effects, correlation))
+    if not ranked:
+        return ()
+    ranked.sort(key=lambda one: -one[0])
+
+    def drawn(at: int, laws: Iterable[Law]) -> Iterator[Scenario]:
+        _, effects, correlation = ranked[at]
+        for law in laws:
+            name = _named(study, effects, correlation, law)
+            truth = Truth(name, effects, law, correlation=correlation, alarms=alarms_of(study))
+            yield simulate(study, truth, beliefs, n_sims=n_sims, seed=[seed, 3_000 + at])
+
+    confirmed = [next(drawn(at, ["normal"])) for at in range(min(_CONFIRMED, len(ranked)))]
+    at = int(np.argmax([0.0 if one.false_adopting is None else one.false_adopting.share for one in confirmed]))
+    return (confirmed[at], *drawn(at, ["exponential", "lognormal"]))
+
+
+def searchable(study: Study) -> bool:
+    """Whether p values of all cases can be tabulated: fixed seeds, a test over rows, few hypotheses."""
+    known = batchable(study, len(study.seeds)) and study.analysis.correct != "max_t"
+    return known and study.stopping == "fixed" and len(study.hypotheses) <= _MOST_HYPOTHESES
+
+
+Verdicts = npt.NDArray[np.str_]
+"""The verdict of every combination of outcomes."""
+
+
+def _tables(study: Study) -> list[tuple[float, Verdicts]]:
+    """Verdicts with no false alarm of stability, and with that of one arm, each with its chance. Of several alarms at
+    once there are few, and the cases that are found are drawn afresh."""
+    names = list(study.hypotheses)
+    cases = [dict(zip(names, ends, strict=True)) for ends in product(OUTCOME, repeat=len(names))]
+
+    def verdicts(unstable: str | None) -> Verdicts:
+        stable = {arm: arm != unstable for arm in study.arms}
+        return np.array([study.rule.decide(case, stable).verdict for case in cases])
+
+    alarms = {arm: 1.0 - (1.0 - rate) ** len(study.seeds) for arm, rate in alarms_of(study).items()}
+    quiet = max(0.0, 1.0 - sum(alarms.values()))
+    return [(quiet, verdicts(None)), *((chance, verdicts(arm)) for arm, chance in alarms.items())]
+
+
+Case = tuple[tuple[str, float], ...]
+"""The true effect of every hypothesis."""
+
+
+@dataclass
+class _Screen:
+    """Many states of the world over the same draws: an effect only shifts the differences."""
+
+    study: Study
+    beliefs: Beliefs
+    correlation: float
+    tables: list[tuple[float, Verdicts]]
+    n_sims: int
+    seed: list[int]
+    _p: dict[tuple[str, float], tuple[Floats, Floats]] = field(default_factory=dict)
+    _codes: dict[Case, npt.NDArray[np.int64]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        study = self.study
+        nothing = Truth("", dict.fromkeys(study.hypotheses, 0.0), correlation=self.correlation)
+        rng = np.random.default_rng(self.seed)
+        drawn = draw(study, nothing, self.beliefs, n_sims=self.n_sims, n_seeds=len(study.seeds), rng=rng)
+        self.differences, self.items = drawn.differences, drawn.items
+        self.names = list(study.hypotheses)
+        self.digits = np.array(list(product(range(len(OUTCOME)), repeat=len(self.names))), dtype=np.int64)
+        self.powers = len(OUTCOME) ** np.arange(len(self.names))[::-1]
+        self.verdicts = self.tables[0][1]
+        self.adopting = list(adopting_verdicts(study))
+        self.adopted = adopted_arms(study)
+        self.free = _independent(study)
+        self.states = {name: _states(study, name, self.beliefs) for name in self.free}
+        # How the effects of all claims follow from those that are chosen freely, through the means of the arms.
+        self.follows = {}
+        for names in groups_of(study).values():
+            chosen = [name for name in names if name in self.free]
+            weights = weights_of(study, names)
+            rows = weights[[names.index(name) for name in chosen]]
+            self.follows[tuple(names)] = (chosen, weights @ np.linalg.pinv(rows))
+
+    def share(self, case: Case) -> float:
+        """The chance of a false adoption."""
+        effects = dict(case)
+        roles = dict.fromkeys(hypothesis.role for hypothesis in self.study.hypotheses.values())
+        keys = sum(self._keys(tuple((name, effects[name]) for name in self.study.family(role))) for role in roles)
+        wrong = np.stack(
+            [
+                np.array([not is_true(self.study, name, effects[name], key) for name in self.names])
+                for key in ("supported", "refuted")
+            ]
+        )
+        owed = ((self.digits == 0) & wrong[0]) | ((self.digits == 1) & wrong[1])
+        without = np.where(owed, OUTCOME.index("inconclusive"), self.digits) @ self.powers
+        harmful = list(harmful_verdicts(self.study, effects, self.adopted))
+        settled = self.verdicts[without]
+        false = sum(
+            weight * (np.isin(verdicts, self.adopting) & (np.isin(verdicts, harmful) | (settled != verdicts)))
+            for weight, verdicts in self.tables
+        )
+        return float(np.asarray(false)[keys].mean())
+
+    def _keys(self, case: Case) -> npt.NDArray[np.int64]:
+        """What the outcomes of one role add to the number of a combination, study by study."""
+        if case not in self._codes:
+            names = [name for name, _ in case]
+            p = [self._weighed(name, effect) for name, effect in case]
+            support, refute = (np.stack([one[which] for one in p], axis=1) for which in (0, 1))
+            codes = code_rows(self.study, names, support, refute)
+            self._codes[case] = codes.astype(np.int64) @ self.powers[[self.names.index(name) for name in names]]
+        return self._codes[case]
+
+    def _weighed(self, name: str, effect: float) -> tuple[Floats, Floats]:
+        if (name, effect) not in self._p:
+            wanted = {effect, *self.states.get(name, ())}
+            found = weigh_rows_at(
+                self.study, name, self.differences[name], [Shifted(one) for one in wanted], items=self.items
+            )
+            self._p |= {(name, one): p for one, p in zip(wanted, found, strict=True)}
+        return self._p[name, effect]
+
+    def cases(self) -> Iterator[Case]:
+        """All combinations where they are few; else the best found by changing one hypothesis at a time."""
+        free, states = self.free, self.states
+        total = int(np.prod([len(found) for found in states.values()], dtype=np.float64))
+        if total <= _MOST_CASES:
+            for chosen in product(*states.values()):
+                yield self._completed(dict(zip(free, chosen, strict=True)))
+            return
+        for start in ("null", "true"):
+            at = {name: 0.0 if start == "null" else effect_when_true(self.study, name) for name in free}
+            best, improved = self.share(self._completed(at)), True
+            while improved:
+                improved = False
+                for name in free:
+                    for effect in states[name]:
+                        tried = at | {name: effect}
+                        share = self.share(self._completed(tried))
+                        if share > best:
+                            at, best, improved = tried, share, True
+            yield self._completed(at)
+
+    def _completed(self, free: dict[str, float]) -> Case:
+        """The effects of all claims: those of the rest follow from the means of the arms."""
+        effects: dict[str, float] = {}
+        for names, (chosen, matrix) in self.follows.items():
+            implied = matrix @ np.array([free[name] for name in chosen])
+            size = float(np.abs(implied).max(initial=0.0))
+            for name, effect in zip(names, implied, strict=True):
+                effects[name] = free[name] if name in free else (0.0 if abs(effect) < 1e-9 * size else float(effect))
+        return tuple((name, effects[name]) for name in self.names)
+
+
+def _independent(study: Study) -> list[str]:
+    """Hypotheses whose effects can be chosen freely: the first ones whose claims do not follow from each other."""
+    found: list[str] = []
+    for names in groups_of(study).values():
+        chosen: list[str] = []
+        for name in names:
+            if np.linalg.matrix_rank(weights_of(study, [*chosen, name])) == len(chosen) + 1:
+                chosen.append(name)
+        found += chosen
+    return found
+
+
+def _states(study: Study, name: str, beliefs: Beliefs) -> tuple[float, ...]:
+    """Effects to try: the borders of both nulls, and far away on either side."""
+    verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
+    error = standard_error(study, name, beliefs, len(study.seeds))
+    assert error is not None, name
+    sign = direction_of(verb, study.better(name)) or 1
+    far = 2.0 * smallest + _FAR * error
+    return tuple(dict.fromkeys((0.0, sign * smallest, sign * far, -sign * far)))
+
+
+def _named(study: Study, effects: dict[str, float], correlation: float, law: Law) -> str:
+    """The state of the world in words."""
+    said = []
+    for name, effect in effects.items():
+        smallest = study.hypotheses[name].smallest
+        sign = direction_of(study.claims[name].verb, study.better(name)) or 1
+        if effect == 0.0:
+            said.append(f"{name} without effect")
+        elif smallest and abs(abs(effect) - smallest) <= 1e-9 * smallest:
+            said.append(f"{name} at its margin" if effect * sign > 0 else f"{name} at its margin, the other way")
+        else:
+            way = "worse" if study.claims[name].verb == "does_not_worsen" else "the claimed way"
+            said.append(f"{name} far {way if effect * sign > 0 else 'the other way'}")
+    metrics = f"; metrics correlated {correlation:g}" if len(groups_of(study)) > 1 else ""
+    return ", ".join(said) + metrics + ("" if law == "normal" else f"; {law} differences")

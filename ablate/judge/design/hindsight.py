@@ -1,0 +1,180 @@
+"""After the data: what was assumed against what came, what it would take, and how far luck may have carried a finding.
+
+Nothing here decides: outcomes and verdict are settled before it is asked. It is computed from findings and
+registration whenever a report is made and is not written into verdict.json, so that a verdict keeps the bytes which
+its ledger entry has hashed. All of it is post hoc. Power is never taken at the observed effect, which would only say
+the p value again (Hoenig and Heisey 2001), but at the registered `smallest`; what the data give is the SD.
+
+Type M and type S (Gelman and Carlin 2014), for a true effect D > 0, SD s of the differences, n pairs, and a two-sided
+paired t test at the level that the finding had to reach: given the sample SD, the mean is normal about D with SE
+s/sqrt(n) and is significant beyond +-c, c = t* x sample SD / sqrt(n). So power, E|mean| and the chance of the wrong
+sign have closed forms given the sample SD, and are averaged over its chi law by quadrature. Gelman and Carlin shift a
+central t instead of averaging, which is the same for large n and too heavy in the tails for a few seeds.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import sqrt
+from typing import Final
+
+import numpy as np
+from scipy import special
+
+from ablate.judge.design.characteristics import Design
+from ablate.judge.design.reach import KIND, HypothesisDesign
+from ablate.judge.stats import power
+from ablate.judge.verdict import Finding
+from prereg.frozen import Part
+from prereg.registry.registration import Registration
+from prereg.study.spec import Study
+
+LOW_POWER: Final = 0.8
+"""Below this power at `smallest`, significance selects estimates that are too large: the report says by how much."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What significance does to an estimate."""
+
+    power: float
+    exaggeration: float
+    """Type M: expected |estimate| / true effect, given significance."""
+    wrong_sign: float
+    """Type S: chance that a significant estimate has the wrong sign."""
+
+
+class Hindsight(Part):
+    """One hypothesis, looked back at. Every number is post hoc."""
+
+    hypothesis: str
+    """Its name."""
+    n: int
+    """Pairs."""
+    sd: float
+    """SD of the differences, observed."""
+    sd_assumed: float | None
+    """The design's; none when nothing was assumed."""
+    correlation: float | None
+    """Correlation of the two sides, observed."""
+    correlation_assumed: float | None
+    """The design's."""
+    detectable: float
+    """Difference found with power .80 by a paired t at the corrected level: at the observed SD and n; in a sequential
+    study at its most seeds, `planned`, as the design's is."""
+    detectable_assumed: float | None
+    """The same as it was planned."""
+    power: float | None
+    """Power at the registered `smallest` (of a claim by at least D at 2 D) with the observed SD; none where it is 0."""
+    more_seeds: int | None = None
+    """Further seeds for power .80 there, for an inconclusive hypothesis; none where it is not, or beyond reach."""
+    beyond_reach: bool = False
+    """Whether an inconclusive hypothesis would need more seeds than are ever tried."""
+    exaggeration: float | None = None
+    """Type M at `smallest`, where significance selected the estimate and power is low."""
+    wrong_sign: float | None = None
+    """Type S there."""
+    planned: int | None = None
+    """The most seeds a sequential study could take; none for a fixed number. `n` are the pairs of the look reached."""
+
+
+def look_back(registration: Registration, findings: tuple[Finding, ...]) -> tuple[Hindsight, ...]:
+    """Every hypothesis with a spread to look back at, in the order of the study."""
+    planned = frozen_design(registration)
+    by_name = {} if planned is None else {one.hypothesis: one for one in planned.hypotheses}
+    found = [_one(registration.study, finding, planned, by_name.get(finding.hypothesis)) for finding in findings]
+    return tuple(one for one in found if one is not None)
+
+
+def frozen_design(registration: Registration) -> Design | None:
+    """The design in a lock; none where there is none, or where another version wrote it."""
+    if registration.design is None:
+        return None
+    try:
+        return Design.model_validate_json(json.dumps(registration.design))
+    except ValueError:  # pydantic
+        return None
+
+
+def _one(study: Study, finding: Finding, design: Design | None, planned: HypothesisDesign | None) -> Hindsight | None:
+    differences = np.array([pair.difference for pair in finding.pairs])
+    if differences.size < 2 or differences.size != finding.n:
+        return None  # pairs without a size, ranked worst, have no SD to speak of
+    items = None if finding.estimate is None else finding.estimate.items
+    if items is not None and items.estimand != "new_seeds":
+        return None  # what new items add to the spread is not in these differences
+    sd = float(differences.std(ddof=1))
+    if sd <= 0.0:
+        return None
+    # Looks select and stop in their own way: plan and outcome are set side by side, at the seeds that were planned.
+    fixed = study.stopping == "fixed"
+    n, verb = int(differences.size) if fixed else len(study.seeds), study.claims[finding.hypothesis].verb
+    level = finding.alpha / (1 if study.analysis.correct == "none" else finding.family)
+    kind, smallest = KIND[verb], finding.smallest
+    # A change that is shown to be too small to matter is refuted, and counts against the power of its claim.
+    below = smallest / sd if verb in ("lowers", "raises", "changes") else None
+    reached = min(1.0, power.power(kind, smallest / sd, n, level, refuted_below=below)) if smallest > 0 else None
+    seeds = power.seeds_for(kind, smallest / sd, level, 0.8, refuted_below=below) if smallest > 0 else None
+    undecided = finding.outcome == "inconclusive" and smallest > 0 and fixed
+    # A claim by at least D is selected against D, which is not the test that `selection` describes.
+    by_margin = verb in ("lowers_by", "raises_by")
+    selected = (
+        fixed and not by_margin and finding.outcome == ("refuted" if verb.startswith("does_not") else "supported")
+    )
+    luck = None
+    if selected and smallest > 0 and not verb.endswith("_by"):
+        luck = selection(smallest / sd, n, level)
+        luck = luck if luck.power < LOW_POWER else None
+    return Hindsight(
+        hypothesis=finding.hypothesis,
+        n=int(differences.size),
+        planned=None if fixed else n,
+        sd=sd,
+        sd_assumed=None if planned is None else planned.sd_difference,
+        correlation=finding.correlation,
+        correlation_assumed=_assumed_correlation(study, finding, design),
+        detectable=power.detectable(kind, n, level) * sd,
+        detectable_assumed=_detectable_assumed(planned),
+        power=reached,
+        more_seeds=max(0, seeds - n) if undecided and seeds is not None else None,
+        beyond_reach=undecided and seeds is None,
+        exaggeration=None if luck is None else luck.exaggeration,
+        wrong_sign=None if luck is None else luck.wrong_sign,
+    )
+
+
+def _detectable_assumed(planned: HypothesisDesign | None) -> float | None:
+    """As the observed one is computed, so that the two differ by the SD alone."""
+    if planned is None or planned.sd_difference is None:
+        return None
+    return planned.detectable_sd_corrected * planned.sd_difference
+
+
+def _assumed_correlation(study: Study, finding: Finding, design: Design | None) -> float | None:
+    for belief in () if design is None else design.beliefs:
+        if (belief.metric, belief.scale) == (finding.metric, finding.scale):
+            return belief.correlation
+    assumption = study.assume.metrics.get(finding.metric)
+    return None if assumption is None else assumption.correlation
+
+
+def selection(size_sd: float, n: int, alpha: float) -> Selection:
+    """Power, type M and type S of a two-sided paired t, for a true effect in SDs of the differences."""
+    assert size_sd > 0 and n >= 2, (size_sd, n)
+    spread, weight = power.sample_sd(n - 1)
+    shift = size_sd * sqrt(n)  # in standard errors, as is everything below
+    critical = float(special.stdtrit(n - 1, 1.0 - alpha / 2.0)) * spread
+    right, wrong = special.ndtr(shift - critical), special.ndtr(-shift - critical)
+
+    def density(z: np.ndarray) -> np.ndarray:
+        return np.exp(-0.5 * z**2) / sqrt(2.0 * np.pi)
+
+    # E[X; X > c] = shift P(X > c) + phi(c - shift), and the mirror image for X < -c.
+    size = shift * (right - wrong) + density(critical - shift) + density(critical + shift)
+    chance = float(((right + wrong) * weight).sum())
+    return Selection(
+        power=chance,
+        exaggeration=float((size * weight).sum()) / chance / shift,
+        wrong_sign=float((wrong * weight).sum()) / chance,
+    )

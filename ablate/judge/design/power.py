@@ -1,0 +1,198 @@
+"""Power, detectable differences and seeds needed: the registered rule simulated with every claim true.
+
+One draw serves all: an effect only shifts the differences, so that the power at another effect, or against another
+margin, needs no new studies, and a power is the same number wherever it is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import sqrt
+
+import numpy as np
+
+from ablate.judge.design.assumptions import Beliefs, groups_of, over_new_items
+from ablate.judge.design.error_rate import searchable
+from ablate.judge.design.reach import (
+    KIND,
+    HypothesisDesign,
+    attainable,
+    effect_when_true,
+    first_guess,
+    level_of,
+    sd_difference,
+    standard_error,
+)
+from ablate.judge.design.scenarios import Truth, all_true, arm_means, draw, weights_of
+from ablate.judge.design.simulate import Chance, Scenario, affordable, simulate
+from ablate.judge.stats import power
+from ablate.judge.stats.batch import OUTCOME, Shifted, code_rows, weigh_rows, weigh_rows_at
+from ablate.judge.stats.procedure import Floats
+from prereg.study.spec import Study
+
+MOST_SEEDS = 200
+"""More seeds than this are not planned for."""
+
+
+@dataclass(frozen=True)
+class AtSeeds:
+    """Chances with a number of seeds, every claim true."""
+
+    power: dict[str, float]
+    adopting: Chance | None
+    n_sims: int
+
+
+@dataclass
+class Planning:
+    """The registered rule with every claim true, at any number of seeds."""
+
+    study: Study
+    beliefs: Beliefs
+    correlation: float
+    n_sims: int
+    seed: int
+    _at: dict[int, AtSeeds] = field(default_factory=dict)
+
+    def at(self, n: int, *, n_sims: int | None = None) -> AtSeeds:
+        """Power of every hypothesis, and the chance of an adopting verdict, with n seeds."""
+        if n not in self._at:
+            # Memory, and time, grow with the number of seeds; the precision that is needed does not.
+            most = affordable(self.study, None if n == len(self.study.seeds) else n)
+            drawn = min(n_sims or self.n_sims, most, max(1_000, 400_000 // n))
+            truth = self._truth(None)
+            if truth is not None:
+                found = self._simulated(truth, n, drawn)
+                self._at[n] = AtSeeds({one.of: one.share for one in found.supported}, found.adopting, drawn)
+            else:
+                each = {
+                    name: next(
+                        one.share
+                        for one in self._simulated(self._truth(name) or all_true(self.study), n, drawn).supported
+                        if one.of == name
+                    )
+                    for name in self.study.hypotheses
+                }
+                self._at[n] = AtSeeds(each, None, drawn)
+        return self._at[n]
+
+    def _simulated(self, truth: Truth, n: int, n_sims: int) -> Scenario:
+        return simulate(self.study, truth, self.beliefs, n_sims=n_sims, seed=[self.seed, 1_000 + n], n_seeds=n)
+
+    def _truth(self, name: str | None) -> Truth | None:
+        """Every claim true; where claims exclude each other none, and for one of them that one alone."""
+        truth = all_true(self.study)
+        effects = truth.effects
+        if arm_means(self.study, effects) is None:
+            if name is None:
+                return None
+            effects = _alone(self.study, name)
+        return Truth(truth.name, effects, correlation=self.correlation, alarms=truth.alarms)
+
+    def seeds_for(self, name: str, target: float) -> int | None:
+        """Fewest seeds with which the claim is supported with this chance."""
+        sd = sd_difference(self.study, name, self.beliefs)
+        start = None if sd is None else first_guess(self.study, name, sd, target)
+        if self.study.stopping != "fixed" or start is None:
+            return None
+        # Other tests need a few seeds more than a t; where they need many more, the search would take minutes.
+        quick = affordable(self.study, start) >= 10_000
+        most = MOST_SEEDS if quick else max(start + 6, 8)
+
+        def enough(n: int) -> bool:
+            return attainable(self.study, name, n) and self.at(n).power[name] >= target
+
+        n = min(max(start, 2), most)
+        if over_new_items(self.study):
+            # Items keep their share of the error whatever the seeds: many seeds more than a t needs, or none enough.
+            if not enough(most):
+                return None
+            high = most
+            while n < high:
+                middle = (n + high) // 2
+                n, high = (n, middle) if enough(middle) else (middle + 1, high)
+        while n <= most and not enough(n):
+            n += 1
+        while n > 2 and enough(n - 1):
+            n -= 1
+        return n if n <= most else None
+
+    def detectable(self, name: str, target: float = 0.8) -> float | None:
+        """The effect, or the margin of a claim of no change, at which the claim is supported with this chance."""
+        study = self.study
+        error, truth = standard_error(study, name, self.beliefs, len(study.seeds)), self._truth(name)
+        if error is None or truth is None or not searchable(study) or not attainable(study, name, len(study.seeds)):
+            return None
+        n, n_sims = len(study.seeds), min(self.n_sims, affordable(study, len(study.seeds)), 5_000)
+        drawn = draw(study, truth, self.beliefs, n_sims=n_sims, n_seeds=n, rng=np.random.default_rng([self.seed, 999]))
+        names = list(study.family(study.hypotheses[name].role))
+        p = {one: weigh_rows(study, one, drawn.differences[one], items=drawn.items) for one in names}
+        centred = drawn.differences[name] - truth.effects[name]
+        verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
+
+        absence = verb.startswith("does_not")
+        sign = -1.0 if verb in ("lowers", "lowers_by") else 1.0
+
+        def powers(sizes: Floats) -> Floats:
+            cases = [Shifted(smallest=size) if absence else Shifted(sign * size) for size in sizes.tolist()]
+            found = []
+            for mine in weigh_rows_at(study, name, centred, cases, items=drawn.items):
+                both = [np.stack([(p | {name: mine})[one][which] for one in names], axis=1) for which in (0, 1)]
+                codes = code_rows(study, names, *both)
+                found.append(float((codes[:, names.index(name)] == OUTCOME.index("supported")).mean()))
+            return np.array(found)
+
+        guess = power.detectable(KIND[verb], n, level_of(study, name), target) * error * sqrt(n)
+        return _crossing(powers, smallest if verb.endswith("_by") else 0.0, guess, target)
+
+
+def planned(one: HypothesisDesign, planning: Planning) -> HypothesisDesign:
+    """A hypothesis' design with its power, detectable difference and seeds."""
+    study, name = planning.study, one.hypothesis
+    effect = effect_when_true(study, name)
+    found = planning.at(len(study.seeds))
+    stated = effect != 0.0 or study.claims[name].verb.startswith("does_not")
+    chance = found.power[name]
+    return one.model_copy(
+        update={
+            "effect": effect,
+            "detectable": planning.detectable(name),
+            "power_at_smallest": chance if stated else None,
+            "power_error": sqrt(max(chance * (1.0 - chance), 1.0 / found.n_sims) / found.n_sims) if stated else None,
+            "seeds_80": planning.seeds_for(name, 0.8) if stated else None,
+            "seeds_90": planning.seeds_for(name, 0.9) if stated else None,
+        }
+    )
+
+
+def _alone(study: Study, name: str) -> dict[str, float]:
+    """The effects when this claim is true and its arms differ as little as that allows."""
+    effects = dict.fromkeys(study.hypotheses, 0.0)
+    for names in groups_of(study).values():
+        if name in names:
+            weights = weights_of(study, names)
+            row = weights[[names.index(name)]]
+            means = np.linalg.lstsq(row, np.array([effect_when_true(study, name)]), rcond=None)[0]
+            effects |= {one: float(effect) for one, effect in zip(names, weights @ means, strict=True)}
+    return effects
+
+
+def _crossing(powers: Callable[[Floats], Floats], low: float, guess: float, target: float) -> float | None:
+    """Where power first reaches the target beyond `low`: on a coarse grid about a guess, then on a fine one, then on a
+    line between two of its points. None where it does not within eight times the guess."""
+    for times in (1.0, 2.0, 4.0):
+        grid = low + guess * times * np.linspace(0.25, 2.0, 8)
+        reached = np.flatnonzero(powers(grid) >= target)
+        if reached.size:
+            break
+    else:
+        return None
+    at = int(reached[0])
+    if at == 0:
+        return float(grid[0])
+    grid = np.linspace(grid[at - 1], grid[at], 6)
+    found = powers(grid)
+    at = max(1, int(np.flatnonzero(found >= target)[0]))
+    share = (target - found[at - 1]) / (found[at] - found[at - 1])
+    return float(grid[at - 1] + share * (grid[at] - grid[at - 1]))

@@ -1,0 +1,186 @@
+"""What one hypothesis can come to with the registered number of seeds: floors of p, power, seeds needed.
+
+The floors are those of the registered test after the first step of the correction: below them no data can go. Power,
+the detectable difference and the seeds needed come from the registered rule itself, simulated with every other claim
+true (`Planning`), so that they are the chances of what will run: with Holm's later steps, the registered test, its
+looks, and with findings that are refuted because they are too small to matter. Without a scale nothing can be
+simulated, and sizes in SDs of the differences are those of a paired t at the first step's level.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from ablate.judge.design.assumptions import Beliefs
+from ablate.judge.stats import power
+from ablate.judge.stats.max_t import p_floor_of
+from ablate.judge.stats.procedure import Side
+from ablate.judge.stats.sequential import EProcessT
+from prereg.frozen import Part
+from prereg.rule.condition import parse_condition, questions
+from prereg.study.analysis import EProcess
+from prereg.study.claim import Verb
+from prereg.study.spec import Study
+
+KIND: dict[Verb, power.Kind] = {
+    "lowers": "towards",
+    "raises": "towards",
+    "lowers_by": "margin",
+    "raises_by": "margin",
+    "changes": "either",
+    "does_not_worsen": "margin",
+    "does_not_change": "equivalence",
+}
+
+
+class HypothesisDesign(Part):
+    """What can become of one hypothesis with the registered number of seeds."""
+
+    hypothesis: str
+    """Its name."""
+    claim: str
+    """The claim."""
+    role: str
+    """Its role."""
+    family: int
+    """Hypotheses corrected together."""
+    n: int
+    """Pairs, one a seed."""
+    attainable_support: float
+    """Smallest p for support that any data can give, at the first step of the correction."""
+    attainable_refute: float | None
+    """The same for refutation; none when the claim cannot be refuted at all."""
+    can_be_supported: bool
+    """Whether any data can support it."""
+    can_be_refuted: bool
+    """Whether any data can refute it."""
+    needed: bool
+    """Whether the decision asks supported() of it."""
+    detectable_sd: float
+    """Power .80 at the uncorrected level, paired t against zero (margin claims: a margin, or the distance beyond one):
+    in SDs of the differences."""
+    detectable_sd_corrected: float
+    """The same at the level of the first step of the correction."""
+    sd_difference: float | None
+    """SD of the per-seed differences that `assume` implies; none without it."""
+    detectable: float | None
+    """The effect (for does_not claims: the margin) at which the registered test has power .80, on the claim's scale, by
+    simulation; none without `assume`, or beyond reach. In locks written before 2026-11-22: in closed form."""
+    power_at_smallest: float | None
+    """The chance of "supported" at `effect`, by simulation of the registered rule; none without `assume`, or at
+    smallest 0 where no effect is expected."""
+    seeds_80: int | None
+    """Fewest seeds with power .80 there; none without `assume`, for planned looks, or beyond reach."""
+    seeds_90: int | None
+    """Seeds for power .90."""
+    effect: float | None = None
+    """The true effect at which power is stated: 0 for does_not claims."""
+    power_error: float | None = None
+    """Monte Carlo standard error of the power."""
+
+
+def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDesign:
+    hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
+    n, family = len(study.seeds), len(study.family(hypothesis.role))
+    level, kind = level_of(study, name), KIND[claim.verb]
+    support, refute = sides_of(claim.verb, hypothesis.smallest)
+    floors = [None if side is None else floor_of(study, family, n, side) for side in (support, refute)]
+    assert floors[0] is not None, name
+    sd = sd_difference(study, name, beliefs)
+    return HypothesisDesign(
+        hypothesis=name,
+        claim=hypothesis.claim,
+        role=hypothesis.role,
+        family=family,
+        n=n,
+        attainable_support=floors[0],
+        attainable_refute=floors[1],
+        can_be_supported=floors[0] <= analysis.alpha,
+        can_be_refuted=floors[1] is not None and floors[1] <= analysis.alpha,
+        needed=name in asked_to_be_supported(study),
+        detectable_sd=power.detectable(kind, n, analysis.alpha),
+        detectable_sd_corrected=power.detectable(kind, n, level),
+        sd_difference=sd,
+        detectable=None,
+        power_at_smallest=None,
+        seeds_80=None,
+        seeds_90=None,
+    )
+
+
+def first_guess(study: Study, name: str, sd: float, target: float) -> int | None:
+    """About how many seeds reach the power: a paired t's at the first step's level, in closed form."""
+    smallest, effect = study.hypotheses[name].smallest, abs(effect_when_true(study, name))
+    kind = KIND[study.claims[name].verb]
+    size = (smallest if effect == 0.0 else effect - smallest if kind == "margin" else effect) / sd
+    return power.seeds_for(kind, size, level_of(study, name), target) if size > 0.0 else None
+
+
+def attainable(study: Study, name: str, n: int) -> bool:
+    family = len(study.family(study.hypotheses[name].role))
+    side = sides_of(study.claims[name].verb, study.hypotheses[name].smallest)[0]
+    return floor_of(study, family, n, side) <= study.analysis.alpha
+
+
+def floor_of(study: Study, family: int, n: int, side: Side) -> float:
+    """Smallest p at the first step of the correction; of an e-process, with the most seeds."""
+    if isinstance(study.stopping, EProcess):
+        return min(1.0, EProcessT.floor(n) * (family if study.analysis.correct == "holm" else 1))
+    return p_floor_of(study.analysis, family, n, side)
+
+
+def sides_of(verb: Verb, smallest: float) -> tuple[Side, Side | None]:
+    """Which kind of test supports and which refutes, for the floors of p."""
+    if verb in ("lowers", "raises"):
+        return "two", "less"
+    if verb == "changes":
+        return "two", "less" if smallest > 0 else None
+    if verb in ("lowers_by", "raises_by"):
+        return "less", "less"
+    return "less", "two"
+
+
+def level_of(study: Study, name: str) -> float:
+    """The level of the first step of the correction. Max-T is less strict; Holm's first step bounds it."""
+    family = len(study.family(study.hypotheses[name].role))
+    return study.analysis.alpha / (1 if study.analysis.correct == "none" else family)
+
+
+def effect_when_true(study: Study, name: str) -> float:
+    """The effect at which a claim's power is stated: the one that `assume` expects; else `smallest`, or twice that for
+    a claim of at least `smallest`, which is at its border there; 0 for a claim of no change."""
+    verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
+    if verb.startswith("does_not"):
+        return 0.0
+    sign = -1.0 if verb in ("lowers", "lowers_by") else 1.0
+    return sign * study.assume.effects.get(name, 2.0 * smallest if verb.endswith("_by") else smallest)
+
+
+def sd_difference(study: Study, name: str, beliefs: Beliefs) -> float | None:
+    """SD of a contrast: with equal SDs and correlations, Var = sd^2 (1 - r) sum(w^2), because the weights sum to 0."""
+    claim = study.claims[name]
+    belief = beliefs.of(claim.metric, study.hypotheses[name].scale)
+    if belief is None:
+        return None
+    return belief.sd_of_rest * sqrt(sum(weight**2 for weight in claim.weights.values()))
+
+
+def standard_error(study: Study, name: str, beliefs: Beliefs, n: int) -> float | None:
+    """Standard error of the estimate with n seeds; over new items with what they add."""
+    sd = sd_difference(study, name, beliefs)
+    if sd is None:
+        return None
+    belief = beliefs.of(study.claims[name].metric, study.hypotheses[name].scale)
+    assert belief is not None, name
+    squares = sum(weight**2 for weight in study.claims[name].weights.values())
+    return sqrt(sd**2 / n + belief.variance_of_items * squares / 2.0)
+
+
+def asked_to_be_supported(study: Study) -> set[str]:
+    return {
+        question.name
+        for line in study.decision
+        if line.when is not None
+        for question in questions(parse_condition(line.when))
+        if question.asked == "supported"
+    }

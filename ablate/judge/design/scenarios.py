@@ -1,0 +1,309 @@
+"""States of the world that a design looks at, and differences drawn from them.
+
+Differences are drawn on the claims' scales, through the arms: what two claims share by their arms, their differences
+share. Seeds are independent. The noise of two metrics in one run is correlated as the state of the world says, each
+metric turned so that up is better: a lucky run is lucky in all of them. The rest of the beliefs is `beliefs`'. Over new
+items only what the test reads is drawn (`_with_items`): seeds' means and mean squares, not thousands of items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import exp, log, log10, sqrt
+from typing import Literal
+
+import numpy as np
+from scipy import special
+
+from ablate.judge.audit.stability import false_alarm_rate
+from ablate.judge.design.assumptions import Beliefs, Group, groups_of, over_new_items
+from ablate.judge.design.reach import effect_when_true
+from ablate.judge.stats.batch import Kept, OverItems
+from ablate.judge.stats.items import Tail, tail_of
+from ablate.judge.stats.nulls import direction_of
+from ablate.judge.stats.procedure import Floats
+from prereg.study.analysis import Ceiling
+from prereg.study.spec import Study
+
+Law = Literal["normal", "exponential", "lognormal"]
+EDGE = 1e-9
+"""True effects this close to a null, relative to the margin, lie on it."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """One state of the world, before it is simulated."""
+
+    name: str
+    effects: dict[str, float]
+    law: Law = "normal"
+    divergence: float = 0.0
+    correlation: float = 0.0
+    """Of the noise of two metrics in one run, each turned so that up is better."""
+    alarms: Mapping[str, float] = field(default_factory=dict)
+    """Arm -> chance that a run of it, stable in truth, is called unstable; 0 for an arm that is not here."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Simulated studies."""
+
+    differences: dict[str, Floats]
+    """By hypothesis: studies x seeds."""
+    kept: dict[str, Kept] | None
+    """Pairs that enter; none when all do."""
+    stable: Kept
+    """Studies x arms."""
+    lost: Kept | None = None
+    """Which runs diverged, studies x arms x seeds; none where none can."""
+    items: dict[str, OverItems] | None = None
+    """Of a test over new items, what it knows of them."""
+
+
+def truths(study: Study, *, divergence: float = 0.0, correlation: float = 0.0) -> list[Truth]:
+    """The states of the world whose chances a design prints; the worst one is searched for
+    (`ablate.judge.design.error_rate`)."""
+    nothing = dict.fromkeys(study.hypotheses, 0.0)
+    absences = [name for name in study.hypotheses if study.claims[name].verb.startswith("does_not")]
+    gains = {name: effect_when_true(study, name) for name in study.hypotheses}
+    margins = {name: at_margin(study, name) for name in absences}
+    found = [Truth("no effect anywhere", nothing), all_true(study)]
+    if len(study.hypotheses) > 1:
+        found += [
+            Truth(f"only {name} true, at its smallest", nothing | {name: gains[name]})
+            for name in study.hypotheses
+            if name not in absences and gains[name] != 0.0 and gains != nothing | {name: gains[name]}
+        ]
+    if margins:
+        found.append(Truth("gains true, every does_not claim false at its margin", gains | margins))
+    if len(margins) > 1:
+        found += [Truth(f"all true but {name}, false at its margin", gains | {name: margins[name]}) for name in margins]
+    found += [Truth(f"no effect anywhere, {law} differences", nothing, law) for law in ("exponential", "lognormal")]
+    if margins:
+        found.append(
+            Truth("does_not claims false at their margins, lognormal differences", gains | margins, "lognormal")
+        )
+    if divergence > 0.0:
+        share = f"{100 * divergence:.3g}% of runs diverge"
+        found.append(Truth(f"no effect anywhere, {share}", nothing, divergence=divergence))
+        found.append(Truth(f"every claim true at its smallest, {share}", gains, divergence=divergence))
+    alarms = alarms_of(study)
+    return [Truth(one.name, one.effects, one.law, one.divergence, correlation, alarms) for one in found]
+
+
+def all_true(study: Study) -> Truth:
+    """Every claim true at the effect where its power is stated."""
+    gains = {name: effect_when_true(study, name) for name in study.hypotheses}
+    return Truth("every claim true at its smallest", gains, alarms=alarms_of(study))
+
+
+def alarms_of(study: Study) -> dict[str, float]:
+    """Arm -> chance that a stationary run is called unstable, of the arms whose stability the decision reads."""
+    # Nothing is known of the steps of a user's own trainer; its runs are taken to be stable.
+    return {arm: rate for arm in study.rule.arms_read if (rate := false_alarm_rate(study, arm))}
+
+
+def at_margin(study: Study, name: str) -> float:
+    """The effect that a claim of no change must exclude, at its border."""
+    sign = direction_of(study.claims[name].verb, study.better(name))
+    return (sign or 1) * study.hypotheses[name].smallest
+
+
+def arm_means(study: Study, effects: Mapping[str, float]) -> dict[Group, Floats] | None:
+    """Means of the arms, by metric and scale, that give every claim its effect; none when no means do."""
+    found = {}
+    for group, names in groups_of(study).items():
+        weights = weights_of(study, names)
+        wanted = np.array([effects[name] for name in names])
+        means = np.linalg.lstsq(weights, wanted, rcond=None)[0]
+        if not np.allclose(weights @ means, wanted, rtol=EDGE, atol=EDGE * max(np.abs(wanted).max(), 1e-300)):
+            return None
+        found[group] = means
+    return found
+
+
+def weights_of(study: Study, names: list[str]) -> Floats:
+    """Weights of the arms in each claim, hypotheses x arms."""
+    return np.array([[study.claims[name].weights.get(arm, 0.0) for arm in study.arms] for name in names])
+
+
+def drawable(study: Study, truth: Truth, beliefs: Beliefs) -> str | None:
+    """Why a state of the world cannot be drawn; none when it can."""
+    if arm_means(study, truth.effects) is None:
+        return "the claims cannot all be so at once"
+    if truth.divergence and study.on_divergence == "rank" and study.stopping != "fixed":
+        return "ranks of diverged runs are not simulated at looks"
+    if truth.divergence and isinstance(study.on_divergence, Ceiling):
+        lacking = [
+            metric
+            for metric, scale in groups_of(study)
+            if (one := beliefs.of(metric, scale)) is None or one.level is None
+        ]
+        if lacking:
+            return f"a ceiling is a distance only from a known level of {', '.join(lacking)}, which a --pilot gives"
+    return None
+
+
+def draw(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, n_seeds: int, rng: np.random.Generator) -> Drawn:
+    """Simulated studies under a truth; every claimed metric has a belief."""
+    means, arms = arm_means(study, truth.effects), list(study.arms)
+    assert means is not None, truth
+    shape = (n_sims, len(arms), n_seeds)
+    lost = rng.random(shape) < truth.divergence if truth.divergence else None
+    groups = groups_of(study)
+    common = rng.standard_normal(shape) if truth.correlation > 0.0 and len(groups) > 1 else None
+    differences: dict[str, Floats] = {}
+    for group, names in groups.items():
+        belief = beliefs.of(*group)
+        assert belief is not None, group
+        # A component that all arms of a seed share cancels in every contrast, so only the rest is drawn.
+        sd = belief.sd_of_rest
+        turned = -1.0 if study.better(names[0]) == "lower" else 1.0
+        values = means[group][None, :, None] + sd * turned * _noise(rng, shape, common, truth.correlation)
+        if lost is not None and isinstance(study.on_divergence, Ceiling):
+            assert belief.level is not None, group
+            values[lost] = scaled(study.on_divergence.ceiling, group) - belief.level
+        if lost is not None and study.on_divergence == "rank":
+            values[lost] = np.inf if study.better(names[0]) == "lower" else -np.inf
+        weights = weights_of(study, names)
+        for hypothesis, own in zip(names, weights, strict=True):
+            mine = np.flatnonzero(own)
+            with np.errstate(invalid="ignore"):  # worst minus worst is NaN: a tie, as in `hypotheses.contrast`
+                contrast = own[mine[0]] * values[:, mine[0]]
+                for place in mine[1:]:
+                    contrast = contrast + own[place] * values[:, place]
+            differences[hypothesis] = _skewed(
+                contrast,
+                truth.effects[hypothesis],
+                sd * sqrt(float((own**2).sum())),
+                truth.law,
+                _tail(study, hypothesis),
+            )
+    stable = _stable(arms, lost, truth, shape, rng)
+    kept: dict[str, Kept] | None = None
+    if lost is not None and study.on_divergence == "exclude_pair":
+        kept = {}
+        for name, claim in study.claims.items():
+            whole: Kept = ~np.any(lost[:, [arms.index(arm) for arm in claim.named], :], axis=1)
+            kept[name] = whole
+    if not over_new_items(study):
+        return Drawn(differences, kept, stable, lost)
+    differences, items = _with_items(study, truth, beliefs, differences, kept, rng=rng)
+    return Drawn(differences, kept, stable, lost, items)
+
+
+def _with_items(
+    study: Study,
+    truth: Truth,
+    beliefs: Beliefs,
+    differences: dict[str, Floats],
+    kept: dict[str, Kept] | None,
+    *,
+    rng: np.random.Generator,
+) -> tuple[dict[str, Floats], dict[str, OverItems]]:
+    """Seeds' means with the luck of new items, which all seeds share, and the mean squares of items and residuals.
+
+    These are independent of each other and of the seeds' means where everything is normal and there are equally many
+    seeds on every item; claims share them as far as they share arms. Of an item (or task) the difference of two arms
+    has the SDs of the beliefs, and one of arms weighted by w these times sqrt(sum w^2 / 2).
+    """
+    names = list(study.hypotheses)
+    n_sims, n_seeds = differences[names[0]].shape
+    groups = groups_of(study)
+    group_of = {name: at for at, named in enumerate(groups.values()) for name in named}
+    turned = np.array([-1.0 if study.better(name) == "lower" else 1.0 for name in names])
+    weights = weights_of(study, names) * turned[:, None] / sqrt(2.0)
+    alike = np.array([[1.0 if group_of[a] == group_of[b] else truth.correlation for b in names] for a in names])
+    values, vectors = np.linalg.eigh(weights @ weights.T * alike)
+    largest = values > 1e-12 * values[-1]
+    directions = vectors[:, largest] * np.sqrt(values[largest])
+    luck = rng.standard_normal((n_sims, directions.shape[1])) @ directions.T
+    shifted, items = {}, {}
+    sums: dict[int, tuple[Floats, Floats]] = {}
+    for place, name in enumerate(names):
+        belief = beliefs.of(study.claims[name].metric, study.hypotheses[name].scale)
+        assert belief is not None, name
+        count, by_item, residual = belief.n_items, belief.sd_items, belief.sd_residual
+        assert count is not None and by_item is not None and residual is not None, belief
+        if count not in sums:
+            # Residuals of every number of complete pairs, each with those of the numbers before it.
+            each = [_squares(rng, n_sims, count - 1, directions) for _ in range(n_seeds - 1)] if kept else []
+            rest = np.cumsum(each, axis=0) if kept else _squares(rng, n_sims, (n_seeds - 1) * (count - 1), directions)
+            sums[count] = _squares(rng, n_sims, count - 1, directions), rest
+        over_units, rest = (one[..., place] for one in sums[count])
+        pairs = np.full(n_sims, float(n_seeds))
+        if kept is not None:
+            # A claim with fewer than two pairs left has no test, whatever these numbers are.
+            pairs = np.maximum(2.0, kept[name].sum(axis=1))
+            rest = rest[pairs.astype(np.int64) - 2, np.arange(n_sims)]
+        shifted[name] = differences[name] + (by_item / sqrt(count) * luck[:, place])[:, None]
+        items[name] = OverItems(
+            units=(by_item**2 + residual**2 / pairs) * over_units / (count * (count - 1)),
+            both=residual**2 * rest / (count * (count - 1) * pairs * (pairs - 1.0)),
+            tail=_equal_tail(count),
+        )
+    return shifted, items
+
+
+def _squares(rng: np.random.Generator, n_sims: int, df: int, directions: Floats) -> Floats:
+    """Sums of squares over df independent normal vectors, along each direction: studies x directions, jointly drawn as
+    a Wishart matrix by its Cholesky factor (Bartlett 1933)."""
+    rank = directions.shape[1]
+    if df < rank:
+        return np.asarray(((rng.standard_normal((n_sims, df, rank)) @ directions.T) ** 2).sum(axis=1))
+    factor = np.tril(rng.standard_normal((n_sims, rank, rank)), -1)
+    factor[:, range(rank), range(rank)] = np.sqrt(rng.chisquare(df - np.arange(rank), (n_sims, rank)))
+    return np.asarray(((directions @ factor) ** 2).sum(axis=2))
+
+
+@lru_cache(maxsize=64)
+def _equal_tail(count: int) -> Tail:
+    return tail_of(np.full(count, 1.0 / count))
+
+
+def _noise(rng: np.random.Generator, shape: tuple[int, int, int], common: Floats | None, correlation: float) -> Floats:
+    if common is None:
+        return rng.standard_normal(shape)
+    if correlation >= 1.0:
+        return common
+    found: Floats = sqrt(correlation) * common + sqrt(1.0 - correlation) * rng.standard_normal(shape)
+    return found
+
+
+def _stable(
+    arms: list[str], lost: Kept | None, truth: Truth, shape: tuple[int, int, int], rng: np.random.Generator
+) -> Kept:
+    """Which arms are called stable: no run diverged, and none raised a false alarm."""
+    stable: Kept = np.ones(shape[:2], dtype=bool) if lost is None else ~np.any(lost, axis=2)
+    for place, arm in enumerate(arms):
+        alarm = truth.alarms.get(arm, 0.0)
+        if alarm > 0.0:
+            stable[:, place] &= rng.random(shape[0]) >= 1.0 - (1.0 - alarm) ** shape[2]
+    return stable
+
+
+def _skewed(contrast: Floats, effect: float, sd: float, law: Law, tail: float) -> Floats:
+    """The same differences with a skewed law of the same mean and SD, by its quantiles (a Gaussian copula)."""
+    if law == "normal":
+        return contrast
+    z = tail * (contrast - effect) / sd
+    if law == "exponential":
+        shape = -special.log_ndtr(-z) - 1.0
+    else:
+        shape = (np.exp(z) - exp(0.5)) / sqrt((exp(1.0) - 1.0) * exp(1.0))
+    skewed: Floats = effect + sd * tail * shape
+    return skewed
+
+
+def _tail(study: Study, name: str) -> float:
+    """Where the long tail lies: against the claim, where a t test on few seeds errs most often in its favour."""
+    verb, better = study.claims[name].verb, study.better(name)
+    if verb in ("raises", "raises_by") or (verb == "does_not_worsen" and better == "higher"):
+        return -1.0
+    return 1.0
+
+
+def scaled(value: float, group: Group) -> float:
+    return value if group[1] == "raw" else log(value) if group[1] == "log" else log10(value)

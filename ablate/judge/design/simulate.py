@@ -1,0 +1,362 @@
+"""Made-up differences through the functions that will judge the real ones: the chance of every verdict.
+
+Differences drawn by `ablate.judge.design.scenarios` are passed through `prepare`, `weigh` and `judge_families` (all
+that `judge_hypotheses` decides by), row by row or all at once where `batch` can, and `Rule.decide` sees each
+combination of outcomes once.
+
+Three terms, used throughout:
+
+    adopting verdict   one that a line gives whose condition asks `supported(H)` other than under `not`, and whose
+                       words are not "inconclusive": a verdict that somebody acts on because a claim was supported
+    false finding      a hypothesis supported, or refuted, although the null that this rejects is true
+    false adoption     an adopting verdict that rests on an error or does harm: the rule would have given another one
+                       had every false finding been inconclusive and every arm stable (in every state of the world that
+                       is simulated, all arms are equally stable); or an arm that the verdict adopts is, in truth,
+                       beyond the margin of a claim that it does no harm
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from math import inf, sqrt
+
+import numpy as np
+
+from ablate.judge.audit.lost_pairs import ends_of_rows, masked, possible_outcomes, same_verdict_rows
+from ablate.judge.design.assumptions import Beliefs
+from ablate.judge.design.scenarios import EDGE, Drawn, Law, Truth, draw
+from ablate.judge.stats.batch import OUTCOME, ROWS_LISTED_PAIRS, Codes, Kept, batchable, judge_rows, judge_rows_at_worst
+from ablate.judge.stats.estimate import NoTestError, prepare, undecided
+from ablate.judge.stats.nulls import Nulls, direction_of, judge_families, weigh
+from ablate.judge.stats.procedure import Floats
+from ablate.judge.stats.resample import ENUMERATED_PAIRS, LISTED_PAIRS
+from ablate.judge.stopping import run_to_the_stop
+from ablate.judge.verdict import Outcome, Outcomes
+from prereg.frozen import Part
+from prereg.registry.looks import looks_of
+from prereg.rule.condition import All, AnyOf, Condition, Not, Question, parse_condition
+from prereg.rule.divergence import least_pairs
+from prereg.study.analysis import Test
+from prereg.study.spec import Study
+
+
+class Chance(Part):
+    """A simulated probability."""
+
+    of: str
+    """What."""
+    share: float
+    """Share of simulated studies."""
+    error: float
+    """Monte Carlo standard error (Agresti-Coull, so that it is not 0 at a share of 0 or 1)."""
+
+
+class Scenario(Part):
+    """One state of the world, and what the registered rule makes of it."""
+
+    name: str
+    """Which truth."""
+    effects: dict[str, float]
+    """The true effect of every claim, on its scale."""
+    n_sims: int
+    """Simulated studies."""
+    verdicts: tuple[Chance, ...]
+    """The chance of every verdict, in the order of the decision."""
+    supported: tuple[Chance, ...]
+    """The chance that each hypothesis is supported."""
+    refuted: tuple[Chance, ...]
+    """The chance that each hypothesis is refuted."""
+    false_supported: tuple[Chance, ...]
+    """By role: the chance of any false "supported"."""
+    false_refuted: tuple[Chance, ...]
+    """By role: the chance of any false "refuted"."""
+    adopting: Chance | None = None
+    """The chance of any adopting verdict; none in designs made before this was counted, or without such a verdict."""
+    false_adopting: Chance | None = None
+    """The chance of a false adoption."""
+    law: Law = "normal"
+    """Law of the differences about their means."""
+    divergence: float = 0.0
+    """Share of runs that diverge."""
+    correlation: float = 0.0
+    """Of the noise of two metrics in one run, each turned so that up is better."""
+    stops: tuple[Chance, ...] = ()
+    """The chance that a sequential study ends at each of its looks; none for a fixed number of seeds."""
+    inadmissible: Chance | None = None
+    """The chance of no verdict, because lost pairs at their worst could have changed it: with it the verdicts add up to
+    1, and only the other studies count above. None where that did not happen."""
+    mean_seeds: float | None = None
+    """Seeds that a sequential study takes on average."""
+
+
+def outcomes_of(
+    study: Study,
+    differences: Mapping[str, Floats],
+    rng_seed: int = 0,
+    *,
+    seeds: Mapping[str, tuple[int, ...]] | None = None,
+) -> dict[str, Outcome]:
+    """What `judge_hypotheses` decides, from per-seed differences on the claims' scales, without the description.
+
+    `seeds` says whose differences they are, where pairs were left out: a joint resampling pairs claims by seed.
+    """
+    nulls = _nulls(study, differences, rng_seed, seeds)
+    return {name: judged.outcome for name, judged in judge_families(study, nulls, rng_seed=rng_seed).items()}
+
+
+def _nulls(
+    study: Study, differences: Mapping[str, Floats], rng_seed: int, seeds: Mapping[str, tuple[int, ...]] | None
+) -> dict[str, Nulls | None]:
+    """Both p values of every claim; none where it cannot be tested, or lost too many pairs."""
+    nulls: dict[str, Nulls | None] = {}
+    for name, claim in study.claims.items():
+        if undecided(study.analysis.test, len(differences[name])) is not None:
+            nulls[name] = None
+            continue
+        try:
+            if seeds is not None and len(seeds[name]) < least_pairs(study):
+                raise NoTestError("too few pairs are left")
+            rng = np.random.default_rng(rng_seed)
+            test = prepare(differences[name], study.analysis.test, rng, study.analysis.zeros)
+            if seeds is not None:
+                test.seeds = seeds[name]
+            nulls[name] = weigh(test, claim.verb, study.better(name), study.hypotheses[name].smallest)
+        except NoTestError:
+            nulls[name] = None
+    return nulls
+
+
+def verdicts_of(study: Study) -> tuple[str, ...]:
+    """Every verdict of the decision, once."""
+    return tuple(dict.fromkeys(line.verdict for line in study.decision))
+
+
+def adopting_verdicts(study: Study) -> tuple[str, ...]:
+    """The adopting verdicts of a decision, as defined above."""
+    found = {
+        line.verdict
+        for line in study.decision
+        if line.when is not None and line.verdict != "inconclusive" and _supports(parse_condition(line.when))
+    }
+    return tuple(verdict for verdict in verdicts_of(study) if verdict in found)
+
+
+def _supports(condition: Condition, wanted: bool = True) -> set[str]:
+    """Hypotheses whose support a condition asks for."""
+    match condition:
+        case Question(asked=asked, name=name):
+            return {name} if wanted and asked == "supported" else set()
+        case Not(part=part):
+            return _supports(part, not wanted)
+        case All(parts=parts) | AnyOf(parts=parts):
+            return set().union(*(_supports(part, wanted) for part in parts))
+
+
+def judge_drawn(study: Study, drawn: Drawn) -> Codes:
+    """Outcome codes of simulated studies: over rows where that is proved to be the same, one by one elsewhere."""
+    return _judged(study, drawn)[0]
+
+
+def _judged(study: Study, drawn: Drawn) -> tuple[Codes, Kept]:
+    """The codes, and which studies have a verdict: one that is the same with lost pairs at their worst."""
+    n_seeds = next(iter(drawn.differences.values())).shape[1]
+    whole: Kept = np.ones(len(drawn.stable), dtype=bool)
+    if study.stopping != "fixed":
+        codes, _, ruled = run_to_the_stop(study, drawn.differences, drawn.kept, drawn.stable, drawn.lost)
+        return codes, ruled
+    ends = None if drawn.kept is None or drawn.lost is None else ends_of_rows(study, drawn.lost)
+    if batchable(study, n_seeds):
+        if drawn.kept is None or ends is None:
+            return judge_rows(study, drawn.differences, items=drawn.items), whole
+        codes, possible = judge_rows_at_worst(study, drawn.differences, drawn.kept, ends, items=drawn.items)
+        return codes, same_verdict_rows(study, codes, possible, drawn.stable)
+    rows, masks = [], []
+    for index in range(len(drawn.stable)):
+        one = {name: values[index] for name, values in drawn.differences.items()}
+        seeds = None
+        if drawn.kept is not None:
+            seeds = {name: tuple(map(int, np.flatnonzero(kept[index]))) for name, kept in drawn.kept.items()}
+            one = {name: values[list(seeds[name])] for name, values in one.items()}
+        nulls = _nulls(study, one, index, seeds)
+        outcomes = {name: judged.outcome for name, judged in judge_families(study, nulls, rng_seed=index).items()}
+        rows.append([OUTCOME.index(outcomes[name]) for name in study.hypotheses])
+        if ends is not None:
+            mine = {
+                name: frozenset(end for end, moved in ends.items() if moved[index, place])
+                for place, name in enumerate(study.hypotheses)
+            }
+            masks.append([masked(found) for found in possible_outcomes(study, outcomes, nulls, mine).values()])
+    codes = np.array(rows, dtype=np.int8)
+    if ends is None:
+        return codes, whole
+    return codes, same_verdict_rows(study, codes, np.array(masks, dtype=np.int8), drawn.stable)
+
+
+def simulate(
+    study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, seed: list[int], n_seeds: int | None = None
+) -> Scenario:
+    """What the registered rule makes of simulated studies under a truth, with another number of seeds if asked."""
+    n_seeds = len(study.seeds) if n_seeds is None else n_seeds
+    drawn = draw(study, truth, beliefs, n_sims=n_sims, n_seeds=n_seeds, rng=np.random.default_rng(seed))
+    names, looks = list(study.hypotheses), looks_of(study)
+    stops: tuple[Chance, ...] = ()
+    mean_seeds = None
+    if looks:
+        codes, stopped, ruled = run_to_the_stop(study, drawn.differences, drawn.kept, drawn.stable, drawn.lost)
+        counts = {look.words: int((stopped == look.number).sum()) for look in looks}
+        stops = _chances(counts, tuple(counts), n_sims)
+        mean_seeds = sum(counts[look.words] * look.n_seeds for look in looks) / n_sims
+    else:
+        codes, ruled = _judged(study, drawn)
+    codes, stable_arms = codes[ruled], drawn.stable[ruled]
+    effects, adopting = truth.effects, adopting_verdicts(study)
+    false = {
+        key: [one for one in names if not is_true(study, one, effects[one], key)] for key in ("supported", "refuted")
+    }
+    harmed = harmful_verdicts(study, effects)
+    settled = dict.fromkeys(study.arms, True)
+    verdicts: Counter[str] = Counter()
+    adopted = wrongly = 0
+    for case, stable, times in _cases(codes, stable_arms):
+        outcomes = {name: OUTCOME[code] for name, code in zip(names, case, strict=True)}
+        verdict = study.rule.decide(outcomes, dict(zip(study.arms, stable, strict=True))).verdict
+        verdicts[verdict] += times
+        if verdict in adopting:
+            adopted += times
+            without: Outcomes = {
+                name: "inconclusive" if name in false.get(outcome, ()) else outcome
+                for name, outcome in outcomes.items()
+            }
+            wrongly += times * (verdict in harmed or study.rule.decide(without, settled).verdict != verdict)
+    roles = tuple(dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()))
+
+    def counted(key: Outcome) -> tuple[Chance, ...]:
+        found = (codes == OUTCOME.index(key)).sum(axis=0)
+        return _chances(dict(zip(names, map(int, found), strict=True)), tuple(names), n_sims)
+
+    def wrong(key: Outcome) -> tuple[Chance, ...]:
+        hits = codes == OUTCOME.index(key)
+        found: dict[str, int] = {
+            role: int(hits[:, [names.index(one) for one in study.family(role) if one in false[key]]].any(axis=1).sum())
+            for role in roles
+        }
+        return _chances(found, roles, n_sims)
+
+    return Scenario(
+        name=truth.name,
+        effects=effects,
+        n_sims=n_sims,
+        verdicts=_chances(verdicts, verdicts_of(study), n_sims),
+        supported=counted("supported"),
+        refuted=counted("refuted"),
+        false_supported=wrong("supported"),
+        false_refuted=wrong("refuted"),
+        adopting=_chance("any adopting verdict", adopted, n_sims) if adopting else None,
+        false_adopting=_chance("any false adoption", wrongly, n_sims) if adopting else None,
+        law=truth.law,
+        divergence=truth.divergence,
+        correlation=truth.correlation,
+        stops=stops,
+        inadmissible=None if ruled.all() else _chance("inadmissible", int((~ruled).sum()), n_sims),
+        mean_seeds=mean_seeds,
+    )
+
+
+def _cases(codes: Codes, stable: Kept) -> Iterator[tuple[list[int], list[bool], int]]:
+    """Distinct combinations of outcomes and stability, and how many studies ended so: few, however many studies."""
+    table = np.concatenate([codes, stable.astype(np.int8)], axis=1)
+    # One 64-bit number a row is unique much faster than rows are; 3^39 is the most that fits.
+    if table.shape[1] <= 39:
+        key = table.astype(np.int64) @ (3 ** np.arange(table.shape[1], dtype=np.int64))
+        _, first, times = np.unique(key, return_index=True, return_counts=True)
+        distinct = table[first]
+    else:
+        distinct, times = np.unique(table, axis=0, return_counts=True)
+    split = codes.shape[1]
+    for row, number in zip(distinct, times, strict=True):
+        yield [int(code) for code in row[:split]], [bool(value) for value in row[split:]], int(number)
+
+
+def is_true(study: Study, name: str, effect: float, outcome: str) -> bool:
+    """Whether a "supported" or "refuted" would be right: whether the null it rejects is false."""
+    verb, smallest, better = study.claims[name].verb, study.hypotheses[name].smallest, study.better(name)
+    along = effect * (direction_of(verb, better) or 1)
+    short = along < smallest * (1.0 - EDGE)
+    within = abs(effect) < smallest * (1.0 - EDGE)
+    if verb in ("lowers", "raises"):
+        return along > 0 if outcome == "supported" else (short if smallest > 0 else along < 0)
+    if verb in ("lowers_by", "raises_by"):
+        return along > smallest * (1.0 + EDGE) if outcome == "supported" else short
+    if verb == "changes":
+        return effect != 0 if outcome == "supported" else within
+    if verb == "does_not_worsen":
+        return short if outcome == "supported" else along > 0
+    return within if outcome == "supported" else effect != 0
+
+
+def harmful_verdicts(
+    study: Study, effects: Mapping[str, float], adopted: Mapping[str, set[str]] | None = None
+) -> frozenset[str]:
+    """Adopting verdicts of which an adopted arm breaks, in truth, a claim that it does no harm; `adopted` is that of
+    `adopted_arms`, where it is at hand."""
+    broken = {
+        arm
+        for name, hypothesis in study.hypotheses.items()
+        if hypothesis.role != "exploratory" and study.claims[name].verb.startswith("does_not")
+        if not is_true(study, name, effects[name], "supported")
+        for arm in study.claims[name].left
+        if arm != study.baseline
+    }
+    by_verdict = adopted_arms(study) if adopted is None else adopted
+    return frozenset(verdict for verdict, arms in by_verdict.items() if arms & broken)
+
+
+def adopted_arms(study: Study) -> dict[str, set[str]]:
+    """Verdict -> the arms that it adopts: those on the left of claims whose support its lines ask for, but for the
+    baseline."""
+    found: dict[str, set[str]] = {}
+    for line in study.decision:
+        if line.when is not None and line.verdict != "inconclusive":
+            names = _supports(parse_condition(line.when))
+            arms = {arm for name in names for arm in study.claims[name].left if arm != study.baseline}
+            found.setdefault(line.verdict, set()).update(arms)
+    return found
+
+
+def _chance(of: str, k: int, n: int) -> Chance:
+    centre = (k + 2.0) / (n + 4.0)
+    return Chance(of=of, share=k / n, error=sqrt(centre * (1.0 - centre) / (n + 4.0)))
+
+
+def _chances(counts: Mapping[str, int], names: tuple[str, ...], n: int) -> tuple[Chance, ...]:
+    return tuple(_chance(name, counts.get(name, 0), n) for name in names)
+
+
+_MOST_DRAWN = 2_000_000
+"""Differences that the studies of one scenario have together, of one metric: 16 MB."""
+_FEWEST = 250
+"""Studies that a scenario takes however many seeds they have."""
+
+
+def affordable(study: Study, n: int | None = None) -> int:
+    """How many studies a scenario takes by default: by test and number of seeds alone, so that a design repeats."""
+    if n is None:
+        n = len(study.seeds)
+        # Of many seeds fewer studies are drawn: time and memory are those of all their differences.
+        return min(affordable(study, n), max(_FEWEST, _MOST_DRAWN // n))
+    test = study.analysis.test
+    if study.stopping != "fixed":
+        return 4_000
+    if not batchable(study, n):
+        return 1_000 if n <= ENUMERATED_PAIRS else 250
+    if study.analysis.correct == "max_t":
+        return next(most for limit, most in ((8, 4_000), (10, 2_000), (inf, 1_000)) if n <= limit)
+    limits: dict[Test, tuple[tuple[float, int], ...]] = {
+        "paired_t": ((inf, 10_000),),
+        "items": ((inf, 10_000),),
+        "bootstrap_t": ((ENUMERATED_PAIRS, 2_000), (inf, 500)),
+        "sign_flip": ((8, 6_000), (10, 3_000), (ROWS_LISTED_PAIRS, 1_500), (LISTED_PAIRS, 500), (inf, 1_500)),
+        "wilcoxon": ((6, 6_000), (inf, 2_500)),
+    }
+    return next(most for limit, most in limits[test] if n <= limit)

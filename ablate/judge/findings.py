@@ -1,0 +1,392 @@
+"""From final values to findings: pairs by seed, the registered test, correction by role, one sentence each.
+
+The rules (which null, which side, which level, what is promised) stand in `ablate.judge.stats.nulls`. Here values are
+put on the registered scale, paired over seeds by the claim's weights, tested and described. A seed enters only
+when every arm of the claim has a value for it, and a seed left out is named in the notes. Effect sizes, tests
+under `also`, the pigeonhole interval beside a test over new items and simultaneous intervals are description: no
+outcome depends on them. Under `test: items` a claim whose items cannot be paired is inconclusive and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite, isinf, log, log10
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ablate.judge.readings import reading_of
+from ablate.judge.stats import max_t
+from ablate.judge.stats.effects import effect_sizes
+from ablate.judge.stats.estimate import NoTestError, estimate, prepare, summarise, undecided, words
+from ablate.judge.stats.items import TwoWay, cross, pigeonhole, pigeonhole_interval
+from ablate.judge.stats.nulls import AgainstMargin, Judged, Nulls, judge_families, require_known_methods, weigh, zones
+from ablate.judge.stats.procedure import EQUAL, Floats, Procedure, exponent_of
+from ablate.judge.stats.sequential import EProcessT, RepeatedT, prepare_at, require_own_rule
+from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair
+from ablate.judge.wording import same_in_every_pair, sentence
+from prereg.registry.looks import Look
+from prereg.rule.divergence import least_pairs
+from prereg.study.analysis import Ceiling, Scale
+from prereg.study.spec import Study
+from prereg.text import compact, unit_of
+
+Values = Mapping[str, Mapping[tuple[str, int], float]]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The pairs of one hypothesis on its registered scale, or the reason why there are none to test."""
+
+    seeds: tuple[int, ...]
+    left: Floats
+    right: Floats
+    notes: tuple[str, ...]
+    refused: str | None = None
+
+    @property
+    def differences(self) -> Floats:
+        """Left minus right: infinite where one side diverged and is ranked worst, NaN where both did."""
+        with np.errstate(invalid="ignore"):
+            return self.left - self.right
+
+    @property
+    def sized(self) -> npt.NDArray[np.bool_]:
+        """Which pairs have a number on both sides."""
+        return np.isfinite(self.left) & np.isfinite(self.right)
+
+
+def judge_hypotheses(
+    study: Study,
+    values: Values,
+    *,
+    seeds: Sequence[int] | None = None,
+    rng_seed: int = 0,
+    look: Look | None = None,
+    items: pd.DataFrame | None = None,
+) -> tuple[Finding, ...]:
+    """Every hypothesis' finding, in the order of the study. `values` is metric -> {(arm, seed): final value}, by
+    the words of `reading_of` where a claim reads another value than the last. `items` is the table of `Evidence`.
+
+    A sequential study is judged at a registered look, by its adjusted tests; any other without one.
+    """
+    require_known_methods(study)
+    require_own_rule(study, look)
+    if look is not None:
+        seeds = study.seeds[: look.n_seeds] if seeds is None else seeds
+    contrasts = {name: contrast(study, name, values, seeds) for name in study.hypotheses}
+    tests: dict[str, Procedure | NoTestError] = {
+        name: _prepared(study, name, contrasts[name], rng_seed, look=look, items=items) for name in study.hypotheses
+    }
+    nulls = {name: _weighed(study, name, test) for name, test in tests.items()}
+    # A test can be defined against zero and undefined against a margin (all differences zero): then it decides nothing.
+    tests |= {name: found for name, found in nulls.items() if isinstance(found, NoTestError)}
+    usable = {name: None if isinstance(found, NoTestError) else found for name, found in nulls.items()}
+    judged = judge_families(study, usable, rng_seed=rng_seed)
+    against = zones(study, {name: None if one is None else one.test for name, one in usable.items()}, judged)
+    together = _simultaneous(study, tests, rng_seed)
+    return tuple(
+        _finding(
+            study,
+            name,
+            pairs=contrasts[name],
+            test=tests[name],
+            nulls=usable[name],
+            judged=judged[name],
+            against=against.get(name),
+            together=together.get(name),
+            values=values.get(reading_of(study, name), {}),
+            rng_seed=rng_seed,
+            items=items,
+        )
+        for name in study.hypotheses
+    )
+
+
+def generator(rng_seed: int) -> np.random.Generator:
+    """The random numbers of one test. Every test starts afresh, so that neither order nor company changes a p."""
+    return np.random.default_rng(rng_seed)
+
+
+def contrast(
+    study: Study, name: str, values: Values, seeds: Sequence[int] | None = None, *, fewest: int | None = None
+) -> Contrast:
+    """Left and right side of a claim by seed, on its scale; refused with fewer complete pairs than a test needs, or,
+    where pairs are left out, than the study registered. `fewest` is for description, in place of both."""
+    claim, scale = study.claims[name], study.hypotheses[name].scale
+    reading = reading_of(study, name)
+    found = values.get(reading, {})
+    arms = tuple(dict.fromkeys([*claim.left, *claim.right]))
+    kept: list[int] = []
+    notes: list[str] = []
+    planned = seeds if seeds is not None else study.seeds
+    for seed in planned:
+        lacking = [arm for arm in arms if (arm, seed) not in found]
+        if lacking:
+            notes.append(f"seed {seed} is left out: no {reading} from {', '.join(lacking)}")
+        else:
+            kept.append(seed)
+    used = {(arm, seed): found[arm, seed] for seed in kept for arm in arms}
+    # Under `rank` the worst end of the line stands for a diverged run; any other value that is not finite is refused.
+    worst = inf if study.better(name) == "lower" else -inf
+    beyond = [cell for cell, value in used.items() if study.on_divergence == "rank" and value == worst]
+    notes += [f"{arm}, seed {seed}, diverged and is ranked worst" for arm, seed in beyond]
+    # No finished run has the ceiling's value: `run_checks.check_ceiling`.
+    ceiling = study.on_divergence.ceiling if isinstance(study.on_divergence, Ceiling) else None
+    notes += [
+        f"{arm}, seed {seed}, diverged and is scored at the ceiling, {compact(ceiling)}"
+        for (arm, seed), value in used.items()
+        if ceiling is not None and value == ceiling
+    ]
+    refused = _unusable(reading, scale, {cell: value for cell, value in used.items() if cell not in beyond})
+    least = 2 if len(kept) == len(planned) else least_pairs(study)
+    if refused is None and len(kept) < (least if fewest is None else fewest):
+        refused = f"{len(kept)} complete pair(s), and a test needs at least two"
+        if fewest is not None or len(kept) >= 2:
+            refused = f"{len(kept)} complete pair(s), and at least {fewest or least} must be there"
+    if refused is not None:
+        return Contrast((), np.empty(0), np.empty(0), tuple(notes), refused)
+    sides = [
+        np.array(
+            [sum(weight * _scaled(found[arm, seed], scale) for arm, weight in weights.items()) for seed in kept],
+            dtype=np.float64,
+        )
+        for weights in (claim.left, claim.right)
+    ]
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart: npt.NDArray[np.bool_] = ~np.all(np.isfinite([*sides, sides[0] - sides[1]]), axis=0)
+    too_far = [seed for seed, is_apart in zip(kept, apart, strict=True) if is_apart]
+    too_far = [seed for seed in too_far if not any((arm, seed) in beyond for arm in arms)]
+    if too_far:
+        reason = f"{reading} differs by more than the largest number there is, seed {too_far[0]}"
+        return Contrast((), np.empty(0), np.empty(0), tuple(notes), reason)
+    return Contrast(tuple(kept), sides[0], sides[1], tuple(notes))
+
+
+def _unusable(metric: str, scale: Scale, used: Mapping[tuple[str, int], float]) -> str | None:
+    """Why these values cannot be put on the scale: dropping them in silence would choose the data."""
+    for (arm, seed), value in used.items():
+        if not isfinite(value):
+            return f"{metric} of {arm}, seed {seed}, is not finite"
+        if scale != "raw" and value <= 0.0:
+            return f"{metric} of {arm}, seed {seed}, is {value:g}, which has no logarithm"
+    return None
+
+
+def _scaled(value: float, scale: Scale) -> float:
+    if scale == "raw" or isinf(value):
+        return value
+    return log(value) if scale == "log" else log10(value)
+
+
+def _prepared(
+    study: Study, name: str, pairs: Contrast, rng_seed: int, *, look: Look | None, items: pd.DataFrame | None
+) -> Procedure | NoTestError:
+    if pairs.refused is not None:
+        return NoTestError(pairs.refused)
+    reason = undecided(study.analysis.test, len(pairs.seeds))
+    if reason is not None:
+        return NoTestError(reason)
+    try:
+        test: Procedure
+        if study.analysis.test == TwoWay.name:
+            test = _crossed(study, name, pairs, items, study.analysis.estimand)
+        elif look is None:
+            test = prepare(pairs.differences, study.analysis.test, generator(rng_seed), study.analysis.zeros)
+        else:
+            test = prepare_at(pairs.differences, study, look)
+    except NoTestError as error:
+        return error
+    test.seeds = pairs.seeds
+    return test
+
+
+def _crossed(study: Study, name: str, pairs: Contrast, items: pd.DataFrame | None, estimand: Estimand) -> TwoWay:
+    """The test over the items that every arm of the claim was scored on under every seed of the pairs."""
+    if items is None:
+        raise NoTestError("no item was recorded")
+    claim, harness = study.claims[name], study.measure.harness
+    clustered = harness is not None and harness.clusters == "tasks"
+    crossed = cross(items, claim.metric, claim.left, claim.right, pairs.seeds, clustered=clustered)
+    # The pairs are means of these items, except under `also`, where they are the recorded values of the metric.
+    differences = pairs.differences if study.analysis.test == TwoWay.name else None
+    return TwoWay(crossed, estimand=estimand, differences=differences)
+
+
+def _simultaneous(study: Study, tests: Mapping[str, Procedure | NoTestError], rng_seed: int) -> dict[str, Interval]:
+    """Max-T intervals by name, in the families that have them; Bonferroni's stand in for the others, and say so."""
+    if study.analysis.correct != "max_t":
+        return {}
+    found: dict[str, Interval] = {}
+    for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
+        family = {name: test for name in study.family(role) if isinstance(test := tests[name], Procedure)}
+        if len(family) == len(study.family(role)) > 1:
+            made = max_t.intervals(list(family.values()), study.analysis.alpha, family=len(family), rng_seed=rng_seed)
+            found |= dict(zip(family, made or (), strict=False))
+    return found
+
+
+def _weighed(study: Study, name: str, test: Procedure | NoTestError) -> Nulls | NoTestError:
+    if isinstance(test, NoTestError):
+        return test
+    try:
+        return weigh(test, study.claims[name].verb, study.better(name), study.hypotheses[name].smallest)
+    except NoTestError as error:
+        return error
+
+
+def _finding(
+    study: Study,
+    name: str,
+    *,
+    pairs: Contrast,
+    test: Procedure | NoTestError,
+    nulls: Nulls | None,
+    judged: Judged,
+    against: AgainstMargin | None,
+    together: Interval | None,
+    values: Mapping[tuple[str, int], float],
+    rng_seed: int,
+    items: pd.DataFrame | None,
+) -> Finding:
+    hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
+    family = len(study.family(hypothesis.role))
+    notes = [*pairs.notes, *([judged.note] if judged.note else [])]
+    deciding: Estimate | None = None
+    simultaneous: Interval | None = None
+    if isinstance(test, NoTestError):
+        notes.append(str(test))
+    else:
+        deciding = summarise(test, analysis.alpha)
+        # Without a correction no interval of a family of several is simultaneous, and none is given as if it were.
+        together_ = analysis.correct != "none" or family == 1
+        if together_:
+            simultaneous = together or test.interval(analysis.alpha / family, suffix=f", Bonferroni over {family}")
+        if simultaneous is None and together_:
+            notes.append("no simultaneous interval: " + test.without_interval(analysis.alpha / family))
+        if test.centre is not None and test.leaning and test.leaning != np.sign(test.centre):
+            notes.append(test.against_mean)
+        if isinstance(test, RepeatedT | EProcessT):
+            notes.append(test.describe(analysis.alpha))
+            notes.append("effect sizes and tests under 'also' are description and not adjusted for the looks")
+    whole = bool(pairs.sized.all())
+    if not whole:
+        notes.append("no standardised effect: a diverged run has no number")
+    also, unable = _description(study, name, pairs, rng_seed, items)
+    adjusted = judged.refute if judged.outcome == "refuted" else judged.support
+    margin = _margin(test, against, analysis.alpha, family if analysis.correct != "none" else 1)
+    same = same_in_every_pair(pairs.left, pairs.right)
+    return Finding(
+        hypothesis=name,
+        claim=hypothesis.claim,
+        role=hypothesis.role,
+        metric=claim.metric,
+        unit=unit_of(claim.metric, hypothesis.scale, study.own_units),
+        scale=hypothesis.scale,
+        better=study.better(name),
+        smallest=hypothesis.smallest,
+        outcome=judged.outcome,
+        sentence=sentence(
+            study,
+            name,
+            outcome=judged.outcome,
+            estimate=deciding,
+            adjusted=adjusted,
+            reason=str(test),
+            margin=margin,
+            same=same,
+        ),
+        n=len(pairs.seeds),
+        family=family,
+        alpha=analysis.alpha,
+        estimate=deciding,
+        simultaneous=simultaneous,
+        p_support=nulls.support if nulls else None,
+        p_refute=nulls.refute if nulls else None,
+        p_support_adjusted=judged.support,
+        p_refute_adjusted=judged.refute,
+        effects=effect_sizes(pairs.left, pairs.right, alpha=analysis.alpha) if whole and pairs.seeds else (),
+        also=also,
+        beside=_beside(test, analysis.alpha, rng_seed),
+        pairs=_pairs(pairs),
+        arms=_arms(study, name, values),
+        correlation=_correlation(pairs),
+        notes=(*notes, *unable),
+        margin=margin,
+    )
+
+
+def _margin(
+    test: Procedure | NoTestError, against: AgainstMargin | None, alpha: float, corrected: int
+) -> MarginTest | None:
+    """The test against the margin, with its interval at 1 - 2 alpha over the claims that are corrected together."""
+    if against is None or isinstance(test, NoTestError):
+        return None
+    # At a level of one half or more there is no interval at 1 - 2 alpha.
+    suffix = f", Bonferroni over {corrected}" if corrected > 1 else ""
+    bounds = test.interval(2.0 * alpha / corrected, suffix=suffix) if alpha / corrected < 0.5 else None
+    return MarginTest(zone=against.zone, p_reached=against.reached, p_short=against.short, interval=bounds)
+
+
+def _beside(test: Procedure | NoTestError, alpha: float, rng_seed: int) -> tuple[Interval, ...]:
+    """The pigeonhole bootstrap beside a test over seeds and new items."""
+    if not isinstance(test, TwoWay) or test.fixed is not None:
+        return ()
+    return (pigeonhole_interval(pigeonhole(test.crossed, generator(rng_seed)), alpha),)
+
+
+def _description(
+    study: Study, name: str, pairs: Contrast, rng_seed: int, items: pd.DataFrame | None
+) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
+    """The tests registered under `also`; they decide nothing."""
+    found, unable = [], []
+    for method in study.analysis.also if pairs.seeds else ():
+        try:
+            if method == TwoWay.name:
+                crossed = _crossed(study, name, pairs, items, "new_seeds_and_items")
+                found.append(summarise(crossed, study.analysis.alpha))
+                continue
+            rng, zeros = generator(rng_seed), study.analysis.zeros
+            found.append(estimate(pairs.differences, method, alpha=study.analysis.alpha, rng=rng, zeros=zeros))
+        except NoTestError as error:
+            unable.append(f"{words(method)}: {error}")
+    return tuple(found), tuple(unable)
+
+
+def _pairs(pairs: Contrast) -> tuple[Pair, ...]:
+    return tuple(
+        Pair(seed=seed, left=float(left), right=float(right), difference=float(left - right))
+        for seed, left, right, sized in zip(pairs.seeds, pairs.left, pairs.right, pairs.sized, strict=True)
+        if sized
+    )
+
+
+def _arms(study: Study, name: str, values: Mapping[tuple[str, int], float]) -> tuple[ArmSummary, ...]:
+    """Mean and SD of every arm of the claim over all seeds with a finite value, on the metric's own scale."""
+    claim = study.claims[name]
+    summaries = []
+    for arm in dict.fromkeys([*claim.left, *claim.right]):
+        found = np.array([values[arm, seed] for seed in study.seeds if isfinite(values.get((arm, seed), np.nan))])
+        if found.size:
+            power = exponent_of(found)
+            unit = np.ldexp(found, -power)
+            summaries.append(
+                ArmSummary(
+                    arm=arm,
+                    n=int(found.size),
+                    mean=float(np.ldexp(unit.mean(), power)),
+                    sd=float(np.ldexp(unit.std(ddof=1), power)) if found.size > 1 else None,
+                )
+            )
+    return tuple(summaries)
+
+
+def _correlation(pairs: Contrast) -> float | None:
+    """Correlation of the sides; with two pairs it is always 1 or -1 and says nothing."""
+    sides = (pairs.left[pairs.sized], pairs.right[pairs.sized])
+    if sides[0].size < 3 or any(np.ptp(side) <= EQUAL * np.abs(side).max() for side in sides):
+        return None
+    left, right = (np.ldexp(side, -exponent_of(side)) for side in sides)
+    return float(np.corrcoef(left, right)[0, 1])

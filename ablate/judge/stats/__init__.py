@@ -1,0 +1,1 @@
+"""Paired tests, intervals, corrections and sequential levels, from differences alone."""

@@ -1,0 +1,679 @@
+"""Thousands of simulated studies judged at once: the scalar judge written over rows, and nothing else.
+
+A design asks for thousands of studies in a dozen states of the world. One study at a time that takes minutes; here each
+row of an array is a study. Outcomes are those of the scalar judge and not merely close: `tests/test_batch.py` draws
+studies at random and compares. Where rounding could part the two (resamples of nearly equal values, ranks that tie)
+a row is given to the scalar test. A joint correction is done here where its resamples are sign-flips; a joint bootstrap
+is left to the scalar judge, and `batchable` says so.
+
+The studies of one call share the resamples of one `rng_seed`: each is judged as the scalar judge would with that seed.
+Two exceptions: from `resample.LISTED_PAIRS` to `resample.COUNTED_PAIRS` the scalar sign-flip counts all sign vectors,
+which takes too long for thousands of studies; here they are drawn as they are beyond, and a design says so. And where
+the joint correction draws sign vectors (above `LISTED_PAIRS`), it draws them for all seeds, also for a seed that every
+hypothesis lost.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from ablate.judge.stats.estimate import undecided
+from ablate.judge.stats.items import Spread, Tail, critical_values
+from ablate.judge.stats.max_t import ScoredRows, adjust_rows
+from ablate.judge.stats.nulls import nulls_of
+from ablate.judge.stats.procedure import EQUAL, FAR, TINY, Floats, Side
+from ablate.judge.stats.resample import (
+    ENUMERATED_PAIRS,
+    LISTED_PAIRS,
+    RESAMPLES,
+    BootstrapT,
+    doubled_ranks,
+    multisets,
+    random_flips,
+    rank_sum_tails,
+    row_counts,
+    subsets_up_to,
+)
+from ablate.judge.verdict import Outcome
+from prereg.metrics.catalogue import Better
+from prereg.rule.divergence import End, least_pairs, refutable
+from prereg.study.analysis import Test, Zeros
+from prereg.study.claim import Verb
+from prereg.study.spec import Study
+
+Codes = npt.NDArray[np.int8]
+Kept = npt.NDArray[np.bool_]
+OUTCOME: tuple[Outcome, ...] = ("supported", "refuted", "inconclusive")
+"""What a code means."""
+ROWS_LISTED_PAIRS = 12
+"""Up to here the subset means of a sign-flip are listed for all studies of a block; then counted study by study."""
+_CHUNK = 160_000
+"""Numbers held at a time by one array over rows and resamples: 1.3 MB, which a cache holds."""
+_STEEP = 100.0
+"""The form over rows loses digits of a t beyond this; see `_NEAR`."""
+_NEAR = 1e-7
+"""Where the counts of resamples differ within this of the limit on r, the scalar test compares a steep t with them."""
+
+
+def batchable(study: Study, n: int) -> bool:
+    """Whether this judge over rows knows the study's test with n pairs, its correction and its stopping."""
+    test, correct = study.analysis.test, study.analysis.correct
+    known = test in ("paired_t", "bootstrap_t", "wilcoxon", "sign_flip", "items")
+    joint = correct == "max_t" and test in ("wilcoxon", "sign_flip")
+    return known and n >= 2 and (joint or correct in ("holm", "none")) and study.stopping == "fixed"
+
+
+@dataclass(frozen=True)
+class OverItems:
+    """What a test over seeds and new items knows of each study beyond the seeds' means; see `items.Spread`."""
+
+    units: Floats
+    """What items (or tasks) add to the variance of the mean difference, the interaction once in it."""
+    both: Floats
+    """What the interaction of seeds and items adds to it."""
+    tail: Tail
+    """Of the mean over units, from their weights."""
+
+
+Items = Mapping[str, OverItems]
+"""By hypothesis; needed under `estimand: new_seeds_and_items` alone."""
+
+
+def judge_rows(
+    study: Study,
+    differences: Mapping[str, Floats],
+    kept: Mapping[str, Kept] | None = None,
+    *,
+    rng_seed: int = 0,
+    rows_of: Callable[[Floats], Rows] | None = None,
+    items: Items | None = None,
+) -> Codes:
+    """Outcome codes, studies x hypotheses; `differences` are studies x seeds, `kept` the pairs that enter.
+
+    `rows_of` makes another test than the study's own: at a look of a sequential study, the test of that look.
+    """
+    support, refute = _ps(study, differences, kept, rows_of, rng_seed=rng_seed, items=items)
+    return _codes(study, differences, kept, support, refute, rng_seed=rng_seed)
+
+
+def judge_rows_at_worst(
+    study: Study,
+    differences: Mapping[str, Floats],
+    kept: Mapping[str, Kept],
+    ends: Mapping[End, Kept],
+    *,
+    rng_seed: int = 0,
+    rows_of: Callable[[Floats], Rows] | None = None,
+    items: Items | None = None,
+) -> tuple[Codes, Codes]:
+    """The same codes, and `lost_pairs.possible_outcomes` over rows: a bit for each outcome to reckon with.
+
+    `ends` are the ends towards which lost pairs push each hypothesis, each studies x hypotheses.
+    """
+    support, refute = _ps(study, differences, kept, rows_of, rng_seed=rng_seed, items=items)
+    names = list(study.hypotheses)
+    codes = _codes(study, differences, kept, support, refute, rng_seed=rng_seed)
+    can = np.array([refutable(study, name) for name in study.hypotheses])
+    possible = np.left_shift(1, codes).astype(np.int8)
+    for end, moved in ends.items():
+        at = (TINY, 1.0) if end == "supported" else (1.0, TINY)
+        there = code_rows(study, names, np.where(moved, at[0], support), np.where(moved & can, at[1], refute))
+        # A role of which nothing moved stays as it was found: without its tests it is corrected by Holm's procedure.
+        roles = [[names.index(one) for one in study.family(study.hypotheses[name].role)] for name in names]
+        touched = np.stack([moved[:, places].any(axis=1) for places in roles], axis=1)
+        possible |= np.where(touched, np.left_shift(1, there), 0).astype(np.int8)
+    both = 1 << OUTCOME.index("supported") | 1 << OUTCOME.index("refuted")
+    possible[possible & both == both] |= 1 << OUTCOME.index("inconclusive")
+    return codes, possible
+
+
+def _ps(
+    study: Study,
+    differences: Mapping[str, Floats],
+    kept: Mapping[str, Kept] | None,
+    rows_of: Callable[[Floats], Rows] | None,
+    *,
+    rng_seed: int,
+    items: Items | None,
+) -> tuple[Floats, Floats]:
+    """p of support and of refutation before correction, studies x hypotheses; 1 where there is none."""
+    names = list(study.hypotheses)
+    n_studies = len(differences[names[0]])
+    support, refute = np.ones((n_studies, len(names))), np.ones((n_studies, len(names)))
+    for place, name in enumerate(names):
+        whole = None if kept is None else kept[name]
+        support[:, place], refute[:, place] = weigh_rows(
+            study, name, differences[name], whole, rng_seed=rng_seed, rows_of=rows_of, items=items
+        )
+    return support, refute
+
+
+def weigh_rows(
+    study: Study,
+    name: str,
+    differences: Floats,
+    kept: Kept | None = None,
+    *,
+    rng_seed: int = 0,
+    rows_of: Callable[[Floats], Rows] | None = None,
+    items: Items | None = None,
+) -> tuple[Floats, Floats]:
+    """p of support and of refutation of one hypothesis, study by study; 1 where it has no p.
+
+    Over new items a p is only known to lie at or below the levels of the correction, which decides the same.
+    """
+    return weigh_rows_at(study, name, differences, [Shifted()], kept, rng_seed=rng_seed, rows_of=rows_of, items=items)[
+        0
+    ]
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """The same studies under another truth: every difference moved by `by`, and another margin than the registered."""
+
+    by: float = 0.0
+    smallest: float | None = None
+
+
+def weigh_rows_at(
+    study: Study,
+    name: str,
+    differences: Floats,
+    cases: Sequence[Shifted],
+    kept: Kept | None = None,
+    *,
+    rng_seed: int = 0,
+    rows_of: Callable[[Floats], Rows] | None = None,
+    items: Items | None = None,
+) -> list[tuple[Floats, Floats]]:
+    """`weigh_rows` in each case, with one preparation of the tests for all: every test moves with its differences."""
+    resampled = 1 if rows_of is not None else _resampled(study.analysis.test, differences.shape[1])
+    assert rows_of is not None or batchable(study, differences.shape[1]), (study.analysis, study.stopping)
+    new_items = study.analysis.estimand == "new_seeds_and_items"
+    assert not new_items or items is not None, study.analysis
+    claim, better = study.claims[name], study.better(name)
+    found = [(np.ones(len(differences)), np.ones(len(differences))) for _ in cases]
+    for rows, values in _blocks(differences, kept, least_pairs(study), resampled):
+        if items is not None and new_items:
+            test: Rows = RowsOfItems(values, items[name], rows, levels_of(study, name))
+        else:
+            test = _rows_of_test(study, values, rng_seed) if rows_of is None else rows_of(values)
+        for (support, refute), case in zip(found, cases, strict=True):
+            smallest = study.hypotheses[name].smallest if case.smallest is None else case.smallest
+            supporting, refuting = _weigh(test, claim.verb, better, smallest, case.by)
+            # A study that cannot be tested keeps its place in the family with p = 1.
+            support[rows] = np.where(test.usable, supporting, 1.0)
+            if refuting is not None:
+                refute[rows] = np.where(test.usable, refuting, 1.0)
+        del test  # its arrays make room for the next block's
+    return found
+
+
+def _codes(
+    study: Study,
+    differences: Mapping[str, Floats],
+    kept: Mapping[str, Kept] | None,
+    support: Floats,
+    refute: Floats,
+    *,
+    rng_seed: int,
+) -> Codes:
+    """Outcome codes of all hypotheses, with a joint correction from the differences themselves."""
+    names = list(study.hypotheses)
+    if study.analysis.correct != "max_t":
+        return code_rows(study, names, support, refute)
+    adjusted = [p.copy() for p in (support, refute)]
+    for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
+        family = study.family(role)
+        if len(family) > 1:
+            places = [names.index(name) for name in family]
+            scored = [_scored(study, differences[name], None if kept is None else kept[name]) for name in family]
+            nulls = [
+                nulls_of(study.claims[name].verb, study.better(name), study.hypotheses[name].smallest)
+                for name in family
+            ]
+            for which, p in enumerate(adjusted):
+                asked = [both[which] for both in nulls]
+                p[:, places] = adjust_rows(scored, asked, p[:, places], rng_seed=rng_seed)
+    return code_rows(study, names, adjusted[0], adjusted[1], corrected=True)
+
+
+def _scored(study: Study, differences: Floats, kept: Kept | None) -> ScoredRows:
+    """What a joint sign-flip flips, of every study that can be tested."""
+    tested: Kept = np.zeros(len(differences), dtype=bool)
+    leaning = np.zeros(len(differences))
+    blocks: list[tuple[npt.NDArray[np.intp], _RowsOfRanks | _RowsOfHalves]] = []
+    for rows, values in _blocks(differences, kept, least_pairs(study), 1):
+        ranked = study.analysis.test == "wilcoxon" or not np.isfinite(values).all()
+        test = _RowsOfRanks(values, study.analysis.zeros) if ranked else _RowsOfHalves(values)
+        tested[rows], leaning[rows] = True, test.leaning
+        blocks.append((rows, test))
+
+    def scores(null: float) -> Floats:
+        found = np.zeros(differences.shape)
+        for rows, test in blocks:
+            pairs = np.ones((rows.size, differences.shape[1]), dtype=bool) if kept is None else kept[rows]
+            mine = np.zeros(pairs.shape)
+            mine[pairs] = test.scores(null).ravel()
+            found[rows] = mine
+        return found
+
+    return ScoredRows(tested, leaning, scores)
+
+
+def code_rows(study: Study, names: list[str], support: Floats, refute: Floats, *, corrected: bool = False) -> Codes:
+    """Outcome codes of the named hypotheses, whole roles at a time, from their p values (studies x hypotheses).
+
+    Without their differences p values of a joint correction are corrected by Holm's procedure, unless they already are
+    `corrected`.
+    """
+    codes = np.empty(support.shape, dtype=np.int8)
+    for role in dict.fromkeys(study.hypotheses[name].role for name in names):
+        places = [names.index(name) for name in study.family(role)]
+        supported, refuted = (
+            (p[:, places] if corrected else _corrected(study, p[:, places])) <= study.analysis.alpha
+            for p in (support, refute)
+        )
+        yields = np.array([study.claims[names[place]].verb.startswith("does_not") for place in places])
+        supported &= ~refuted | yields
+        codes[:, places] = np.where(supported, 0, np.where(refuted, 1, 2))
+    return codes
+
+
+def _resampled(test: Test, n: int) -> int:
+    """How many numbers a study takes in the largest array over its resamples."""
+    if test == "bootstrap_t":
+        return 512 if n <= ENUMERATED_PAIRS else RESAMPLES
+    if test == "sign_flip":
+        return 2**n if n <= ROWS_LISTED_PAIRS else RESAMPLES
+    return n
+
+
+def _blocks(
+    differences: Floats, kept: Kept | None, least: int, resampled: int
+) -> Iterator[tuple[npt.NDArray[np.intp], Floats]]:
+    """Studies with equally many complete pairs and all or not all of them with a size, a block at a time."""
+    for rows, values in _complete(differences, kept, least):
+        sized = np.isfinite(values).all(axis=1)
+        for alike in (np.flatnonzero(sized), np.flatnonzero(~sized)):
+            step = max(1, _CHUNK // resampled)
+            for start in range(0, alike.size, step):
+                chosen = alike[start : start + step]
+                yield rows[chosen], values[chosen]
+
+
+def _complete(differences: Floats, kept: Kept | None, least: int) -> Iterator[tuple[npt.NDArray[np.intp], Floats]]:
+    """Studies with equally many complete pairs, all or at least `least`, and these pairs in the order of the seeds."""
+    if kept is None:
+        yield np.arange(len(differences)), differences
+        return
+    counts = kept.sum(axis=1)
+    for count in np.unique(counts):
+        rows = np.flatnonzero(counts == count)
+        if count >= (2 if count == differences.shape[1] else least):
+            yield rows, np.ascontiguousarray(differences[rows][kept[rows]].reshape(len(rows), count))
+
+
+def _rows_of_test(study: Study, values: Floats, rng_seed: int) -> Rows:
+    test, n = study.analysis.test, values.shape[1]
+    if test == "wilcoxon" or not np.isfinite(values).all():
+        return _RowsOfRanks(values, study.analysis.zeros)
+    if test in ("paired_t", "items"):  # over these items the test is a paired t over the seeds' means
+        return RowsOfT(values)
+    if test == "bootstrap_t":
+        return _RowsOfBootstrap(values, rng_seed)
+    if n > LISTED_PAIRS:
+        return _RowsOfDrawnFlips(values, rng_seed)
+    return _RowsOfFlips(values) if n <= ROWS_LISTED_PAIRS else _RowsOfHalves(values)
+
+
+class Rows(ABC):
+    """One test for every row, each in its own unit as in `Procedure`."""
+
+    def __init__(self, values: Floats) -> None:
+        # Over the transposed values a row's largest is found many times faster, and is the same number.
+        turned = np.ascontiguousarray(values.T)
+        high, low = turned.max(axis=0), turned.min(axis=0)
+        largest = np.maximum(high, -low)
+        self.exponent = np.frexp(largest)[1]
+        self.values, self.n = np.ldexp(values, -self.exponent[:, None]), values.shape[1]
+        self.mean = self.values.mean(axis=1)
+        self.size = np.ldexp(largest, -self.exponent)
+        self.span = np.ldexp(high, -self.exponent) - np.ldexp(low, -self.exponent)
+        self.usable: Kept = np.ones(len(values), dtype=bool)
+        self.leaning = np.sign(self.mean)
+
+    def to_unit(self, null: float) -> Floats:
+        """A null in the unit of every row."""
+        with np.errstate(over="ignore"):
+            return np.asarray(np.clip(np.ldexp(null, -self.exponent), -FAR, FAR))
+
+    def leaning_at(self, null: float) -> Floats:
+        """The sign of the statistic against a null: where a rejection of it would point."""
+        return np.asarray(np.sign(self.mean - self.to_unit(null)))
+
+    @abstractmethod
+    def p(self, null: float, side: Side) -> Floats:
+        """p of the null effect, row by row; see `Procedure.p`."""
+
+
+class RowsOfT(Rows):
+    """`PairedT` over rows."""
+
+    def __init__(self, values: Floats) -> None:
+        super().__init__(values)
+        # Equal differences have no SE. All zero, the scalar test says p = 1 or nothing at all: the same outcome.
+        self.usable = self.span > EQUAL * self.size
+        self.se = self.values.std(axis=1, ddof=1) / np.sqrt(self.n)
+
+    def statistic(self, null: float) -> Floats:
+        """t against the null; 0 where a row is not usable."""
+        t: Floats = (self.mean - self.to_unit(null)) / np.where(self.usable, self.se, np.inf)
+        return t
+
+    def p(self, null: float, side: Side) -> Floats:
+        t = self.statistic(null)
+        tail = -np.abs(t) if side == "two" else -t if side == "greater" else t
+        p: Floats = np.maximum(t_cdf(self.n - 1, tail) * (2.0 if side == "two" else 1.0), TINY)
+        return p
+
+
+class RowsOfItems(Rows):
+    """`TwoWay` over rows: whether its interval at each level of the correction leaves a null out, without a root.
+
+    The p is a number just below the lowest of these levels at which the null is rejected, and 1 where it is rejected
+    at none: after the correction, the outcomes of the exact p.
+    """
+
+    def __init__(self, values: Floats, over: OverItems, rows: npt.NDArray[np.intp], levels: tuple[float, ...]) -> None:
+        super().__init__(values)
+        self.over, self.levels = over, levels
+        scale = -2 * self.exponent
+        self.spread = Spread(
+            seeds=self.values.var(axis=1, ddof=1) / self.n,
+            units=np.ldexp(over.units[rows], scale),
+            both=np.ldexp(over.both[rows], scale),
+        )
+        self.usable = self.spread.half(1.0, 1.0) > EQUAL * self.size
+
+    def p(self, null: float, side: Side) -> Floats:
+        distance = self.mean - self.to_unit(null)
+        towards = np.abs(distance) if side == "two" else distance if side == "greater" else -distance
+        p = np.ones(len(distance))
+        for level in self.levels:  # descending
+            both = level if side == "two" else 2.0 * level
+            if both >= 1.0:
+                rejected = towards > 0.0
+            else:
+                rejected = towards >= self.spread.half(*critical_values(self.n, self.over.tail, both))
+            p[rejected] = level * (1.0 - 1e-9)
+        return p
+
+
+def levels_of(study: Study, name: str) -> tuple[float, ...]:
+    """The levels at which the correction of its role may test a hypothesis, descending."""
+    family = 1 if study.analysis.correct == "none" else len(study.family(study.hypotheses[name].role))
+    return tuple(study.analysis.alpha / steps for steps in range(1, family + 1))
+
+
+_SERIES_DF = 40
+_TAIL = 1e-4
+
+
+def t_cdf(df: int, t: Floats) -> Floats:
+    """Student's t at whole degrees of freedom: the finite series (Abramowitz and Stegun 26.7.3 and 26.7.4), which is
+    ten times faster than `stdtr`, and `stdtr` in the tails, where the series loses digits."""
+    if df > _SERIES_DF:
+        found: Floats = special.stdtr(float(df), t)
+        return found
+    with np.errstate(invalid="ignore", over="ignore"):
+        cos2 = df / (df + t * t)
+        sine = t * np.sqrt(cos2 / df)
+    odd = df % 2
+    term = np.sqrt(cos2) if odd else np.ones_like(t)
+    total = np.zeros_like(t) if df == 1 else term
+    for k in range(2 + odd, df - 1, 2):
+        term = term * (cos2 * ((k - 1) / k))
+        total = total + term
+    inside = (2.0 / np.pi) * (np.arcsin(sine) + sine * total) if odd else sine * total
+    found = 0.5 + 0.5 * inside
+    outer = ~((found > _TAIL) & (found < 1.0 - _TAIL))  # NaN, too
+    found[outer] = special.stdtr(float(df), t[outer])
+    return found
+
+
+class _RowsOfBootstrap(RowsOfT):
+    """`BootstrapT` over rows.
+
+    With s and q the sum and the sum of squares of a resample's centred values, t*^2 = (n - 1) r / (1 - r) where
+    r = s^2 / (n q): so t* is compared with t by comparing r with t^2 / (n - 1 + t^2), and every resample of every row
+    is two products of matrices.
+    """
+
+    def __init__(self, values: Floats, rng_seed: int) -> None:
+        super().__init__(values)
+        self.usable &= undecided("bootstrap_t", self.n) is None
+        self.close = np.diff(np.sort(self.values, axis=1), axis=1).min(axis=1) < 1e-6 * self.size
+        # Nearly equal values: which resamples have a spread is for the scalar test to say.
+        self.rng_seed = rng_seed
+        counts, self.weights = _resamples(self.n, rng_seed)
+        centred = self.values - self.mean[:, None]
+        both = np.concatenate([centred, self.n * centred**2]) @ counts
+        self.signed, squares = both[: len(values)], both[len(values) :]
+        self.signed *= np.abs(self.signed)
+        with np.errstate(divide="ignore", invalid="ignore"):  # equal values, which `close` leaves to the scalar test
+            self.signed /= squares
+
+    def p(self, null: float, side: Side) -> Floats:
+        t = self.statistic(null)
+        slack = EQUAL * np.maximum(1.0, np.abs(t))
+        least = np.abs(t) - slack if side == "two" else t - slack if side == "greater" else -t - slack
+        square = least * np.abs(least)
+        limit = (square / (self.n - 1 + np.abs(square)))[:, None]
+        found = self._reaching(slice(None), limit, side)
+        total = float(self.signed.shape[1]) if self.weights is None else self.weights.sum()
+        unsure = self.close | np.isnan(limit[:, 0])
+        steep = np.flatnonzero(np.abs(t) > _STEEP)
+        # A t so large meets no resample near it but by rounding; where one is near, the scalar test counts.
+        low, high = (self._reaching(steep, limit[steep] + by, side) for by in (-_NEAR, _NEAR))
+        unsure[steep] |= low != high
+        p: Floats = (1.0 + np.minimum(found, total)) / (1.0 + total)
+        for row in np.flatnonzero(self.usable & unsure):
+            exact = BootstrapT(self.values[row], np.random.default_rng(self.rng_seed))
+            p[row] = exact.p(float(self.to_unit(null)[row]), side)
+        return p
+
+    def _reaching(self, rows: slice | npt.NDArray[np.intp], limit: Floats, side: Side) -> Floats:
+        """How many resamples reach a limit on r, row by row."""
+        signed = self.signed[rows]
+        found = np.zeros(len(signed))
+        if side != "less":
+            found += self._counted(signed >= limit)
+        if side != "greater":
+            found += self._counted(signed <= -limit)
+        return found
+
+    def _counted(self, reached: Kept) -> Floats:
+        return row_counts(reached).astype(np.float64) if self.weights is None else reached @ self.weights
+
+
+@lru_cache(maxsize=16)
+def _resamples(n: int, rng_seed: int) -> tuple[Floats, Floats | None]:
+    """Resamples with two values or more as counts, pairs x resamples, and how often each occurs (none: once)."""
+    if n <= ENUMERATED_PAIRS:
+        counts, weights = multisets(n)
+        spread = counts.max(axis=1) < n
+        return np.ascontiguousarray(counts[spread].T), weights[spread]
+    counts = _drawn(n, rng_seed)
+    return np.ascontiguousarray(counts[counts.max(axis=1) < n].T), None
+
+
+def _drawn(n: int, rng_seed: int) -> Floats:
+    """The resamples that `BootstrapT` draws."""
+    drawn = np.random.default_rng(rng_seed).integers(0, n, size=(RESAMPLES, n))
+    counts = np.zeros((RESAMPLES, n))
+    np.add.at(counts, (np.arange(RESAMPLES)[:, None], drawn), 1.0)
+    return counts
+
+
+class _RowsOfFlips(Rows):
+    """`SignFlip` over rows, by the same doubling."""
+
+    def __init__(self, values: Floats) -> None:
+        super().__init__(values)
+        self.means = self._subset_means()
+
+    def _subset_means(self) -> Floats:
+        means, counts = np.zeros((len(self.values), 2**self.n)), np.zeros(2**self.n)
+        for place, column in enumerate(self.values.T):
+            half = 2**place
+            np.add(means[:, :half], column[:, None], out=means[:, half : 2 * half])
+            counts[half : 2 * half] = counts[:half] + 1.0
+        means[:, 1:] /= counts[1:]
+        return means[:, 1:]
+
+    def p(self, null: float, side: Side) -> Floats:
+        limit = self.to_unit(null)
+        slack = EQUAL * np.maximum(self.size, np.abs(limit))
+        total = 1.0 + self.means.shape[1]
+        above = below = np.ones(len(limit))
+        if side != "less":
+            above = (1.0 + row_counts(self.means <= (limit + slack)[:, None])) / total
+        if side != "greater":
+            below = (1.0 + row_counts(self.means >= (limit - slack)[:, None])) / total
+        return np.minimum(1.0, 2.0 * np.minimum(above, below)) if side == "two" else np.minimum(above, below)
+
+
+class _RowsOfDrawnFlips(_RowsOfFlips):
+    """`SignFlip` over rows with random sign vectors."""
+
+    def __init__(self, values: Floats, rng_seed: int) -> None:
+        self.flipped = _drawn_flips(values.shape[1], rng_seed)
+        super().__init__(values)
+
+    def _subset_means(self) -> Floats:
+        means: Floats = self.values @ self.flipped
+        means /= self.flipped.sum(axis=0)
+        return means
+
+
+@lru_cache(maxsize=16)
+def _drawn_flips(n: int, rng_seed: int) -> Floats:
+    return np.ascontiguousarray(random_flips(n, np.random.default_rng(rng_seed)).T)
+
+
+class _RowsOfHalves(Rows):
+    """`SignFlip` over rows with too many pairs for a list: one count a row."""
+
+    def scores(self, null: float) -> Floats:
+        """As `Procedure.scores`."""
+        return np.asarray(self.values - self.to_unit(null)[:, None])
+
+    def p(self, null: float, side: Side) -> Floats:
+        limit = self.to_unit(null)
+        slack = EQUAL * np.maximum(self.size, np.abs(limit))
+        above = below = np.ones(len(limit))
+        if side != "less":
+            above = self._counted(self.values - (limit + slack)[:, None])
+        if side != "greater":
+            below = self._counted(-self.values + (limit - slack)[:, None])
+        return np.minimum(1.0, 2.0 * np.minimum(above, below)) if side == "two" else np.minimum(above, below)
+
+    def _counted(self, shifted: Floats) -> Floats:
+        found: Floats = np.array([subsets_up_to(row) for row in shifted], dtype=np.float64) / 2.0**self.n
+        return found
+
+
+class _RowsOfRanks(Rows):
+    """`SignedRank` over rows, and `RankedPairs` where a run diverged."""
+
+    def __init__(self, values: Floats, zeros: Zeros) -> None:
+        super().__init__(np.where(np.isfinite(values), values, 0.0))
+        self.zeros = zeros
+        self.beyond = np.where(np.isinf(values), values, 0.0)
+        self.both = np.isnan(values)
+        self.leaning = self.leaning_at(0.0)
+
+    def leaning_at(self, null: float) -> Floats:
+        doubled, signs = self._ranks(null)
+        return np.asarray(np.sign((doubled * signs).sum(axis=1)), dtype=np.float64)
+
+    def scores(self, null: float) -> Floats:
+        """As `Procedure.scores`, doubled."""
+        doubled, signs = self._ranks(null)
+        return np.asarray(doubled * signs)
+
+    def _ranks(self, null: float) -> tuple[npt.NDArray[np.int64], Floats]:
+        """Doubled mid-ranks, 0 for a zero, and signs."""
+        limit = self.to_unit(null)
+        scale = np.maximum(self.size, np.abs(limit))
+        scale[scale == 0.0] = 1.0
+        shifted = np.round((self.values - limit[:, None]) / scale[:, None], 12)
+        shifted = np.where(self.both, 0.0, np.where(self.beyond != 0.0, self.beyond, shifted))
+        return doubled_ranks(shifted, self.zeros)
+
+    def p(self, null: float, side: Side) -> Floats:
+        doubled, signs = self._ranks(null)
+        observed = np.where(signs > 0, doubled, 0).sum(axis=1)
+        above, below = np.empty(len(doubled)), np.empty(len(doubled))
+        ordered, plain = np.sort(doubled, axis=1), 2 * np.arange(1, self.n + 1)
+        # Nearly all rows have neither ties nor zeros; patterns are only looked for among the others.
+        alike = (ordered == plain).all(axis=1)
+        patterns, place = np.unique(ordered[~alike], axis=0, return_inverse=True)
+        tied, place = np.flatnonzero(~alike), place.reshape(-1)
+        groups = [(plain, np.flatnonzero(alike))]
+        groups += [(pattern, tied[place == index]) for index, pattern in enumerate(patterns)]
+        for pattern, rows in groups:
+            tails = rank_sum_tails(tuple(pattern[pattern > 0].tolist()))
+            above[rows], below[rows] = tails[0][observed[rows]], tails[1][observed[rows]]
+        if side == "two":
+            return np.minimum(1.0, 2.0 * np.minimum(above, below))
+        return above if side == "greater" else below
+
+
+def _weigh(test: Rows, verb: Verb, better: Better, smallest: float, by: float = 0.0) -> tuple[Floats, Floats | None]:
+    """`nulls.weigh` over rows whose differences are all moved by `by`: they meet a null as the rows meet null - by."""
+
+    def either() -> Floats:
+        return test.p(-by, "two")
+
+    def towards(sign: int) -> Floats:
+        leaning = test.leaning if by == 0.0 else test.leaning_at(-by)
+        return np.where(leaning == sign, either(), 1.0)
+
+    def short_of(sign: int) -> Floats:
+        return test.p(sign * smallest - by, "less" if sign > 0 else "greater")
+
+    if verb in ("lowers", "raises"):
+        sign = -1 if verb == "lowers" else 1
+        return towards(sign), short_of(sign)
+    if verb in ("lowers_by", "raises_by"):
+        sign = -1 if verb == "lowers_by" else 1
+        return test.p(sign * smallest - by, "greater" if sign > 0 else "less"), short_of(sign)
+    if verb == "does_not_worsen":
+        worse = 1 if better == "lower" else -1
+        return short_of(worse), towards(worse)
+    within = np.maximum(short_of(1), short_of(-1)) if smallest > 0 else None
+    if verb == "changes":
+        return either(), within
+    assert within is not None, (verb, smallest)
+    return within, either()
+
+
+def _corrected(study: Study, p: Floats) -> Floats:
+    """`multiplicity.holm` over rows, or nothing."""
+    m = p.shape[1]
+    if study.analysis.correct == "none" or m == 1:
+        return p
+    order = np.argsort(p, axis=1, kind="stable")
+    steps = np.minimum(1.0, np.arange(m, 0, -1) * np.take_along_axis(p, order, axis=1))
+    adjusted = np.empty_like(p)
+    np.put_along_axis(adjusted, order, np.maximum.accumulate(steps, axis=1), axis=1)
+    return adjusted

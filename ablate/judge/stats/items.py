@@ -1,0 +1,383 @@
+"""Inference over seeds x items: each item is scored under every seed, so an item's luck is shared by all seeds.
+
+The paired difference of seed s on item i is y[s, i] = mean + a_s + b_i + e_si. Items are paired by task, item and
+content hash. What the verdict speaks of is declared (`estimand`):
+
+    new_seeds             the items are the ones that matter: the paired t over the seeds' means, df = S - 1
+    new_seeds_and_items   both are samples: the two-way standard error below
+
+A t over seeds alone ignores that all of them met the same items: at ten seeds its 95% interval covers about 71%.
+
+**Two-way standard error** (Cornfield and Tukey 1956). With mean squares of seeds, items and their interaction,
+
+    SE^2 = (MS_S + MS_I - MS_SI) / (S I), but no less than MS_S / (S I) and MS_I / (S I)
+
+**Its interval.** One t with Satterthwaite's degrees of freedom errs where a factor has few levels: at two to five seeds
+their mean square is often small by chance, and the df jump to I - 1 just then. So each mean square is weighed with its
+own critical value (Banerjee 1960), t_S of df S - 1 and t_I of df I - 1, both two-sided at alpha:
+
+    half width^2 = (t_S^2 MS_S + t_I^2 MS_I - min(t_S, t_I)^2 MS_SI) / (S I), but no less than t^2 MS / (S I) of either
+
+Without the subtraction the level is proven: P(|Z| > x) is convex in x^2, so a weighted mean of exact tests errs no more
+often than they do. With it the level is computed: over 2 to 20 seeds, 2 to 5,000 items, alpha from .2 to .0005 and
+components from none to dominant, no error exceeds alpha by more than the quadrature's own. Largest error over S = 2 to
+10, I = 2 to 500 and alpha = .05, .0125, .005, in multiples of alpha, and power at .05 without a seed component, with an
+item component half the interaction's (a z test with the SE known has .80):
+
+    procedure                                                error     power at S, I = 3, 50    5, 500
+    Satterthwaite df, components not positive taken as 0     18.4                    .667      .761
+    the same, df at most S - 1                               12.4 (1.0 if I >= S)    .067      .472
+    the same, df at most min(S, I) - 1                       1.0                     .067      .472
+    SE^2 = (MS_S + MS_I) / (S I), Satterthwaite df           14.4                    .619      .702
+    the same, df min(S, I) - 1                               1.0                     .033      .373
+    no component below 0 in SE^2, Satterthwaite df           13.3                    .617      .753
+    mean of t_S, t_I by components (Cochran and Cox 1950)    14.9                    .529      .725
+    Banerjee, nothing subtracted                             1.0                     .396      .635
+    this one                                                 1.0                     .472      .709
+
+**Clusters.** Where a suite says that items of a task belong together (a paradigm), tasks replace items as the second
+factor, and the estimate stays the mean over items: task c counts by its share w_c of them. The three terms are then
+
+    seeds: variance of the seeds' means / S        tasks: sum of w_c^2 d_c^2 / (1 - 2 w_c + h), h = sum of w_c^2
+
+and the interaction likewise, with d_c the task's mean minus the mean: unbiased where tasks are a sample, and the mean
+squares above where tasks are equal. Where they are not, mean / SE has no t distribution (ten tasks of 10 to 500 items
+weigh like 4.6, and a t of df 9 errs .14 at .05), so t_I gives way to the exact quantile, see `tail_of`. The effective
+number of tasks, 1 / h, is reported. Sizes are taken as saying nothing of a task's effect: where it rises by half of its
+SD with an SD of log size (ten tasks, that SD being 1), the error is .09 at .05.
+
+**Metrics that count tasks alike** (`prereg.metrics.items`) are means of tasks' means, and those are the values here.
+
+**Pigeonhole bootstrap** (McCullagh 2000, Owen 2007): seeds and items are drawn independently, each with replacement,
+and every drawn cell is counted as often as its row times its column. Its percentile interval is description: its
+variance carries the interaction three times (Owen 2007), so it is wide where that is large, and with three seeds
+narrow where it is small.
+
+The trap: `scipy.stats.bootstrap` with its default `batch=None` builds resamples x items at once, 1.9 GB at 10,000.
+Here draws are counts, items with equal columns are drawn as one kind (exactly, by the multinomial), and no chunk
+exceeds `_CHUNK` cells.
+
+Nothing here reads records: `cross` takes the table of items that `Evidence` carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import floor, log, pi, sqrt
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy import optimize, special
+
+from ablate.judge.stats.procedure import EQUAL, TINY, Floats, NoTestError, PairedT, Procedure, Side
+from ablate.judge.stats.resample import RESAMPLES
+from ablate.judge.verdict import Estimand, Interval, ItemLayout
+from prereg.metrics.items import ITEM_METRICS
+
+_CHUNK: Final = 1_500_000
+"""Cells of resampling counts held at a time: 12 MB as integers and as many as floats."""
+_FEW_KINDS: Final = 2_000
+"""Up to so many different columns, counts are drawn kind by kind; above, item by item, which is then cheaper."""
+
+_FAR: Final = 1e150
+"""Where a critical value ends: its square is finite."""
+_SHARES: Final = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 1.0)
+"""How much of the variance of a task's mean is that of its items, for a task of average size: from none to all."""
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """Paired differences, seeds x items, and which cluster each item belongs to (itself, where none is declared)."""
+
+    values: Floats
+    seeds: tuple[int, ...]
+    clusters: npt.NDArray[np.int64]
+    averaged: int | None = None
+    """Items behind the values, where these are means of tasks; none where they are items."""
+
+    def layout(self, estimand: Estimand) -> ItemLayout:
+        """What is crossed with the seeds, in numbers."""
+        n_units = self.sizes.size
+        n_items = self.values.shape[1] if self.averaged is None else self.averaged
+        single = self.averaged is None and n_units == n_items
+        unequal = estimand == "new_seeds_and_items" and np.ptp(self.sizes) > 0
+        return ItemLayout(
+            n_items=n_items,
+            unit="items" if single else "tasks",
+            n_units=n_units,
+            estimand=estimand,
+            effective=float(1.0 / (self.weights**2).sum()) if unequal else None,
+        )
+
+    @property
+    def sizes(self) -> Floats:
+        """Items of each cluster."""
+        return np.bincount(self.clusters).astype(np.float64)
+
+    @property
+    def totals(self) -> Floats:
+        """Sums over the items of each cluster, seeds x clusters."""
+        return np.stack([np.bincount(self.clusters, weights=row) for row in self.values])
+
+    @property
+    def weights(self) -> Floats:
+        """Share of each cluster in the items."""
+        return np.asarray(self.sizes / self.sizes.sum())
+
+    @property
+    def means(self) -> Floats:
+        """Means over the items of each cluster, seeds x clusters."""
+        return np.asarray(self.totals / self.sizes)
+
+
+def cross(
+    items: pd.DataFrame,
+    metric: str,
+    left: Mapping[str, float],
+    right: Mapping[str, float],
+    seeds: Sequence[int],
+    *,
+    clustered: bool = False,
+) -> Crossed:
+    """Left minus right on every item and seed. Raises `NoTestError` when the arms did not all meet the same items."""
+    if metric not in ITEM_METRICS:
+        raise NoTestError(f"{metric} is no mean over items ({', '.join(ITEM_METRICS)} are)")
+    arms = list(dict.fromkeys([*left, *right]))
+    named = items["seed"].isin(list(seeds)) & items["variant"].isin(arms)
+    rows = items[(items["metric"] == ITEM_METRICS[metric].scores) & named]
+    key = ["task", "item"]
+    contents = rows.groupby(key)["item_sha256"].nunique()
+    if (contents > 1).any():
+        task, item = contents[contents > 1].index[0]
+        raise NoTestError(f"{int((contents > 1).sum())} item(s) differ in content between runs, first {task}/{item}")
+    if rows.duplicated(["variant", "seed", *key]).any():
+        raise NoTestError(f"{metric} is recorded twice for some item of a run")
+    wide = rows.pivot(index=["variant", "seed"], columns=key, values="value")
+    wide = wide.reindex(pd.MultiIndex.from_product([arms, list(seeds)], names=["variant", "seed"]))
+    wide = wide.sort_index(axis=1)  # the order of rows in the table moves no draw
+    lacking = int((~np.isfinite(wide.to_numpy(np.float64))).sum())
+    if wide.shape[1] == 0 or lacking:
+        raise NoTestError(
+            f"{lacking} of {wide.size} values of {metric} are missing: every arm and seed must score the same items"
+        )
+    table = wide.to_numpy(np.float64).reshape(len(arms), len(seeds), -1)
+    weights = np.array([left.get(arm, 0.0) - right.get(arm, 0.0) for arm in arms])
+    values = np.tensordot(weights, table, axes=1)
+    tasks = np.asarray(pd.factorize(wide.columns.get_level_values("task"))[0], dtype=np.int64)
+    n_items = values.shape[1]
+    if ITEM_METRICS[metric].counts_alike == "tasks":
+        by_task = Crossed(values, tuple(seeds), tasks)
+        means = np.asarray(by_task.totals / by_task.sizes)
+        return Crossed(means, tuple(seeds), np.arange(means.shape[1], dtype=np.int64), averaged=n_items)
+    return Crossed(values, tuple(seeds), tasks if clustered else np.arange(n_items, dtype=np.int64))
+
+
+class TwoWay(Procedure):
+    """The two-way test of seeds and items; where the items are fixed, the paired t over the seeds' means."""
+
+    name = "items"
+    words = "two-way t over seeds and items"
+
+    def __init__(
+        self, crossed: Crossed, *, estimand: Estimand = "new_seeds_and_items", differences: Floats | None = None
+    ) -> None:
+        """`differences` are the seeds' means as whoever asks has them already; equal to the items' but for rounding.
+
+        Raises `NoTestError` where there is no standard error.
+        """
+        table, weights = crossed.means, crossed.weights
+        means = np.asarray(table @ weights)
+        size = float(np.abs(table).max())
+        if differences is not None:
+            assert np.allclose(differences, means, rtol=1e-9, atol=1e-9 * size), (differences, means)
+        super().__init__(means if differences is None else differences)
+        self.seeds = crossed.seeds
+        self.crossed = crossed
+        self.items = crossed.layout(estimand)
+        n_units, unit = weights.size, self.items.unit
+        self.fixed = PairedT(self.differences) if estimand == "new_seeds" else None
+        if self.fixed is not None:
+            self.words = f"paired t over the seeds' means of {'these' if n_units > 1 else 'this'} {unit}"
+            self.se, self.df = self.fixed.se, self.fixed.df
+            return
+        self.words = f"two-way t over seeds and {unit}"
+        if n_units < 2:
+            raise NoTestError(f"{n_units} {unit[:-1]}: the variance over {unit} is unknown, not zero")
+        self.spread = spread_of(table, weights)
+        self.se = float(self.spread.half(1.0, 1.0))
+        if self.se <= EQUAL * size:
+            raise NoTestError(f"the standard error over {self.n} seeds and {n_units} {unit} is zero: there is no p")
+        self.tail = tail_of(weights)
+        if self.items.effective is not None:
+            sizes = crossed.sizes
+            self.notes += (
+                f"{n_units} tasks of {sizes.min():.0f} to {sizes.max():.0f} items weigh like "
+                f"{self.items.effective:.3g} of equal size",
+            )
+
+    @classmethod
+    def floor(cls, n: int, side: Side = "two") -> float:
+        return TINY
+
+    def p(self, null: float, side: Side) -> float:
+        if self.fixed is not None:
+            return self.fixed.p(null, side)
+        distance = self.mean - null
+        both = self._two_sided(abs(distance))
+        if side == "two" or distance == 0.0:
+            return max(both if side == "two" else 0.5, TINY)
+        return max(both / 2.0 if (distance > 0.0) == (side == "greater") else 1.0 - both / 2.0, TINY)
+
+    def bounds(self, alpha: float) -> tuple[float, float] | None:
+        if self.fixed is not None:
+            return self.fixed.bounds(alpha)
+        half = float(self.spread.half(*critical_values(self.n, self.tail, alpha)))
+        return self.mean - half, self.mean + half
+
+    def _two_sided(self, distance: float) -> float:
+        """The alpha whose interval ends at `distance`: a root in the units' critical value, which sets alpha."""
+        if distance == 0.0:
+            return 1.0
+        if self.spread.units == 0.0:
+            return 2.0 * float(special.stdtr(self.n - 1, -distance / sqrt(float(self.spread.seeds))))
+
+        def beyond(units: float) -> float:
+            half = float(self.spread.half(_critical(self.n - 1, self.tail(units)), units))
+            return min(half / distance, 1e6) - 1.0
+
+        # No interval is narrower than that of the units alone.
+        high = min(distance / sqrt(float(self.spread.units)) * (1.0 + 1e-9), _FAR)
+        return self.tail(float(optimize.brentq(beyond, 0.0, high, xtol=1e-13))) if beyond(high) > 0.0 else 0.0
+
+
+Tail = Callable[[float], float]
+"""c -> the chance that the mean is more than c standard errors of units alone away from its expectation."""
+
+
+@lru_cache(maxsize=256)
+def critical_values(n_seeds: int, tail: Tail, alpha: float) -> tuple[float, float]:
+    """The two-sided critical values of seeds and of units, which is what `Spread.half` takes; `alpha` is below 1."""
+    high = 2.0
+    while tail(high) > alpha:
+        high *= 2.0
+    units = float(optimize.brentq(lambda at: log(tail(at) / alpha), 0.0, high, xtol=1e-13))
+    return _critical(n_seeds - 1, alpha), units
+
+
+def _critical(df: float, alpha: float) -> float:
+    """Two-sided critical value of t, from the lower tail, where it loses no digits; finite where alpha underflows."""
+    return min(abs(float(special.stdtrit(df, alpha / 2.0))), _FAR) if alpha > 0.0 else _FAR
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What seeds, units (items or tasks) and their interaction add to the variance of the mean.
+
+    Each of the first two holds the interaction once: together they count it twice. Arrays are many studies.
+    """
+
+    seeds: float | Floats
+    units: float | Floats
+    both: float | Floats
+
+    def half(self, seeds: float, units: float) -> Floats:
+        """Half the width of the interval with these critical values of seeds and units; the SE where both are 1."""
+        by_seeds, by_units = seeds**2 * self.seeds, units**2 * self.units
+        least = np.maximum(by_seeds, by_units)
+        return np.sqrt(np.maximum(by_seeds + by_units - min(seeds, units) ** 2 * self.both, least))
+
+
+def spread_of(table: Floats, weights: Floats) -> Spread:
+    """The two-way analysis of variance of seeds x units, each unit with its weight in the mean; of many studies at once
+    where the table has more axes before these two."""
+    n_seeds = table.shape[-2]
+    rows, columns = table @ weights, table.mean(axis=-2)
+    mean = rows.mean(axis=-1)
+    rest = table - rows[..., :, None] - columns[..., None, :] + mean[..., None, None]
+    counts = weights**2 / (1.0 - 2.0 * weights + (weights**2).sum())
+    return Spread(
+        seeds=rows.var(axis=-1, ddof=1) / n_seeds,
+        units=(columns - mean[..., None]) ** 2 @ counts,
+        both=(rest**2).sum(axis=-2) @ counts / (n_seeds * (n_seeds - 1)),
+    )
+
+
+def tail_of(weights: Floats) -> Tail:
+    """c -> P(|mean - effect| > c sqrt(units' variance)), exactly, for normal means of units without seeds.
+
+    With equal weights that is the tail of t. With others mean and variance are dependent quadratic forms: the event is
+    that a form with one positive eigenvalue is positive, and with P(|Z| > x) = 2/pi int exp(-x^2 / 2 sin^2) over a
+    quarter turn (Craig 1991) its probability is one smooth integral. The means' variances are 1 + r / items up to
+    scale; r is unknown, and the tail is the largest over `_SHARES`.
+    """
+    count = weights.size
+    if np.ptp(weights) <= EQUAL:
+        return lambda critical: 2.0 * float(special.stdtr(count - 1, -critical))
+    counts = weights**2 / (1.0 - 2.0 * weights + (weights**2).sum())
+    centred = np.eye(count) - weights[None, :]
+    form = centred.T @ (counts[:, None] * centred)
+    shares = np.array(_SHARES)[:, None]
+    deviations = np.sqrt(1.0 - shares + shares / (count * weights))
+    values, vectors = np.linalg.eigh(form * deviations[:, :, None] * deviations[:, None, :])
+    values = np.maximum(values, 0.0)
+    values[:, 0] = 0.0  # a constant has no variance
+    squared = np.einsum("kij,ki->kj", vectors, deviations * weights) ** 2
+    nodes, steps = np.polynomial.legendre.leggauss(64)
+    turns = np.sin((nodes + 1.0) * pi / 4.0) ** 2
+
+    def tail(critical: float) -> float:
+        scaled = critical**2 * values
+        # The positive eigenvalue, where sum of squared / (x + scaled) is 1: Newton from the left of a convex fall.
+        root = squared[:, :1]
+        for _ in range(100):
+            parts = squared / (root + scaled)
+            step = (parts.sum(axis=1) - 1.0) / (parts / (root + scaled)).sum(axis=1)
+            root = root + step[:, None]
+            if (step <= 1e-15 * root[:, 0]).all():
+                break
+        at, scaled = (root * turns)[:, :, None], scaled[:, None, :]
+        beyond = np.log1p(scaled[:, :, 1:] / at).sum(axis=2)
+        beyond += np.log((at * squared[:, None, :] / (root[:, :, None] + scaled) / (at + scaled)).sum(axis=2))
+        return min(float((np.exp(-0.5 * beyond) @ steps).max()) / 2.0, 1.0)
+
+    return tail
+
+
+def pigeonhole(crossed: Crossed, rng: np.random.Generator, *, resamples: int = RESAMPLES) -> Floats:
+    """Means over resampled seeds x resampled items (or clusters), each factor drawn by itself."""
+    columns = np.vstack([crossed.totals, crossed.sizes])
+    n_seeds, n_items = len(crossed.seeds), columns.shape[1]
+    kinds, count = np.unique(columns, axis=1, return_counts=True)
+    grouped = kinds.shape[1] <= _FEW_KINDS
+    if not grouped:
+        kinds = columns
+    made = np.empty(resamples)
+    step = max(1, _CHUNK // kinds.shape[1])
+    for start in range(0, resamples, step):
+        many = min(step, resamples - start)
+        if grouped:
+            drawn = rng.multinomial(n_items, count / n_items, size=many)
+        else:
+            places = rng.integers(0, n_items, size=(many, n_items), dtype=np.int64)
+            places += n_items * np.arange(many)[:, None]
+            drawn = np.bincount(places.ravel(), minlength=many * n_items).reshape(many, n_items)
+        sums = drawn @ kinds.T
+        seeds = rng.multinomial(n_seeds, np.full(n_seeds, 1.0 / n_seeds), size=many)
+        made[start : start + many] = (sums[:, :-1] * seeds).sum(axis=1) / (n_seeds * sums[:, -1])
+    return made
+
+
+def pigeonhole_interval(means: Floats, alpha: float) -> Interval:
+    """Percentile interval of the resampled means: description beside the two-way t."""
+    rank = max(1, floor(alpha / 2.0 * (means.size + 1)))
+    ordered = np.sort(means)
+    return Interval(
+        low=float(ordered[rank - 1]),
+        high=float(ordered[-rank]),
+        level=1.0 - alpha,
+        method=f"pigeonhole bootstrap, percentile, {means.size} resamples; description only",
+    )

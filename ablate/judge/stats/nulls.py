@@ -1,0 +1,234 @@
+"""The two nulls of every claim, their p values, and what becomes of the claim after correction.
+
+With effect = left - right and d = the registered `smallest`:
+
+    claim            supported rejects                     refuted rejects
+    lowers           effect = 0, towards lower, two-sided  effect <= -d, one-sided (improvement reaches d)
+    raises           effect = 0, towards higher, two-sided effect >= +d, one-sided
+    lowers by d      effect >= -d, one-sided               effect <= -d, one-sided
+    raises by d      effect <= +d, one-sided               effect >= +d, one-sided
+    changes          effect = 0, two-sided                 |effect| >= d, two one-sided tests
+    does_not_worsen  worsening >= d, one-sided             effect = 0, towards worse, two-sided
+    does_not_change  |effect| >= d, two one-sided tests    effect = 0, two-sided
+
+Why these levels. Against zero the test is two-sided at alpha and counts only in the claimed direction: a claim
+that names its direction gets no discount for it. Against a margin it is one-sided at alpha, which is the
+(1 - 2 alpha) interval beyond the margin (Schuirmann 1987). The side always comes from the claim, never from data.
+
+At d = 0 `lowers` is refuted by one-sided evidence that the effect is above zero: improvement of any size is ruled
+out. `changes` cannot be refuted at d = 0, because no data show a difference to be nothing.
+
+What is promised. The p values for support of one role are corrected together, and separately those for
+refutation. Within a role the chance of any false "supported" is therefore at most alpha, of any false "refuted" at
+most alpha, and of either at most 2 alpha. (For a single `lowers` with d > 0 the two nulls exclude each other, so
+there either is at most alpha.) A hypothesis that cannot be tested keeps its place in the family with p = 1: a
+family that shrank with the data would correct too little.
+
+When both hold: an improvement that is real but smaller than what matters refutes `lowers`, `raises` and `changes`;
+a worsening that is real but smaller than what matters supports `does_not_worsen` and `does_not_change`.
+
+Under `max_t` the same nulls are tested jointly over the role: see `ablate.judge.stats.max_t`.
+
+This module knows no records and makes no sentence; `design` uses exactly these functions on simulated data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ablate.judge.stats.max_t import MOST_TWO_SIDED_MARGINS, Member, Null, adjust
+from ablate.judge.stats.procedure import Procedure, holm
+from ablate.judge.verdict import Outcome, Zone
+from prereg.errors import UnsupportedError
+from prereg.metrics.catalogue import Better
+from prereg.study.analysis import Ceiling, Role
+from prereg.study.claim import Verb
+from prereg.study.spec import Study
+
+
+@dataclass(frozen=True)
+class Nulls:
+    """p values of the two nulls of one claim, before correction."""
+
+    support: float
+    refute: float | None
+    test: Procedure | None = None
+    """The test they come from, and the nulls below: what a joint correction needs."""
+    asked: tuple[Null, Null | None] | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The same after correction, and the outcome."""
+
+    support: float | None
+    refute: float | None
+    outcome: Outcome
+    note: str = ""
+    """What a reader must know of the correction."""
+
+
+def weigh(test: Procedure, verb: Verb, better: Better, smallest: float) -> Nulls:
+    """Both p values of a claim."""
+    support, refute = nulls_of(verb, better, smallest)
+    return Nulls(support.p(test), None if refute is None else refute.p(test), test, (support, refute))
+
+
+def nulls_of(verb: Verb, better: Better, smallest: float) -> tuple[Null, Null | None]:
+    """What a claim must reject to be supported, and to be refuted; none when no data could refute it."""
+    if verb in ("lowers", "raises"):
+        sign = -1 if verb == "lowers" else 1
+        return _towards(sign), _short_of(sign, smallest)
+    if verb in ("lowers_by", "raises_by"):
+        sign = -1 if verb == "lowers_by" else 1
+        return _beyond(sign, smallest), _short_of(sign, smallest)
+    if verb == "does_not_worsen":
+        assert better != "neither", (verb, better)
+        worse = 1 if better == "lower" else -1
+        return _short_of(worse, smallest), _towards(worse)
+    if verb == "changes":
+        return _towards(0), _within(smallest) if smallest > 0 else None
+    return _within(smallest), _towards(0)
+
+
+@dataclass(frozen=True)
+class AgainstMargin:
+    """One-sided p values of an effect against the smallest difference that matters, and the zone after correction."""
+
+    reached: float
+    short: float
+    zone: Zone
+
+
+def zones(
+    study: Study, tests: Mapping[str, Procedure | None], judged: Mapping[str, Judged]
+) -> dict[str, AgainstMargin]:
+    """Hypothesis -> where its effect lies against its margin; only those with a margin and a test.
+
+    Description by the tests that decide: an outcome that is itself a test against the margin gives the zone, and the
+    rest is corrected over the role as outcomes are.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    for name, test in tests.items():
+        smallest = study.hypotheses[name].smallest
+        if test is not None and smallest > 0.0:
+            sign = direction_of(study.claims[name].verb, study.better(name))
+            short = (_short_of(sign, smallest) if sign else _within(smallest)).p(test)
+            one = [_beyond(side, smallest).p(test) for side in ((sign,) if sign else (1, -1))]
+            found[name] = (min(1.0, len(one) * min(one)), short)
+    zoned: dict[str, AgainstMargin] = {}
+    for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
+        names = study.family(role)
+        p = [[found[name][which] if name in found else 1.0 for name in names] for which in (0, 1)]
+        corrected = p if study.analysis.correct == "none" else [holm(column) for column in p]
+        for name, reached, short in zip(names, *corrected, strict=True):
+            if name in found:
+                zone = _implied(study.claims[name].verb, judged[name].outcome)
+                if zone is None and min(reached, short) <= study.analysis.alpha:
+                    zone = "at least the margin" if reached < short else "short of the margin"
+                zoned[name] = AgainstMargin(*found[name], zone or "undecided")
+    return zoned
+
+
+def direction_of(verb: Verb, better: Better) -> int:
+    """The sign of an effect that goes the way the verb speaks of: as claimed, or towards worse; 0 for either way."""
+    if verb == "does_not_worsen":
+        return 1 if better == "lower" else -1
+    return {"lowers": -1, "lowers_by": -1, "raises": 1, "raises_by": 1}.get(verb, 0)
+
+
+def _implied(verb: Verb, outcome: Outcome) -> Zone | None:
+    """The zone of an outcome that is a test against the margin."""
+    if outcome == "supported" and verb in ("lowers_by", "raises_by"):
+        return "at least the margin"
+    if outcome == ("supported" if verb.startswith("does_not") else "refuted"):
+        return "short of the margin"
+    return None
+
+
+def judge_families(study: Study, nulls: Mapping[str, Nulls | None], *, rng_seed: int = 0) -> dict[str, Judged]:
+    """Correct within each role and give every hypothesis its outcome."""
+    judged: dict[str, Judged] = {}
+    for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
+        judged |= _judge_family(study, role, nulls, rng_seed)
+    return {name: judged[name] for name in study.hypotheses}
+
+
+def require_known_methods(study: Study) -> None:
+    """Refuse what the study format can say and this judge cannot yet do, before any number is made."""
+    for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
+        either = [name for name in study.family(role) if study.claims[name].verb in ("changes", "does_not_change")]
+        if study.analysis.correct == "max_t" and len(either) > MOST_TWO_SIDED_MARGINS:
+            raise UnsupportedError(
+                f"max_t over {len(either)} {role} claims with a null on either side of zero",
+                required=f"at most {MOST_TWO_SIDED_MARGINS} claims 'changes' or 'does_not_change' in a role",
+                fix="correct: holm",
+            )
+    metrics = sorted({claim.metric for claim in study.claims.values()})
+    if isinstance(study.on_divergence, Ceiling) and len(metrics) > 1:
+        raise UnsupportedError(
+            f"one ceiling ({study.on_divergence.ceiling:g}) for {len(metrics)} metrics "
+            f"({', '.join(metrics)}): the worst value of one may be the best of another",
+            required="claims about one metric where a ceiling is registered",
+            fix="on_divergence: exclude_pair",
+        )
+
+
+def _judge_family(study: Study, role: Role, nulls: Mapping[str, Nulls | None], rng_seed: int) -> dict[str, Judged]:
+    names = study.family(role)
+    found = [nulls[name] for name in names]
+    support, note = _corrected(study, found, 0, rng_seed)
+    refute, _ = _corrected(study, found, 1, rng_seed)
+    judged = {}
+    for name, one, adjusted_support, adjusted_refute in zip(names, found, support, refute, strict=True):
+        if one is None:
+            judged[name] = Judged(None, None, "inconclusive")
+            continue
+        supported = adjusted_support <= study.analysis.alpha
+        refuted = one.refute is not None and adjusted_refute <= study.analysis.alpha
+        if supported and refuted:
+            supported = study.claims[name].verb.startswith("does_not")
+        outcome: Outcome = "supported" if supported else "refuted" if refuted else "inconclusive"
+        judged[name] = Judged(adjusted_support, adjusted_refute if one.refute is not None else None, outcome, note)
+    return judged
+
+
+def _corrected(study: Study, found: Sequence[Nulls | None], which: int, rng_seed: int) -> tuple[tuple[float, ...], str]:
+    """Corrected p of support (0) or refutation (1), and a note; a claim without a p keeps its place with 1."""
+    p = [1.0 if one is None or (value := (one.support, one.refute)[which]) is None else value for one in found]
+    if study.analysis.correct == "none":
+        return tuple(p), ""
+    # A p without the test it comes from has no joint distribution.
+    if study.analysis.correct == "holm" or any(one is not None and one.test is None for one in found):
+        return holm(p), ""
+    return adjust([_member(one, which) for one in found], rng_seed=rng_seed)
+
+
+def _member(one: Nulls | None, which: int) -> Member | None:
+    if one is None:
+        return None
+    assert one.test is not None and one.asked is not None, one
+    null = one.asked[which]
+    return None if null is None else (one.test, null)
+
+
+def _towards(sign: int) -> Null:
+    """No effect, two-sided, worth nothing unless the test's own statistic points the claimed way (0: either way)."""
+    return Null(((0.0, "two"),), sign)
+
+
+def _short_of(sign: int, margin: float) -> Null:
+    """An effect that reaches the margin in the given direction, one-sided."""
+    return Null(((sign * margin, "less" if sign > 0 else "greater"),))
+
+
+def _beyond(sign: int, margin: float) -> Null:
+    """An effect that falls short of the margin in the given direction, one-sided."""
+    return Null(((sign * margin, "greater" if sign > 0 else "less"),))
+
+
+def _within(margin: float) -> Null:
+    """TOST: an effect that reaches the margin in either direction; the larger of the two one-sided p values counts."""
+    assert margin > 0, margin
+    return Null((*_short_of(1, margin).points, *_short_of(-1, margin).points))

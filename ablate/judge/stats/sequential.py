@@ -1,0 +1,236 @@
+"""Sequential designs: repeated p values over registered looks, and an e-process for adding seeds until decided.
+
+Pure functions of p values and differences; which look it is, and what the ledger says, is `ablate.judge.view`'s.
+
+**Looks.** The nominal level c_k(alpha) of look k comes from the exact joint law of the t statistics that the looks see
+(`ablate.judge.stats.levels`), under normal differences and whatever their SD: the chance that any look rejects is
+alpha. It is the law of the planned numbers of seeds. Where divergence takes pairs away each t keeps its own degrees of
+freedom, and the levels are those of the plan.
+
+**Repeated p and intervals** (Jennison and Turnbull 1989), not stage-wise ones: the interval at look k is the ordinary
+one at level 1 - c_k(alpha), the p is the smallest alpha at which look k would reject. Because c_k grows with alpha,
+the chance that a p at or below alpha is ever seen, at any look, is alpha; so the p goes into Holm's correction like
+any other, whatever the reason for stopping. They are wider than stage-wise intervals, but need no ordering of the
+sample space, stay valid when a stop is overruled, and at every look agree with the rejection itself.
+
+**The e-process.** Differences x_1, x_2, .. ~ N(mu, sigma^2), null mu = m. Let the effect (mu - m) / sigma be 0 under
+the null and N(0, g) under the alternative, and give sigma the right-Haar measure d sigma / sigma in both (Lai 1976).
+With Q the sum of (x - m)^2 and xbar the mean of x - m, integrating sigma out leaves Q^(-n/2) under the null and
+(1 + n g)^(-1/2) (Q - g n^2 xbar^2 / (1 + n g))^(-n/2) under the alternative, so that
+
+    e_n = (1 + n g)^(-1/2) ((1 + t^2 / (n-1)) / (1 + t^2 / ((n-1) (1 + n g))))^(n/2),     e_1 = 1,
+
+a ratio of densities of the scale-free data. Under the null, whatever sigma, it is a martingale of mean 1 in the
+scale-free observations; so the chance that it ever reaches 1/a is at most a (Ville 1939), and p = min(1, 1 / max e)
+is a p at every n and at any stopping time. Holm over such p values is valid there too: it needs nothing of them but
+that each is a p, and each at any stopping time is at least its own infimum over all n, which is one. Solving
+e_n < 1/alpha for m gives, at every n,
+
+    |xbar_n - m| < se_n sqrt((n - 1) (K - 1) / (1 - K / A)),     A = 1 + n g,  K = (A / alpha^2)^(1/n),
+
+unbounded while K >= A, and the intersection of these over n is the anytime-valid interval (Wang and Ramdas 2023).
+One-sided evidence against a margin counts only at those n where the mean lies beyond it: there every null on the
+far side of the margin is rejected with it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from scipy import interpolate, optimize, special
+
+from ablate.judge.stats.levels import Spending, nominal_levels
+from ablate.judge.stats.procedure import TINY, Floats, PairedT, Side, Studentized
+from prereg.errors import EvidenceError
+from prereg.registry.looks import Look, looks_of
+from prereg.study.analysis import Looks
+from prereg.study.spec import Study
+
+EFFECT_VARIANCE: Final = 2.0
+"""g: the prior variance of the effect in SDs of the differences. Fixed for ever, since studies were registered with
+it: few seeds can only find effects of one SD and more, and for those the stop comes soonest with a g of about 2."""
+
+SPENDING_WORDS: Final = {"obrien_fleming": "O'Brien-Fleming spending", "pocock": "Pocock-type spending"}
+_LEAST_ALPHA: Final = 1e-12
+"""No correction over hypotheses asks for less; a smaller p is reported as if it had reached no further than here."""
+_TOP: Final = 0.5
+"""Repeated p values above this are reported as 1: no level so high is ever registered."""
+_ALPHAS: Final = 36
+"""Levels of alpha that are worked out; those between are interpolated on the normal scale, where they lie nearly on
+a line."""
+
+
+def look_level(alpha: float, looks: tuple[int, ...], look: int, spending: Spending, *, two_sided: bool = True) -> float:
+    """The nominal level of look `look`, counted from 1: the p whose repeated p is alpha."""
+    table = _tables(looks, spending, two_sided)[look - 1]
+    wanted = float(special.ndtri(min(max(alpha, _LEAST_ALPHA), _TOP)))
+    low, high = table.x[0], table.x[-1]
+    if not table(low) < wanted < table(high):
+        return float(special.ndtr(low if wanted <= table(low) else high))
+    return float(special.ndtr(optimize.brentq(lambda level: float(table(level)) - wanted, low, high, xtol=1e-13)))
+
+
+def repeated_p(p: float, looks: tuple[int, ...], look: int, spending: Spending, *, two_sided: bool = True) -> float:
+    """The smallest alpha whose level at this look the nominal p reaches; 1 where that is above one half."""
+    return float(repeated_ps(np.array([p]), looks, look, spending, two_sided=two_sided)[0])
+
+
+def repeated_ps(p: Floats, looks: tuple[int, ...], look: int, spending: Spending, *, two_sided: bool = True) -> Floats:
+    """`repeated_p` of many."""
+    table = _tables(looks, spending, two_sided)[look - 1]
+    # Below the table lies nothing that any level in use could tell apart: its lowest alpha errs upwards only.
+    given = np.clip(special.ndtri(np.maximum(p, TINY)), table.x[0], table.x[-1])
+    found: Floats = np.where(p > special.ndtr(table.x[-1]), 1.0, np.clip(special.ndtr(table(given)), p, 1.0))
+    return found
+
+
+@lru_cache(maxsize=64)
+def _tables(looks: tuple[int, ...], spending: Spending, two_sided: bool) -> tuple[interpolate.CubicSpline, ...]:
+    """For each look, alpha as a function of the look's level, both on the normal quantile scale."""
+    quantile = np.linspace(special.ndtri(_LEAST_ALPHA), special.ndtri(_TOP), _ALPHAS)
+    tables = []
+    for levels in nominal_levels(special.ndtr(quantile), looks, spending, two_sided=two_sided):
+        kept = np.flatnonzero(levels > 1e-290)
+        assert (np.diff(levels[kept]) > 0).all(), "a level that falls as alpha grows would make repeated p invalid"
+        table = interpolate.CubicSpline(special.ndtri(levels[kept]), quantile[kept])
+        assert (table(np.linspace(table.x[0], table.x[-1], 1000), 1) > 0).all(), "the same between levels worked out"
+        tables.append(table)
+    return tuple(tables)
+
+
+class RepeatedT(PairedT):
+    """The paired t at a registered look: every p and interval holds over all the looks, whenever the study stops."""
+
+    def __init__(self, differences: Floats, *, looks: tuple[int, ...], look: int, spending: Spending) -> None:
+        super().__init__(differences)
+        self.looks, self.look, self.spending = looks, look, spending
+        self.words = f"paired t repeated at look {look} of {len(looks)}, {SPENDING_WORDS[spending]}"
+
+    def p(self, null: float, side: Side) -> float:
+        return repeated_p(super().p(null, side), self.looks, self.look, self.spending, two_sided=side == "two")
+
+    def bounds(self, alpha: float) -> tuple[float, float] | None:
+        return super().bounds(look_level(alpha, self.looks, self.look, self.spending))
+
+    def describe(self, alpha: float) -> str:
+        """The nominal level and p of this look, for a reader who wants to check."""
+        nominal = super().p(0.0, "two")
+        level = look_level(alpha, self.looks, self.look, self.spending)
+        return (
+            f"at look {self.look} of {len(self.looks)} the nominal two-sided p against zero is {nominal:.3g} and the "
+            f"nominal level {level:.3g}, before any correction over hypotheses; the p and intervals shown are adjusted "
+            f"for all looks"
+        )
+
+
+class EProcessT(Studentized):
+    """The t-test e-process over the differences in the order of their seeds."""
+
+    name = "e_process"
+    words = "t-test e-process, anytime-valid"
+    against_mean = "the strongest evidence came with fewer seeds and points the other way than the mean of them all"
+
+    def __init__(self, differences: Floats) -> None:
+        super().__init__(differences)
+        count = np.arange(1, self.n + 1)
+        means = np.cumsum(self.scaled) / count
+        squares = np.array([((self.scaled[:k] - means[k - 1]) ** 2).sum() for k in count])
+        # Seeds so far that do not differ have no standard error, and say nothing: e counts as 1 there.
+        spreads = np.array([np.ptp(self.scaled[:k]) for k in count])
+        usable = spreads > 1e-12 * self.scaled_size
+        self._n, self._means = count[usable].astype(np.float64), means[usable]
+        self._squares = squares[usable]
+
+    @classmethod
+    def floor(cls, n: int, side: Side = "two") -> float:
+        """1 / the largest e that n differences can reach, which is the limit of t without end."""
+        return min(1.0, float((1.0 + EFFECT_VARIANCE * n) ** (-(n - 1) / 2.0)))
+
+    def e_values(self, null: float) -> Floats:
+        """e against the null after each number of seeds at which the differences have a spread."""
+        t2_by_df = self._n * (self._means - self.to_unit(null)) ** 2 / self._squares  # t^2 / (n - 1)
+        return e_from(t2_by_df, self._n)
+
+    def p(self, null: float, side: Side) -> float:
+        if self.statistic(null) is None:
+            return 1.0
+        values = self.e_values(null)
+        if side != "two":
+            values = values[np.sign(self._means - self.to_unit(null)) == (1.0 if side == "greater" else -1.0)]
+        return min(1.0, max(TINY, 1.0 / float(values.max(initial=1.0))))
+
+    def bounds(self, alpha: float) -> tuple[float, float] | None:
+        if self.all_zero:
+            return None
+        scale = 1.0 + EFFECT_VARIANCE * self._n
+        reach = (scale / alpha**2) ** (1.0 / self._n)
+        bounded = reach < scale
+        if not bounded.any():
+            return None
+        scale, reach = scale[bounded], reach[bounded]
+        half = np.sqrt(self._squares[bounded] / self._n[bounded] * (reach - 1.0) / (1.0 - reach / scale))
+        low, high = float((self._means[bounded] - half).max()), float((self._means[bounded] + half).min())
+        return (self.from_unit(low), self.from_unit(high)) if low <= high else None
+
+    @property
+    def leaning(self) -> int:
+        """Where the strongest evidence against zero points: what a rejection rests on."""
+        values = self.e_values(0.0) if self._n.size and not self.all_zero else np.empty(0)
+        return int(np.sign(self._means[int(values.argmax())])) if values.size else 0
+
+    def without_interval(self, alpha: float) -> str:
+        if self.floor(self.n) > alpha:
+            return super().without_interval(alpha)
+        return (
+            f"{self.words} gives no {1.0 - alpha:.6g} interval: the intervals of successive seeds have no value in "
+            f"common, as when differences drift from seed to seed, or do not vary"
+        )
+
+    def describe(self, alpha: float) -> str:
+        """The evidence itself, for a reader who wants to check."""
+        values = self.e_values(0.0) if not self.all_zero else np.empty(0)
+        return (
+            f"e against zero reached at most {values.max(initial=1.0):.4g} in {self.n} seeds; p is 1 over it, and "
+            f"{1.0 / alpha:.4g} is needed before any correction over hypotheses"
+        )
+
+
+def e_from(t2_by_df: Floats, n: Floats) -> Floats:
+    """e_n from t^2 / (n - 1), in logarithms: its powers overflow."""
+    scale = 1.0 + EFFECT_VARIANCE * n
+    logs = 0.5 * n * (np.log1p(t2_by_df) - np.log1p(t2_by_df / scale)) - 0.5 * np.log(scale)
+    found: Floats = np.exp(np.minimum(logs, 700.0))
+    return found
+
+
+Sequential = RepeatedT | EProcessT
+
+
+def prepare_at(differences: Floats, study: Study, look: Look) -> Sequential:
+    """The registered sequential test bound to the differences that a look sees."""
+    require_own_rule(study, look)
+    if isinstance(study.stopping, Looks):
+        spending = study.stopping.spending
+        return RepeatedT(differences, looks=study.stopping.looks, look=look.number, spending=spending)
+    return EProcessT(differences)
+
+
+def require_own_rule(study: Study, look: Look | None) -> None:
+    """Refuse a sequential study judged by a fixed rule, and the reverse: the error rate would not be the promised."""
+    looks = looks_of(study)
+    if looks and look is None:
+        raise EvidenceError(
+            f"'{study.study}' has {len(looks)} registered looks and was to be judged as if its seeds were fixed",
+            required="a look: tests at the full level at each of several looks err more often than alpha",
+            fix="ablate decide, which finds the look that is due",
+        )
+    if look is not None and look not in looks:
+        raise EvidenceError(
+            f"'{study.study}' was to be judged at {look.words}, which is not registered",
+            required="one of its looks: " + "; ".join(one.words for one in looks)
+            if looks
+            else "all its seeds at once: the study has a fixed number of them",
+            fix="ablate decide, which judges what was registered",
+        )
