@@ -24,9 +24,9 @@ from ablate.judge.decide import decide as judge
 from ablate.judge.design import characteristics as design_room
 from ablate.judge.verdict import Check, Decision
 from ablate.records.gather import gather
-from ablate.reporting.audit import tell_pairs, tell_runs
 from ablate.reporting.context import ReportContext
-from ablate.reporting.promise import tell_promise
+from ablate.reporting.sections.audit import tell_pairs, tell_runs
+from ablate.reporting.sections.registration import tell_promise
 from ablate.runner import child as child_room
 from ablate.runner.command import Server
 from ablate.runner.watch import PlainWatcher

@@ -11,10 +11,9 @@ from beside_samples import published_document, with_published, without
 from report_samples import LOSS, told
 
 from ablate.reporting import html, markdown
-from ablate.reporting.at_step import read_at
-from ablate.reporting.beside import NOT_REGISTERED, comparable, in_order, tell_beside
 from ablate.reporting.blocks import Facts, Paragraph, Table
 from ablate.reporting.context import ReportContext
+from ablate.reporting.sections.published import NOT_REGISTERED, comparable, in_order, read_at, tell_beside
 from prereg.study.spec import study_from_document
 
 

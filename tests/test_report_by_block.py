@@ -10,10 +10,10 @@ from report_samples import told
 
 from ablate.records.evidence import METRIC_COLUMNS
 from ablate.reporting.blocks import Figure, Table
-from ablate.reporting.by_block import families, profile, tell_by_block
 from ablate.reporting.charts import draw
 from ablate.reporting.context import ReportContext
-from ablate.reporting.final_values import tell_final_values
+from ablate.reporting.sections.by_block import families, profile, tell_by_block
+from ablate.reporting.sections.final_values import tell_final_values
 
 
 def with_blocks(account: ReportContext, depths: dict[str, int]) -> ReportContext:

@@ -14,11 +14,11 @@ from ablate.judge.design.characteristics import design as design_study
 from ablate.reporting.corpora_lines import print_corpora
 from ablate.reporting.decision_lines import print_decision
 from ablate.reporting.design_lines import print_design
-from ablate.reporting.planned import text_chart
 from ablate.reporting.progress_lines import print_status
 from ablate.reporting.proof_lines import print_verification
+from ablate.reporting.sections.design import text_chart
 from ablate.reporting.study_lines import print_check
-from ablate.reporting.words import shown_truth
+from ablate.reporting.text import shown_truth
 from ablate.status import RunHealth, StudyHealth
 from ablate.verify.item import Item, Verification
 from prereg.study.spec import study_from_document

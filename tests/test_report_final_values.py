@@ -8,11 +8,11 @@ from test_report_by_block import with_blocks
 
 from ablate.reporting import html, markdown
 from ablate.reporting.blocks import Paragraph, Table
-from ablate.reporting.by_block import families
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics, summarise
-from ablate.reporting.final_values import tell_final_values
-from ablate.reporting.reliability import tell_reliability
+from ablate.reporting.sections.by_block import families
+from ablate.reporting.sections.final_values import tell_final_values
+from ablate.reporting.sections.reliability import tell_reliability
 
 
 def blocks_of(account: ReportContext) -> list[Table]:

@@ -12,8 +12,8 @@ from report_samples import told
 from ablate.reporting import html, markdown
 from ablate.reporting.blocks import Facts
 from ablate.reporting.context import ReportContext
-from ablate.reporting.looking import BEYOND, looks_shown
-from ablate.reporting.promise import tell_promise
+from ablate.reporting.sections.design import BEYOND, looks_shown
+from ablate.reporting.sections.registration import tell_promise
 from prereg.registry.ledger import Entry
 from prereg.registry.looks import Look
 

@@ -10,11 +10,13 @@ import pandas as pd
 import pytest
 from report_samples import ENDINGS, Ending, told
 
-from ablate.reporting import charts, html, markdown, outcome, words
-from ablate.reporting.audit import parameters_in_words
+from ablate.reporting import charts, html, markdown
+from ablate.reporting import text as words
 from ablate.reporting.blocks import Figure, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.document import compose
+from ablate.reporting.sections import findings
+from ablate.reporting.sections.audit import parameters_in_words
 
 SUITE_TIMES = {"speed/measure_loss_s": 30.0, "speed/measure_calibration_s": 60.0}
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -339,7 +341,7 @@ def test_markdown_draws_nothing_and_so_makes_no_chart(monkeypatch: pytest.Monkey
     def made(*_: object, **__: object) -> None:
         raise AssertionError("a chart that nobody draws")
 
-    monkeypatch.setattr(outcome, "forest", made)
+    monkeypatch.setattr(findings, "forest", made)
     for name in ("paired", "curves", "difference_curves", "power_by_seeds"):
         monkeypatch.setattr(charts, name, made)
     assert "Figure (drawn in report.html)" in expected

@@ -13,7 +13,7 @@ from ablate.reporting import html, markdown
 from ablate.reporting.blocks import Figure, Paragraph, Table
 from ablate.reporting.charts import draw
 from ablate.reporting.context import ReportContext
-from ablate.reporting.reliability import MOST_ROWS, Bin, bins_of, curves, tell_reliability, told_by_bin
+from ablate.reporting.sections.reliability import MOST_ROWS, Bin, bins_of, curves, tell_reliability, told_by_bin
 
 SUITES = {"measure": {"every": 25, "suites": ["loss", "calibration", "gradients", "speed"]}}
 

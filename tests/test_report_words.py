@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.judge.verdict import Interval
-from ablate.reporting import words
+from ablate.reporting import text as words
 
 ps = st.floats(min_value=5e-324, max_value=1.0, exclude_min=False)
 

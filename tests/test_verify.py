@@ -16,7 +16,7 @@ from conftest import TINY_CORPUS, House
 from ablate import chain, cli
 from ablate.gpt.corpus import Library
 from ablate.records.store import RunFolder
-from ablate.reporting.kept import taken_off
+from ablate.reporting.withdrawn import taken_off
 from ablate.runner.watch import PlainWatcher
 from ablate.verify import (
     check_ledger,

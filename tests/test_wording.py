@@ -17,7 +17,7 @@ from ablate.judge.verdict import Check, Decision
 from ablate.judge.wording import said_p
 from ablate.reporting import markdown
 from ablate.reporting.decision_lines import print_decision
-from ablate.reporting.outcome import centre_in_words, tell_findings
+from ablate.reporting.sections.findings import centre_in_words, tell_findings
 from ablate.reporting.study_lines import print_check
 from prereg.documents.conduct import deciding_test, plain_outcomes
 from prereg.documents.page import markdown as page_of

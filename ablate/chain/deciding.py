@@ -106,7 +106,7 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     """Write the reports of a decision again, from the evidence and the ledger; decides nothing new.
 
     Another version of this tool may write other bytes; the ledger then takes their hashes. Where sealed records are no
-    longer on this disk, the pages are kept and a notice above them says so (`ablate.reporting.kept`).
+    longer on this disk, the pages are kept and a notice above them says so (`ablate.reporting.withdrawn`).
     """
     from ablate.judge.audit.user_checks import run_own_checks
     from ablate.judge.decide import decide as judge
@@ -156,7 +156,7 @@ def _keep(case: Case, registration: Registration, decision: Entry, mine: list[En
     Raises `EvidenceError` where verdict.json or a page is not what was written.
     """
     from ablate.judge.verdict import Decision
-    from ablate.reporting.kept import known_pages, notice_of, put_on, taken_off
+    from ablate.reporting.withdrawn import known_pages, notice_of, put_on, taken_off
     from prereg.errors import EvidenceError, Where
     from prereg.registry.canon import sha256_bytes
     from prereg.registry.disk import write_whole

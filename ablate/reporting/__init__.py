@@ -1,4 +1,1 @@
-"""How a decision is told: one account of it, rendered as Markdown, as one HTML file, and on the console.
-
-Nothing here estimates, tests or decides; what is inferred comes from `ablate.judge` and is only worded here.
-"""
+"""A decision and its evidence as a report: sections of blocks, charts, and one renderer per medium."""

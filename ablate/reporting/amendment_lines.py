@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ablate.reporting import words
+from ablate.reporting import text
 from ablate.reporting.screen import say
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ def print_amendment(console: Console, study: Study, registered: Sequence[Entry],
         f"evidence by then: {amendment.evidence}",
     )
     for difference in amendment.differences:
-        say(console, f"  {difference.field}: {words.value(difference.registered)} -> {words.value(difference.now)}")
+        say(console, f"  {difference.field}: {text.value(difference.registered)} -> {text.value(difference.now)}")
     found = touched(study, [amendment])
     if found.hypotheses:
-        say(console, f"exploratory from now on: {words.listed(found.hypotheses)}; no verdict rests on them")
+        say(console, f"exploratory from now on: {text.listed(found.hypotheses)}; no verdict rests on them")
     if found.arms:
-        say(console, f"no verdict rests on {words.listed(f'stable({arm})' for arm in found.arms)} either")
+        say(console, f"no verdict rests on {text.listed(f'stable({arm})' for arm in found.arms)} either")
     if found.verdict:
         say(console, "no verdict will be given: a rule chosen after evidence decides nothing")
     if found.hypotheses or found.arms or found.verdict:

@@ -14,7 +14,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from ablate.judge.verdict import Decision, Finding
-from ablate.reporting import words
+from ablate.reporting import text as words
 from ablate.reporting.screen import fit, new_table, put_row, say, show_table
 from prereg.registry.ledger import Entry
 
@@ -45,7 +45,7 @@ def print_decision(
         quoted = words.listed(f"'{arm}'" for arm in unstable)
         say(console, f"Unstable by the registered rule: {quoted}")
     if earlier:
-        from ablate.reporting.deviations import decisions_in_words
+        from ablate.reporting.sections.deviations import decisions_in_words
 
         say(console, f"Earlier decisions of this registration: {decisions_in_words(earlier)}")
     say(console, f"Report: {report_path}" if report_path is not None else "No report was written.", wrap=False)
@@ -72,7 +72,7 @@ def _print_banner(console: Console, decision: Decision) -> None:
 
 
 def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
-    from ablate.reporting.outcome import test_of
+    from ablate.reporting.sections.findings import test_of
 
     table = new_table(
         console,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ablate.reporting import words
+from ablate.reporting import text as words
 from ablate.reporting.screen import new_table, put_row, say, show_table
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def print_design(console: Console, design: Design) -> None:
     """What the registered rule can find with these seeds, and how often it errs, by simulation."""
     from ablate.judge.design.undecidable import obstacle
-    from ablate.reporting.planned import facts_of
-    from ablate.reporting.promise import TERMS, detectable_of, power_cell
+    from ablate.reporting.sections.design import facts_of
+    from ablate.reporting.sections.registration import TERMS, detectable_of, power_cell
 
     cost = "" if design.cost_s is None else f", {words.duration(design.cost_s)} one after another"
     say(
@@ -72,7 +72,7 @@ def print_design(console: Console, design: Design) -> None:
 
 def print_power(console: Console, design: Design) -> None:
     """Power of every claim that the decision needs, in one line each: what registration rests on."""
-    from ablate.reporting.promise import power_cell
+    from ablate.reporting.sections.registration import power_cell
 
     for one in design.hypotheses:
         if not one.needed:
@@ -109,7 +109,7 @@ def _print_scenarios(console: Console, design: Design) -> None:
 
 def _print_power(console: Console, design: Design) -> None:
     """The chart, in the characters that the stream can write."""
-    from ablate.reporting.planned import text_chart
+    from ablate.reporting.sections.design import text_chart
 
     lines = text_chart(design)
     if not lines:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ablate.judge.verdict import Check, Decision
-from ablate.reporting.audit import in_order, tell_checks, tell_pairs, tell_runs
-from ablate.reporting.beside import tell_beside
 from ablate.reporting.blocks import Section
-from ablate.reporting.by_block import tell_by_block
 from ablate.reporting.context import ReportContext
-from ablate.reporting.course import tell_curves
-from ablate.reporting.deviations import tell_deviations
-from ablate.reporting.final_values import tell_final_values
-from ablate.reporting.hindsight import tell_hindsight
-from ablate.reporting.methods import tell_glossary, tell_methods
-from ablate.reporting.outcome import tell_findings
-from ablate.reporting.promise import tell_promise
-from ablate.reporting.reliability import tell_reliability
+from ablate.reporting.sections.audit import in_order, tell_checks, tell_pairs, tell_runs
+from ablate.reporting.sections.by_block import tell_by_block
+from ablate.reporting.sections.curves import tell_curves
+from ablate.reporting.sections.deviations import tell_deviations
+from ablate.reporting.sections.final_values import tell_final_values
+from ablate.reporting.sections.findings import tell_findings
+from ablate.reporting.sections.hindsight import tell_hindsight
+from ablate.reporting.sections.methods import tell_glossary, tell_methods
+from ablate.reporting.sections.published import tell_beside
+from ablate.reporting.sections.registration import tell_promise
+from ablate.reporting.sections.reliability import tell_reliability
 
 STATUS_WORDS = {
     "decided": "Decided",

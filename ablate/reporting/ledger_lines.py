@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ablate.reporting import words
+from ablate.reporting import text
 from ablate.reporting.screen import Justify, new_table, put_row, say, show_table
 from prereg.registry.ledger import Entry, Sound
 from prereg.registry.looks import TOOK_PLACE
@@ -38,24 +38,24 @@ def print_ledger(console: Console, sound: Sound, *, study: str | None = None) ->
     if shown:
         table = new_table(console, *_COLUMNS)
         for entry in shown:
-            date = words.moment(entry.at)[:10]
+            date = text.moment(entry.at)[:10]
             put_row(console, table, str(entry.index), date, entry.study, entry.event, in_words(entry), entry.sha256[:8])
         show_table(console, table)
     if study is not None:
-        others = words.counted(len(sound.entries) - len(shown), "entry", "entries")
+        others = text.counted(len(sound.entries) - len(shown), "entry", "entries")
         say(console, f"{others} of other studies not shown; the chain is theirs too.")
     for fault in sound.faults:
         say(console, f"DAMAGED  {fault}", style="bold red", wrap=False)
     if sound.n_beyond:
-        lines = words.counted(sound.n_beyond, "line")
+        lines = text.counted(sound.n_beyond, "line")
         say(console, f"{lines} from there on: not shown, because nothing vouches for them any more.")
     if sound.torso_bytes:
-        torso = words.counted(sound.torso_bytes, "byte")
+        torso = text.counted(sound.torso_bytes, "byte")
         say(console, f"{torso} of an unfinished entry at the end: not an entry.")
     if sound.faults:
         say(console, "The chain does not hold. Restore the ledger from version control; nothing is appended before.")
     else:
-        say(console, f"The chain holds: {words.counted(len(sound.entries), 'entry', 'entries')}.", style="bold")
+        say(console, f"The chain holds: {text.counted(len(sound.entries), 'entry', 'entries')}.", style="bold")
     say(console, f"Ledger head: {sound.head}", wrap=False)
 
 
@@ -138,7 +138,7 @@ def _peeked(body: Body) -> str:
 def _reported(body: Body) -> str:
     pages = [name for name in body if name.startswith("report.")]
     how = "kept, with a notice that the records are gone" if "kept" in body else "written"
-    return f"{words.listed(pages)} {how}, of decision {str(body.get('decision'))[:8]}"
+    return f"{text.listed(pages)} {how}, of decision {str(body.get('decision'))[:8]}"
 
 
 def _facts(body: Body) -> str:

@@ -8,17 +8,17 @@ from __future__ import annotations
 from rich.console import Console
 
 from ablate.judge.programme import ENDINGS, WEALTH_SHARE, Programme, Registered
-from ablate.reporting import words
+from ablate.reporting import text
 from ablate.reporting.screen import new_table, put_row, say, show_table
 
 
 def print_programme(console: Console, found: Programme) -> None:
     """How many tests, how each ended, and what holds over all of them together."""
-    registrations = words.counted(found.n_registrations, "registration")
-    studies = words.counted(found.n_studies, "study", "studies")
+    registrations = text.counted(found.n_registrations, "registration")
+    studies = text.counted(found.n_studies, "study", "studies")
     say(
         console,
-        f"{words.counted(len(found.confirmatory), 'confirmatory hypothesis', 'confirmatory hypotheses')} ever "
+        f"{text.counted(len(found.confirmatory), 'confirmatory hypothesis', 'confirmatory hypotheses')} ever "
         f"registered, in {registrations} of {studies}.",
         style="bold",
     )
@@ -34,7 +34,7 @@ def print_programme(console: Console, found: Programme) -> None:
     for untold in found.untold:
         say(
             console,
-            f"Not counted: the hypotheses of '{untold.study}' as registered {words.moment(untold.registered_at)}, "
+            f"Not counted: the hypotheses of '{untold.study}' as registered {text.moment(untold.registered_at)}, "
             f"{untold.registration[:8]} ({untold.why}).",
         )
     unproven = {(one.study, one.registration) for one in found.confirmatory if not one.proven}
@@ -69,10 +69,10 @@ def _print_hypotheses(console: Console, hypotheses: tuple[Registered, ...]) -> N
             f"{one.study} {one.registration[:8]} {one.hypothesis}",
             one.role,
             one.ending + (f" (decided {one.times_decided} times)" if one.times_decided > 1 else ""),
-            words.p_cell(one.p),
-            words.p_cell(one.p_adjusted),
-            words.NONE if one.n is None else str(one.n),
-            one.method or words.NONE,
+            text.p_cell(one.p),
+            text.p_cell(one.p_adjusted),
+            text.NONE if one.n is None else str(one.n),
+            one.method or text.NONE,
         )
     show_table(console, table)
     say(
@@ -84,7 +84,7 @@ def _print_hypotheses(console: Console, hypotheses: tuple[Registered, ...]) -> N
 
 
 def _print_steps(console: Console, found: Programme) -> None:
-    level = words.compact(found.level)
+    level = text.compact(found.level)
     table = new_table(
         console,
         ("#", "right"),
@@ -101,8 +101,8 @@ def _print_steps(console: Console, found: Programme) -> None:
             table,
             str(step.number),
             f"{step.study} {step.registration[:8]} {step.hypothesis}",
-            words.p_cell(step.p),
-            words.p_cell(step.bh_adjusted),
+            text.p_cell(step.p),
+            text.p_cell(step.bh_adjusted),
             "yes" if step.bh_found else "no",
             f"{step.lord_level:.2g}",
             "yes" if step.lord_found else "no",
@@ -111,7 +111,7 @@ def _print_steps(console: Console, found: Programme) -> None:
     bh, lord = sum(step.bh_found for step in found.steps), sum(step.lord_found for step in found.steps)
     say(
         console,
-        f"Over {words.counted(len(found.steps), 'decided test')} at a false discovery rate of {level}: "
+        f"Over {text.counted(len(found.steps), 'decided test')} at a false discovery rate of {level}: "
         f"Benjamini-Hochberg finds {bh}, LORD++ {lord}. This changes no verdict.",
         style="bold",
     )
@@ -121,7 +121,7 @@ def _print_steps(console: Console, found: Programme) -> None:
     say(
         console,
         f"BH: p adjusted over all of these at once (Benjamini and Hochberg 1995); a later study can change it. Level: "
-        f"what LORD++ compares p with, in the order of decisions, initial wealth {words.compact(WEALTH_SHARE)} x "
+        f"what LORD++ compares p with, in the order of decisions, initial wealth {text.compact(WEALTH_SHARE)} x "
         f"{level} (Ramdas and others 2017); it is never taken back. Both want independent p values, and hypotheses of "
         "one study share runs: read them as a scale, not as a guarantee.",
         style="dim",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.padding import Padding
 
-from ablate.reporting import words
+from ablate.reporting import text
 from ablate.reporting.screen import fit, say
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def print_verification(console: Console, found: Verification) -> None:
         console,
         "All hashes that could be checked match."
         if found.stands
-        else f"{words.counted(faults, 'fault')} found: what was frozen is not what is here.",
+        else f"{text.counted(faults, 'fault')} found: what was frozen is not what is here.",
         style="bold",
     )
     say(console, f"Ledger head: {found.head}", wrap=False)
@@ -60,7 +60,7 @@ def print_bundle_check(console: Console, found: BundleCheck) -> None:
         console,
         "All checks of the bundle pass."
         if found.stands
-        else f"{words.counted(faults, 'fault')} found: the bundle is not sound.",
+        else f"{text.counted(faults, 'fault')} found: the bundle is not sound.",
         style="bold",
     )
     _print_limits(console, found)

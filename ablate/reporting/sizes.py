@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from ablate.reporting import words
+from ablate.reporting import text
 from ablate.reporting.screen import Justify, new_table, put_row, say, show_table
 from prereg.study.sizes import WIDTH, Count, Match, count, fit, mismatch, vocabulary_of
 from prereg.study.spec import Study
@@ -43,7 +43,7 @@ def print_sizes(console: Console, study: Study, vocabulary: int | None) -> None:
     if known is None:
         say(console, "?: the number of tokens comes with the corpus, which is not here.")
     else:
-        say(console, f"With {words.counted(known, 'token')} in the vocabulary.")
+        say(console, f"With {text.counted(known, 'token')} in the vocabulary.")
     for line in _offers(study, known):
         say(console, line)
 
@@ -65,4 +65,4 @@ def _offers(study: Study, vocabulary: int | None) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    return "equal" if share == 0.0 else f"{share:+.2%}".replace("-", words.MINUS)
+    return "equal" if share == 0.0 else f"{share:+.2%}".replace("-", text.MINUS)

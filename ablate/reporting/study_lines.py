@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ablate.reporting import words
+from ablate.reporting import text as words
 from ablate.reporting.screen import new_table, put_row, say, show_table
 from prereg.documents.procedures import can_be_refuted, errors_held, lost_starts, meanings
 from prereg.rule.divergence import said_losses

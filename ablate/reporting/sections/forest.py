@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 
 from ablate.judge.verdict import Finding, Outcome
-from ablate.reporting import words
+from ablate.reporting import text as words
 from ablate.reporting.charts import BLUE, GREY, INK, PALE, PANEL_WIDTH, SIGNED, VERMILLION, dressed, inline, padded
 
 OUTCOME_COLOUR: dict[Outcome, str] = {"supported": BLUE, "refuted": VERMILLION, "inconclusive": GREY}

@@ -14,12 +14,12 @@ from typing import Any
 import altair as alt
 
 from ablate.records.evidence import Evidence
-from ablate.reporting import words
+from ablate.reporting import text
 from ablate.reporting.blocks import Block, Column, Figure, Panel, Paragraph, Section, Table
 from ablate.reporting.charts import BLUE, INK, PANEL_WIDTH, PLAIN, dressed, inline
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics
-from ablate.reporting.outcome import NOT_TO_BE_USED
+from ablate.reporting.sections.findings import NOT_TO_BE_USED
 from prereg.metrics.catalogue import METRICS
 
 Profile = dict[int, float]
@@ -96,7 +96,7 @@ def _figure(told: ReportContext, found: Profiles) -> Figure:
         Panel(
             f"{arm}{', the baseline' if arm == baseline else ''}, n = {found.n[arm]}",
             partial(_chart, found, arm, baseline, (min(values), max(values)), deepest, logarithmic=logarithmic),
-            f"{found.metric} by block for {arm}: {words.counted(found.n[arm], 'run')} and their mean.",
+            f"{found.metric} by block for {arm}: {text.counted(found.n[arm], 'run')} and their mean.",
         )
         for arm in found.last
     ]
@@ -121,9 +121,9 @@ def _table(told: ReportContext, found: Profiles) -> Table:
             (
                 arm,
                 str(deepest + 1),
-                words.compact(_rounded(line[0])),
-                words.compact(_rounded(line[deepest])),
-                words.compact(_rounded(fmean(shares))) if shares else words.NONE,
+                text.compact(_rounded(line[0])),
+                text.compact(_rounded(line[deepest])),
+                text.compact(_rounded(fmean(shares))) if shares else text.NONE,
                 str(found.n[arm]),
             )
         )

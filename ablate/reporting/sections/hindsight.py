@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ablate.judge.design.hindsight import LOW_POWER, Hindsight, look_back
 from ablate.judge.verdict import Finding
-from ablate.reporting import words
+from ablate.reporting import text as words
 from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
 from ablate.reporting.context import ReportContext
 from prereg.documents.procedures import after_correction, at_level

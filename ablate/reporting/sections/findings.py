@@ -10,10 +10,11 @@ from functools import partial
 
 from ablate.judge.verdict import EffectSize, Estimate, Finding
 from ablate.judge.wording import is_pseudomedian
-from ablate.reporting import charts, words
+from ablate.reporting import charts
+from ablate.reporting import text as words
 from ablate.reporting.blocks import Block, Column, Facts, Figure, Panel, Paragraph, Section, Table
 from ablate.reporting.context import ReportContext
-from ablate.reporting.forest import forest
+from ablate.reporting.sections.forest import forest
 from prereg.documents.procedures import PSEUDOMEDIAN
 
 NOT_TO_BE_USED = (

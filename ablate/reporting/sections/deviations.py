@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from ablate.judge.audit.consequences import MEANS, consequence_of, declared
 from ablate.judge.verdict import Check
-from ablate.reporting import words
-from ablate.reporting.audit import in_order
+from ablate.reporting import text
 from ablate.reporting.blocks import Block, Column, Paragraph, Section, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.ledger_lines import verdict_of
+from ablate.reporting.sections.audit import in_order
 from prereg.registry.amendments import Amendment, amendments_of, reached, touched
 from prereg.registry.ledger import Entry
 from prereg.registry.looks import decisions_before
@@ -38,7 +38,7 @@ def tell_deviations(told: ReportContext) -> Section:
 
 def decisions_in_words(entries: Sequence[Entry]) -> str:
     """`entry 18 (2026-11-20 23:38 UTC, keep none)`, of each decision."""
-    return words.listed(f"entry {one.index} ({words.moment(one.at)}, {verdict_of(one)})" for one in entries)
+    return text.listed(f"entry {one.index} ({text.moment(one.at)}, {verdict_of(one)})" for one in entries)
 
 
 def _found(failed: list[Check], asked: int) -> Table:
@@ -46,9 +46,9 @@ def _found(failed: list[Check], asked: int) -> Table:
         (
             check.name,
             check.found,
-            check.required or words.NONE,
+            check.required or text.NONE,
             consequence_of(check),
-            declared(check).why or words.NONE,
+            declared(check).why or text.NONE,
         )
         for check in failed
     )
@@ -56,7 +56,7 @@ def _found(failed: list[Check], asked: int) -> Table:
         f"Checks that did not hold: {len(failed)} of {asked}.",
         (Column("Check"), Column("Found"), Column("Required"), Column("Consequence"), Column("Why")),
         rows,
-        note=f"Consequences: {words.listed(MEANS.values(), last='or')}. The whole table of checks: ablate check "
+        note=f"Consequences: {text.listed(MEANS.values(), last='or')}. The whole table of checks: ablate check "
         "--admissibility.",
         marked=frozenset(at for at, check in enumerate(failed) if check.severity != "note"),
     )
@@ -73,12 +73,12 @@ def _amendments(told: ReportContext, amendments: tuple[Amendment, ...]) -> Table
                 marked.add(len(rows))
             rows.append(
                 (
-                    f"{words.moment(amendment.at)}, entry {amendment.index}",
+                    f"{text.moment(amendment.at)}, entry {amendment.index}",
                     amendment.reason,
                     amendment.evidence,
                     field,
-                    words.NONE if difference is None else words.value(difference.registered),
-                    words.NONE if difference is None else words.value(difference.now),
+                    text.NONE if difference is None else text.value(difference.registered),
+                    text.NONE if difference is None else text.value(difference.now),
                     _touches(hypotheses, arms, told, rule=rule) if late else "nothing",
                 )
             )
@@ -87,7 +87,7 @@ def _amendments(told: ReportContext, amendments: tuple[Amendment, ...]) -> Table
     exploratory = {*touched(told.study, amendments).hypotheses, *marked_findings}
     kept = [name for name in told.study.hypotheses if name not in exploratory]
     return Table(
-        f"Amendments: {len(amendments)}. Registrations: {' → '.join(words.short(one) for one in chain)}.",
+        f"Amendments: {len(amendments)}. Registrations: {' → '.join(text.short(one) for one in chain)}.",
         (
             Column("When"),
             Column("Reason given"),
@@ -99,7 +99,7 @@ def _amendments(told: ReportContext, amendments: tuple[Amendment, ...]) -> Table
         ),
         tuple(rows),
         note="What an amendment after evidence touched is exploratory from then on, whatever later amendments say. "
-        + (f"Untouched: {words.listed(kept)}." if kept else "No hypothesis is untouched."),
+        + (f"Untouched: {text.listed(kept)}." if kept else "No hypothesis is untouched."),
         marked=frozenset(marked),
     )
 
@@ -107,4 +107,4 @@ def _amendments(told: ReportContext, amendments: tuple[Amendment, ...]) -> Table
 def _touches(hypotheses: set[str], arms: set[str], told: ReportContext, *, rule: bool) -> str:
     named = [name for name in told.study.hypotheses if name in hypotheses]
     named += [f"stable({arm})" for arm in told.study.arms if arm in arms]
-    return words.listed([*named, *(["the verdict: there is none"] if rule else [])])
+    return text.listed([*named, *(["the verdict: there is none"] if rule else [])])

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ablate.judge.verdict import ArmSummary
-from ablate.reporting import words
+from ablate.reporting import text as words
 from ablate.reporting.blocks import Block, Column, Paragraph, Section, Table
-from ablate.reporting.by_block import families
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics, summarise
-from ablate.reporting.outcome import NOT_TO_BE_USED
-from ablate.reporting.reliability import RELIABILITY, told_by_bin
+from ablate.reporting.sections.by_block import families
+from ablate.reporting.sections.findings import NOT_TO_BE_USED
+from ablate.reporting.sections.reliability import RELIABILITY, told_by_bin
 from prereg.metrics.catalogue import METRICS
 from prereg.metrics.declarations import SUITES
 from prereg.metrics.harness import harness_metric

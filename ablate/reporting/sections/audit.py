@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from ablate.judge.verdict import Check, Stability
 from ablate.records.run_record import SINGLE, RunRecord
-from ablate.reporting import words
+from ablate.reporting import text as words
 from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import seconds_by_suite
