@@ -17,7 +17,7 @@ from hypothesis import settings
 from warm_processes import WarmSubprocess
 
 if TYPE_CHECKING:
-    from ablate.gpt.kernels import Kernels
+    from ablate.training.kernels.library import Kernels
 
 TINY_CORPUS = "tiny"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -45,7 +45,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     anew = item.get_closest_marker("slow") is not None or sys.platform != "linux"
     # Whoever would meet other ranks has loaded their module already, and torch with it.
-    for starter in (processes, sys.modules.get("ablate.runner.company")):
+    for starter in (processes, sys.modules.get("ablate.runner.builtin.ranks")):
         if starter is not None:
             starter.subprocess = subprocess if anew else WARM  # type: ignore[attr-defined]
 
@@ -102,7 +102,7 @@ class House:
         corpus.mkdir(parents=True)
         text = tiny_text().encode()
         (corpus / "input.txt").write_bytes(text)
-        from ablate.gpt.corpus import Library
+        from ablate.data.corpora import Library
 
         source = path / "tiny.txt"
         source.write_bytes(text)
@@ -142,8 +142,8 @@ def shakespeare(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def require_kernels() -> Kernels:
     """Our kernels; skips where no compiler is, and fails where one made a library that is not believed."""
-    from ablate.gpt.compiler import find_compiler
-    from ablate.gpt.kernels import Absent, cache_folder, kernels
+    from ablate.training.cohort.steps import find_compiler
+    from ablate.training.kernels.library import Absent, cache_folder, kernels
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(CACHE))

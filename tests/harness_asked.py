@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 
-from ablate.gpt.batches import Split
-from ablate.gpt.tokenizer import CharTokenizer
-from ablate.gpt.train import Trainer
-from ablate.harness.asking import ask, prepare
-from ablate.harness.pins import pin_tasks
+from ablate.data.batches import Split
+from ablate.data.tokenizers import CharTokenizer
+from ablate.evaluation.harness.evaluate import ask, prepare
+from ablate.evaluation.harness.pins import pin_tasks
 from ablate.records.outcome import outcome_hash
 from ablate.records.store import rows_of
+from ablate.training.trainer import Trainer
 from prereg.registry.paths import Root
 from prereg.study.measure import Harness
 from prereg.study.training import Training

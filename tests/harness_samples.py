@@ -8,8 +8,8 @@ from typing import Any
 
 from conftest import House, tiny_document
 
-from ablate.gpt.model import GPT, initialise
-from ablate.gpt.tokenizer import CharTokenizer
+from ablate.data.tokenizers import CharTokenizer
+from ablate.training.model import GPT, initialise
 from prereg.study.training import Model
 
 TASKS = "tasks/made-up"

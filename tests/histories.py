@@ -31,11 +31,11 @@ from ablate.judge.verdict import Check
 from ablate.records.outcome import outcome_hash
 from ablate.records.store import Row, RunFolder, parquet_bytes
 from ablate.reporting import html as html_room
-from ablate.runner import command as command_room
 from ablate.runner import scheduler as scheduler_room
-from ablate.runner.command import Server
+from ablate.runner.external import trainer as command_room
+from ablate.runner.external.trainer import Server
 from ablate.runner.messages import Message
-from ablate.runner.watch import PlainWatcher, Tally
+from ablate.runner.progress import PlainWatcher, Tally
 from ablate.status import read_status
 from prereg.errors import StudyError
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_file
@@ -70,7 +70,7 @@ class Luck:
 
 
 class FakeTrainer:
-    """What `ablate.runner.child.Child` is to a run: here the script's work is done at once, by a function."""
+    """What `ablate.runner.external.child.Child` is to a run: here the script's work is done at once, by a function."""
 
     luck: Luck
 

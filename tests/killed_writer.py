@@ -21,9 +21,8 @@ from typing import Any
 import torch
 
 from ablate.records.store import RunFolder
+from ablate.runner.builtin.worker import SingleRun, Worker
 from ablate.runner.messages import Message
-from ablate.runner.single import SingleRun
-from ablate.runner.worker import Worker
 from prereg.registry.plan import RunSpec
 
 STRUCK = 3

@@ -17,11 +17,11 @@ import torch
 from conftest import House, tiny_document
 
 from ablate import chain
-from ablate.gpt.batches import Split
-from ablate.gpt.train import Trainer
+from ablate.data.batches import Split
 from ablate.records.store import RunFolder
+from ablate.runner.builtin.worker import Worker
 from ablate.runner.messages import Message
-from ablate.runner.worker import Worker
+from ablate.training.trainer import Trainer
 from prereg.registry.plan import RunSpec, plan
 from prereg.study.training import Training
 

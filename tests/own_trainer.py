@@ -10,7 +10,7 @@ import yaml
 
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.runner.command import Server
+from ablate.runner.external.trainer import Server
 from ablate.runner.messages import Message
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, plan

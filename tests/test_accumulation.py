@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
-from ablate.gpt.batches import Split
-from ablate.gpt.streams import DropoutStream
-from ablate.gpt.train import Trainer
+from ablate.data.batches import Split
+from ablate.training.streams import DropoutStream
+from ablate.training.trainer import Trainer
 from prereg.study.training import Budget, Training
 
 torch.set_num_threads(1)

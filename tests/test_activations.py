@@ -13,15 +13,18 @@ from scipy.special import logsumexp
 from scipy.stats import entropy
 from sklearn.metrics.pairwise import cosine_similarity
 
-from ablate.gpt.bpe import train_bpe
-from ablate.gpt.model import GPT, initialise
-from ablate.gpt.paths import Paths
-from ablate.gpt.tokenizer import StoredVocabulary
-from ablate.measure.activations import measure_activations
-from ablate.measure.attention import attention_weights, mean_entropy
-from ablate.measure.classes import class_of, classes_of
-from ablate.measure.shapes import effective_rank, mean_cosine
-from ablate.measure.suites import evaluate
+from ablate.data.tokenizers import StoredVocabulary, train_bpe
+from ablate.evaluation.activations import (
+    attention_weights,
+    effective_rank,
+    mean_cosine,
+    mean_entropy,
+    measure_activations,
+)
+from ablate.evaluation.loss import class_of, classes_of
+from ablate.evaluation.suites import evaluate
+from ablate.training.kernels.backends import Paths
+from ablate.training.model import GPT, initialise
 from prereg.metrics.catalogue import METRICS
 from prereg.study.training import Model
 

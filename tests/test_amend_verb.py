@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from ablate import chain
 from ablate.cli import app
 from ablate.records.gather import gather
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.progress import PlainWatcher
 from ablate.verify import verify_study
 from prereg.registry.canon import canonical_bytes, from_canonical, sha256_of
 from prereg.registry.ledger import Ledger

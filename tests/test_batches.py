@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.gpt.batches import Batches, Split, chain_next, chain_start
-from ablate.gpt.tokenizer import CharTokenizer
+from ablate.data.batches import Batches, Split, chain_next, chain_start
+from ablate.data.tokenizers import CharTokenizer
 from prereg.errors import CorpusError
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ablate.bench.cohorts import APART, WAYS, as_markdown, measure_cohorts
 from ablate.bench.told import page
-from ablate.gpt.stepping import KINDS
+from ablate.training.cohort.steps import KINDS
 
 
 def compare(_study: Path, dtype: str, seeds: int, steps: int | None, **how: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from conftest import House, tiny_document
 
 from ablate.bench.profiles import OWN, PRODUCTS, as_markdown, measure_here, measure_profile
-from ablate.gpt.kernels import Kernels
+from ablate.training.kernels.library import Kernels
 
 
 # Once in a process of its own, as the benchmark measures it.

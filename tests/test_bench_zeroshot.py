@@ -15,7 +15,7 @@ from ablate.bench import __main__ as bench
 from ablate.bench.asked import differences
 from ablate.bench.machine import machine
 from ablate.bench.zeroshot import Different, as_markdown, measure_in, require_complete, require_same
-from ablate.harness.asking import Answers
+from ablate.evaluation.harness.evaluate import Answers
 from ablate.records.store import ItemScore, RunFolder
 
 FOUND: dict[str, Any] = {

@@ -16,9 +16,8 @@ from test_bundle import files_of, forged, rechained
 from test_strangers import rows_of, study_of
 
 from ablate import chain
-from ablate.records.bounded import TableError, open_bounded, rows_of_table
-from ablate.records.tables import COLUMNS, read_table
-from ablate.records.tidy import lines_of
+from ablate.records.parquet import TableError, open_bounded, rows_of_table
+from ablate.records.rows import COLUMNS, lines_of, read_table
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes
 
@@ -32,7 +31,7 @@ from pathlib import Path
 from prereg.errors import StudyError
 try:
     if kind == "import":
-        from ablate.records.tables import read_table
+        from ablate.records.rows import read_table
         read_table(Path(places[0]))
     elif kind == "verify":
         from ablate import chain

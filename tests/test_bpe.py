@@ -13,10 +13,10 @@ from conftest import tiny_text
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.gpt import bpe, toy
-from ablate.gpt.bpe import bpe_of, keep_bpe, train_bpe
-from ablate.gpt.corpus import Library
-from ablate.gpt.reading import read
+from ablate.data import tokenizers, toy
+from ablate.data.corpora import Library
+from ablate.data.reading import read
+from ablate.data.tokenizers import bpe_of, keep_bpe, train_bpe
 from prereg.errors import CorpusError
 from prereg.study.training import Bpe, Data
 
@@ -45,7 +45,7 @@ def test_a_token_never_reaches_over_a_run_of_line_breaks(lines: list[str]) -> No
 def test_a_long_text_is_cut_into_the_same_tokens_whatever_is_encoded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     text = tiny_text()
     whole, trained = TRAINED.encode(text), train_bpe(text, 275)
-    monkeypatch.setattr(bpe, "PIECES_AT_ONCE", 7)
+    monkeypatch.setattr(tokenizers, "PIECES_AT_ONCE", 7)
     assert np.array_equal(TRAINED.encode(text), whole)
     assert train_bpe(text, 275) == trained
 
@@ -59,7 +59,10 @@ def test_the_first_merges_are_the_commonest_pairs() -> None:
 
 
 def test_the_same_text_gives_the_same_tokenizer_in_every_process_and_with_any_number_of_threads() -> None:
-    code = "from ablate.gpt import toy\nfrom ablate.gpt.bpe import train_bpe\nprint(train_bpe(toy.text(), 330).sha256)"
+    code = (
+        "from ablate.data import toy\nfrom ablate.data.tokenizers import train_bpe\n"
+        "print(train_bpe(toy.text(), 330).sha256)"
+    )
     found = set()
     for settings in ({"RAYON_NUM_THREADS": "1", "PYTHONHASHSEED": "1"}, {"RAYON_NUM_THREADS": "4"}):
         done = subprocess.run(
@@ -128,8 +131,8 @@ def test_every_tokenizer_splits_the_text_at_the_same_character(tmp_path: Path, s
 def test_a_registered_tokenizer_is_kept_and_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = train_bpe(tiny_text(), 272)
     keep_bpe(kept, tmp_path)
-    monkeypatch.setattr(bpe, "train_bpe", lambda *_: pytest.fail("it was trained again"))
-    monkeypatch.setattr(bpe, "_TRAINED", {})
+    monkeypatch.setattr(tokenizers, "train_bpe", lambda *_: pytest.fail("it was trained again"))
+    monkeypatch.setattr(tokenizers, "_TRAINED", {})
     assert bpe_of(tiny_text(), 272, tmp_path, kept.sha256) == kept
 
 
@@ -153,6 +156,6 @@ def test_a_planted_tokenizer_is_believed_only_under_the_registered_hash(tmp_path
 
 
 def test_nothing_of_the_library_is_loaded_where_no_study_asks_for_byte_pairs() -> None:
-    code = "import sys, ablate.runner.worker; print('tokenizers' in sys.modules)"
+    code = "import sys, ablate.runner.builtin.worker; print('tokenizers' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -23,7 +23,7 @@ from ablate.bundle.archive import Source, measure, write_archive
 from ablate.bundle.check import BundleCheck, check_bundle
 from ablate.bundle.manifest import manifest_bytes
 from ablate.bundle.write import Bundled, write_bundle
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.progress import PlainWatcher
 from ablate.verify import verify_study
 from ablate.verify.item import Verification
 from prereg.errors import EvidenceError, RegistrationError, StudyFileError, UnsupportedError

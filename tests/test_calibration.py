@@ -12,8 +12,7 @@ from scipy.special import log_softmax, softmax
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss, log_loss
 
-from ablate.gpt.model import GPT, initialise
-from ablate.measure.calibration import (
+from ablate.evaluation.calibration import (
     NODES,
     best_temperature,
     equal_mass,
@@ -21,7 +20,8 @@ from ablate.measure.calibration import (
     measure_calibration,
     tempered,
 )
-from ablate.measure.loss import measure_loss, windows
+from ablate.evaluation.loss import measure_loss, windows
+from ablate.training.model import GPT, initialise
 from prereg.study.training import Model
 
 VOCABULARY = 9

@@ -19,9 +19,8 @@ from ablate import chain
 from ablate.records.checkpoints import Checkpoints
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
+from ablate.runner.builtin.worker import SingleRun, Worker
 from ablate.runner.messages import Message
-from ablate.runner.single import SingleRun
-from ablate.runner.worker import Worker
 from prereg.registry.plan import RunSpec, plan
 
 STRIKER = Path(__file__).with_name("killed_writer.py")

@@ -17,8 +17,8 @@ import typer
 from conftest import House, tiny_document
 
 from ablate import chain, cli
-from ablate.runner.lock import study_lock
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.local import study_lock
+from ablate.runner.progress import PlainWatcher
 from prereg.registry.paths import Root
 
 Spoil = Callable[[House], Path]

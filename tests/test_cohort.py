@@ -12,14 +12,12 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from ablate.gpt import cohort as cohorts
-from ablate.gpt import compiling
-from ablate.gpt.batches import Split
-from ablate.gpt.cohort import CohortTrainer, read_cohort
-from ablate.gpt.compiling import Made
-from ablate.gpt.mixture import Mixture
-from ablate.gpt.tokens import Pooled
-from ablate.gpt.train import Step, Trainer
+from ablate.data.batches import Mixture, Pooled, Split
+from ablate.training.cohort import compiled as compiling
+from ablate.training.cohort import trainer as cohorts
+from ablate.training.cohort.compiled import Made
+from ablate.training.cohort.trainer import CohortTrainer, read_cohort
+from ablate.training.trainer import Step, Trainer
 from prereg.errors import EvidenceError
 from prereg.study.training import Training
 

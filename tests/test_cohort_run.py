@@ -17,20 +17,18 @@ from conftest import House
 from test_run import QUIET, descendants, events, longer, outcomes, start, wait_until_training
 
 from ablate import chain
-from ablate.gpt import device as devices
 from ablate.records.checkpoints import Checkpoints
 from ablate.records.gather import gather
-from ablate.records.layout import WHOLE_ONLY, layout_of, seats_in
-from ablate.records.run_record import RunRecord
+from ablate.records.run_record import WHOLE_ONLY, RunRecord, layout_of, seats_in
 from ablate.records.store import RunFolder
-from ablate.runner import cohort as cohorts
-from ablate.runner import one_run
-from ablate.runner.cohort import carry_out_together
+from ablate.runner.builtin import cohort as cohorts
+from ablate.runner.builtin import run
+from ablate.runner.builtin.cohort import carry_out_together
+from ablate.runner.builtin.worker import Worker
 from ablate.runner.messages import Message
-from ablate.runner.seating import Machine, choose_machine, seating
-from ablate.runner.spread import Spread
-from ablate.runner.watch import PlainWatcher
-from ablate.runner.worker import Worker
+from ablate.runner.placement import Machine, Spread, choose_machine, seating
+from ablate.runner.progress import PlainWatcher
+from ablate.training import device as devices
 from prereg.errors import RunError
 from prereg.registry.plan import RunSpec, plan
 from prereg.study.spec import study_from_document
@@ -160,7 +158,7 @@ def test_a_run_made_again_keeps_its_company_and_so_its_bits(
 
 
 def test_a_killed_cohort_is_taken_up_again_to_the_same_bits(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_run, "SAY_EVERY_S", 0.0)
+    monkeypatch.setattr(run, "SAY_EVERY_S", 0.0)
     assigned = planned(house)
     kill(house, assigned, step=17, seat=1)
     assert [folder.read_record().status for _, folder in assigned] == ["running"] * 3  # type: ignore[union-attr]
@@ -178,7 +176,7 @@ def test_a_killed_cohort_is_taken_up_again_to_the_same_bits(house: House, monkey
 def test_a_cohorts_damaged_newest_checkpoint_is_passed_over_aloud_and_costs_no_bit(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(one_run, "SAY_EVERY_S", 0.0)
+    monkeypatch.setattr(run, "SAY_EVERY_S", 0.0)
     assigned = planned(house)
     kill(house, assigned, step=9, seat=2)
     kept = Checkpoints.at(house.path / "data" / "cohort.safetensors")
@@ -233,7 +231,7 @@ def test_a_diverged_run_is_sealed_the_others_go_on_to_the_same_bits_and_so_does_
     assert {seed: found[seed].outcome_sha256 for seed in (1, 3)} == {seed: calm[seed] for seed in (1, 3)}
 
     # Killed after it: the second run is sealed, the rest are taken up without it.
-    monkeypatch.setattr(one_run, "SAY_EVERY_S", 0.0)
+    monkeypatch.setattr(run, "SAY_EVERY_S", 0.0)
     for _, folder in assigned:
         shutil.rmtree(folder.path)
 
@@ -280,7 +278,7 @@ def test_steps_that_cannot_be_compiled_fail_aloud_and_say_how_to_go_on(
 
 
 def test_runs_that_cannot_all_be_taken_up_start_over_together(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_run, "SAY_EVERY_S", 0.0)
+    monkeypatch.setattr(run, "SAY_EVERY_S", 0.0)
     assigned = planned(house)
     kill(house, assigned, step=5)
     shutil.rmtree(assigned[0][1].path)
@@ -294,7 +292,7 @@ def test_runs_that_cannot_all_be_taken_up_start_over_together(house: House, monk
 def test_a_cohort_starts_over_where_the_rows_of_one_seat_were_changed(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(one_run, "SAY_EVERY_S", 0.0)
+    monkeypatch.setattr(run, "SAY_EVERY_S", 0.0)
     assigned = planned(house)
     kill(house, assigned, step=9, seat=2)
     live = assigned[1][1].live_path

@@ -24,13 +24,13 @@ from test_cohort_run import Killed, carry_out, planned, records
 from test_run import QUIET, outcomes
 
 from ablate import chain
-from ablate.gpt.cohort import CohortTrainer
-from ablate.gpt.compiler import cannot_compile
-from ablate.gpt.compiling import Made
-from ablate.runner import cohort as cohorts
-from ablate.runner import one_run
+from ablate.runner.builtin import cohort as cohorts
+from ablate.runner.builtin import run
 from ablate.runner.messages import Message
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.progress import PlainWatcher
+from ablate.training.cohort.compiled import Made
+from ablate.training.cohort.steps import cannot_compile
+from ablate.training.cohort.trainer import CohortTrainer
 from prereg.study.training import Training
 
 torch.set_num_threads(1)
@@ -234,7 +234,7 @@ def test_a_study_of_compiled_steps_says_so_in_every_record_and_comes_to_the_same
 
 
 def test_a_run_is_taken_up_only_by_steps_of_its_kind(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_run, "SAY_EVERY_S", 0.0)
+    monkeypatch.setattr(run, "SAY_EVERY_S", 0.0)
     assigned = planned(house)
 
     def dies(message: Message) -> None:
@@ -261,8 +261,8 @@ def test_a_run_is_taken_up_only_by_steps_of_its_kind(house: House, monkeypatch: 
 def _carry_out_compiled(house: House, assigned: Any, say: Any = None) -> None:
     import threading
 
-    from ablate.runner.cohort import carry_out_together
-    from ablate.runner.worker import Worker
+    from ablate.runner.builtin.cohort import carry_out_together
+    from ablate.runner.builtin.worker import Worker
 
     worker = Worker(house.path / "data" / "corpora", say or (lambda _message: None), threading.Event())
     worker.checkpoint_every_s = 0.0 if say is not None else 60.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.gpt.corpus import KNOWN, Library, Manifest
+from ablate.data.corpora import KNOWN, Library, Manifest
 from prereg.errors import CorpusError
 from prereg.registry.canon import sha256_bytes
 from prereg.study.corpora import TextFile, of_two

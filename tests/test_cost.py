@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.gpt.model import GPT
-from ablate.gpt.tokens import Pooled
-from ablate.measure.cost import Meter, inference_speed, matmul_speed, measure_cost
+from ablate.data.batches import Pooled
+from ablate.evaluation.cost import Meter, inference_speed, matmul_speed, measure_cost
+from ablate.training.model import GPT
 from prereg.study.measure import Inference
 from prereg.study.sizes import flops_per_token
 from prereg.study.training import Model

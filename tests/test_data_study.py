@@ -13,16 +13,16 @@ import pytest
 from conftest import House, tiny_document, tiny_text
 
 from ablate import chain
-from ablate.gpt import bpe
-from ablate.gpt.bpe import train_bpe
-from ablate.gpt.corpus import Library
-from ablate.gpt.train import Step, Trainer
+from ablate.data import tokenizers
+from ablate.data.corpora import Library
+from ablate.data.tokenizers import train_bpe
 from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.runner import worker
+from ablate.runner.builtin import worker
 from ablate.runner.messages import Message
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.progress import PlainWatcher
+from ablate.training.trainer import Step, Trainer
 from ablate.verify.pins import check_corpus, check_more_pins
 from prereg.errors import ClaimError, CorpusError
 from prereg.registry.history import promises
@@ -372,8 +372,8 @@ def test_another_tokenizer_than_the_registered_one_is_never_trained_with(
     (kept,) = (house.path / "data" / "tokenizers").iterdir()
     other = train_bpe(tiny_text().upper(), 265)
     # As a version of the library would that breaks ties in another way; what is kept is used without it.
-    monkeypatch.setattr(bpe, "train_bpe", lambda *_: other)
-    monkeypatch.setattr(bpe, "_TRAINED", {})
+    monkeypatch.setattr(tokenizers, "train_bpe", lambda *_: other)
+    monkeypatch.setattr(tokenizers, "_TRAINED", {})
     chain.require_pinned(chain.open_case(study), chain.require_registered(chain.open_case(study)))
     root, data = chain.open_case(study).root, kept.read_bytes()
     assert (check_more_pins(root, "tiny")[0].faults, check_more_pins(root, "tiny")[0].note[:6]) == ((), "1 of 1")

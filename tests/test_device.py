@@ -22,20 +22,20 @@ from typer.testing import CliRunner
 
 from ablate import chain
 from ablate.cli import app
-from ablate.gpt import cohort as cohorts
-from ablate.gpt import device as devices
-from ablate.gpt import train
-from ablate.gpt.batches import Split
-from ablate.gpt.cohort import CohortTrainer
-from ablate.gpt.device import ENVIRONMENT, choose_device, cuda_devices, device_name
-from ablate.gpt.train import Trainer, arithmetic
-from ablate.measure.suites import evaluate
+from ablate.data.batches import Split
+from ablate.evaluation.suites import evaluate
 from ablate.records.provenance import collect, differing
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner import local, processes
+from ablate.runner.placement import Machine, choose_machine
 from ablate.runner.scheduler import Scheduler
-from ablate.runner.seating import Machine, choose_machine
+from ablate.training import device as devices
+from ablate.training import trainer
+from ablate.training.cohort import trainer as cohorts
+from ablate.training.cohort.trainer import CohortTrainer
+from ablate.training.device import ENVIRONMENT, choose_device, cuda_devices, device_name
+from ablate.training.trainer import Trainer, arithmetic
 from prereg.errors import RunError, StudyError
 from prereg.study.spec import study_from_document
 from prereg.study.training import Training
@@ -102,7 +102,8 @@ def test_the_verb_refuses_with_exit_code_2_before_anything_is_written(house: Hou
 
 def test_without_a_driver_or_with_a_torch_of_the_cpu_alone_torch_is_not_even_loaded() -> None:
     code = (
-        "import sys; from ablate.gpt.device import choose_device; print(choose_device('auto'), 'torch' in sys.modules)"
+        "import sys; from ablate.training.device import choose_device\n"
+        "print(choose_device('auto'), 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     if "+cpu" in torch.__version__:
@@ -258,7 +259,7 @@ class OneDevice(TorchDispatchMode):
 @pytest.fixture
 def without_values(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What cannot be done where there are no values: hashing the first bytes, reading numbers, fused optimisers."""
-    monkeypatch.setattr(train, "initialise", lambda *_given: {})
+    monkeypatch.setattr(trainer, "initialise", lambda *_given: {})
     monkeypatch.setattr(cohorts, "initialise", lambda *_given: {})
     monkeypatch.setattr(torch.Tensor, "__float__", lambda _self: 0.0, raising=False)
     monkeypatch.setattr(torch.Tensor, "__int__", lambda _self: 0, raising=False)

@@ -24,16 +24,16 @@ from conftest import House, require_kernels, tiny_document
 from test_run import alive, descendants, kill_tree, longer, outcomes, start
 
 from ablate import chain
-from ablate.gpt.distributed import ALONE, Ranks
-from ablate.gpt.paths import Paths
-from ablate.gpt.train import Step, Trainer
 from ablate.records.gather import gather
 from ablate.records.provenance import differing
 from ablate.records.run_record import Provenance
-from ablate.runner.company import Company
-from ablate.runner.spread import Spread
-from ablate.runner.watch import PlainWatcher
-from ablate.runner.worker import Worker
+from ablate.runner.builtin.ranks import Company
+from ablate.runner.builtin.worker import Worker
+from ablate.runner.placement import Spread
+from ablate.runner.progress import PlainWatcher
+from ablate.training.distributed import ALONE, Ranks
+from ablate.training.kernels.backends import Paths
+from ablate.training.trainer import Step, Trainer
 from prereg.errors import EvidenceError, RunError
 from prereg.registry import disk
 from prereg.registry.plan import RunSpec, plan
@@ -334,7 +334,7 @@ STANDS_FOR_A_WORKER = """
 import json, subprocess, sys
 from prereg import scratch
 meeting = scratch.make("ranks")
-words = [sys.executable, "-m", "ablate.runner.follower"]
+words = [sys.executable, "-m", "ablate.runner.builtin.rank"]
 follower = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
 order = {"do": "join", "rank": 1, "size": 2, "shard": "ddp", "place": str(meeting / "ranks"), "corpora": "."}
 follower.stdin.write(json.dumps(order) + "\\n")

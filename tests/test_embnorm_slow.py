@@ -10,9 +10,9 @@ import yaml
 from conftest import House, require_kernels
 
 from ablate import chain
-from ablate.gpt.compiler import find_compiler
 from ablate.records.gather import gather
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.progress import PlainWatcher
+from ablate.training.cohort.steps import find_compiler
 from prereg.study.load import parse_yaml
 
 EMBNORM = Path(__file__).resolve().parents[1] / "studies" / "embnorm.yaml"

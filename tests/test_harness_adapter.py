@@ -10,11 +10,11 @@ import pytest
 import torch
 from harness_samples import LETTERS, tiny_model, tokenizer
 
-from ablate.gpt.tokenizer import CharTokenizer
-from ablate.harness import adapter
-from ablate.harness.adapter import Scorer, Stopped, as_lm
-from ablate.harness.extra import load_harness
-from ablate.harness.writing import prefix_of
+from ablate.data.tokenizers import CharTokenizer
+from ablate.evaluation.harness import adapter
+from ablate.evaluation.harness.adapter import Scorer, Stopped, as_lm
+from ablate.evaluation.harness.extra import load_harness
+from ablate.evaluation.harness.pins import prefix_of
 from prereg.errors import CorpusError, UnsupportedError
 
 CONTEXT = 32

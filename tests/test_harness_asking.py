@@ -14,14 +14,13 @@ import torch
 from harness_samples import N_TASKS, TASKS, tiny_model, tokenizer, write_pack
 from torch import Tensor, nn
 
-from ablate.harness import asking
-from ablate.harness.adapter import Scorer
-from ablate.harness.asking import Answers, ask, prepare
-from ablate.harness.calibration import brier, calibration_error, probabilities
-from ablate.harness.packs import find_pack
-from ablate.harness.pins import draw, pin_tasks
-from ablate.harness.prompts import filled
-from ablate.harness.tasks import Questions
+from ablate.evaluation.harness import evaluate
+from ablate.evaluation.harness.adapter import Scorer
+from ablate.evaluation.harness.evaluate import Answers, ask, brier, calibration_error, prepare, probabilities
+from ablate.evaluation.harness.items import filled
+from ablate.evaluation.harness.packs import find_pack
+from ablate.evaluation.harness.pins import draw, pin_tasks
+from ablate.evaluation.harness.tasks import Questions
 from prereg.errors import CorpusError
 from prereg.metrics.harness import harness_metric
 from prereg.metrics.items import ITEM_METRICS
@@ -222,8 +221,8 @@ def test_tasks_that_are_not_the_registered_ones_are_not_asked(root: Root) -> Non
 
 def test_a_lost_answer_is_our_bug_and_no_average_over_the_rest(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = questions(root)
-    original = asking._answers
-    monkeypatch.setattr(asking, "_answers", lambda *given: original(*given)[1:])
+    original = evaluate._answers
+    monkeypatch.setattr(evaluate, "_answers", lambda *given: original(*given)[1:])
     with pytest.raises(AssertionError):
         ask(prepared, tiny_model(CONTEXT), CONTEXT, tokenizer())
 

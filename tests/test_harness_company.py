@@ -16,14 +16,14 @@ from safetensors.torch import load_file
 
 from ablate import chain
 from ablate.chain.case import pin
-from ablate.gpt import device as devices
-from ablate.gpt.corpus import Library
-from ablate.harness.asking import ask
+from ablate.data.corpora import Library
+from ablate.evaluation.harness.evaluate import ask
 from ablate.records.gather import gather
 from ablate.records.store import RunFolder
-from ablate.runner.seating import Machine, choose_machine
-from ablate.runner.watch import PlainWatcher
-from ablate.runner.worker import Worker
+from ablate.runner.builtin.worker import Worker
+from ablate.runner.placement import Machine, choose_machine
+from ablate.runner.progress import PlainWatcher
+from ablate.training import device as devices
 from prereg.errors import RunError, SpecError
 from prereg.registry.history import promises
 from prereg.registry.ledger import Ledger

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from harness_samples import pairs, tiny_model, tokenizer
 
-from ablate.gpt.tokenizer import CharTokenizer
-from ablate.harness.asking import ask, prepare
-from ablate.harness.packs import find_pack
-from ablate.harness.pins import pin_tasks
+from ablate.data.tokenizers import CharTokenizer
+from ablate.evaluation.harness.evaluate import ask, prepare
+from ablate.evaluation.harness.packs import find_pack
+from ablate.evaluation.harness.pins import pin_tasks
 from prereg.errors import CorpusError, UnsupportedError
 from prereg.registry.paths import Root
 from prereg.study.measure import Harness

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from harness_samples import N_ITEMS, STRANGE, TASKS, pairs, tokenizer, write_pack
 
-from ablate.gpt.tokenizer import CharTokenizer
-from ablate.harness.documents import Item, minimal_pair, read_items
-from ablate.harness.packs import KNOWN, find_pack, read_pack, search_path
-from ablate.harness.pins import draw, pin_tasks, pool
-from ablate.harness.prompts import filled, read_prompts
+from ablate.data.tokenizers import CharTokenizer
+from ablate.evaluation.harness.items import Item, filled, minimal_pair, read_items, read_prompts
+from ablate.evaluation.harness.packs import KNOWN, find_pack, read_pack, search_path
+from ablate.evaluation.harness.pins import draw, pin_tasks, pool
 from prereg.errors import CorpusError
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.paths import Root

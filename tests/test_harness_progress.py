@@ -7,8 +7,7 @@ import dataclasses
 import pytest
 from harness_samples import tiny_model, tokenizer
 
-from ablate.harness.adapter import Scorer
-from ablate.harness.progress import Course, Standing
+from ablate.evaluation.harness.adapter import Course, Scorer, Standing
 
 CONTEXT = 32
 

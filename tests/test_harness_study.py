@@ -17,16 +17,16 @@ from harness_samples import N_TASKS, TASKS, items_document, items_house, write_p
 
 from ablate import chain, cli
 from ablate.chain.case import pin
-from ablate.harness import extra
+from ablate.evaluation.harness import extra
 from ablate.judge.audit.audit import audit
 from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.runner import single, watch
+from ablate.runner import progress
+from ablate.runner.builtin import worker as single
+from ablate.runner.builtin.worker import SingleRun, Worker
 from ablate.runner.messages import Asking, Message
-from ablate.runner.single import SingleRun
-from ablate.runner.watch import PlainWatcher
-from ablate.runner.worker import Worker
+from ablate.runner.progress import PlainWatcher
 from ablate.verify import verify_study
 from prereg.errors import CorpusError, RegistrationError, SpecError, StudyError, UnsupportedError
 from prereg.registry.canon import sha256_file
@@ -44,7 +44,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     house, stream = House(tmp_path_factory.mktemp("ended") / "house"), StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("ABLATE_CORPORA", raising=False)
-        patch.setattr(watch, "PLAIN_EVERY_S", -1.0)
+        patch.setattr(progress, "PLAIN_EVERY_S", -1.0)
         ran = chain.run(items_house(house), slots=1, watcher=PlainWatcher(stream))
     assert ran.summary.complete, ran.summary
     (house.path / "said.txt").write_text(stream.getvalue())
@@ -254,7 +254,7 @@ def test_answers_are_those_of_the_averaged_weights_and_of_float32(house: House) 
     """A run in bfloat16 is asked in float32: the same weights give the same answers."""
     from safetensors.torch import load_file
 
-    from ablate.harness.asking import ask
+    from ablate.evaluation.harness.evaluate import ask
 
     said: list[Message] = []
     base = items_document()["base"]
@@ -416,7 +416,7 @@ def test_metrics_that_are_no_mean_over_items_are_claimed_under_a_test_over_seeds
 def test_importing_the_worker_does_not_load_the_harness() -> None:
     import subprocess
 
-    code = "import sys, ablate.runner.worker; print(sorted({'lm_eval', 'datasets'} & set(sys.modules)))"
+    code = "import sys, ablate.runner.builtin.worker; print(sorted({'lm_eval', 'datasets'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -32,7 +32,7 @@ from ablate.records.gather import gather, repeated_elsewhere
 from ablate.reporting import html as html_room
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.deviations import tell_deviations
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.progress import PlainWatcher
 from ablate.verify import verify_root
 from prereg.errors import EvidenceError
 from prereg.registry.ledger import Entry, Event, Ledger, sliced

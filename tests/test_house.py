@@ -26,7 +26,13 @@ ROOMS: dict[str, set[str]] = {
     "ablate.support": {"prereg", "ablate.judge.stats.estimate"},
     "ablate.attest": {"prereg", "ablate.chain"},
     "ablate.status": {"prereg", "ablate.chain", "ablate.records"},
-    "ablate.verify": {"ablate.verify", "prereg", "ablate.records", "ablate.harness.packs", "ablate.bundle.rejudged"},
+    "ablate.verify": {
+        "ablate.verify",
+        "prereg",
+        "ablate.records",
+        "ablate.evaluation.harness.packs",
+        "ablate.bundle.rejudged",
+    },
     "ablate.bundle": {
         "ablate.bundle",
         "ablate.verify",
@@ -37,11 +43,12 @@ ROOMS: dict[str, set[str]] = {
         "pyarrow",
     },
     "ablate.scale": {"ablate.scale", "prereg"},
-    "ablate.gpt": {"ablate.gpt", "prereg", "torch", "numpy", "safetensors", "tokenizers"},
-    "ablate.measure": {"ablate.measure", "ablate.gpt", "prereg", "torch", "numpy"},
-    # The harness and its data sets are an optional extra, imported only where tasks are asked.
-    "ablate.harness": {
-        "ablate.harness",
+    "ablate.data": {"ablate.data", "ablate.training.streams", "prereg", "torch", "numpy", "tokenizers"},
+    "ablate.training": {"ablate.training", "ablate.data", "prereg", "torch", "numpy", "safetensors"},
+    "ablate.evaluation": {"ablate.evaluation", "ablate.training", "ablate.data", "prereg", "torch", "numpy"},
+    # The harness and its data sets are an optional extra, imported only where a study measures tasks.
+    "ablate.evaluation.harness": {
+        "ablate.evaluation.harness",
         "ablate.records",
         "prereg",
         "torch",
@@ -52,9 +59,10 @@ ROOMS: dict[str, set[str]] = {
     "ablate.records": {"ablate.records", "prereg", "pandas", "numpy", "pyarrow", "pydantic"},
     "ablate.runner": {
         "ablate.runner",
-        "ablate.gpt",
-        "ablate.measure",
-        "ablate.harness",
+        "ablate.data",
+        "ablate.training",
+        "ablate.evaluation",
+        "ablate.evaluation.harness",
         "ablate.records",
         "prereg",
         "torch",
@@ -92,8 +100,8 @@ ROOMS: dict[str, set[str]] = {
     },
 }
 
-# Only one module joins the trainer, the measures and the records.
-JOINS_EVERYTHING = "ablate.runner.one_run"
+# Only the workers of the built-in trainer join training, evaluation and records.
+JOINS_EVERYTHING = "ablate.runner.builtin"
 
 
 def modules() -> list[str]:
@@ -162,22 +170,24 @@ def test_the_judge_and_the_report_never_reach_the_trainer() -> None:
     for name in modules():
         if name.startswith(("ablate.judge", "ablate.reporting", "ablate.records", "prereg")):
             reached = {
-                i for i in imports(name) if i.startswith(("ablate.runner", "ablate.gpt", "ablate.measure", "torch"))
+                i
+                for i in imports(name)
+                if i.startswith(("ablate.runner", "ablate.data", "ablate.training", "ablate.evaluation", "torch"))
             }
             assert not reached, (name, reached)
 
 
-def test_only_what_every_run_is_joins_gpt_measure_and_records() -> None:
+def test_only_the_built_in_workers_join_training_evaluation_and_records() -> None:
     joined = [
         name
         for name in modules()
         if room(name) == "ablate.runner"
         and all(
             any(i.startswith(part) for i in imports(name))
-            for part in ("ablate.gpt", "ablate.measure", "ablate.records")
+            for part in ("ablate.training", "ablate.evaluation", "ablate.records")
         )
     ]
-    assert joined == [JOINS_EVERYTHING]
+    assert joined and all(name.startswith(JOINS_EVERYTHING) for name in joined), joined
 
 
 def test_importing_the_command_line_loads_nothing_heavy() -> None:
@@ -189,7 +199,7 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
 
 
 def test_a_worker_of_an_own_trainer_loads_no_trainer_of_ours() -> None:
-    code = "import sys, ablate.runner.command; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
+    code = "import sys, ablate.runner.external.trainer; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"torch", "pandas", "scipy", "altair"}
 

@@ -15,8 +15,8 @@ from ablate.judge.decide import decide
 from ablate.records.evidence import Evidence
 from ablate.records.gather import gather
 from ablate.records.store import ItemScore, Row, RunFolder
+from ablate.runner.progress import PlainWatcher, Tally
 from ablate.runner.scheduler import Scheduler
-from ablate.runner.watch import PlainWatcher, Tally
 from ablate.verify import verify_study
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger

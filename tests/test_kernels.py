@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
-from ablate.gpt import kernels as module
-from ablate.gpt.kernel_errors import worst_error
-from ablate.gpt.kernel_parts import Norm, Part
-from ablate.gpt.kernels import Absent, Kernels, load
-from ablate.gpt.own import own_attend, own_attention, own_feed, own_gelu, own_linear
+from ablate.training.kernels import library as module
+from ablate.training.kernels.errors import worst_error
+from ablate.training.kernels.library import Absent, Kernels, load
+from ablate.training.kernels.operators import own_attend, own_attention, own_feed, own_gelu, own_linear
+from ablate.training.kernels.parts import Norm, Part
 
 FOLDER = module.cache_folder()
 

@@ -14,7 +14,7 @@ from ablate import chain
 from ablate.cli import app
 from ablate.records.provenance import MOVES_BITS, collect, differing
 from ablate.records.run_record import Provenance
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.progress import PlainWatcher
 
 SAID = "no kernels of our own: no C++ compiler (c++, g++, clang++)"
 

@@ -17,9 +17,9 @@ from ablate import chain
 from ablate.judge.audit.runs import LIMITS
 from ablate.records.run_record import RunRecord
 from ablate.reporting.ledger_lines import in_words
-from ablate.runner.memory import Peak
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.progress import PlainWatcher
 from ablate.status import read_status
+from ablate.training.device import Peak
 from prereg.documents.configuration import SAID, base_in_brief, base_sentences
 from prereg.errors import RunError, SpecError
 from prereg.registry.history import plain

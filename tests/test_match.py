@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ablate import chain
 from ablate.reporting.sizes import print_sizes, sizes_differ
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.progress import PlainWatcher
 from prereg.documents.configuration import arm_sentences, arms_in_brief
 from prereg.errors import SpecError, StudyError
 from prereg.registry.history import differing_fields, plain

@@ -10,12 +10,11 @@ import pytest
 import torch
 from sklearn.metrics import recall_score
 
-from ablate.gpt.model import GPT, initialise
-from ablate.gpt.tokens import Pooled
-from ablate.measure.activations import measure_activations
-from ablate.measure.classes import classes_of
-from ablate.measure.loss import measure_loss, windows
-from ablate.measure.suites import evaluate
+from ablate.data.batches import Pooled
+from ablate.evaluation.activations import measure_activations
+from ablate.evaluation.loss import classes_of, measure_loss, windows
+from ablate.evaluation.suites import evaluate
+from ablate.training.model import GPT, initialise
 from prereg.metrics.catalogue import METRICS
 from prereg.metrics.declarations import SUITES, TOKEN_CLASSES
 from prereg.study.training import Model

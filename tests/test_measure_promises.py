@@ -10,7 +10,7 @@ from conftest import House, tiny_document
 
 from ablate import chain
 from ablate.records.gather import gather
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.progress import PlainWatcher
 from ablate.support import require_supported
 from prereg.documents.claims import recorded
 from prereg.errors import ClaimError, SpecError

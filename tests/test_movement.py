@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from ablate.gpt.batches import Split
-from ablate.gpt.train import Trainer
-from ablate.measure.level import steps_to_level
-from ablate.measure.movement import block_of, copy_of, second_moments, update_ratios
+from ablate.data.batches import Split
+from ablate.evaluation.dynamics import block_of, copy_of, second_moments, steps_to_level, update_ratios
+from ablate.training.trainer import Trainer
 from prereg.study.training import Budget, Model, Optim, Training
 
 

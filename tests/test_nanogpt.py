@@ -13,8 +13,8 @@ import pytest
 import torch
 from conftest import require_kernels
 
-from ablate.gpt.model import GPT, initialise
-from ablate.gpt.paths import Paths
+from ablate.training.kernels.backends import Paths
+from ablate.training.model import GPT, initialise
 from prereg.study.training import Model
 
 CLONE = os.environ.get("NANOGPT", "")

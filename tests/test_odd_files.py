@@ -16,7 +16,7 @@ from test_strangers import rows_of, study_of
 
 from ablate import chain
 from ablate.records.store import RunFolder
-from ablate.runner.saving import said
+from ablate.runner.messages import said
 from ablate.verify import verify_study
 from prereg.documents.published import load_published
 from prereg.errors import EvidenceError, LedgerError, RegistrationError, StudyError

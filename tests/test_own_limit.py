@@ -19,11 +19,11 @@ from conftest import WARM, House
 from test_own_metrics import TOKENS, WORST, own_document, small
 
 from ablate import chain
-from ablate.measure.own import Source, measure_own
+from ablate.evaluation.user_metrics import Source, measure_own
 from ablate.records.store import RunFolder
-from ablate.runner.again import make_again
 from ablate.runner.messages import Measuring, Message
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.progress import PlainWatcher
+from ablate.runner.reproduce import make_again
 from prereg.documents.claims import recorded
 from prereg.errors import EvidenceError, RunError, SpecError
 from prereg.metrics import user_code as limit

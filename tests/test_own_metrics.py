@@ -14,16 +14,16 @@ import torch
 from conftest import House, tiny_document
 
 from ablate import chain
-from ablate.gpt.model import GPT, initialise
-from ablate.measure.loss import measure_loss
-from ablate.measure.own import Source, measure_own, registered_sources
+from ablate.evaluation.loss import measure_loss
+from ablate.evaluation.user_metrics import Source, measure_own, registered_sources
 from ablate.records.gather import gather
 from ablate.records.store import RunFolder
-from ablate.runner.again import make_again
+from ablate.runner.builtin.worker import Worker
 from ablate.runner.messages import Message
-from ablate.runner.watch import PlainWatcher
-from ablate.runner.worker import Worker
+from ablate.runner.progress import PlainWatcher
+from ablate.runner.reproduce import make_again
 from ablate.support import require_supported
+from ablate.training.model import GPT, initialise
 from prereg.documents.claims import measured, recorded
 from prereg.errors import EvidenceError, RegistrationError, SpecError
 from prereg.metrics.user_code import pin_checks

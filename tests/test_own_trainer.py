@@ -27,9 +27,9 @@ from ablate.records.gather import gather
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.audit import tell_pairs, tell_runs
 from ablate.reporting.sections.registration import tell_promise
-from ablate.runner import child as child_room
-from ablate.runner.command import Server
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.external import child as child_room
+from ablate.runner.external.trainer import Server
+from ablate.runner.progress import PlainWatcher
 from prereg.errors import RegistrationError, RunError
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
@@ -250,7 +250,7 @@ def test_a_killed_worker_leaves_no_command_behind_and_the_run_is_made_again(hous
 STARTER = """
 import sys, time
 from pathlib import Path
-from ablate.runner.child import Child
+from ablate.runner.external.child import Child
 folder = Path(sys.argv[1])
 child = Child((sys.executable, "-c", "import time; time.sleep(600)"), folder=folder, home=folder, environment={})
 print(child.process.pid, flush=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from ablate.gpt import paths as module
-from ablate.gpt.kernels import Absent
-from ablate.gpt.model import GPT, initialise
-from ablate.gpt.paths import Paths, choose_paths, default_paths
+from ablate.training.kernels import backends as module
+from ablate.training.kernels.backends import Paths, choose_paths, default_paths
+from ablate.training.kernels.library import Absent
+from ablate.training.model import GPT, initialise
 from prereg.study.training import Training
 
 
@@ -135,7 +135,7 @@ def test_every_path_gives_the_same_loss_and_gradients(changes: dict[str, object]
 
 def test_two_processes_that_ask_at_once_are_told_the_same(tmp_path: Path) -> None:
     program = (
-        "import sys\nfrom pathlib import Path\nfrom ablate.gpt.paths import choose_paths\n"
+        "import sys\nfrom pathlib import Path\nfrom ablate.training.kernels.backends import choose_paths\n"
         "from prereg.study.training import Training\n"
         f"config = Training.model_validate_json({felt().model_dump_json()!r})\n"
         "print(choose_paths(config, Path(sys.argv[1])))\n"

@@ -16,7 +16,7 @@ from test_cli import ablate as run_verb
 from ablate import chain
 from ablate.judge.glimpse import glimpse
 from ablate.records.gather import gather, open_tables
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.progress import PlainWatcher
 from prereg.errors import EvidenceError
 from prereg.registry.ledger import Ledger
 

@@ -26,11 +26,11 @@ from ablate.cli import app
 from ablate.judge.decide import decide as judge
 from ablate.judge.design import characteristics as design_room
 from ablate.records.gather import gather, read_metrics
-from ablate.runner import command as command_room
-from ablate.runner import pinned as pinned_room
-from ablate.runner.child import Child
-from ablate.runner.pinned import Hashed
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.external import pinned as pinned_room
+from ablate.runner.external import trainer as command_room
+from ablate.runner.external.child import Child
+from ablate.runner.external.pinned import Hashed
+from ablate.runner.progress import PlainWatcher
 from ablate.verify import verify_root
 from prereg.errors import RegistrationError, SpecError
 from prereg.registry.history import promises

@@ -23,7 +23,7 @@ ROOT = Path(provenance.__file__).resolve().parents[2]
 
 WORKER = """
 import sys
-from ablate.runner.serving import main
+from ablate.runner.builtin.serving import main
 main()
 files = [getattr(module, "__file__", None) or "" for name, module in sys.modules.items() if name != "__main__"]
 open(sys.argv[1], "w").write("\\n".join(files))
@@ -56,14 +56,14 @@ def test_every_module_that_a_run_loads_is_hashed(house: House, tmp_path: Path, m
         "ablate/records/store.py",
         "prereg/registry/plan.py",
         "prereg/study/sizes.py",
-        "ablate/gpt/train.py",
+        "ablate/training/trainer.py",
     } <= loaded & hashed
     # Importing the package loads the functions of the chain, and no run calls one.
     assert all(file == "ablate/__init__.py" or file.startswith("ablate/chain/") for file in loaded - hashed)
 
 
 @pytest.mark.parametrize(
-    "file", ["ablate/records/store.py", "prereg/study/sizes.py", "prereg/registry/plan.py", "ablate/gpt/new.cpp"]
+    "file", ["ablate/records/store.py", "prereg/study/sizes.py", "prereg/registry/plan.py", "ablate/data/new.cpp"]
 )
 def test_a_changed_byte_of_any_of_them_is_another_hash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str

@@ -16,9 +16,9 @@ from test_cli import ablate
 
 from ablate import chain
 from ablate.cli.studies import published_schema
-from ablate.gpt.batches import Split
-from ablate.gpt.train import Trainer
-from ablate.runner.watch import PlainWatcher
+from ablate.data.batches import Split
+from ablate.runner.progress import PlainWatcher
+from ablate.training.trainer import Trainer
 from ablate.verify import verify_study
 from prereg.documents.published import load_published
 from prereg.errors import EvidenceError, StudyError

@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ablate.gpt.batches import Split
-from ablate.gpt.corpus import Library
-from ablate.gpt.mixture import Mixture
-from ablate.gpt.reading import read
-from ablate.gpt.tokenizer import CharTokenizer
-from ablate.gpt.tokens import Pooled
+from ablate.data.batches import Mixture, Pooled, Split
+from ablate.data.corpora import Library
+from ablate.data.reading import read
+from ablate.data.tokenizers import CharTokenizer
 from prereg.study.training import Data
 
 TEXT = "größer als ½ — 日本\n" * 37 + "Z"

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.gpt.batches import Split
-from ablate.gpt.kernels import Kernels, kernels
-from ablate.gpt.paths import Paths
-from ablate.gpt.train import Trainer
+from ablate.data.batches import Split
+from ablate.training.kernels.backends import Paths
+from ablate.training.kernels.library import Kernels, kernels
+from ablate.training.trainer import Trainer
 from prereg.study.training import Training
 
 torch.set_num_threads(1)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate import cli
-from ablate.gpt import repetition as counting
-from ablate.gpt.corpus import Library
-from ablate.gpt.repetition import (
+from ablate.data import repetition as counting
+from ablate.data.corpora import Library
+from ablate.data.repetition import (
     Repetition,
     Share,
     lines,

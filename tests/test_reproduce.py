@@ -19,12 +19,12 @@ from own_trainer import SCRIPT, OwnHouse
 from rich.console import Console
 
 from ablate import chain, cli
-from ablate.records.repeated import MetricCompared, Reproduction, compare_items, compare_rows
+from ablate.records.comparison import MetricCompared, Reproduction, compare_items, compare_rows
 from ablate.records.run_record import RunRecord
 from ablate.records.store import ItemScore, Row, RunFolder, items_bytes, parquet_bytes
 from ablate.reporting.reproduction import print_reproduction
 from ablate.runner.messages import Message
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.progress import PlainWatcher
 from prereg.errors import CorpusError, EvidenceError, RegistrationError, RunError, StudyError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
@@ -277,14 +277,14 @@ def test_the_new_records_are_kept_where_asked_and_nowhere_among_the_evidence(hou
 def test_of_an_unfinished_study_no_value_can_be_worked_out(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ablate.records import repeated
+    from ablate.records import comparison
 
     def as_on_another_machine(sealed: list[Row], again: list[Row], **options: Any) -> Any:
         last = [row for row in again if row.metric == "val/loss"][-1]
         rows = [replace(row, value=row.value * (1.0 + 1e-6)) if row is last else row for row in again]
         return compare_rows(sealed, rows, **options)
 
-    monkeypatch.setattr(repeated, "compare_rows", as_on_another_machine)
+    monkeypatch.setattr(comparison, "compare_rows", as_on_another_machine)
     value = [row.value for row in folder_of(house).sealed_rows() if row.metric == "val/loss"][-1]
 
     def distances() -> MetricCompared:

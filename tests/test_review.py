@@ -17,9 +17,9 @@ from conftest import House
 from ablate import chain, cli
 from ablate.records.gather import gather
 from ablate.records.store import RunFolder
+from ablate.runner.builtin.worker import Worker
 from ablate.runner.messages import Message
-from ablate.runner.watch import PlainWatcher
-from ablate.runner.worker import Worker
+from ablate.runner.progress import PlainWatcher
 from prereg.errors import CorpusError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger

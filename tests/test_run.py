@@ -16,8 +16,8 @@ from conftest import House
 
 from ablate import chain
 from ablate.records.gather import gather
-from ablate.runner.lock import study_lock
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.local import study_lock
+from ablate.runner.progress import PlainWatcher
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.ledger import Ledger
 

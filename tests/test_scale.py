@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 from ablate import chain
 from ablate.cli import app
 from ablate.reporting.scale_table import as_json, print_scale
-from ablate.runner.watch import PlainWatcher
-from ablate.scale.devices import CPU, KNOWN, device_named, is_of
-from ablate.scale.memory import activations, state_parts
+from ablate.runner.progress import PlainWatcher
+from ablate.scale.devices import CPU, KNOWN, activations, device_named, is_of, state_parts
 from ablate.scale.wish import SHAPES, Wish, shaped
 from prereg.errors import StudyError
 from prereg.study.sizes import flops_per_token, parameters

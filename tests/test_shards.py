@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from test_data_study import QUIET, document
 
 from ablate import chain, cli
-from ablate.gpt import shards as shards_module
-from ablate.gpt.batches import Batches
-from ablate.gpt.corpus import Library
-from ablate.gpt.reading import read
-from ablate.gpt.shards import StoredTokens, open_shards, take_in
-from ablate.measure.loss import windows
+from ablate.data import shards as shards_module
+from ablate.data.batches import Batches
+from ablate.data.corpora import Library
+from ablate.data.reading import read
+from ablate.data.shards import StoredTokens, open_shards, take_in
+from ablate.evaluation.loss import windows
 from ablate.records.gather import gather
 from ablate.verify.pins import check_corpus
 from prereg.errors import CorpusError, StudyError

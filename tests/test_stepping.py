@@ -12,14 +12,12 @@ from test_run import QUIET
 
 from ablate import chain
 from ablate.cli import main
-from ablate.gpt import compiler
-from ablate.gpt.stepping import AUTO, EAGER, KINDS, cannot_take, choose_step
-from ablate.records.layout import layout_of, seats_in, step_in
-from ablate.records.run_record import RunRecord
+from ablate.records.run_record import RunRecord, layout_of, seats_in, step_in
 from ablate.records.store import RunFolder
-from ablate.runner import seating
-from ablate.runner.seating import Machine, choose_machine, step_of
-from ablate.runner.spread import Spread
+from ablate.runner import placement
+from ablate.runner.placement import Machine, Spread, choose_machine, step_of
+from ablate.training.cohort import steps
+from ablate.training.cohort.steps import AUTO, EAGER, KINDS, cannot_take, choose_step
 from prereg.errors import RunError
 
 LAYOUT, COMPILED = layout_of((1, 2, 3)), layout_of((1, 2, 3), "compiled")
@@ -52,7 +50,7 @@ def test_a_word_that_names_no_kind_is_refused_in_one_message_and_nothing_changes
 
 
 def test_kinds_are_of_runs_trained_together_and_of_one_device(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ablate.gpt.stepping.cannot_compile", lambda _device: "")
+    monkeypatch.setattr("ablate.training.cohort.steps.cannot_compile", lambda _device: "")
     tiny = chain.open_case(house.write()).study
     with pytest.raises(RunError, match=r"--step compiled, and runs are trained one by one"):
         choose_machine(tiny, [], device="cpu", cohort="auto", step="compiled")
@@ -72,7 +70,7 @@ def test_a_machine_that_cannot_compile_says_what_it_lacks(monkeypatch: pytest.Mo
     assert cannot_take(EAGER, "cpu") == cannot_take(EAGER, "cuda:0") == ""
     (tmp_path / "g++").write_text("#!/bin/sh\n")
     (tmp_path / "g++").chmod(0o755)
-    monkeypatch.setattr(compiler.sysconfig, "get_path", lambda _name: str(tmp_path))
+    monkeypatch.setattr(steps.sysconfig, "get_path", lambda _name: str(tmp_path))
     assert "Python.h" in cannot_take("compiled", "cpu")
     (tmp_path / "Python.h").touch()
     assert cannot_take("compiled", "cpu") == ""
@@ -90,7 +88,7 @@ def record(house: House, seed: int, layout: str) -> RunRecord:
 def test_auto_keeps_the_kind_of_what_stands_and_is_eager_where_nothing_does(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ablate.gpt.stepping.cannot_compile", lambda _device: "")
+    monkeypatch.setattr("ablate.training.cohort.steps.cannot_compile", lambda _device: "")
     chain.run(house.write(base=short()), watcher=QUIET)
     seats, auto = (1, 2, 3), Machine("cpu", "on")
     standing = {("none", seed): record(house, seed, layout_of(seats, "compiled")) for seed in seats}
@@ -121,7 +119,7 @@ def here_without_a_compiler(finished: House, tmp_path: Path, monkeypatch: pytest
     """That study where nothing can be compiled."""
     copy = House.__new__(House)
     copy.path = Path(shutil.copytree(finished.path, tmp_path / "house"))
-    monkeypatch.setattr("ablate.gpt.stepping.cannot_compile", lambda _device: "no C++ compiler")
+    monkeypatch.setattr("ablate.training.cohort.steps.cannot_compile", lambda _device: "no C++ compiler")
     return copy
 
 
@@ -158,7 +156,7 @@ def test_what_changed_between_the_question_and_the_lock_is_refused_before_runs_a
 ) -> None:
     house = here_without_a_compiler
     lose_a_run(house)
-    monkeypatch.setattr(seating, "require_steps", lambda *_given: None)
+    monkeypatch.setattr(placement, "require_steps", lambda *_given: None)
     before = house.snapshot()
     with pytest.raises(RunError, match="5 runs of seeds 1, 2, 3"):
         chain.run(house.path / "studies" / "tiny.yaml", watcher=QUIET)

@@ -12,7 +12,7 @@ from conftest import House, tiny_document
 
 from ablate import chain
 from ablate.runner import scheduler
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.progress import PlainWatcher
 from prereg.errors import RunError
 
 

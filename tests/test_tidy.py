@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ablate.records.rows import diverged_at, read_rows
 from ablate.records.store import Row
-from ablate.records.tidy import diverged_at, read_rows
 from prereg.errors import EvidenceError
 
 GOOD = '{"step": 1, "metric": "val/loss", "value": 2.5}\n'

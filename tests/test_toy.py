@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from ablate.gpt import toy
-from ablate.gpt.corpus import TOY_SHA256
+from ablate.data import toy
+from ablate.data.corpora import TOY_SHA256
 from prereg.registry.canon import sha256_bytes
 
 

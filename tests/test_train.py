@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.gpt.batches import Split
-from ablate.gpt.schedule import build_optimizers, learning_rate
-from ablate.gpt.train import Step, Trainer
+from ablate.data.batches import Split
+from ablate.training.trainer import Step, Trainer, build_optimizers, learning_rate
 from prereg.errors import EvidenceError
 from prereg.study.training import Optim, Training
 

@@ -14,10 +14,10 @@ import pytest
 from conftest import TINY_CORPUS, House
 
 from ablate import chain, cli
-from ablate.gpt.corpus import Library
+from ablate.data.corpora import Library
 from ablate.records.store import RunFolder
 from ablate.reporting.withdrawn import taken_off
-from ablate.runner.watch import PlainWatcher
+from ablate.runner.progress import PlainWatcher
 from ablate.verify import (
     check_ledger,
     check_records,

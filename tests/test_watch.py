@@ -9,9 +9,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from ablate.runner import watch
+from ablate.runner import progress
 from ablate.runner.messages import Asking, Measuring, Message
-from ablate.runner.watch import JsonWatcher, LiveWatcher, PlainWatcher, Tally, doing
+from ablate.runner.progress import JsonWatcher, LiveWatcher, PlainWatcher, Tally, doing
 
 
 def tally(step: int, *, seconds: float = 10.0) -> Tally:
@@ -93,7 +93,7 @@ def test_asking_is_told_in_requests_shots_and_time_left() -> None:
 
 
 def test_every_kind_of_watcher_tells_what_runs_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "PLAIN_EVERY_S", -1.0)
+    monkeypatch.setattr(progress, "PLAIN_EVERY_S", -1.0)
     stream = StringIO()
     PlainWatcher(stream).tick(asking(12000))
     state, told = stream.getvalue().splitlines()

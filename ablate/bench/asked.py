@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ablate.harness.asking import Answers
+    from ablate.evaluation.harness.evaluate import Answers
     from ablate.records.run_record import RunRecord
     from ablate.records.store import ItemScore, RunFolder
     from ablate.runner.messages import Message
@@ -30,10 +30,10 @@ CHOICES = 2
 
 def train(study: Path, folder: Path) -> dict[str, Any]:
     """The first run of a study, trained, asked and sealed by a worker process like any other."""
-    from ablate.harness.adapter import ROWS
+    from ablate.evaluation.harness.adapter import ROWS
     from ablate.records.store import RunFolder
-    from ablate.runner.again import make_again
-    from ablate.runner.watch import doing
+    from ablate.runner.progress import doing
+    from ablate.runner.reproduce import make_again
 
     root, spec = first_run(study)
     said = [0.0]
@@ -66,10 +66,10 @@ def ask_again(study: Path, folder: Path, batch: int) -> dict[str, Any]:
     """The sealed weights, asked in batches of a size, and every score held against the sealed one."""
     import torch
 
-    from ablate.harness.asking import ask
+    from ablate.evaluation.harness.evaluate import ask
     from ablate.records.store import RunFolder
-    from ablate.runner.equipment import THREADS
-    from ablate.runner.worker import Worker
+    from ablate.runner.builtin.equipment import THREADS
+    from ablate.runner.builtin.worker import Worker
 
     torch.set_num_threads(THREADS)
     root, spec = first_run(study)

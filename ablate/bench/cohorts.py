@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.bench.studies import compare_study
-from ablate.gpt.stepping import KINDS
+from ablate.training.cohort.steps import KINDS
 
 APART = "one by one"
 WAYS: Mapping[str, tuple[str, str]] = {

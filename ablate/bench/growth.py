@@ -52,10 +52,10 @@ def measure_one(asked: dict[str, int]) -> dict[str, float]:
     import numpy as np
     import torch
 
-    from ablate.gpt.batches import Split
-    from ablate.gpt.kernels import cache_folder
-    from ablate.gpt.paths import choose_paths
-    from ablate.gpt.train import Trainer
+    from ablate.data.batches import Split
+    from ablate.training.kernels.backends import choose_paths
+    from ablate.training.kernels.library import cache_folder
+    from ablate.training.trainer import Trainer
     from prereg.study.training import Training
 
     torch.set_num_threads(1)
@@ -69,7 +69,7 @@ def measure_one(asked: dict[str, int]) -> dict[str, float]:
     split = Split.of(ids, 0.1, asked["context"])
     trainer: Any
     if asked["runs"] > 1:
-        from ablate.gpt.cohort import CohortTrainer
+        from ablate.training.cohort.trainer import CohortTrainer
 
         seeds = tuple(range(1, asked["runs"] + 1))
         trainer = CohortTrainer(config, split, 65, seeds)

@@ -48,11 +48,11 @@ def measure_here(path: Path, dtype: str) -> dict[str, Any]:
     import numpy as np
     import torch
 
-    from ablate.gpt.batches import Split
-    from ablate.gpt.kernels import cache_folder
-    from ablate.gpt.paths import choose_paths
-    from ablate.gpt.train import Trainer
-    from ablate.measure.loss import WINDOWS_AT_ONCE, measure_loss
+    from ablate.data.batches import Split
+    from ablate.evaluation.loss import WINDOWS_AT_ONCE, measure_loss
+    from ablate.training.kernels.backends import choose_paths
+    from ablate.training.kernels.library import cache_folder
+    from ablate.training.trainer import Trainer
     from prereg.study.load import load_study
 
     study = load_study(path).study
@@ -90,7 +90,7 @@ def _timed(act: Callable[[], object]) -> tuple[float, float, Counter[str]]:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from ablate.gpt.kernels import Kernels
+    from ablate.training.kernels.library import Kernels
 
     for _ in range(WARM):
         act()

@@ -120,8 +120,8 @@ class Peer:
             return None
         import numpy as np
 
-        from ablate.gpt.corpus import Library
-        from ablate.gpt.tokenizer import CharTokenizer
+        from ablate.data.corpora import Library
+        from ablate.data.tokenizers import CharTokenizer
 
         base = document["base"]
         text = Library.of(HERE / "data" / "corpora").find(base["data"]["corpus"]).text

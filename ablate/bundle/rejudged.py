@@ -16,9 +16,9 @@ from ablate.judge.audit.user_checks import OWN
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Check, Decision, verdict_bytes
 from ablate.judge.view import view
-from ablate.records.bounded import TableError, open_bounded
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.gather import gather
+from ablate.records.parquet import TableError, open_bounded
 from ablate.verify.item import Item
 from prereg.errors import StudyError
 from prereg.registry.canon import sha256_bytes

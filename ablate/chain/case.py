@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ablate.gpt.bpe import BpeTokenizer
-    from ablate.gpt.reading import Reading, Tokenizer
+    from ablate.data.reading import Reading, Tokenizer
+    from ablate.data.tokenizers import BpeTokenizer
     from prereg.documents.published import LoadedPublished
     from prereg.registry.paths import Root
     from prereg.registry.registration import CorpusPin, DataPins, Registration
@@ -78,7 +78,7 @@ def check(path: Path, root: Path | None = None) -> Case:
 def require_harness(case: Case) -> None:
     """The harness that a study asks for is installed, in the version that its numbers come from."""
     if case.study.measure.harness is not None:
-        from ablate.harness.extra import require_extra
+        from ablate.evaluation.harness.extra import require_extra
 
         require_extra()
 
@@ -126,8 +126,8 @@ def read_data(case: Case, registered: DataPins | None = None) -> dict[str, Readi
 
     A tokenizer is trained from the text, unless the one that is `registered` is kept.
     """
-    from ablate.gpt.corpus import Library
-    from ablate.gpt.reading import read
+    from ablate.data.corpora import Library
+    from ablate.data.reading import read
 
     library = Library.of(case.root.corpora)
     readings: dict[str, Reading] = {}
@@ -148,7 +148,7 @@ def pin_data(case: Case, readings: Mapping[str, Reading]) -> Pins:
 
     `data` stays empty where all arms read one text, character by character: its corpus says all.
     """
-    from ablate.gpt.bpe import BpeTokenizer
+    from ablate.data.tokenizers import BpeTokenizer
     from prereg.registry.registration import CorpusPin, DataPins
     from prereg.study.validate_measures import require_one_tokenizer
 
@@ -220,8 +220,8 @@ def require_vocabulary(study: Study, found: int) -> None:
 
 def find_vocabulary(case: Case) -> int | None:
     """Number of tokens of a corpus that is here and read by its characters; none where it is not here."""
-    from ablate.gpt.corpus import Library
-    from ablate.gpt.tokenizer import CharTokenizer
+    from ablate.data.corpora import Library
+    from ablate.data.tokenizers import CharTokenizer
     from prereg.errors import CorpusError
 
     data = case.study.training(case.study.baseline).data
@@ -248,8 +248,8 @@ class Pins:
     def keep(self, root: Root) -> None:
         """Keep the trained tokenizers for the workers. A registration stands without that."""
         if self.trained:
-            from ablate.gpt.bpe import keep_bpe
-            from ablate.gpt.corpus import Library
+            from ablate.data.corpora import Library
+            from ablate.data.tokenizers import keep_bpe
 
             for tokenizer in self.trained:
                 keep_bpe(tokenizer, Library.of(root.corpora).tokenizers)
@@ -269,8 +269,8 @@ def pin_tasks(case: Case, readings: Mapping[str, Reading]) -> TaskPin | None:
     harness = case.study.measure.harness
     if harness is None:
         return None
-    from ablate.gpt.tokenizer import CharTokenizer
-    from ablate.harness.pins import pin_tasks as pinned
+    from ablate.data.tokenizers import CharTokenizer
+    from ablate.evaluation.harness.pins import pin_tasks as pinned
     from prereg.errors import UnsupportedError, Where
 
     found: list[TaskPin] = []

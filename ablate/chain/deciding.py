@@ -228,7 +228,7 @@ def pages(
     registration: Registration, entry: Entry, decision: Decision, evidence: Evidence, published: LoadedPublished | None
 ) -> dict[str, bytes]:
     """The reports of the decision of a ledger entry, by file name. Writes nothing."""
-    from ablate.gpt import toy
+    from ablate.data import toy
     from ablate.reporting import html, markdown
     from ablate.reporting.context import ReportContext
     from ablate.reporting.document import compose

@@ -43,10 +43,10 @@ def bring(
     now: Clock = utc_now,
 ) -> Imported:
     """Take runs of a source into the house; bound to the registration, or exploratory."""
-    from ablate.records.bring import Terms, read_source
+    from ablate.records.imports import Terms, read_source
     from ablate.records.placing import put, standing
     from ablate.records.store import RunFolder
-    from ablate.runner.lock import study_lock
+    from ablate.runner.local import study_lock
     from prereg.errors import EvidenceError
     from prereg.registry.canon import sha256_of
     from prereg.registry.ledger import Ledger

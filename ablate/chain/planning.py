@@ -72,7 +72,7 @@ def plan_at_scale(
 
     `numerics` holds fields of the study's `numerics` to plan with instead; none leaves a field as it is.
     """
-    from ablate.runner.spread import Spread
+    from ablate.runner.placement import Spread
     from ablate.scale.devices import device_named
     from ablate.scale.plan import Request, plan_scale
     from ablate.scale.wish import VOCABULARY, Wish, shaped
@@ -161,7 +161,7 @@ def _require_of_that_shape(case: Case, size: str) -> None:
 
 def _vocabulary(case: Case, arm: str) -> tuple[int, str]:
     """Entries of an arm's vocabulary, and whose they are. Nothing is tokenised for it."""
-    from ablate.gpt.corpus import Library
+    from ablate.data.corpora import Library
     from prereg.study.training import Bpe
 
     data = case.study.training(arm).data
@@ -169,7 +169,7 @@ def _vocabulary(case: Case, arm: str) -> tuple[int, str]:
         return data.tokenizer.bpe, "of the tokenizer"
     library, told = Library.of(case.root.corpora), f"of {', '.join(data.sources)}"
     if data.tokenizer == "own":
-        from ablate.gpt.reading import read
+        from ablate.data.reading import read
 
         return read(library, data).tokenizer.size, told
     texts = (library.find(name) for name in data.sources)
@@ -179,7 +179,7 @@ def _vocabulary(case: Case, arm: str) -> tuple[int, str]:
 def _measured(case: Case, device: Device) -> Measured | None:
     """FLOP/s that this study's sealed runs reached on one device of the kind, each run counted once."""
     from ablate.records.store import RunFolder
-    from ablate.runner.spread import Spread
+    from ablate.runner.placement import Spread
     from ablate.scale.devices import is_of
     from ablate.scale.plan import Measured
     from prereg.registry.plan import plan

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ablate.chain.case import Case, open_case, require_pinned, require_registered
 
 if TYPE_CHECKING:
-    from ablate.records.repeated import Reproduction
+    from ablate.records.comparison import Reproduction
     from ablate.records.run_record import RunRecord
     from ablate.runner.messages import Message
     from prereg.registry.plan import CommandSpec, RunSpec
@@ -76,11 +76,11 @@ def _held_against(
 ) -> Reproduction:
     from time import perf_counter
 
-    from ablate.records.layout import WHOLE_ONLY
-    from ablate.records.repeated import Reproduction, compare_items, compare_rows, provenance_differences
+    from ablate.records.comparison import Reproduction, compare_items, compare_rows, provenance_differences
+    from ablate.records.run_record import WHOLE_ONLY
     from ablate.records.store import RunFolder
-    from ablate.runner.again import make_again
-    from ablate.runner.spread import Spread
+    from ablate.runner.placement import Spread
+    from ablate.runner.reproduce import make_again
 
     started = perf_counter()
     until = None if steps is None or steps >= sealed.steps else steps

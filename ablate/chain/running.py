@@ -12,7 +12,7 @@ from ablate.chain.promising import preflight, register
 if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
     from ablate.runner.local import Summary
-    from ablate.runner.watch import Watcher
+    from ablate.runner.progress import Watcher
     from prereg.registry.looks import Look
     from prereg.registry.registration import Registration
 
@@ -55,11 +55,9 @@ def run(
     """
     import sys
 
-    from ablate.runner.local import run_study, slots_of
-    from ablate.runner.lock import study_lock
-    from ablate.runner.seating import choose_machine, records_of, require_steps
-    from ablate.runner.spread import Spread
-    from ablate.runner.watch import PlainWatcher
+    from ablate.runner.local import run_study, slots_of, study_lock
+    from ablate.runner.placement import Spread, choose_machine, records_of, require_steps
+    from ablate.runner.progress import PlainWatcher
     from prereg.errors import RunError
     from prereg.registry.history import repeated, require_unchanged
     from prereg.registry.ledger import Ledger

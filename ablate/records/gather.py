@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import ValidationError
 
-from ablate.records.bounded import TableError, open_bounded
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
+from ablate.records.parquet import TableError, open_bounded
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from prereg.errors import EvidenceError, LedgerError

@@ -14,7 +14,7 @@ from prereg.registry.canon import sha256_bytes, sha256_of
 # What a run executes, room by room, so that no list of modules can go stale: a test compares it with what a real run
 # loads and calls. Left out are the judge, reports, verbs, and `ablate.chain`: importing the package loads the functions
 # of the chain, and no run calls one.
-_ROOMS = ("ablate/gpt", "ablate/measure", "ablate/harness", "ablate/records", "ablate/runner")
+_ROOMS = ("ablate/data", "ablate/training", "ablate/evaluation", "ablate/records", "ablate/runner")
 _PROMISE = ("prereg", "prereg/study", "prereg/rule", "prereg/metrics", "prereg/registry")
 """Without seals and documents, which are no part of a run."""
 NOT_STATED = "not stated"

@@ -7,13 +7,43 @@ once sealed, and the scores of single items, where there are any, in `items.parq
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
-from ablate.records.harness_record import HarnessRecord
 from prereg.frozen import Part
+
+
+class HarnessRecord(Part):
+    """How one run was asked. Equal over runs but for time and truncation, or runs were asked differently."""
+
+    version: str
+    """Version of the harness."""
+    tasks: str
+    """The tasks' name."""
+    tasks_sha256: str
+    """Their hash, as in the registration's pin."""
+    prompts_sha256: str
+    """Hash over prompts, numbers of shots, the examples drawn for every task, and the text for an empty context."""
+    arguments_sha256: str
+    """Hash over every (context, continuation) that the model was given, in order, with the right answers."""
+    precision: str
+    """Arithmetic of the answers."""
+    n_tasks: int
+    """Tasks."""
+    n_items: int
+    """Items that were scored, all tasks together."""
+    n_requests: int
+    """Log-likelihoods asked for, over all shots, prompts and choices."""
+    unencodable: int
+    """Items left out because the tokenizer cannot write them."""
+    truncated: int
+    """Requests longer than the model's context."""
+    wall_s: float
+    """Seconds, of building requests and answering them."""
+
 
 Status = Literal["running", "done", "diverged", "failed"]
 SINGLE = "single"
@@ -215,3 +245,35 @@ class RunRecord(Part):
             if not getattr(self, later):
                 written.pop(later, None)
         return written
+
+
+WHOLE_ONLY = ("update/", "adam/")
+"""Beginnings of the names of metrics that are measured only of a run whose weights and moments lie whole and alone in
+one process: of no seat of a cohort, and of no run cut over devices. A claim that reads one refuses these layouts."""
+
+
+_COHORT = re.compile(r"cohort of \d+: seeds (-?\d+(?:,-?\d+)+)(?:; steps ([a-z-]+))?")
+PLAIN_STEP = "eager"
+"""The way to compute steps that a layout does not mention."""
+
+
+def layout_of(seats: tuple[int, ...], step: str = PLAIN_STEP) -> str:
+    """The words for a provenance: `single`, `cohort of 3: seeds 1,2,3`, or the same with `; steps compiled`."""
+    assert len(set(seats)) == len(seats) > 0, seats
+    if len(seats) == 1:
+        assert step == PLAIN_STEP, step
+        return SINGLE
+    told = f"cohort of {len(seats)}: seeds {','.join(map(str, seats))}"
+    return told if step == PLAIN_STEP else f"{told}; steps {step}"
+
+
+def seats_in(layout: str) -> tuple[int, ...]:
+    """The seeds of a cohort by its words; empty for a run by itself, and for words that are not ours."""
+    found = _COHORT.fullmatch(layout)
+    return tuple(int(seed) for seed in found.group(1).split(",")) if found else ()
+
+
+def step_in(layout: str) -> str:
+    """How steps were computed, by the words of a layout."""
+    found = _COHORT.fullmatch(layout)
+    return (found.group(2) if found else None) or PLAIN_STEP

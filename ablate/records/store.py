@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from ablate.records.bounded import TableError, open_bounded, rows_of_table
 from ablate.records.checkpoints import Checkpoints
 from ablate.records.outcome import ITEM_TEXTS, OF_ITEMS, OF_METRICS, outcome_hash, outcome_of_tables, own_rows
+from ablate.records.parquet import TableError, open_bounded, rows_of_table
 from ablate.records.run_record import RunRecord
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes, sha256_file

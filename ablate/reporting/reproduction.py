@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from ablate.records.repeated import Reproduction
+from ablate.records.comparison import Reproduction
 from ablate.reporting import text as words
 from ablate.reporting.screen import new_table, put_row, say, show_table
 

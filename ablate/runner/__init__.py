@@ -1,1 +1,1 @@
-"""How runs get done: a plan in, sealed records and ledger entries out. Never imports the judge."""
+"""A plan in, sealed records and ledger entries out. Never imports the judge."""

@@ -7,21 +7,22 @@ done is the scheduler's.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ablate.gpt.device import CPU
 from ablate.records.gather import Seal, sealed_in_ledger, unlike
 from ablate.records.provenance import code_hash
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
+from ablate.runner.placement import Machine, Spread, records_of, seating, step_of
 from ablate.runner.processes import Job, Spec
+from ablate.runner.progress import Tally, Watcher
 from ablate.runner.scheduler import Scheduler
-from ablate.runner.seating import Machine, records_of, seating, step_of
-from ablate.runner.spread import Spread
-from ablate.runner.watch import Tally, Watcher
+from ablate.training.device import CPU
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.ledger import Ledger
 from prereg.registry.looks import Look
@@ -219,3 +220,34 @@ def _stands(folder: RunFolder) -> bool:
 
 def _finished(ledger: Ledger, registration: str) -> bool:
     return any(entry.event == "finished" and entry.registration == registration for entry in ledger.entries())
+
+
+@contextmanager
+def study_lock(root: Root, study: str) -> Iterator[None]:
+    """Hold a study for one `ablate run`. The kernel lets go of it however the process ends."""
+    folder = root.path / "data" / "runs" / study
+    path = folder / ".lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise RunError(
+            f"{folder} cannot be written: {error.strerror}",
+            required="a writable data/runs folder",
+            fix=f"ls -ld {root.path / 'data'}   (or use --root)",
+        ) from error
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            stream.seek(0)
+            holder = stream.read().strip() or "unknown"
+            raise RunError(
+                f"'{study}' is being run by another process (pid {holder})",
+                required="one run of a study at a time",
+                fix=f"wait for it, or: ablate status {root.study(study)}",
+            ) from error
+        stream.truncate(0)
+        stream.write(f"{os.getpid()}\n")
+        stream.flush()
+        yield

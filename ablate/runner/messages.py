@@ -9,10 +9,25 @@ worker ─▶ scheduler   Message, below
 
 from __future__ import annotations
 
-from typing import Literal
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from ablate.records.checkpoints import Checkpoints
+from ablate.records.store import RunFolder
+from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.frozen import Part
 from prereg.metrics.user_code import EXIT_STATUS
+from prereg.registry.disk import NO_ROOM
+
+if TYPE_CHECKING:
+    from ablate.training.trainer import Progress
 
 
 class Asking(Part):
@@ -86,3 +101,112 @@ class Message(Part):
             f"ended, as nothing else stopped it; try: make it faster, or register a larger limit_s of "
             f"{measuring.metric} (the worker's log says how far it was)"
         )
+
+
+class Pipes:
+    """Standard input and output of this process. Made once, before anything is printed."""
+
+    def __init__(self) -> None:
+        # Libraries may print; the protocol keeps the real standard output to itself.
+        self._channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+        self.stop = threading.Event()
+        """Set the moment the scheduler says stop, whatever the process is at."""
+        self._arrived = threading.Condition()
+        self._noted = threading.Event()
+        self._waiting: list[dict[str, Any]] = []
+
+    def say(self, message: Message) -> None:
+        """One line to the scheduler. A run that has begun waits here until the ledger holds its start."""
+        begun = message.event == "begun"
+        if begun:
+            self._noted.clear()
+            message = message.model_copy(update={"waits": True})
+        self._channel.write(message.model_dump_json() + "\n")
+        self._channel.flush()
+        if begun:
+            self._noted.wait()
+
+    def orders(self, abandoned: Callable[[], None]) -> Iterator[dict[str, Any]]:
+        """Says that the process is ready, and gives every order up to the one that ends them.
+
+        `abandoned` is called in a thread of its own once the scheduler is gone; it must not return.
+        """
+        threading.Thread(target=self._listen, args=(sys.stdin, abandoned), daemon=True).start()
+        self.say(Message(event="ready"))
+        while True:
+            with self._arrived:
+                self._arrived.wait_for(lambda: bool(self._waiting))
+                order = self._waiting.pop(0)
+            if order["do"] == "stop":
+                return
+            yield order
+
+    def _listen(self, lines: TextIO, abandoned: Callable[[], None]) -> None:
+        for line in lines:
+            order = json.loads(line)
+            if order["do"] == "noted":
+                self._noted.set()
+                continue
+            with self._arrived:
+                if order["do"] == "stop":
+                    self.stop.set()
+                self._waiting.append(order)
+                self._arrived.notify()
+        abandoned()
+
+
+def take_up(
+    checkpoints: Checkpoints, restore: Callable[[Path], None], begin_anew: Callable[[], None], faults: list[str]
+) -> Path | None:
+    """The generation from which `restore` brought everything back, if any. `faults` gets what is wrong with others."""
+    for generation in checkpoints.generations():
+        if generation.fault is not None:
+            faults.append(f"{generation.path.name} {generation.fault}")
+            continue
+        try:
+            restore(generation.path)
+        except EvidenceError as error:
+            faults.append(error.found)
+            begin_anew()  # half a state may have been taken in
+        else:
+            return generation.path
+    return None
+
+
+def rows_fault(folder: RunFolder, progress: Progress) -> str | None:
+    """Why the live rows are not those that a restored checkpoint counts; none where they are."""
+    if not progress.live_sha256:
+        return "the checkpoint does not say which rows it goes with"
+    return folder.live_fault(progress.live_bytes, progress.live_sha256)
+
+
+def save(checkpoints: Checkpoints, data: bytes, step: int) -> None:
+    """Make this the newest checkpoint; a disk that has no room for it is named, with what to do."""
+    try:
+        checkpoints.write(data)
+    except OSError as error:
+        raise RunError(
+            f"the checkpoint of step {step} ({len(data) / 2**20:.1f} MiB) cannot be written "
+            f"to {checkpoints.folder}: {error.strerror}; the one before it is still there",
+            required="room for three checkpoints: two are kept while the next is written",
+            fix="make room, and run again: the run goes on from the checkpoint that is there",
+        ) from error
+
+
+def show_trace(error: Exception) -> None:
+    """The trace of an error into the worker's log, where there is room for it."""
+    with suppress(OSError):
+        traceback.print_exception(error)
+
+
+def said(error: Exception, folder: RunFolder) -> str:
+    """An error in one line, with the way out where there is one."""
+    if isinstance(error, StudyError):
+        return f"{error.found}; try: {error.fix}" if error.fix else error.found
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return (
+            f"{error.filename or folder.path} cannot be written, the disk is full ({error.strerror}); try: make room, "
+            "and run again: the run goes on from its last checkpoint"
+        )
+    return f"{type(error).__name__}: {error}"

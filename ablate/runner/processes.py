@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
 
-from ablate.gpt.device import CPU, ENVIRONMENT
-from ablate.gpt.stepping import EAGER
+from ablate.training.cohort.steps import EAGER
+from ablate.training.device import CPU, ENVIRONMENT
 from prereg.registry.plan import CommandSpec, RunSpec
 
 Spec = RunSpec | CommandSpec
@@ -77,7 +77,7 @@ def start_worker(*, own: bool, log: IO[str], device: str = CPU) -> subprocess.Po
     # A user's own trainer keeps its threads to itself; the built-in one trains many runs side by side.
     needed = ALONE if device == CPU else {**ALONE, **ENVIRONMENT}
     return subprocess.Popen(
-        [sys.executable, "-m", "ablate.runner.command" if own else "ablate.runner.serving"],
+        [sys.executable, "-m", "ablate.runner.external.trainer" if own else "ablate.runner.builtin.serving"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,

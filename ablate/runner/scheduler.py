@@ -22,15 +22,13 @@ from typing import IO, Literal
 from pydantic import JsonValue, ValidationError
 
 from ablate.records.gather import unlike
-from ablate.records.layout import layout_of
-from ablate.records.run_record import RunRecord
+from ablate.records.run_record import RunRecord, layout_of
 from ablate.records.store import RunFolder
-from ablate.runner.child import end_leftover
+from ablate.runner.external.child import end_leftover
 from ablate.runner.messages import Message
+from ablate.runner.placement import Machine, Spread
 from ablate.runner.processes import Job, Spec, WorkerProcess, start_worker
-from ablate.runner.seating import Machine
-from ablate.runner.spread import Spread
-from ablate.runner.watch import Tally, Watcher
+from ablate.runner.progress import Tally, Watcher
 from prereg.errors import RunError
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.disk import sweep

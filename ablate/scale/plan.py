@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ablate.scale.devices import Device
-from ablate.scale.memory import Part, Shard, activations, keeps_scores, state_parts
+from ablate.scale.devices import Device, Part, Shard, activations, keeps_scores, state_parts
 from prereg.errors import StudyError
 from prereg.study.sizes import flops_per_token, parameters
 from prereg.study.training import Training

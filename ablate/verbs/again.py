@@ -59,7 +59,7 @@ def reproduce(
 
 def _teller(run: str) -> Callable[[Message], None]:
     """Progress on standard error: a line that is written over on a terminal, now and then a line elsewhere."""
-    from ablate.runner.watch import doing
+    from ablate.runner.progress import doing
 
     told = [0.0]
 

@@ -11,8 +11,8 @@ from ablate.verbs.options import RootFolder, console, put
 from prereg.errors import CorpusError, StudyError
 
 if TYPE_CHECKING:
-    from ablate.gpt.corpus import Library
-    from ablate.gpt.repetition import Share
+    from ablate.data.corpora import Library
+    from ablate.data.repetition import Share
     from prereg.study.corpora import Manifest, Stored
 
 HELD_OUT = 0.1
@@ -113,14 +113,14 @@ def corpus_fetch(name: Annotated[str, typer.Argument(help="Name of the corpus.")
 
 
 def _library(root: Path | None) -> Library:
-    from ablate.gpt.corpus import Library
+    from ablate.data.corpora import Library
     from prereg.registry.paths import Root
 
     return Library.of(Root.around(Path(), root).corpora)
 
 
 def _found(library: Library, manifest: Manifest) -> str:
-    from ablate.gpt.shards import open_shards
+    from ablate.data.shards import open_shards
 
     if manifest.shards is None:
         return library.find(manifest.name, download=False).found
@@ -138,8 +138,8 @@ def _add_shards(
     stored: str | None,
     byte_lengths: Path | None,
 ) -> Manifest:
-    from ablate.gpt.corpus import require_name
-    from ablate.gpt.shards import take_in
+    from ablate.data.corpora import require_name
+    from ablate.data.shards import take_in
 
     require_name(name)
     if name in library.known or name == "toy":
@@ -162,7 +162,7 @@ def _add_shards(
 
 
 def _text_facts(library: Library, name: str) -> list[str]:
-    from ablate.gpt.repetition import repetition
+    from ablate.data.repetition import repetition
 
     corpus = library.find(name, download=False)
     held, part = (
@@ -185,7 +185,7 @@ def _text_facts(library: Library, name: str) -> list[str]:
 
 
 def _stored_facts(manifest: Manifest) -> list[str]:
-    from ablate.gpt.repetition import IDS_SHOW_NO_LINES
+    from ablate.data.repetition import IDS_SHOW_NO_LINES
 
     shards = manifest.shards
     assert shards is not None, manifest.name

@@ -13,7 +13,7 @@ from ablate import chain
 from ablate.verbs.options import Accept, AsJson, Exit, Pilot, RootFolder, StudyFile, console, put, put_json
 
 if TYPE_CHECKING:
-    from ablate.runner.watch import Watcher
+    from ablate.runner.progress import Watcher
 
 
 def run(
@@ -240,7 +240,7 @@ def import_records(
 
 
 def _watcher(as_json: bool) -> Watcher:
-    from ablate.runner.watch import JsonWatcher, LiveWatcher, PlainWatcher
+    from ablate.runner.progress import JsonWatcher, LiveWatcher, PlainWatcher
 
     if as_json:
         return JsonWatcher(sys.stdout)

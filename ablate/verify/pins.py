@@ -116,8 +116,8 @@ def _tokenizers(root: Root, registered: Iterable[str]) -> tuple[tuple[str, ...],
 
 def _tasks(root: Root, name: str, registered: str) -> tuple[str, str]:
     """What is wrong with the files of zero- and few-shot tasks, or else what was found. Every file is read."""
-    from ablate.harness.packs import KNOWN as KNOWN_PACKS
-    from ablate.harness.packs import find_pack, search_path
+    from ablate.evaluation.harness.packs import KNOWN as KNOWN_PACKS
+    from ablate.evaluation.harness.packs import find_pack, search_path
     from prereg.study.tasks import OWN_TASKS, is_folder
 
     if name.startswith(OWN_TASKS):

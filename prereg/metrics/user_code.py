@@ -3,7 +3,7 @@
 An entry point is `module:function`: a file beside the study (`studies/module.py`), or else a module that is installed.
 Here its source is found, read and hashed; nothing of it is executed, and no package is imported to find it. The
 function must be defined in that very file, at the top level: the hash is of that file and covers nothing it imports.
-Running it is the matter of `ablate.judge.audit.user_checks` and of `ablate.measure.own`.
+Running it is the matter of `ablate.judge.audit.user_checks` and of `ablate.evaluation.user_metrics`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A corpus is a text, a text with a validation text of its own, or a folder of shards of token ids. Its one sha256 is
 that of its only file, or a hash over the hashes of all of them. Nothing here reads a whole text into memory, and
-nothing downloads: `ablate.gpt.corpus` does.
+nothing downloads: `ablate.data.corpora` does.
 """
 
 from __future__ import annotations

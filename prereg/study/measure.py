@@ -21,9 +21,9 @@ class OwnMetric(Part):
     name: Annotated[str, Field(pattern=r"^own/[a-z][a-z0-9_]*$", max_length=80)]
     """Its name, beginning with own/. Claims may read it."""
     entry_point: EntryPoint
-    """module:function, called with one argument, a `View` (`ablate/measure/own.py` says what it holds). A file next to
-    the study (studies/MODULE.py), or an installed module. Its source is hashed into the registration, and code that has
-    changed since is not executed: the run fails."""
+    """module:function, called with one argument, a `View` (`ablate/evaluation/user_metrics.py` says what it holds). A
+    file next to the study (studies/MODULE.py), or an installed module. Its source is hashed into the registration, and
+    code that has changed since is not executed: the run fails."""
     better: Better
     """Which way it improves."""
     unit: Annotated[str, Field(max_length=30)] = ""

@@ -14,8 +14,8 @@ from typing import Final
 
 from ablate.judge.audit.checks import listed, named, named_run, none_against
 from ablate.judge.verdict import Check
-from ablate.records.bring import CLOCKS_APART
 from ablate.records.evidence import Evidence
+from ablate.records.imports import CLOCKS_APART
 from prereg.registry.ledger import SEALS, Entry
 from prereg.registry.plan import Cell, cell_of
 from prereg.registry.registration import Registration

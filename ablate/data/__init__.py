@@ -1,0 +1,1 @@
+"""Text and token ids: corpora, tokenizers, shards, and the batches that training reads."""

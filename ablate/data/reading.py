@@ -1,0 +1,128 @@
+"""From what a study says of its data to token ids, split: the one place that joins corpora and tokenizers.
+
+The border between training and validation is drawn in the text, before any tokenizer has seen it, at the same character
+whatever the tokenizer: bits per byte then speak of the same bytes. A tokenizer that is trained reads the training part
+only. The vocabulary of single characters is that of the whole corpus, as it always was: it holds nothing but which
+characters there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ablate.data.batches import Mixture, Pooled, Split, Tokens
+from ablate.data.corpora import Corpus, Library
+from ablate.data.shards import StoredTokens, open_shards
+from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, StoredVocabulary, bpe_of
+from prereg.errors import CorpusError
+from prereg.study.corpora import Manifest, Role
+from prereg.study.training import Bpe, Data
+
+Tokenizer = CharTokenizer | BpeTokenizer | StoredVocabulary
+
+
+@dataclass(frozen=True)
+class Read:
+    """One corpus that was read."""
+
+    manifest: Manifest
+    characters: int
+    """0 where it is stored as tokens."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a run reads: its tokens, split, and how they came about."""
+
+    split: Split
+    tokenizer: Tokenizer
+    corpora: Mapping[str, Read]
+
+
+def read(library: Library, data: Data, *, registered: str | None = None) -> Reading:
+    """The tokens of a configuration; `registered` is the hash of its tokenizer where one was registered."""
+    for name in data.sources:
+        _require_fit(library.manifest(name), data.validation)
+    if data.tokenizer == "own":
+        return _stored(library, data)
+    corpora = {name: library.find(name) for name in data.sources}
+    parts = {name: _parted(corpus, data.validation) for name, corpus in corpora.items()}
+    tokenizer: CharTokenizer | BpeTokenizer
+    if isinstance(data.tokenizer, Bpe):
+        # A line break between sources: no pair is formed of the end of one and the beginning of another.
+        text = "\n".join(train for train, _ in parts.values())
+        tokenizer = bpe_of(text, data.tokenizer.bpe, library.tokenizers, registered)
+    else:
+        tokenizer = CharTokenizer(
+            "".join(sorted(set().union(*(set(text) for pair in parts.values() for text in pair))))
+        )
+    ids = {name: (tokenizer.encode(train), tokenizer.encode(held)) for name, (train, held) in parts.items()}
+    found = {
+        name: Read(corpus.manifest, len(corpus.text) + len(corpus.held_out or "")) for name, corpus in corpora.items()
+    }
+    return Reading(_joined(ids, data.mixture), tokenizer, found)
+
+
+def _parted(corpus: Corpus, validation: float | Literal["own"]) -> tuple[str, str]:
+    if validation == "own":
+        assert corpus.held_out is not None, corpus.manifest.name
+        return corpus.text, corpus.held_out
+    border = int(len(corpus.text) * (1.0 - validation))
+    return corpus.text[:border], corpus.text[border:]
+
+
+def _stored(library: Library, data: Data) -> Reading:
+    manifests = {name: library.manifest(name) for name in data.sources}
+    tokenizers: dict[str, StoredVocabulary] = {}
+    ids: dict[str, tuple[Tokens, Tokens]] = {}
+    for name, manifest in manifests.items():
+        if manifest.shards is None:
+            raise CorpusError(
+                f"corpus '{name}' is a text, and tokenizer: own is for token ids that are stored as such",
+                required="a corpus of shards",
+                fix="tokenizer: char, or tokenizer: {bpe: 4096}",
+            )
+        parts = open_shards(manifest, library.cache)
+        tokenizers[name] = StoredVocabulary.of(manifest.shards)
+        ids[name] = (parts["train"], parts["validation"]) if data.validation == "own" else _cut(parts, data.validation)
+    first = next(iter(tokenizers.values()))
+    strange = [name for name, tokenizer in tokenizers.items() if tokenizer.sha256 != first.sha256]
+    if strange:
+        raise CorpusError(
+            f"'{strange[0]}' has another vocabulary than '{next(iter(tokenizers))}'",
+            required="sources of one mixture that were turned into ids by one tokenizer",
+        )
+    return Reading(_joined(ids, data.mixture), first, {name: Read(manifest, 0) for name, manifest in manifests.items()})
+
+
+def _cut(parts: Mapping[Role, StoredTokens], share: float) -> tuple[Tokens, Tokens]:
+    whole = parts["train"]
+    border = int(len(whole) * (1.0 - share))
+    return whole.part(0, border), whole.part(border, len(whole))
+
+
+def _joined(ids: Mapping[str, tuple[Tokens, Tokens]], weights: Mapping[str, float] | None) -> Split:
+    if weights is None:
+        ((train, validation),) = ids.values()
+        return Split(train, validation)
+    return Split(
+        Mixture({name: train for name, (train, _) in ids.items()}, weights),
+        Pooled({name: held for name, (_, held) in ids.items()}),
+    )
+
+
+def _require_fit(manifest: Manifest, validation: float | Literal["own"]) -> None:
+    if validation == "own" and not manifest.own_validation:
+        raise CorpusError(
+            f"corpus '{manifest.name}' comes with no validation part of its own",
+            required="data.validation: a share of the text, taken from its end",
+            fix="data: {validation: 0.1}",
+        )
+    if validation != "own" and manifest.own_validation:
+        raise CorpusError(
+            f"corpus '{manifest.name}' comes with a validation part of its own, and data.validation is {validation:g}",
+            required="data.validation: own",
+            fix="data: {validation: own}",
+        )

@@ -1,0 +1,265 @@
+"""Text to token ids and back, character by character; and the vocabulary of ids that were made elsewhere.
+
+The hash of a tokenizer is part of every pair's audit. Byte pairs are in `ablate.data.tokenizers`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prereg.errors import CorpusError
+from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
+from prereg.registry.disk import write_whole
+from prereg.study.corpora import Shards
+
+
+@dataclass(frozen=True)
+class CharTokenizer:
+    """One token a character. The vocabulary is the corpus' own set of characters, in code point order."""
+
+    characters: str
+
+    @classmethod
+    def of(cls, text: str) -> CharTokenizer:
+        """The tokenizer of a text."""
+        return cls("".join(sorted(set(text))))
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return len(self.characters)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the definition."""
+        return sha256_of({"kind": "char", "characters": self.characters})
+
+    def encode(self, text: str) -> np.ndarray:
+        """Token ids. A character outside the vocabulary is an error, never a stand-in."""
+        points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+        known = np.frombuffer(self.characters.encode("utf-32-le"), dtype=np.uint32)
+        ids = np.searchsorted(known, points)
+        wrong = (ids >= len(known)) | (known[np.minimum(ids, len(known) - 1)] != points)
+        if wrong.any():
+            stranger = chr(int(points[int(np.argmax(wrong))]))
+            raise CorpusError(
+                f"character {stranger!r} is not in the vocabulary of {self.size} characters",
+                required="text in the characters of the training corpus",
+            )
+        return ids.astype(np.int64)
+
+    def decode(self, ids: np.ndarray) -> str:
+        """The text of token ids."""
+        return "".join(self.characters[int(i)] for i in ids)
+
+    def pieces(self) -> list[bytes]:
+        """The UTF-8 bytes of each entry: what metrics by class of token sort them by."""
+        return [character.encode() for character in self.characters]
+
+    def byte_lengths(self) -> np.ndarray:
+        """UTF-8 bytes of each entry: what turns nats a token into bits a byte."""
+        return np.array([len(character.encode()) for character in self.characters], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class StoredVocabulary:
+    """What is known of the tokenizer of a corpus that is stored as token ids. It turns no text into ids."""
+
+    size: int
+    """Number of entries."""
+    sha256: str
+    """Hash of size and byte lengths."""
+    lengths: tuple[int, ...] | None
+    """UTF-8 bytes of each entry, where they are known."""
+
+    @classmethod
+    def of(cls, shards: Shards) -> StoredVocabulary:
+        """The vocabulary of a corpus."""
+        return cls(shards.vocabulary, shards.tokenizer_sha256, shards.byte_lengths)
+
+    def pieces(self) -> None:
+        """The bytes of each entry: not known, even where their numbers are."""
+
+    def byte_lengths(self) -> np.ndarray | None:
+        """UTF-8 bytes of each entry, or none: bits per byte are then not defined."""
+        return None if self.lengths is None else np.array(self.lengths, dtype=np.int64)
+
+
+_PIECE = re.compile(r"[^\n]*\n+|[^\n]+")
+PIECES_AT_ONCE = 20_000
+SMALLEST = 257
+"""256 bytes and one merge."""
+
+
+@dataclass(frozen=True)
+class BpeTokenizer:
+    """Byte pairs. Equal entries and merges are an equal tokenizer, whoever trained it."""
+
+    entries: tuple[str, ...]
+    """The vocabulary by id, each byte written as one character of GPT-2's table."""
+    merges: tuple[tuple[str, str], ...]
+    """In the order in which they apply."""
+    _made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return len(self.entries)
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """All that it is."""
+        return {
+            "kind": "bpe",
+            "cut": "after every run of line breaks",
+            "words": "GPT-2's pattern, over bytes",
+            "entries": list(self.entries),
+            "merges": [list(merge) for merge in self.merges],
+        }
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the definition."""
+        return sha256_of(self.definition)
+
+    def encode(self, text: str) -> np.ndarray:
+        """Token ids."""
+        parts = []
+        for pieces in _batches(text):
+            for encoding in self._engine.encode_batch_fast(pieces, add_special_tokens=False):
+                parts.append(np.array(encoding.ids, dtype=np.int64))
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+    def decode(self, ids: np.ndarray) -> str:
+        """The text of token ids. Ids that end within a character are refused, never patched."""
+        table = _byte_of()
+        data = bytes(table[sign] for one in ids for sign in self.entries[int(one)])
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise CorpusError(
+                f"{len(ids)} token ids stand for bytes that are no text at byte {error.start}",
+                required="ids that begin and end between two characters",
+            ) from error
+
+    def pieces(self) -> list[bytes]:
+        """The bytes of each entry, in the order of their ids."""
+        table = _byte_of()
+        return [bytes(table[sign] for sign in entry) for entry in self.entries]
+
+    def byte_lengths(self) -> np.ndarray:
+        """UTF-8 bytes of each entry, exactly: an entry is written with one character a byte."""
+        return np.array([len(entry) for entry in self.entries], dtype=np.int64)
+
+    @property
+    def _engine(self) -> Any:
+        """The library's tokenizer; made when it is first asked for, and not part of what this one is."""
+        if "engine" not in self._made:
+            from tokenizers import Tokenizer, models, pre_tokenizers
+
+            vocabulary = {entry: number for number, entry in enumerate(self.entries)}
+            engine = Tokenizer(models.BPE(vocab=vocabulary, merges=list(self.merges)))
+            engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+            self._made["engine"] = engine
+        return self._made["engine"]
+
+
+def train_bpe(text: str, size: int) -> BpeTokenizer:
+    """The `size` entries that byte-pair encoding finds in a text: 256 bytes, then the commonest pair again and again.
+
+    The same text gives the same merges: counts decide, and between equal counts the lower ids.
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    engine = Tokenizer(models.BPE())
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, show_progress=False, special_tokens=[], initial_alphabet=sorted(_byte_of())
+    )
+    engine.train_from_iterator(_batches(text), trainer)
+    model = json.loads(engine.to_str())["model"]
+    by_id = sorted(model["vocab"].items(), key=lambda item: int(item[1]))
+    if len(by_id) < size:
+        fit = len(by_id) >= SMALLEST
+        raise CorpusError(
+            f"the training text of {len(text):,} characters gives {len(by_id)} byte-pair entries",
+            required=f"the {size} entries that tokenizer: {{bpe: {size}}} asks for",
+            fix=f"tokenizer: {{bpe: {len(by_id)}}}, or a longer text" if fit else "tokenizer: char, or a longer text",
+        )
+    trained = BpeTokenizer(
+        entries=tuple(entry for entry, _ in by_id), merges=tuple((left, right) for left, right in model["merges"])
+    )
+    assert [number for _, number in by_id] == list(range(size)), "ids with gaps"
+    return trained
+
+
+def bpe_of(text: str, size: int, folder: Path, registered: str | None) -> BpeTokenizer:
+    """The tokenizer of a training text: as it was registered and is kept in a folder, else trained.
+
+    What is trained may differ from what was registered; whoever asks for a registered one compares the hashes.
+    """
+    kept = None if registered is None else _kept(folder, registered)
+    if kept is not None:
+        return kept
+    # Within one process a study is read more than once before it stands.
+    key = sha256_of({"text": sha256_bytes(text.encode()), "size": size})
+    if key not in _TRAINED:
+        _TRAINED[key] = train_bpe(text, size)
+    if _TRAINED[key].sha256 == registered:
+        keep_bpe(_TRAINED[key], folder)
+    return _TRAINED[key]
+
+
+_TRAINED: dict[str, BpeTokenizer] = {}
+
+
+def keep_bpe(tokenizer: BpeTokenizer, folder: Path) -> Path:
+    """Keep a tokenizer, whole or not at all. A folder that refuses costs the next one its training, and no more."""
+    path = _place(folder, tokenizer.sha256)
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(path, canonical_bytes(tokenizer.definition) + b"\n")
+    return path
+
+
+def _place(folder: Path, sha256: str) -> Path:
+    return folder / f"bpe-{sha256}.json"
+
+
+def _kept(folder: Path, sha256: str) -> BpeTokenizer | None:
+    """A kept tokenizer with that hash; a damaged one is none, and is trained again."""
+    try:
+        definition = json.loads(_place(folder, sha256).read_bytes())
+        merges = tuple((left, right) for left, right in definition["merges"])
+        found = BpeTokenizer(entries=tuple(definition["entries"]), merges=merges)
+        return found if found.sha256 == sha256 else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _batches(text: str) -> Iterator[list[str]]:
+    pieces: list[str] = []
+    for match in _PIECE.finditer(text):
+        pieces.append(match.group())
+        if len(pieces) == PIECES_AT_ONCE:
+            yield pieces
+            pieces = []
+    if pieces:
+        yield pieces
+
+
+def _byte_of() -> dict[str, int]:
+    """The character that stands for each byte in GPT-2's table, as Radford et al. (2019) laid it out: printable bytes
+    stand for themselves, the others take the next characters from 256 on."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}

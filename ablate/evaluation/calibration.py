@@ -1,0 +1,200 @@
+"""Do probabilities mean what they say: calibration of next-token predictions over the whole validation split.
+
+Confidence is the largest probability of a position (ties: lowest id is the prediction, as for accuracy). Everything is
+taken in float64 from float32 logits. The temperature is fitted on the first half of the split and tried on the second,
+so that no token judges a temperature that it helped to choose.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ablate.data.batches import Pooled, Tokens, halves, predictions_in
+from ablate.evaluation.loss import windows
+from ablate.training.model import GPT
+from prereg.metrics.declarations import TEMPERATURES
+
+NODES: Final[tuple[float, ...]] = tuple(2.0 ** (quarter / 4) for quarter in range(-8, 9))
+"""Temperatures at which the loss is taken to find the best one: 1/4 to 4."""
+
+_AT_ONCE: Final = 1 << 20
+"""Probabilities that are in float64 at one time."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The reliability curve: tokens, mean confidence and accuracy of every bin; NaN in an empty one."""
+
+    count: np.ndarray
+    confidence: np.ndarray
+    accuracy: np.ndarray
+
+    @property
+    def gaps(self) -> np.ndarray:
+        """|accuracy - confidence| of the bins that are not empty."""
+        held = self.count > 0
+        return np.asarray(np.abs(self.accuracy[held] - self.confidence[held]))
+
+    @property
+    def expected_error(self) -> float:
+        """The gaps, weighted by the tokens of their bins (Naeini et al. 2015); 0 for no tokens."""
+        held = self.count[self.count > 0]
+        return float((self.gaps * held).sum() / held.sum()) if held.size else 0.0
+
+    @property
+    def largest_error(self) -> float:
+        """The largest gap (Naeini et al. 2015); 0 for no tokens."""
+        return float(self.gaps.max()) if self.gaps.size else 0.0
+
+
+def equal_width(confidence: np.ndarray, correct: np.ndarray, bins: int) -> Curve:
+    """Bins (i / bins, (i + 1) / bins]; a confidence of 0 is in the first (Guo et al. 2017)."""
+    edges = np.linspace(0.0, 1.0, bins + 1)
+    return _binned(np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, bins - 1), confidence, correct, bins)
+
+
+def equal_mass(confidence: np.ndarray, correct: np.ndarray, bins: int) -> Curve:
+    """Bins of equal numbers by rank (Nixon et al. 2019); tokens of one confidence share their mean accuracy."""
+    levels, level, counts = np.unique(confidence, return_inverse=True, return_counts=True)
+    shared = np.bincount(level, weights=correct, minlength=levels.size) / np.maximum(counts, 1)
+    order = np.argsort(confidence, kind="stable")
+    ranks = np.arange(confidence.size)
+    # Token r of n falls into bin floor(r x bins / n): sizes differ by at most one, and with few tokens some are empty.
+    places = ranks * bins // max(1, confidence.size)
+    return _binned(places, confidence[order], shared[level][order], bins)
+
+
+def _binned(place: np.ndarray, confidence: np.ndarray, correct: np.ndarray, bins: int) -> Curve:
+    count = np.bincount(place, minlength=bins)
+    divisor = np.where(count > 0, count, np.nan)
+    sums = (np.bincount(place, weights=values, minlength=bins) for values in (confidence, correct))
+    mean_confidence, accuracy = (total / divisor for total in sums)
+    return Curve(count, mean_confidence, accuracy)
+
+
+def tempered(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Each token's cross-entropy with logits divided by a temperature, and its derivative by ln temperature.
+
+    With b = 1 / T and logits z: loss = logsumexp(b z) - b z_target; d loss / d ln T = b (z_target - E z), the mean
+    under the tempered distribution. Differences from the largest logit are divided, so that a temperature near zero
+    gives the limit and no overflow: 0 for the only largest logit, ln n for n that tie.
+    """
+    assert temperature > 0.0, temperature
+    shifted = logits.double()
+    shifted = (shifted - shifted.amax(dim=-1, keepdim=True)) / temperature
+    log_z = shifted.logsumexp(dim=-1)
+    wanted = shifted.gather(-1, targets[:, None]).squeeze(-1)
+    mean = ((shifted - log_z[:, None]).exp() * shifted).sum(dim=-1)
+    return log_z - wanted, wanted - mean
+
+
+def best_temperature(losses: np.ndarray, slopes: np.ndarray) -> float:
+    """The least point of the cubics through the losses at `NODES` with these slopes by ln T.
+
+    The loss is convex in 1 / T, so it has one minimum at most: it lies where the slope turns, or at an end. Where the
+    slope is zero everywhere (a uniform prediction) nothing is gained, and the temperature is 1.
+    """
+    if not slopes.any():
+        return 1.0
+    turns = [i for i in range(len(NODES) - 1) if slopes[i] < 0.0 <= slopes[i + 1]]
+    if not turns:
+        return NODES[0] if slopes[0] >= 0.0 else NODES[-1]
+    here = turns[0]
+    low, high = math.log(NODES[here]), math.log(NODES[here + 1])
+    width = high - low
+    # Hermite's cubic on [0, 1], its derivative set to zero: 3 a u^2 + 2 b u + c = 0.
+    rise, start, end = losses[here + 1] - losses[here], slopes[here] * width, slopes[here + 1] * width
+    a, b, c = start + end - 2.0 * rise, 3.0 * rise - 2.0 * start - end, start
+    root = math.sqrt(max(0.0, b * b - 3.0 * a * c))
+    # This form of the root stays exact where the cubic term vanishes.
+    share = -c / (b + root) if b + root > 0.0 else 1.0
+    return math.exp(low + width * min(1.0, max(0.0, share)))
+
+
+@dataclass
+class _Seen:
+    """Sums over the tokens seen so far."""
+
+    confidence: list[np.ndarray] = field(default_factory=list)
+    correct: list[np.ndarray] = field(default_factory=list)
+    brier: float = 0.0
+    entropy: float = 0.0
+
+    def take(self, logits: Tensor, targets: Tensor) -> None:
+        log_p = logits.double().log_softmax(dim=-1)
+        p = log_p.exp()
+        wanted = p.gather(-1, targets[:, None]).squeeze(-1)
+        self.brier += float((p.square().sum(dim=-1) - 2.0 * wanted + 1.0).sum())
+        # p ln p is 0 at p = 0, where the logarithm is not finite.
+        self.entropy -= float(torch.where(p > 0.0, p * log_p, 0.0).sum())
+        self.confidence.append(p.amax(dim=-1).cpu().numpy())
+        self.correct.append((logits.argmax(dim=-1) == targets).double().cpu().numpy())
+
+
+def measure_calibration(model: GPT, tokens: Tokens | Pooled, bins: int) -> dict[str, float]:
+    """The `calibration` suite on a validation split, its reliability curve in so many bins."""
+    context = model.config.context
+    first, second = halves(tokens, context)
+    predicted, held_out = predictions_in(tokens), predictions_in(second)
+    seen = _Seen()
+    told = np.zeros(len(TEMPERATURES))
+    losses, slopes = np.zeros(len(NODES)), np.zeros(len(NODES))
+    for logits, wanted in _predictions(model, first):
+        seen.take(logits, wanted)
+        at_nodes = [tempered(logits, wanted, temperature) for temperature in NODES]
+        losses += [float(loss.sum()) for loss, _ in at_nodes]
+        slopes += [float(slope.sum()) for _, slope in at_nodes]
+    told += [losses[NODES.index(_node(temperature))] for temperature in TEMPERATURES.values()]
+    best = best_temperature(losses, slopes)
+    plain = fitted = 0.0
+    for logits, wanted in _predictions(model, second):
+        seen.take(logits, wanted)
+        told += [float(tempered(logits, wanted, temperature)[0].sum()) for temperature in TEMPERATURES.values()]
+        plain += float(tempered(logits, wanted, 1.0)[0].sum())
+        fitted += float(tempered(logits, wanted, best)[0].sum())
+    confidence, correct = np.concatenate(seen.confidence), np.concatenate(seen.correct)
+    assert confidence.size == predicted, (confidence.size, predicted)
+    width, mass = equal_width(confidence, correct, bins), equal_mass(confidence, correct, bins)
+    return {
+        "calibration/ece": width.expected_error,
+        "calibration/ece_mass": mass.expected_error,
+        "calibration/mce": width.largest_error,
+        "calibration/overconfidence": float(confidence.mean() - correct.mean()),
+        "calibration/brier": seen.brier / predicted,
+        "calibration/entropy": seen.entropy / predicted,
+        **{f"calibration/loss_t{end}": float(one) / predicted for end, one in zip(TEMPERATURES, told, strict=True)},
+        "calibration/temperature": best,
+        "calibration/loss_tempered": fitted / held_out,
+        "calibration/tempering_gain": (plain - fitted) / held_out,
+        **_rows(width),
+    }
+
+
+def _predictions(model: GPT, tokens: Tokens | Pooled) -> Iterator[tuple[Tensor, Tensor]]:
+    """(logits, targets) of every prediction, in pieces that fit a cache rather than a machine."""
+    for inputs, targets in windows(tokens, model.config.context, model.device):
+        logits = model(inputs).float()
+        flat, wanted = logits.view(-1, logits.shape[-1]), targets.reshape(-1)
+        rows = max(1, _AT_ONCE // flat.shape[-1])
+        yield from zip(torch.split(flat, rows), torch.split(wanted, rows), strict=True)
+
+
+def _node(temperature: float) -> float:
+    """The node that is this temperature, however its root was rounded."""
+    return min(NODES, key=lambda node: abs(math.log(node / temperature)))
+
+
+def _rows(curve: Curve) -> dict[str, float]:
+    share = curve.count / curve.count.sum()
+    found = {f"calibration/bin_share_{i}": float(value) for i, value in enumerate(share)}
+    for i in np.flatnonzero(curve.count):
+        found[f"calibration/bin_confidence_{i}"] = float(curve.confidence[i])
+        found[f"calibration/bin_accuracy_{i}"] = float(curve.accuracy[i])
+    return found

@@ -1,0 +1,1 @@
+"""Zero- and few-shot tasks through the language-model evaluation harness, offline."""

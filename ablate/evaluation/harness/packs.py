@@ -1,0 +1,154 @@
+"""Task packs: folders of items, found by name and known by the hash of their files. Never a silent stand-in.
+
+A pack is looked for in the folders of `ABLATE_CORPORA`, in the repository's `data/corpora/` and `data/`, and in the
+user's cache, as `NAME/`. Known packs are pinned here, any other by the registration. A folder of the user's own is
+given from the root and may hold `prompts.json` beside its items:
+
+    TASK.jsonl     one object a line: {"query": ..., "choices": [...], "gold": 0}, or a minimal pair,
+                   {"sentence_good": ..., "sentence_bad": ...}
+    prompts.json   {"NAME": "text with {query} and {options}"}; without it, the query alone
+    *.yaml         tasks in the harness' own format instead, which may bring code: see `ablate.evaluation.harness.tasks`
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ablate.evaluation.harness.items import PLAIN, THREE, Item, read_items, read_prompts
+from prereg.errors import CorpusError, Where, nearest
+from prereg.registry.canon import sha256_bytes, sha256_of
+from prereg.registry.paths import Root
+from prereg.study.tasks import is_folder
+
+_FIELD = Where(field=("measure", "harness", "tasks"))
+LARGEST_BYTES = 256 * 1024**2
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the name of a pack means."""
+
+    folder: str
+    files_sha256: str
+    """Hash over {file: sha256} of all its items."""
+    n_tasks: int
+    source: str
+    prompts: Mapping[str, str] = field(default_factory=lambda: dict(PLAIN))
+
+
+_BLIMP = Known(
+    folder="blimp",
+    files_sha256="8219d73f0b6a9fe332f720776d9c328653202356032aeac62ba9bca539f04935",
+    n_tasks=67,
+    source="the 67 files of data/ in https://github.com/alexwarstadt/blimp (Warstadt et al. 2020, CC BY)",
+)
+KNOWN: Mapping[str, Known] = {
+    "blimp": _BLIMP,
+    "blimp-prompts": Known(_BLIMP.folder, _BLIMP.files_sha256, _BLIMP.n_tasks, _BLIMP.source, dict(THREE)),
+    "zorro": Known(
+        folder="zorro",
+        files_sha256="3ebda86a964f75c100bcf9e550302a7888350d23f8e7d59d11d15a7685a30631",
+        n_tasks=23,
+        source="the 23 files of sentences/babyberta in https://github.com/phueb/Zorro (Huebner et al. 2021, MIT)",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Tasks that have been read and hashed."""
+
+    name: str
+    folder: Path
+    files: Mapping[str, str]
+    """File -> sha256."""
+    items: Mapping[str, tuple[Item, ...]]
+    """Task -> its items, in the order of the file; empty where the harness itself reads the folder."""
+    prompts: Mapping[str, str]
+
+    @property
+    def sha256(self) -> str:
+        """Of everything that is asked: the files and the prompts."""
+        return sha256_of({"files": dict(self.files), "prompts": dict(self.prompts)})
+
+    @property
+    def foreign(self) -> bool:
+        """Whether its tasks are in the harness' own format."""
+        return not self.items
+
+
+def find_pack(tasks: str, root: Root, environment: Mapping[str, str] = os.environ) -> Pack:
+    """The pack that a study names, read whole, or one error that says where it was looked for."""
+    if is_folder(tasks):
+        folder = root.path / tasks
+        if not folder.is_dir():
+            raise CorpusError(
+                f"the folder of tasks {folder} is not here", required="a folder, from the root", where=_FIELD
+            )
+        return read_pack(tasks, folder)
+    known = KNOWN.get(tasks)
+    folders = [one / (known.folder if known else tasks) for one in search_path(root, environment)]
+    folder = next((one for one in folders if one.is_dir()), Path())
+    if folder == Path():
+        looked = ", ".join(map(str, folders))
+        raise CorpusError(
+            f"the task pack '{tasks}' is not here. Looked for: {looked}",
+            required=known.source if known else "a folder of that name that holds TASK.jsonl files",
+            fix=f"put the files into {folders[-2] if len(folders) > 1 else folders[0]}"
+            if known
+            else nearest(tasks, KNOWN) or "tasks: blimp",
+            where=_FIELD,
+        )
+    pack = read_pack(tasks, folder, known)
+    if known is not None and sha256_of(dict(pack.files)) != known.files_sha256:
+        raise CorpusError(
+            f"{folder} is not the pack '{tasks}': its {len(pack.files)} files together have sha256 "
+            f"{sha256_of(dict(pack.files))}",
+            required=f"{known.n_tasks} files, together {known.files_sha256}: {known.source}",
+            fix=f"restore them, or give your own items a folder of their own: tasks: tasks/my-{tasks}",
+            where=_FIELD,
+        )
+    return pack
+
+
+def search_path(root: Root, environment: Mapping[str, str] = os.environ) -> list[Path]:
+    """Folders that packs are looked for in, in order."""
+    listed = [Path(one) for one in environment.get("ABLATE_CORPORA", "").split(os.pathsep) if one]
+    cached = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ablate" / "corpora"
+    return [*listed, root.corpora, root.path / "data", cached]
+
+
+def read_pack(name: str, folder: Path, known: Known | None = None) -> Pack:
+    """A folder as a pack, whatever it holds. Nothing in it is executed."""
+    if known is None and any(folder.rglob("*.yaml")):
+        files = {
+            path.relative_to(folder).as_posix(): path
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and not any(part.startswith((".", "__")) for part in path.relative_to(folder).parts)
+        }
+        return Pack(name, folder, {one: sha256_bytes(_bytes(path)) for one, path in files.items()}, {}, dict(PLAIN))
+    paths = sorted([*folder.glob("*.jsonl"), *(folder.glob("*.txt") if known is not None else ())])
+    if not paths:
+        raise CorpusError(
+            f"{folder} holds no tasks", required="TASK.jsonl files, or tasks of the harness as *.yaml", where=_FIELD
+        )
+    hashes, items = {}, {}
+    for path in paths:
+        data = _bytes(path)
+        hashes[path.name] = sha256_bytes(data)
+        items[path.stem] = read_items(path, data)
+    prompts = dict(known.prompts) if known is not None else read_prompts(folder / "prompts.json")
+    return Pack(name, folder, hashes, items, prompts)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_BYTES:
+            raise CorpusError(f"{path} has {size} bytes", required=f"at most {LARGEST_BYTES}", where=_FIELD)
+        return path.read_bytes()
+    except OSError as error:
+        raise CorpusError(f"{path} cannot be read: {error.strerror}", where=_FIELD) from error

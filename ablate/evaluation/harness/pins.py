@@ -1,0 +1,169 @@
+"""What the tasks of a study mean now: found, read and counted, before anything is registered or trained."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ablate.evaluation.harness.items import BETWEEN, Item, filled
+from ablate.evaluation.harness.packs import Pack, find_pack
+from prereg.errors import CorpusError, Where
+from prereg.registry.canon import canonical_bytes
+from prereg.registry.paths import Root
+from prereg.study.measure import Harness
+from prereg.study.tasks import OWN_TASKS, TaskPin
+
+PREFIXES = ("\n", " ")
+"""What stands for an empty context: the first of these that the tokenizer can write."""
+
+
+class Tokenizer(Protocol):
+    """What the adapter asks of a tokenizer."""
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+
+    def encode(self, text: str) -> np.ndarray:
+        """Token ids; `CorpusError` for what it cannot write."""
+
+
+def can_write(tokenizer: Tokenizer, text: str) -> bool:
+    """Whether the tokenizer has tokens for every character of a text."""
+    try:
+        tokenizer.encode(text)
+    except CorpusError:
+        return False
+    return True
+
+
+def prefix_of(tokenizer: Tokenizer) -> str:
+    """The text that stands for an empty context."""
+    for text in PREFIXES:
+        if can_write(tokenizer, text):
+            return text
+    raise CorpusError(
+        "the tokenizer can write neither a line break nor a blank",
+        required="one of them, to stand before a text that has no context",
+        fix="a corpus that holds line breaks",
+    )
+
+
+def pin_tasks(harness: Harness, root: Root, tokenizer: Tokenizer | None = None) -> TaskPin:
+    """The pin of a study's tasks. Enough items, and enough others for the examples, or an error.
+
+    Without a tokenizer every text can be written, as byte-level ones can.
+    """
+    if harness.tasks.startswith(OWN_TASKS):
+        from ablate.evaluation.harness.tasks import own_tasks
+
+        return own_tasks(harness).pin(harness, tokenizer)
+    pack = find_pack(harness.tasks, root)
+    if pack.foreign:
+        from ablate.evaluation.harness.tasks import folder_tasks
+
+        return folder_tasks(pack).pin(harness, tokenizer)
+    drawn = draw(pack, harness, tokenizer)
+    return TaskPin(
+        name=pack.name,
+        sha256=pack.sha256,
+        n_files=len(pack.files),
+        n_tasks=len(pack.items),
+        n_items=len(pack.items) * harness.items_per_task,
+        n_void=sum(item.void for items in pack.items.values() for item in items),
+        n_unencodable=drawn.unencodable,
+        prompts=tuple(pack.prompts),
+    )
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Which items of a pack are scored, and which stand before them as examples."""
+
+    asked: Mapping[str, tuple[Item, ...]]
+    examples: Mapping[str, tuple[Item, ...]]
+    unencodable: int
+    """Items that would have been scored, and that the tokenizer cannot write under some prompt."""
+
+
+def draw(pack: Pack, harness: Harness, tokenizer: Tokenizer | None) -> Drawn:
+    """The scored items and the examples of every task; an item that cannot be written is neither."""
+    asked, examples, unencodable = {}, {}, 0
+    for task, items in pack.items.items():
+        scored = scored_items(harness, task, items)
+        asked[task] = tuple(item for item in scored if _writable(tokenizer, pack.prompts, item))
+        unencodable += len(scored) - len(asked[task])
+        others = (item for item in pool(harness, task, items) if _writable(tokenizer, pack.prompts, item))
+        examples[task] = tuple(item for item, _ in zip(others, range(max(harness.shots)), strict=False))
+        if not asked[task] or len(examples[task]) < max(harness.shots):
+            assert tokenizer is not None, task
+            raise unwritable(task, len(asked[task]), len(scored), tokenizer)
+    return Drawn(asked, examples, unencodable)
+
+
+def unwritable(task: str, n_left: int, n_asked: int, tokenizer: Tokenizer) -> CorpusError:
+    """The error of a task of which the tokenizer leaves nothing to score, or too few examples."""
+    return CorpusError(
+        f"the tokenizer of {tokenizer.size} entries can write {n_left} of the {n_asked} items of task '{task}', or too "
+        "few others for the examples",
+        required="tasks in the characters of the training corpus",
+        fix="tokenizer: {bpe: 4096}, which can write every text; or other tasks",
+        where=Where(field=("measure", "harness", "tasks")),
+    )
+
+
+def _writable(tokenizer: Tokenizer | None, prompts: Mapping[str, str], item: Item) -> bool:
+    texts = [*item.choices, *(filled(prompt, item) for prompt in prompts.values())]
+    return tokenizer is None or can_write(tokenizer, BETWEEN.join(texts))
+
+
+def require_pin(name: str, sha256: str, pin: TaskPin) -> None:
+    """The tasks found now are those that were registered."""
+    if sha256 != pin.sha256:
+        raise CorpusError(
+            f"the tasks '{name}' are not those registered (sha256 {sha256})", required=f"sha256 {pin.sha256}"
+        )
+
+
+def scored_items(harness: Harness, task: str, items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """The first so many items of a task that ask something."""
+    asked = tuple(item for item in items if not item.void)[: harness.items_per_task]
+    if len(asked) < harness.items_per_task:
+        raise CorpusError(
+            f"task '{task}' has {len(asked)} items, and items_per_task is {harness.items_per_task}",
+            required="as many items in every task, so that all tasks are known equally well",
+            fix=f"items_per_task: {max(1, len(asked))}",
+            where=Where(field=("measure", "harness", "items_per_task")),
+        )
+    return asked
+
+
+def pool(harness: Harness, task: str, items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """Items that examples may be drawn from, in the order of drawing: none of those that are scored, nor their like."""
+    most = max(harness.shots)
+    if most == 0:
+        return ()
+    scored = {(item.query, item.choices) for item in scored_items(harness, task, items)}
+    rest = {
+        (item.query, item.choices): item
+        for item in reversed(items)
+        if not item.void and (item.query, item.choices) not in scored
+    }
+    if len(rest) < most:
+        raise CorpusError(
+            f"task '{task}' has {len(rest)} items that are not scored, and {most} examples are asked for",
+            required="examples that are none of the scored items",
+            fix=f"shots: [0], or fewer items_per_task than {harness.items_per_task}",
+            where=Where(field=("measure", "harness", "shots")),
+        )
+    return tuple(sorted(rest.values(), key=lambda item: _draw(harness.examples_seed, task, item)))
+
+
+def _draw(seed: int, task: str, item: Item) -> bytes:
+    """A key of its own for every item: another item in the file moves no other's turn."""
+    identity: Mapping[str, object] = {"seed": seed, "task": task, "query": item.query, "choices": list(item.choices)}
+    return hashlib.sha256(canonical_bytes(dict(identity))).digest()

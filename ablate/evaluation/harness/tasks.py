@@ -1,0 +1,250 @@
+"""The tasks of a pack as objects of the harness, ready to be asked of one model after another.
+
+Built in code and not from YAML: columns instead of templates take a tenth of the time, and no file of ours has to lie
+on disk for the harness to read. The examples are the same for all items of a task and for all runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ablate.evaluation.harness.extra import load_harness
+from ablate.evaluation.harness.items import BETWEEN, PLAIN, Item, filled
+from ablate.evaluation.harness.packs import Pack
+from ablate.evaluation.harness.pins import Tokenizer, can_write, draw, require_pin, unwritable
+from prereg.errors import CorpusError, StudyError, UnsupportedError, Where
+from prereg.registry.canon import sha256_bytes, sha256_of
+from prereg.study.measure import Harness
+from prereg.study.tasks import OWN_TASKS, TaskPin
+
+
+@dataclass(frozen=True)
+class Group:
+    """Every task under one number of shots and one prompt: what the harness evaluates in one go."""
+
+    shots: int
+    prompt: str
+    tasks: Mapping[str, Any]
+    """Task -> the harness' object for it, under this prompt."""
+
+
+@dataclass(frozen=True)
+class Questions:
+    """All that a run is asked, the same for every run that writes with the same tokenizer."""
+
+    name: str
+    sha256: str
+    """Of the tasks, as in the registration's pin."""
+    prompts_sha256: str
+    prompts: tuple[str, ...]
+    groups: tuple[Group, ...]
+    numbers: Mapping[str, tuple[int, ...]]
+    """Task -> the numbers of its scored items, in the order in which they are asked."""
+    places: Mapping[str, tuple[int, ...]] | None
+    """Task -> where these lie among the documents of the harness' object; none where they are all it has."""
+    unencodable: int
+    seed: int
+
+
+def questions_of_pack(pack: Pack, harness: Harness, tokenizer: Tokenizer) -> Questions:
+    """The questions of a pack, without the items that the tokenizer cannot write. Needs `load_harness`."""
+    texts, drawn = dict(pack.prompts), draw(pack, harness, tokenizer)
+    shown = {
+        task: [[filled(text, item) + item.choices[item.gold] for item in items] for text in texts.values()]
+        for task, items in drawn.examples.items()
+    }
+    groups = tuple(
+        Group(shots, prompt, tasks)
+        for prompt, text in texts.items()
+        for tasks in [{task: _task(task, text, items, drawn.examples[task]) for task, items in drawn.asked.items()}]
+        for shots in harness.shots
+    )
+    return Questions(
+        name=pack.name,
+        sha256=pack.sha256,
+        prompts_sha256=sha256_of(
+            {"prompts": texts, "shots": list(harness.shots), "examples": shown, "between": BETWEEN}
+        ),
+        prompts=tuple(texts),
+        groups=groups,
+        numbers={task: tuple(item.number for item in items) for task, items in drawn.asked.items()},
+        places=None,
+        unencodable=drawn.unencodable,
+        seed=harness.examples_seed,
+    )
+
+
+def _task(name: str, prompt: str, items: tuple[Item, ...], examples: tuple[Item, ...]) -> Any:
+    import datasets
+    from lm_eval.api.task import ConfigurableTask
+
+    rows = datasets.Dataset.from_list([_row(prompt, item) for item in items])
+    return ConfigurableTask(
+        config={
+            "task": name,
+            "custom_dataset": lambda **_: {"validation": rows},
+            "output_type": "multiple_choice",
+            "validation_split": "validation",
+            "doc_to_text": "before",
+            "doc_to_choice": "choices",
+            "doc_to_target": "gold",
+            "target_delimiter": "",
+            "fewshot_delimiter": BETWEEN,
+            "fewshot_config": {"sampler": "first_n", "samples": [_row(prompt, item) for item in examples]},
+            "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
+        }
+    )
+
+
+def _row(prompt: str, item: Item) -> dict[str, object]:
+    return {"before": filled(prompt, item), "choices": list(item.choices), "gold": item.gold}
+
+
+_FIELD = Where(field=("measure", "harness", "tasks"))
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """Tasks that the harness has loaded."""
+
+    name: str
+    sha256: str
+    n_files: int
+    tasks: Mapping[str, Any]
+
+    def pin(self, harness: Harness, tokenizer: Tokenizer | None) -> TaskPin:
+        """What the registration keeps."""
+        self._require_fit(harness)
+        places = self._places(harness, tokenizer)
+        return TaskPin(
+            name=self.name,
+            sha256=self.sha256,
+            n_files=self.n_files,
+            n_tasks=len(self.tasks),
+            n_items=len(self.tasks) * harness.items_per_task,
+            n_void=0,
+            n_unencodable=sum(harness.items_per_task - len(left) for left in places.values()),
+            prompts=tuple(PLAIN),
+        )
+
+    def questions(self, harness: Harness, pin: TaskPin, tokenizer: Tokenizer) -> Questions:
+        """The questions, without the items that the tokenizer cannot write under some number of shots."""
+        require_pin(self.name, self.sha256, pin)
+        self._require_fit(harness)
+        places = self._places(harness, tokenizer)
+        asked = {task: tuple(sorted(left)) for task, left in places.items()}
+        return Questions(
+            name=self.name,
+            sha256=self.sha256,
+            prompts_sha256=sha256_of({"shots": list(harness.shots), "examples_seed": harness.examples_seed}),
+            prompts=tuple(PLAIN),
+            groups=tuple(Group(shots, "plain", self.tasks) for shots in harness.shots),
+            numbers=asked,
+            places=asked,
+            unencodable=sum(harness.items_per_task - len(left) for left in asked.values()),
+            seed=harness.examples_seed,
+        )
+
+    def _places(self, harness: Harness, tokenizer: Tokenizer | None) -> dict[str, set[int]]:
+        """Where the scored items lie that the tokenizer can write, under every number of shots."""
+        places = {}
+        for task, one in self.tasks.items():
+            places[task] = set(range(harness.items_per_task))
+            for shots in harness.shots if tokenizer is not None else ():
+                places[task] -= _unwritable(one, shots, harness, tokenizer)
+            if tokenizer is not None and not places[task]:
+                raise unwritable(task, 0, harness.items_per_task, tokenizer)
+        return places
+
+    def _require_fit(self, harness: Harness) -> None:
+        for name, task in self.tasks.items():
+            _require_choices(name, task)
+            documents = [_plain(document) for document in task.eval_docs]
+            if len(documents) < harness.items_per_task:
+                raise CorpusError(
+                    f"task '{name}' has {len(documents)} items, and items_per_task is {harness.items_per_task}",
+                    required="as many items in every task, so that all tasks are known equally well",
+                    fix=f"items_per_task: {max(1, len(documents))}",
+                    where=Where(field=("measure", "harness", "items_per_task")),
+                )
+            if max(harness.shots):
+                scored = set(documents[: harness.items_per_task])
+                others = [one for one in map(_plain, task.fewshot_docs() or ()) if one not in scored]
+                if len(others) < max(harness.shots) or len(others) < len(list(task.fewshot_docs())):
+                    raise CorpusError(
+                        f"task '{name}' draws its examples from items that are scored, or has too few others",
+                        required="fewshot_split: a split that shares no document with the scored ones",
+                        fix="shots: [0]",
+                        where=Where(field=("measure", "harness", "shots")),
+                    )
+
+
+def folder_tasks(pack: Pack) -> Foreign:
+    """Every task that a folder of the user's defines."""
+    load_harness()
+    from lm_eval.tasks import TaskManager
+
+    manager = TaskManager(include_path=str(pack.folder), include_defaults=False)
+    return Foreign(pack.name, pack.sha256, len(pack.files), _loaded(manager, manager.all_subtasks, str(pack.folder)))
+
+
+def own_tasks(harness: Harness) -> Foreign:
+    """Tasks that the harness defines, with the documents that it fetches now or has kept."""
+    load_harness(network=True)
+    from lm_eval.tasks import TaskManager
+
+    names = harness.tasks.removeprefix(OWN_TASKS).split(",")
+    tasks = _loaded(TaskManager(), names, "the harness")
+    documents = {
+        name: [_plain(one) for one in [*task.eval_docs, *(task.fewshot_docs() or () if max(harness.shots) else ())]]
+        for name, task in tasks.items()
+    }
+    return Foreign(harness.tasks, sha256_of({"documents": documents}), 0, tasks)
+
+
+def _loaded(manager: Any, names: list[str], source: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = dict(sorted(manager.load(list(names))["tasks"].items())) if names else {}
+    except StudyError:
+        raise
+    except Exception as error:  # whatever a task's files or the network come up with
+        said = (str(error).splitlines() or [""])[0]
+        raise CorpusError(
+            f"the tasks of {source} cannot be loaded: {type(error).__name__}: {said}",
+            required="tasks of lm_eval whose documents are here, or a network to fetch them",
+            fix="tasks: blimp, which needs no network",
+            where=_FIELD,
+        ) from error
+    if not found:
+        raise CorpusError(f"{source} defines no task", required="a *.yaml with task: NAME", where=_FIELD)
+    return found
+
+
+def _require_choices(name: str, task: Any) -> None:
+    metrics = set(getattr(task, "_metric_fn_list", {}))
+    target = task.doc_to_target(task.eval_docs[0]) if task.OUTPUT_TYPE == "multiple_choice" else None
+    if not isinstance(target, int) or "acc" not in metrics or "acc_mutual_info" in metrics:
+        raise UnsupportedError(
+            f"task '{name}' is '{task.OUTPUT_TYPE}', with metrics {', '.join(sorted(metrics)) or 'none'}",
+            required="output_type: multiple_choice, one right answer by its number, and the metric acc: what is "
+            "answered by likelihood is never sampled",
+            fix="tasks: blimp",
+            where=_FIELD,
+        )
+
+
+def _unwritable(task: Any, shots: int, harness: Harness, tokenizer: Tokenizer | None) -> set[int]:
+    """Documents, of those that are scored, with some request that the tokenizer cannot write."""
+    task.set_config("num_fewshot", shots)
+    task.set_fewshot_seed(harness.examples_seed)
+    task.build_all_requests(limit=harness.items_per_task)
+    assert tokenizer is not None
+    return {int(one.doc_id) for one in task.instances if not can_write(tokenizer, "".join(map(str, one.args[:2])))}
+
+
+def _plain(document: Any) -> str:
+    """A document as one text, to be compared and hashed."""
+    return sha256_bytes(json.dumps(document, sort_keys=True, default=str).encode())

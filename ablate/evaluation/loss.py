@@ -1,0 +1,204 @@
+"""Loss, perplexity, bits a byte and next-token accuracy over the whole validation split, by class and by position.
+
+Windows are disjoint and of the context length; the last, shorter one counts too, so every token but the
+first is predicted exactly once. Sums are float64, so the figure does not depend on the evaluation batch
+beyond the last bits of each window's float32 losses.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 (its customary name)
+
+from ablate.data.batches import Pooled, Tokens
+from ablate.training.model import GPT
+from prereg.metrics.catalogue import OF_SOURCES
+from prereg.metrics.declarations import TOKEN_CLASSES
+
+WINDOWS_AT_ONCE = 16
+
+
+def windows(
+    tokens: Tokens | Pooled, context: int, device: torch.device | str = "cpu"
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Disjoint (inputs, targets) windows in order, batched; the last batch holds the shorter remainder.
+
+    Of pooled parts, one after another: no window reaches from one into the next.
+    """
+    if isinstance(tokens, Pooled):
+        for part in tokens.parts.values():
+            yield from windows(part, context, device)
+        return
+    whole = (len(tokens) - 1) // context
+    for start in range(0, whole, WINDOWS_AT_ONCE):
+        stop = min(whole, start + WINDOWS_AT_ONCE)
+        held = tokens[start * context : stop * context + 1]
+        inputs, targets = held[:-1].reshape(-1, context), held[1:].reshape(-1, context)
+        yield torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device)
+    rest = tokens[whole * context : len(tokens)]
+    if len(rest) > 1:
+        yield torch.from_numpy(rest[None, :-1].copy()).to(device), torch.from_numpy(rest[None, 1:].copy()).to(device)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Sums over the tokens that were predicted."""
+
+    nats: float
+    correct: int
+    count: int
+    size_bytes: int | None
+    """UTF-8 bytes of those tokens; none where nobody said what the ids stand for."""
+    nats_at: np.ndarray
+    """By position in the window."""
+    seen_at: np.ndarray
+    correct_of: np.ndarray | None
+    """By class of token; none where the classes are not known."""
+    count_of: np.ndarray | None
+
+    def told(self) -> dict[str, float]:
+        """The metrics of the `loss` suite."""
+        loss = self.nats / self.count
+        # A diverging model's perplexity overflows before its loss does; the loss keeps the number.
+        found = {"val/loss": loss, "val/perplexity": math.exp(min(loss, 700.0))}
+        if self.size_bytes is not None:
+            found["val/bits_per_byte"] = self.nats / math.log(2.0) / self.size_bytes
+        found["val/accuracy"] = self.correct / self.count
+        quarter = max(1, len(self.nats_at) // 4)
+        found["val/loss_first_quarter"] = float(self.nats_at[:quarter].sum() / self.seen_at[:quarter].sum())
+        if self.seen_at[-quarter:].any():
+            found["val/loss_last_quarter"] = float(self.nats_at[-quarter:].sum() / self.seen_at[-quarter:].sum())
+        if self.correct_of is not None and self.count_of is not None:
+            shares = {
+                kind: float(hits / count)
+                for kind, hits, count in zip(TOKEN_CLASSES, self.correct_of, self.count_of, strict=True)
+                if count
+            }
+            found["val/macro_accuracy"] = sum(shares.values()) / len(shares)
+            found |= {f"val/accuracy_{kind}": share for kind, share in shares.items()}
+        return found
+
+
+def measure_loss(
+    model: GPT, tokens: Tokens | Pooled, byte_lengths: np.ndarray | None, classes: np.ndarray | None = None
+) -> dict[str, float]:
+    """The `loss` suite on a validation split; of pooled parts over all of them, and of each by its name.
+
+    Without `classes` of the vocabulary, nothing is said by class.
+    """
+    if not isinstance(tokens, Pooled):
+        return tally(model, tokens, byte_lengths, classes).told()
+    tallies = {name: tally(model, part, byte_lengths, classes) for name, part in tokens.parts.items()}
+    found = _pooled(tallies.values()).told()
+    for name, one in tallies.items():
+        found |= {f"{metric}/{name}": value for metric, value in one.told().items() if metric in OF_SOURCES}
+    return found
+
+
+def tally(model: GPT, tokens: Tokens, byte_lengths: np.ndarray | None, classes: np.ndarray | None = None) -> Tally:
+    """One pass over one sequence."""
+    context, kinds = model.config.context, len(TOKEN_CLASSES)
+    nats, correct, count, size = 0.0, 0, 0, 0
+    nats_at, seen_at = np.zeros(context), np.zeros(context)
+    correct_of, count_of = np.zeros(kinds), np.zeros(kinds)
+    for inputs, targets in windows(tokens, context, model.device):
+        logits = model(inputs).float()
+        flat, wanted = logits.view(-1, logits.shape[-1]), targets.reshape(-1)
+        losses = F.cross_entropy(flat, wanted, reduction="none").double()
+        nats += float(losses.sum())
+        right = flat.argmax(dim=-1) == wanted
+        correct += int(right.sum())
+        length = targets.shape[1]
+        nats_at[:length] += losses.view(targets.shape).sum(dim=0).cpu().numpy()
+        seen_at[:length] += targets.shape[0]
+        if classes is not None:
+            kind = classes[wanted.cpu().numpy()]
+            correct_of += np.bincount(kind, weights=right.cpu().numpy(), minlength=kinds)
+            count_of += np.bincount(kind, minlength=kinds)
+        count += wanted.numel()
+        size += 0 if byte_lengths is None else int(byte_lengths[wanted.cpu().numpy()].sum())
+    assert count == len(tokens) - 1, (count, len(tokens))
+    by_class = (correct_of, count_of) if classes is not None else (None, None)
+    return Tally(nats, correct, count, None if byte_lengths is None else size, nats_at, seen_at, *by_class)
+
+
+def _pooled(tallies: Iterable[Tally]) -> Tally:
+    every = list(tallies)
+    sizes = [one.size_bytes for one in every if one.size_bytes is not None]
+    hits = [one.correct_of for one in every if one.correct_of is not None]
+    counts = [one.count_of for one in every if one.count_of is not None]
+    return Tally(
+        nats=sum(one.nats for one in every),
+        correct=sum(one.correct for one in every),
+        count=sum(one.count for one in every),
+        size_bytes=sum(sizes) if len(sizes) == len(every) else None,
+        nats_at=np.sum([one.nats_at for one in every], axis=0),
+        seen_at=np.sum([one.seen_at for one in every], axis=0),
+        correct_of=np.sum(hits, axis=0) if hits else None,
+        count_of=np.sum(counts, axis=0) if counts else None,
+    )
+
+
+def lengthened(model: GPT, context: int) -> GPT:
+    """The same weights in a model of another context length."""
+    config = model.config.model_copy(update={"context": context})
+    with torch.random.fork_rng(devices=[]):  # building a model draws first values that are thrown away
+        longer = GPT(config, model.token.num_embeddings)
+    # Rebuilt buffers of positions are no part of a state; every parameter is the trained one itself.
+    longer.load_state_dict(model.state_dict(), assign=True)
+    return longer.to(model.token.weight.device).eval()
+
+
+def measure_length(model: GPT, tokens: Tokens | Pooled) -> dict[str, float]:
+    """The `length` suite; empty for learned positions, and for a text with no window that long."""
+    context = model.config.context
+    if model.config.positions == "learned" or len(tokens) <= context + 1:
+        return {}
+    longer = lengthened(model, 2 * context)
+    sums, seen = np.zeros(2 * context), np.zeros(2 * context)
+    for inputs, targets in windows(tokens, 2 * context, model.device):
+        logits = longer(inputs).float()
+        losses = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1), reduction="none").double()
+        length = targets.shape[1]
+        sums[:length] += losses.view(targets.shape).sum(dim=0).cpu().numpy()
+        seen[:length] += targets.shape[0]
+    if not seen[context:].any():  # every part of a pool is too short by itself
+        return {}
+    beyond = float(sums[context:].sum() / seen[context:].sum())
+    late = slice(context - max(1, context // 4), context)
+    return {"length/loss_beyond": beyond, "length/brittleness": beyond - float(sums[late].sum() / seen[late].sum())}
+
+
+_BY_CATEGORY = {"L": "alphabetic", "M": "alphabetic", "N": "numeric"}
+
+
+def class_of(piece: bytes) -> str:
+    """The class of one token; the rule stands beside `TOKEN_CLASSES`."""
+    if not piece:
+        return "end_of_document"
+    text = piece.decode("utf-8", errors="ignore")
+    if not text:
+        return "other"
+    first = next((character for character in text if not character.isspace()), "")
+    if not first:
+        return "whitespace"
+    return _BY_CATEGORY.get(unicodedata.category(first)[0], "punctuation")
+
+
+def classes_of(pieces: Sequence[bytes]) -> np.ndarray:
+    """The class of every entry of a vocabulary, as its place in `TOKEN_CLASSES`."""
+    return np.array([TOKEN_CLASSES.index(class_of(piece)) for piece in pieces], dtype=np.int64)
+
+
+def by_class(values: np.ndarray, classes: np.ndarray) -> dict[str, float]:
+    """The mean of values of tokens, by the class of each; classes without a token are left out."""
+    counts = np.bincount(classes, minlength=len(TOKEN_CLASSES))
+    sums = np.bincount(classes, weights=values, minlength=len(TOKEN_CLASSES))
+    return {kind: float(total / count) for kind, total, count in zip(TOKEN_CLASSES, sums, counts, strict=True) if count}

@@ -1,0 +1,158 @@
+"""A study's own metrics: registered code only, on a copy of the model at rest, one number back.
+
+A metric is a plain function of one argument, a `View`. It sees a copy of the model and of the validation text: what it
+does to them changes no run. It sees no hypothesis, no other run and no training text. Its module is loaded anew for
+every evaluation, so that nothing is carried from one to the next, and a run that is taken up again gives the same.
+
+    returns a finite number            recorded
+    returns NaN or an infinity         not recorded, as of any metric
+    raises, or returns anything else   the run fails, and says so
+    takes longer than its `limit_s`    is interrupted, and the run fails (`prereg.metrics.user_code`)
+    its source is not the registered   not executed, and the run fails
+
+It must give the same number for the same view: it is part of what a rerun is compared by. Its seconds are recorded.
+What it prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import numbers
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 (its customary name)
+
+from ablate.data.batches import Pooled, Tokens, whole
+from ablate.evaluation.loss import windows
+from ablate.training.model import GPT
+from prereg.errors import EvidenceError, StudyError
+from prereg.metrics.user_code import CheckPin, Overdue, at_most, loading, read_source
+from prereg.registry.canon import sha256_bytes
+from prereg.study.measure import OwnMetric
+
+
+@dataclass(frozen=True)
+class View:
+    """What a study's own metric may look at."""
+
+    model: GPT
+    """A copy of the model as it is evaluated, at rest; `model(tokens)` gives logits, `model.config` its shape."""
+    tokens: np.ndarray
+    """Token ids of the validation split, of a mixture one source after another; they cannot be written to."""
+    pieces: tuple[bytes, ...]
+    """The bytes of every entry of the vocabulary; empty where the corpus is stored as ids and nobody said them."""
+    step: int
+    """Optimiser steps taken so far."""
+    read: Tokens | Pooled
+    """The validation split as the trainer's own metrics read it: no window reaches from one source into the next."""
+
+    def predictions(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """(inputs, targets, float32 logits) of every validation window, in the order and size that val/loss takes."""
+        for inputs, targets in windows(self.read, self.model.config.context, self.model.device):
+            yield inputs, targets, self.model(inputs).float()
+
+    def losses(self) -> np.ndarray:
+        """Cross-entropy in nats of every validation token but the first, in order; their mean is val/loss."""
+        parts = [
+            F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1), reduction="none").double()
+            for _, targets, logits in self.predictions()
+        ]
+        return np.asarray(torch.cat(parts).cpu().numpy())
+
+
+@dataclass(frozen=True)
+class Source:
+    """The registered code of one own metric, read and held against its pin."""
+
+    metric: OwnMetric
+    path: Path
+    content: bytes
+
+
+def registered_sources(
+    metrics: tuple[OwnMetric, ...], pins: Mapping[str, CheckPin], folder: Path
+) -> tuple[Source, ...]:
+    """The code of every own metric; `EvidenceError` where it is not what was registered. Nothing of it is executed."""
+    found = []
+    for index, metric in enumerate(metrics):
+        pin = pins.get(metric.name)
+        try:
+            path, content = read_source(metric, folder, index=index)
+        except StudyError as error:
+            raise _changed(metric, error.found, folder) from None
+        if pin is None or sha256_bytes(content) != pin.sha256:
+            raise _changed(metric, f"{path.name} has changed", folder)
+        found.append(Source(metric, path, content))
+    return tuple(found)
+
+
+def measure_own(
+    sources: tuple[Source, ...],
+    model: GPT,
+    tokens: Tokens | Pooled,
+    pieces: list[bytes] | None,
+    step: int,
+    *,
+    deadly: bool = False,
+) -> dict[str, float]:
+    """The value of every own metric. `deadly` ends this process where one outlasts its limit and cannot be stopped."""
+    found = {}
+    for source in sources:
+        text = whole(tokens)
+        text.flags.writeable = False
+        view = View(copy.deepcopy(model).eval(), text, tuple(pieces or ()), step, _copied(tokens))
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            found[source.metric.name] = _asked(source, view, deadly=deadly)
+    return found
+
+
+def _copied(tokens: Tokens | Pooled) -> Tokens | Pooled:
+    if isinstance(tokens, Pooled):
+        return Pooled(
+            {name: part.copy() if isinstance(part, np.ndarray) else part for name, part in tokens.parts.items()}
+        )
+    return tokens.copy() if isinstance(tokens, np.ndarray) else tokens  # what lies in files cannot be written to
+
+
+def _asked(source: Source, view: View, *, deadly: bool) -> float:
+    module, function = source.metric.entry_point.split(":")
+    limit_s = source.metric.limit_s
+    try:
+        with contextlib.redirect_stdout(sys.stderr), loading(module, source.path, source.content) as load:
+            # To load it may take as long as to call it.
+            value = at_most(limit_s, lambda: getattr(load(), function)(view), deadly=deadly)
+    except Overdue:
+        raise EvidenceError(
+            f"the metric {source.metric.name} took longer than its limit of {limit_s:g} s, and was ended",
+            required=f"a number from {source.metric.entry_point} within its limit_s",
+            fix=f"make it faster, or register a larger limit_s of {source.metric.name}",
+        ) from None
+    except (Exception, SystemExit) as error:
+        # Not swallowed: whatever a user's code raises is told as the reason why the run failed.
+        raise EvidenceError(
+            f"the metric {source.metric.name} raised {type(error).__name__}: {error}",
+            required=f"a number from {source.metric.entry_point}",
+        ) from error
+    if isinstance(value, Tensor) and value.numel() == 1:
+        value = value.item()
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise EvidenceError(
+            f"the metric {source.metric.name} returned {type(value).__name__}",
+            required=f"one number from {source.metric.entry_point}",
+        )
+    return float(value)
+
+
+def _changed(metric: OwnMetric, found: str, folder: Path) -> EvidenceError:
+    return EvidenceError(
+        f"the metric {metric.name} is not the registered code: {found}",
+        required="the code that was registered; nothing of it was executed",
+        fix=f"restore it in {folder}, or: ablate amend STUDY --reason ...",
+    )

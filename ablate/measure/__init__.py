@@ -1,1 +1,0 @@
-"""What is observed: model and validation text in, plain numbers out. No files, no hypotheses."""

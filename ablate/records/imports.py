@@ -1,0 +1,397 @@
+"""Runs that were made elsewhere, read and judged fit to be taken in. Nothing is written here before all of it is read.
+
+Three forms of a source:
+
+    a folder of run folders       VARIANT/SEED/run.json with metrics.parquet, as `ablate run` leaves them
+    a folder with a manifest      manifest.json (`Manifest`) beside one metrics.jsonl, metrics.csv or metrics.parquet
+    a file of tidy rows           variant, seed, step, metric, value; JSON lines, CSV or Parquet
+
+The first two can be *bound*: each run names the registration it was made under, and says that it began after it. That
+is its maker's word; the hash shows which promise the maker held, for nobody can name one that was not yet written.
+What is not bound is taken in as exploratory or not at all, and then no verdict comes from it
+(`ablate.judge.audit.audit`). A name from a source becomes part of a path only after the plan is found to hold it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+
+from ablate.records.outcome import outcome_hash
+from ablate.records.parquet import TableError, open_bounded, rows_of_table
+from ablate.records.provenance import NOT_STATED, of_command
+from ablate.records.rows import (
+    LineError,
+    diverged_at,
+    lacking,
+    metric_of,
+    most_rows,
+    read_bytes,
+    read_table,
+    require_keys,
+    said,
+    step_of,
+    until,
+    value_of,
+)
+from ablate.records.run_record import RunRecord
+from ablate.records.store import ItemScore, Row, RunFolder, parquet_bytes, record_bytes
+from prereg.errors import EvidenceError, StudyError, Where, nearest
+from prereg.frozen import Part
+from prereg.registry.canon import sha256_bytes, sha256_of
+from prereg.registry.plan import Cell, asks_stability, needed_metrics
+from prereg.registry.registration import Registration
+from prereg.study.training import Training
+
+CLOCKS_APART = timedelta(minutes=10)
+"""How far the clocks of two machines may differ before a time is taken for one in the future."""
+
+
+class Made(Part):
+    """When one run of a manifest was made."""
+
+    variant: str
+    """The arm."""
+    seed: int
+    """The seed."""
+    started_at: str
+    """Its start, ISO 8601 with offset."""
+    ended_at: str
+    """Its end."""
+
+
+class Manifest(Part):
+    """What the maker of tidy rows says of them: under which promise, when, with which code."""
+
+    registration: str
+    """sha256 of the registration: what a command is handed as ABLATE_REGISTRATION."""
+    runs: tuple[Made, ...]
+    """Every run of the file beside it."""
+    code: dict[str, str] = {}
+    """Path from the root -> sha256, of the files of the trainer's code, and of the data that the study pins."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One run, ready to be put in its place: the bytes of its record and of its metrics."""
+
+    variant: str
+    seed: int
+    record: RunRecord
+    run_json: bytes
+    metrics: bytes
+    items: bytes | None = None
+    """The scores of single items, where the run has some."""
+
+    @property
+    def body(self) -> dict[str, JsonValue]:
+        """Its hashes, in the words in which the ledger seals runs."""
+        return self.record.seal(sha256_bytes(self.run_json))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a source is held against."""
+
+    registration: Registration
+    registered_at: str
+    """When the ledger took the registration."""
+    now: str
+    exploratory: bool
+    only: Collection[Cell] = ()
+
+
+def read_source(source: Path, terms: Terms) -> tuple[Piece, ...]:
+    """Every run of a source, in the order of the plan. Raises `EvidenceError` for the first thing that is wrong."""
+    if source.is_dir() and (source / "manifest.json").is_file():
+        found = _from_manifest(source, terms)
+    elif source.is_dir():
+        found = _from_folders(source, terms)
+    elif source.is_file():
+        if not terms.exploratory:
+            raise EvidenceError(
+                "rows that say neither when they were made nor under which registration",
+                required="a manifest.json next to them, or run folders; see `ablate import --help`",
+                fix="--exploratory imports them; a study that holds such runs gives no verdict",
+                where=Where(file=source),
+            )
+        found = {
+            cell: _sealed(terms, cell, rows, started=terms.now, ended=terms.now, code=NOT_STATED)
+            for cell, rows in _planned(source, terms).items()
+        }
+    else:
+        raise EvidenceError("no such file or folder", where=Where(file=source))
+    for cell in terms.only:
+        if cell not in found:
+            raise EvidenceError(
+                f"no run of {said(cell)}", required="the runs that --only names", where=Where(file=source)
+            )
+    study = terms.registration.study
+    pieces = [found.get((arm, seed)) for seed in study.seeds for arm in study.arms]
+    return tuple(piece for piece in pieces if piece is not None)
+
+
+def _from_folders(source: Path, terms: Terms) -> dict[Cell, Piece]:
+    found: dict[Cell, Piece] = {}
+    for path in sorted(source.rglob("run.json")):
+        folder = RunFolder(path.parent)
+        run_json = read_bytes(path)
+        try:
+            record = folder.read_record()
+        except StudyError:
+            record = None
+        if record is None:
+            raise EvidenceError("not a run record", required="what the trainer wrote", where=Where(file=path))
+        cell = (record.variant, record.seed)
+        if not _wanted(terms, cell, path):
+            continue
+        if cell in found:
+            raise EvidenceError(f"a second run of {said(cell)}", required="each run once", where=Where(file=path))
+        if record.status not in ("done", "diverged"):
+            raise EvidenceError(
+                f"{said(cell)} is {record.status}",
+                required="runs that are done, or have diverged",
+                where=Where(file=path),
+            )
+        metrics = read_bytes(folder.sealed_path)
+        if sha256_bytes(metrics) != record.metrics_sha256:
+            raise EvidenceError(
+                "not the metrics that run.json sealed",
+                required=f"sha256 {record.metrics_sha256}",
+                where=Where(file=folder.sealed_path),
+            )
+        rows = _sealed_rows(folder.sealed_path, metrics, record)
+        items = _items(folder.items_path, record)
+        if outcome_hash(rows, _scores(folder.items_path, items)) != record.outcome_sha256:
+            raise EvidenceError(
+                "the values are not those of run.json's outcome_sha256", where=Where(file=folder.sealed_path)
+            )
+        if terms.exploratory:
+            code, start, end = record.provenance.code, record.started_at, record.ended_at or terms.now
+            found[cell] = _sealed(terms, cell, rows, started=start, ended=end, code=code)
+            continue
+        study, wanted = terms.registration.study, terms.registration.sha256
+        if record.study != study.study:
+            raise _unbound(path, f"{said(cell)} is of study '{record.study}'", f"study '{study.study}'")
+        _require_bound(
+            path,
+            cell,
+            terms,
+            registration=record.registration,
+            started=record.started_at,
+            ended=record.ended_at,
+        )
+        if sha256_of(record.config) != sha256_of(_config(terms, record.variant)):
+            raise EvidenceError(
+                f"{said(cell)} has another configuration",
+                required=f"that of registration {wanted[:8]}",
+                where=Where(file=path),
+            )
+        found[cell] = Piece(*cell, record, run_json, metrics, items)
+    if not found and not terms.only:
+        raise EvidenceError(
+            "neither run.json nor manifest.json below this folder",
+            required="run folders as `ablate run` leaves them, a manifest, or a file of rows",
+            where=Where(file=source),
+        )
+    return found
+
+
+def _from_manifest(source: Path, terms: Terms) -> dict[Cell, Piece]:
+    place = source / "manifest.json"
+    try:
+        manifest = Manifest.model_validate_json(read_bytes(place))
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise EvidenceError(f"{where}: {fault['msg']}", required="a manifest", where=Where(file=place)) from None
+    files = [file for file in (source / f"metrics.{end}" for end in ("jsonl", "csv", "parquet")) if file.is_file()]
+    if len(files) != 1:
+        raise EvidenceError(
+            f"{len(files)} files of rows next to the manifest",
+            required="one of metrics.jsonl, metrics.csv, metrics.parquet",
+            where=Where(file=place),
+        )
+    made: dict[Cell, Made] = {}
+    for one in manifest.runs:
+        if made.setdefault((one.variant, one.seed), one) is not one:
+            raise EvidenceError(f"{said((one.variant, one.seed))} is given twice", where=Where(file=place))
+        _wanted(terms, (one.variant, one.seed), place)
+    table = _planned(files[0], terms)
+    odd = sorted((made.keys() ^ table.keys()) if not terms.only else table.keys() - made.keys())
+    if odd:
+        lacks = "manifest" if odd[0] in table else "file of rows"
+        raise EvidenceError(
+            f"the {lacks} does not hold {said(odd[0])}", required="the same runs in both", where=Where(file=place)
+        )
+    code = sha256_of(dict(manifest.code)) if manifest.code else NOT_STATED
+    found = {}
+    for cell, rows in table.items():
+        if not terms.exploratory:
+            one = made[cell]
+            _require_bound(
+                place,
+                cell,
+                terms,
+                registration=manifest.registration,
+                started=one.started_at,
+                ended=one.ended_at,
+            )
+        times = made[cell]
+        found[cell] = _sealed(terms, cell, rows, started=times.started_at, ended=times.ended_at, code=code)
+    return found
+
+
+def _sealed(terms: Terms, cell: Cell, rows: list[Row], *, started: str, ended: str, code: str) -> Piece:
+    """A record and its seals for rows that had none."""
+    study = terms.registration.study
+    diverged = diverged_at(rows, study.stable.diverged.loss_above)
+    absent = lacking(rows, needed_metrics(study), whole_curve=asks_stability(study)) if diverged is None else []
+    if absent and not terms.exploratory:
+        raise EvidenceError(f"{said(cell)}: {'; '.join(absent)}", required="what the claims read")
+    kept, last = until(rows, diverged)
+    record = RunRecord(
+        study=study.study,
+        registration=terms.registration.sha256,
+        variant=cell[0],
+        seed=cell[1],
+        status="done" if diverged is None else "diverged",
+        attempts=1,
+        config=_config(terms, cell[0]),
+        steps=last,
+        tokens=0,
+        parameters=0,
+        pairing=None,
+        provenance=of_command(code).model_copy(update={"platform": NOT_STATED, "processor": NOT_STATED}),
+        started_at=started,
+        ended_at=ended,
+    )
+    metrics = parquet_bytes(record, kept)
+    record = record.model_copy(update={"metrics_sha256": sha256_bytes(metrics), "outcome_sha256": outcome_hash(kept)})
+    return Piece(*cell, record, record_bytes(record), metrics)
+
+
+def _require_bound(
+    place: Path, cell: Cell, terms: Terms, *, registration: str, started: str, ended: str | None
+) -> None:
+    wanted = terms.registration.sha256
+    if registration != wanted:
+        raise _unbound(place, f"{said(cell)} was made under registration {registration[:8]}", f"registration {wanted}")
+    times = [_moment(text, place, cell) for text in (terms.registered_at, started, ended or "", terms.now)]
+    registered, start, end, now = times
+    if start < registered:
+        raise _unbound(
+            place,
+            f"{said(cell)} began {started}, before the registration of {terms.registered_at}",
+            "runs made after the promise",
+        )
+    if end < start or end > now + CLOCKS_APART:
+        wrong = "before it began" if end < start else "which has not come yet"
+        raise _unbound(place, f"{said(cell)} ended {ended}, {wrong}", "times that can be")
+
+
+def _moment(text: str, place: Path, cell: Cell) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise _unbound(place, f"{said(cell)} has the time '{text[:40]}'", "ISO 8601 with an offset from UTC")
+    return found
+
+
+def _unbound(place: Path, found: str, required: str) -> EvidenceError:
+    return EvidenceError(
+        found,
+        required=required,
+        fix="--exploratory takes it in all the same; a study that holds such runs gives no verdict",
+        where=Where(file=place),
+    )
+
+
+def _wanted(terms: Terms, cell: Cell, place: Path) -> bool:
+    """Whether a cell is asked for. Nothing outside the plan is passed over in silence."""
+    study = terms.registration.study
+    if terms.only and cell not in terms.only:
+        return False
+    if cell[0] not in study.arms:
+        raise EvidenceError(
+            f"{json.dumps(cell[0])[:80]} is no variant of '{study.study}'",
+            required="one of " + ", ".join(study.arms),
+            fix=nearest(cell[0], study.arms),
+            where=Where(file=place),
+        )
+    if cell[1] not in study.seeds:
+        raise EvidenceError(
+            f"seed {cell[1]} of {cell[0]} is not planned",
+            required="no seed added: one of " + ", ".join(map(str, study.seeds)),
+            where=Where(file=place),
+        )
+    return True
+
+
+def _planned(path: Path, terms: Terms) -> dict[Cell, list[Row]]:
+    """The rows of those runs of a file that are asked for."""
+    return {cell: rows for cell, rows in read_table(path).items() if _wanted(terms, cell, path)}
+
+
+def _sealed_rows(path: Path, data: bytes, record: RunRecord) -> list[Row]:
+    """The rows of a sealed file, each of them the record's own and as strict as any."""
+    own = {key: getattr(record, key) for key in ("study", "registration", "variant", "seed")}
+    rows, seen = [], set()
+    for number, found in enumerate(_table(path, data, (*own, "step", "metric", "value")), start=1):
+        try:
+            require_keys(found, (*own, "step", "metric", "value"))
+            other = next((key for key, value in own.items() if found[key] != value), None)
+            if other is not None:
+                raise LineError(f"{other} {found[other]!r:.60} in the record of {own[other]!r:.60}")
+            metric = metric_of(found["metric"])
+            row = Row(step_of(found["step"]), metric, value_of(found["value"], metric))
+            if (row.step, row.metric) in seen or row.step > record.steps or row.value != row.value:
+                raise LineError(f"{row.metric} at step {row.step}: twice, not a number, or after the last step")
+        except LineError as fault:
+            raise EvidenceError(f"row {number}: {fault}", where=Where(file=path)) from None
+        seen.add((row.step, row.metric))
+        rows.append(row)
+    return rows
+
+
+def _items(path: Path, record: RunRecord) -> bytes | None:
+    """The sealed scores of items, or none where the record names none."""
+    if record.items_sha256 is None:
+        return None
+    data = read_bytes(path)
+    if sha256_bytes(data) != record.items_sha256:
+        required = f"sha256 {record.items_sha256}"
+        raise EvidenceError("not the items that run.json sealed", required=required, where=Where(file=path))
+    return data
+
+
+def _scores(path: Path, data: bytes | None) -> list[ItemScore]:
+    if data is None:
+        return []
+    names = tuple(one.name for one in fields(ItemScore))
+    return [ItemScore(**row) for row in _table(path, data, names, more=True)]
+
+
+def _table(path: Path, data: bytes, columns: tuple[str, ...], *, more: bool = False) -> Iterator[dict[str, Any]]:
+    """The rows of a sealed file, once it is known to be small. `more` columns than these may stand in it."""
+    try:
+        with open_bounded(data, columns, most_rows=most_rows(data)) as file:
+            others = [name for name in file.schema_arrow.names if name not in columns]
+            if others and not more:
+                raise TableError(f"has a column {others[0]!a:.60}")
+            yield from rows_of_table(file, columns)
+    except TableError as error:
+        raise EvidenceError(f"the file {error}", required="the table that was sealed", where=Where(file=path)) from None
+
+
+def _config(terms: Terms, variant: str) -> dict[str, JsonValue]:
+    config = terms.registration.study.arms[variant].config
+    return config.model_dump(mode="json") if isinstance(config, Training) else dict(config)

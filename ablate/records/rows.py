@@ -1,0 +1,328 @@
+"""Metrics that others wrote, read strictly: one JSON object a line, every fault named with its line.
+
+A trainer of the user's own writes {"step", "metric", "value"}; records made elsewhere have {"variant", "seed"} besides
+(`ablate.records.imports`). Nothing is repaired, skipped or guessed. The one value that need not be finite is a training
+loss, because that is how a run tells that it has diverged.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from ablate.records.parquet import TableError, open_bounded, rows_of_table
+from ablate.records.store import Row
+from prereg.errors import EvidenceError, Where
+from prereg.escape import visible
+from prereg.registry.plan import Cell
+
+CURVE = "train/loss"
+"""The metric by which a run diverges, and by which it is stable."""
+MOST_BYTES = 256 * 2**20
+MOST_LINE = 4096
+
+_METRIC = re.compile(r"[A-Za-z][^\s()\x00-\x1f\x7f-\x9f]{0,199}")
+_LARGEST_STEP = 2**53 - 1
+
+
+class LineError(ValueError):
+    """What is wrong with one line."""
+
+
+def read_rows(path: Path, *, torn: bool = False) -> list[Row]:
+    """Every row of a metrics file. Raises `EvidenceError` with the line.
+
+    `torn` says that its writer was killed: then a last line without an end is no line yet, and is dropped.
+    """
+    data = read_bytes(path)
+    if torn:
+        data = data[: data.rfind(b"\n") + 1]
+    rows: list[Row] = []
+    for number, line in enumerate(lines_of(data), start=1):
+        try:
+            rows.append(row_of(object_of(line)))
+        except LineError as fault:
+            raise _at(path, number, str(fault)) from None
+    require_single(path, rows)
+    return rows
+
+
+def read_bytes(path: Path) -> bytes:
+    """A regular file of a size that can be read whole."""
+    if not path.is_file():
+        raise EvidenceError(
+            f"{path.name} is not there" if not path.exists() else f"{path.name} is not a file",
+            required="the file of metrics that the study declares, in the run's own directory",
+            where=Where(file=path),
+        )
+    if path.stat().st_size > MOST_BYTES:
+        raise EvidenceError(
+            f"{path.stat().st_size:,} bytes",
+            required=f"at most {MOST_BYTES:,}: log less often, or fewer metrics",
+            where=Where(file=path),
+        )
+    return path.read_bytes()
+
+
+def lines_of(data: bytes) -> Iterator[bytes]:
+    """Lines without their ends, one at a time; the end of the last line may be missing."""
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start)
+        end = len(data) if end < 0 else end
+        yield data[start:end]
+        start = end + 1
+
+
+def object_of(line: bytes) -> dict[str, object]:
+    """The JSON object of one line; a key that is given twice is a fault."""
+    if len(line) > MOST_LINE:
+        raise LineError(f"a line of {len(line):,} bytes, and {MOST_LINE:,} are the most")
+    if not line.strip():
+        raise LineError("an empty line")
+    try:
+        found = json.loads(line.decode("utf-8"), object_pairs_hook=_single)
+    except UnicodeDecodeError:
+        raise LineError("text that is not UTF-8") from None
+    except (json.JSONDecodeError, RecursionError):
+        raise LineError("not JSON") from None
+    except LineError:
+        raise
+    except ValueError:
+        raise LineError("a number with too many digits") from None
+    if not isinstance(found, dict):
+        raise LineError("not a JSON object")
+    return found
+
+
+def row_of(found: dict[str, object]) -> Row:
+    """Step, metric and value of an object that has these keys and no other."""
+    require_keys(found, ("step", "metric", "value"))
+    metric = metric_of(found["metric"])
+    return Row(step_of(found["step"]), metric, value_of(found["value"], metric))
+
+
+def require_keys(found: dict[str, object], wanted: tuple[str, ...]) -> None:
+    """Exactly these keys."""
+    lacking = [key for key in wanted if key not in found]
+    more = [key for key in found if key not in wanted]
+    if lacking or more:
+        said = [f"no {', no '.join(map(repr, lacking))}"] if lacking else []
+        said += [f"{json.dumps(more[0])[:60]}, which is none of {', '.join(wanted)}"] if more else []
+        raise LineError(" and ".join(said))
+
+
+def step_of(value: object) -> int:
+    """A step: a whole number from 0."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST_STEP:
+        raise LineError(f"step {_shown(value)}, which is not a whole number from 0 to 2^53")
+    return value
+
+
+def metric_of(value: object) -> str:
+    """The name of a metric, such as a claim could hold."""
+    if not isinstance(value, str) or _METRIC.fullmatch(value) is None or visible(value) != value:
+        raise LineError(
+            f"metric {_shown(value)}, which is not a name: a letter first, no blanks, at most 200 characters"
+        )
+    return value
+
+
+def value_of(value: object, metric: str) -> float:
+    """A finite number; of a training loss, any."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise LineError(f"value {_shown(value)}, which is not a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number) and metric != CURVE:
+        raise LineError(f"{metric} is {number}, which is not finite (a run that diverges says so in its {CURVE})")
+    return number
+
+
+def require_single(path: Path, rows: Iterable[Row]) -> None:
+    """No metric twice at one step; rows stand in the order of the file's lines."""
+    seen: dict[tuple[int, str], int] = {}
+    for number, row in enumerate(rows, start=1):
+        first = seen.setdefault((row.step, row.metric), number)
+        if first != number:
+            raise _at(path, number, f"{row.metric} at step {row.step} is already on line {first}")
+
+
+def diverged_at(rows: Iterable[Row], above: float) -> int | None:
+    """The first step whose training loss is not finite, or above so many times the first one's; none if there is none.
+
+    The same rule as the built-in trainer's. Of a first loss that is not above 0, such as a log density, multiples mean
+    nothing: then only a loss that is not finite has diverged.
+    """
+    curve = sorted((row for row in rows if row.metric == CURVE), key=lambda row: row.step)
+    if not curve:
+        return None
+    limit = above * curve[0].value if curve[0].value > 0 else math.inf
+    return next((row.step for row in curve if not math.isfinite(row.value) or row.value > limit), None)
+
+
+def lacking(rows: Iterable[Row], needed: Mapping[str, tuple[int, ...]], *, whole_curve: bool) -> list[str]:
+    """What a finished run should have recorded and has not: claimed metrics where they are read, the whole curve."""
+    has: dict[str, set[int]] = {}
+    for row in rows:
+        has.setdefault(row.metric, set()).add(row.step)
+    if not has:
+        return ["it is empty"]
+    last = max(max(steps) for steps in has.values())
+    found = [
+        f"no {metric} at step {step}" + (", its last" if step == last else "")
+        for metric, steps in needed.items()
+        for step in sorted({*steps, last})
+        if step not in has.get(metric, set())
+    ]
+    if whole_curve and has.get(CURVE, set()) - {0} != set(range(1, last + 1)):
+        found.append(f"no {CURVE} at every step from 1 to {last}, which the rule of stability reads")
+    return found
+
+
+def until(rows: Iterable[Row], diverged: int | None) -> tuple[list[Row], int]:
+    """The rows that count, up to the divergence where there was one, and the last step."""
+    rows = list(rows)
+    last = diverged if diverged is not None else max(row.step for row in rows)
+    return [row for row in rows if row.step <= last and math.isfinite(row.value)], last
+
+
+def _single(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise LineError("a key that is given twice")
+    return found
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=True)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _at(path: Path, line: int, found: str) -> EvidenceError:
+    return EvidenceError(
+        f"line {line}: {found}",
+        required='one {"step": 10, "metric": "val/loss", "value": 2.31} a line',
+        where=Where(file=path, line=line),
+    )
+
+
+MOST_ROWS = 2_000_000
+"""Rows of one file of an import."""
+FREE_ROWS = 200_000
+"""Rows that it may hold however small it is; beyond, one a byte."""
+COLUMNS = ("variant", "seed", "step", "metric", "value")
+
+_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?|[-+]?(nan|inf|infinity)", re.IGNORECASE)
+
+
+def read_table(path: Path) -> dict[Cell, list[Row]]:
+    """The rows of a file by run. Raises `EvidenceError` with the line."""
+    read = {".jsonl": _json_lines, ".csv": _csv, ".parquet": _parquet}.get(path.suffix)
+    if read is None:
+        raise EvidenceError(
+            f"'{path.name}' is of no known kind",
+            required="a name ending in .jsonl, .csv or .parquet",
+            where=Where(file=path),
+        )
+    found: dict[Cell, list[Row]] = {}
+    seen: dict[tuple[Cell, int, str], int] = {}
+    number = 0
+    try:
+        for number, row in read(read_bytes(path)):
+            if number > MOST_ROWS:
+                raise LineError(f"more than {MOST_ROWS:,} rows: import fewer runs at a time")
+            cell, one = _tidy_row(row)
+            first = seen.setdefault((cell, one.step, one.metric), number)
+            if first != number:
+                raise LineError(f"{one.metric} of {said(cell)} at step {one.step} is already on line {first}")
+            found.setdefault(cell, []).append(one)
+        if not found:
+            raise LineError("no row")
+    except LineError as fault:
+        line = fault.line if isinstance(fault, _AtLineError) else number
+        raise EvidenceError(
+            f"line {line}: {fault}", required="rows of " + ", ".join(COLUMNS), where=Where(file=path, line=line)
+        ) from None
+    return found
+
+
+def said(cell: Cell) -> str:
+    """A run in words; a name from elsewhere cannot move a terminal's cursor."""
+    return f"{json.dumps(cell[0])[1:-1][:60]} seed {cell[1]}"
+
+
+def _tidy_row(row: dict[str, object]) -> tuple[Cell, Row]:
+    require_keys(row, COLUMNS)
+    variant, seed, metric = row["variant"], row["seed"], metric_of(row["metric"])
+    if not isinstance(variant, str):
+        raise LineError(f"variant {json.dumps(variant)[:60]}, which is not text")
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise LineError(f"seed {json.dumps(seed)[:60]}, which is not a whole number")
+    return (variant, seed), Row(step_of(row["step"]), metric, value_of(row["value"], metric))
+
+
+class _AtLineError(LineError):
+    def __init__(self, line: int, found: str) -> None:
+        self.line = line
+        super().__init__(found)
+
+
+Numbered = Iterator[tuple[int, dict[str, object]]]
+
+
+def _json_lines(data: bytes) -> Numbered:
+    for number, line in enumerate(lines_of(data), start=1):
+        try:
+            row = object_of(line)
+        except LineError as fault:
+            raise _AtLineError(number, str(fault)) from None
+        yield number, row
+
+
+def _csv(data: bytes) -> Numbered:
+    try:
+        reader = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""), strict=True)
+        header = next(reader, [])
+        if sorted(header) != sorted(COLUMNS):
+            raise _AtLineError(1, f"columns {', '.join(header)[:80] or 'none'}")
+        for cells in reader:
+            if len(cells) != len(header):
+                raise _AtLineError(reader.line_num, f"{len(cells)} fields under {len(header)} columns")
+            yield reader.line_num, {name: _typed(name, text) for name, text in zip(header, cells, strict=True)}
+    except UnicodeDecodeError:
+        raise _AtLineError(1, "text that is not UTF-8") from None
+    except csv.Error as error:
+        raise _AtLineError(1, f"not CSV: {error}") from None
+
+
+def _typed(column: str, text: str) -> object:
+    """A field of CSV as the type of its column, or as it stands, to be refused there."""
+    if column in ("seed", "step"):
+        return int(text) if re.fullmatch(r"[0-9]{1,16}", text) else text
+    if column == "value":
+        return float(text) if _NUMBER.fullmatch(text) else text
+    return text
+
+
+def _parquet(data: bytes) -> Numbered:
+    try:
+        with open_bounded(data, COLUMNS, most_rows=most_rows(data)) as file:
+            names = file.schema_arrow.names
+            if len(names) != len(COLUMNS):
+                raise _AtLineError(1, f"columns {', '.join(names)[:80]}")
+            yield from enumerate(rows_of_table(file, COLUMNS), start=1)
+    except TableError as error:
+        raise _AtLineError(1, f"the file {error}") from None
+
+
+def most_rows(data: bytes) -> int:
+    """Rows that a Parquet file from elsewhere may hold: every one has a value, and values take room on a disk too."""
+    return min(MOST_ROWS, FREE_ROWS + len(data))

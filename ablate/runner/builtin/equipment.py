@@ -1,0 +1,173 @@
+"""What a process keeps from one run to the next: texts, tasks, the trainer, the other ranks of a spread run.
+
+Imports, corpora and the model object are paid for once a process. What is kept is keyed by all that it depends on,
+so that no run finds anything that another configuration has left.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ablate.data.batches import Split
+from ablate.data.corpora import Library
+from ablate.data.reading import Tokenizer, read
+from ablate.data.repetition import repetition_in
+from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, StoredVocabulary
+from ablate.evaluation.harness.evaluate import prepare
+from ablate.evaluation.harness.tasks import Questions
+from ablate.evaluation.loss import classes_of
+from ablate.records.run_record import Repetition
+from ablate.runner.builtin.ranks import Company
+from ablate.runner.messages import Message
+from ablate.runner.placement import Spread
+from ablate.training.device import CPU, device_name
+from ablate.training.distributed import ALONE, Ranks
+from ablate.training.kernels.backends import Paths, choose_paths
+from ablate.training.kernels.library import cache_folder
+from ablate.training.trainer import Trainer
+from prereg.errors import StudyError
+from prereg.registry.paths import Root
+from prereg.registry.plan import RunSpec
+from prereg.registry.registration import reading_sha256
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a run reads, tokenised and split."""
+
+    split: Split
+    tokenizer: Tokenizer
+    corpus_sha256: str
+
+    @property
+    def written_with(self) -> CharTokenizer | BpeTokenizer:
+        """The tokenizer, where texts are turned into ids: a study that asks tasks reads no stored ids."""
+        assert not isinstance(self.tokenizer, StoredVocabulary), self.tokenizer.sha256
+        return self.tokenizer
+
+    @cached_property
+    def classes(self) -> np.ndarray | None:
+        """The class of every entry of the vocabulary; none where nobody said what its entries stand for."""
+        pieces = self.tokenizer.pieces()
+        return None if pieces is None else classes_of(pieces)
+
+
+THREADS = 1
+"""Threads of one run: a study's own parallelism is used before a run's."""
+CHECKPOINT_EVERY_S = 20.0
+
+
+class Equipment:
+    """Everything that a run is given by its process, and everything by which it is told to stop.
+
+    `deadly` ends the process where code of the study's own cannot be stopped.
+    """
+
+    def __init__(
+        self,
+        corpora: Path,
+        say: Callable[[Message], None],
+        stop: threading.Event,
+        beside: Path = Path(),
+        *,
+        checkpoint_every_s: float = CHECKPOINT_EVERY_S,
+        spread: Spread | None = None,
+        device: str = CPU,
+        root: Path | None = None,
+        deadly: bool = False,
+    ) -> None:
+        self.deadly = deadly
+        self.beside = beside
+        self.corpora = corpora
+        self.library = Library.of(corpora)
+        self.root = Root(root if root is not None else corpora.parent.parent)
+        self.say = say
+        self.stop = stop
+        self.checkpoint_every_s = checkpoint_every_s
+        self.spread = spread if spread is not None else Spread()
+        self.company: Company | None = None
+        self.device = device
+        self.device_name = device_name(device)
+        self._texts: dict[str, Text] = {}
+        self._trainer: tuple[str, Trainer] | None = None
+        self._questions: dict[tuple[str, str, str], Questions] = {}
+
+    def text(self, spec: RunSpec) -> Text:
+        """The data of a run, read once a process and checked against the registration's pins."""
+        data, pins = spec.config.data, {name: pin.sha256 for name, pin in spec.pins.items()}
+        wanted = json.dumps([data.model_dump(mode="json"), pins, spec.tokenizer])
+        if wanted not in self._texts:
+            reading = read(self.library, data, registered=spec.tokenizer)
+            for name, found in reading.corpora.items():
+                if found.manifest.sha256 != pins.get(name):
+                    raise StudyError(
+                        f"corpus '{name}' is not the one registered (sha256 {found.manifest.sha256})",
+                        required=f"sha256 {pins.get(name)}",
+                    )
+            if spec.tokenizer is not None and reading.tokenizer.sha256 != spec.tokenizer:
+                raise StudyError(
+                    f"the tokenizer of '{spec.variant}' is not the one registered (sha256 {reading.tokenizer.sha256})",
+                    required=f"sha256 {spec.tokenizer}",
+                    fix="the version of the library `tokenizers` under which the study was registered",
+                )
+            self._texts[wanted] = Text(reading.split, reading.tokenizer, reading_sha256(pins.items()))
+        text = self._texts[wanted]
+        text.split.require(spec.config.model.context)
+        return text
+
+    def repetition(self, spec: RunSpec) -> dict[str, Repetition]:
+        """How much of each corpus of a run repeats itself, counted once a machine."""
+        found = {}
+        for name in spec.config.data.sources:
+            counted = repetition_in(self.library, name, spec.config.data.validation)
+            found[name] = (
+                Repetition(not_measured=counted)
+                if isinstance(counted, str)
+                else Repetition.model_validate(asdict(counted))
+            )
+        return found
+
+    def questions(self, spec: RunSpec, text: Text) -> Questions | None:
+        """The zero- and few-shot tasks of a run, read once a process; what is wrong is found before training."""
+        harness = spec.measure.harness
+        if harness is None:
+            return None
+        assert spec.tasks is not None, spec.run_id  # the registration pins whatever the study declares
+        wanted = (harness.model_dump_json(), spec.tasks.sha256, text.tokenizer.sha256)
+        if wanted not in self._questions:
+            self._questions[wanted] = prepare(harness, spec.tasks, self.root, text.written_with)
+        return self._questions[wanted]
+
+    def trainer(self, spec: RunSpec, text: Text) -> Trainer:
+        """The trainer of a configuration, kept while runs of that configuration follow one another."""
+        wanted = spec.config.model_dump_json() + json.dumps([text.corpus_sha256, text.tokenizer.sha256])
+        if self._trainer is None or self._trainer[0] != wanted:
+            paths = choose_paths(spec.config, cache_folder(), device=self.device)
+            if paths.lacking:
+                self.say(Message(event="note", text=f"{paths.lacking}; torch's operators are used"))
+            ranks = self._ranks(spec, paths)
+            trainer = Trainer(spec.config, text.split, text.tokenizer.size, paths, ranks, device=self.device)
+            self._trainer = (wanted, trainer)
+        return self._trainer[1]
+
+    def end(self) -> None:
+        """Leave the other ranks, where there are any. After an error nobody knows where they stand."""
+        self._trainer = None
+        if self.company is not None:
+            self.company.end()
+            self.company = None
+
+    def _ranks(self, spec: RunSpec, paths: Paths) -> Ranks:
+        if self.spread.devices == 1:
+            return ALONE
+        if self.company is None:
+            self.company = Company(self.spread, self.corpora)
+        self.company.tell("run", (spec.model_dump_json(), json.dumps(asdict(paths))))
+        return self.company.ranks

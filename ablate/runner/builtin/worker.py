@@ -1,0 +1,170 @@
+"""Runs carried out one after another in one process; what goes wrong in a run becomes its record, not the process'."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+
+from ablate.evaluation.harness.adapter import Standing, Stopped
+from ablate.evaluation.harness.evaluate import Answers, ask
+from ablate.records.run_record import utc_now
+from ablate.records.store import Row, RunFolder, rows_of
+from ablate.runner.builtin.equipment import Equipment
+from ablate.runner.builtin.ranks import LOST_A_RANK
+from ablate.runner.builtin.run import SAY_EVERY_S, Run
+from ablate.runner.messages import Asking, Message, rows_fault, said, save, show_trace, take_up
+from ablate.training.device import Peak
+from ablate.training.trainer import Trainer
+from prereg.registry import disk
+from prereg.registry.plan import RunSpec
+
+
+class SingleRun(Run):
+    """One run: begin or resume, train, evaluate, checkpoint, seal."""
+
+    trainer: Trainer
+
+    def __init__(self, worker: Equipment, spec: RunSpec, folder: RunFolder) -> None:
+        self.peak = Peak.reset()
+        self._hold(worker, spec, folder)
+        self.trainer = worker.trainer(spec, self.text)
+        self._start(self.trainer.begin(spec.seed))
+        self._saved = time.perf_counter()
+
+    @property
+    def layout(self) -> str:
+        """The words for its provenance."""
+        return self.worker.spread.layout
+
+    def finish(self, until: int | None = None) -> None:
+        """Train to the end of the budget, to divergence, to the scheduler's stop, or until a step."""
+        trainer, steps = self.trainer, self.spec.config.budget.steps
+        if trainer.progress.step == 0:
+            self._evaluate()
+        rows: list[Row] = []
+        while trainer.progress.step < steps:
+            if self.worker.stop.is_set():
+                self._checkpoint(rows)
+                self.say_stopped()
+                return
+            self.observer.watch(trainer.progress.step + 1)
+            started = time.perf_counter()
+            step = trainer.step()
+            trainer.progress.train_s += time.perf_counter() - started
+            rows += rows_of(step.step, {"train/loss": step.loss})
+            if trainer.diverged(step, self.spec.diverged_above):
+                self.folder.append(rows)
+                self._seal("diverged")
+                return
+            if step.step % self.spec.measure.every == 0 or step.step == steps:
+                self.folder.append(rows)
+                rows = []
+                self._evaluate()
+            self._tell(step)
+            if step.step == until and until < steps:
+                self.folder.append(rows)
+                self.say_stopped()
+                return
+            if time.perf_counter() - self._saved > self.worker.checkpoint_every_s and step.step < steps:
+                self._checkpoint(rows)
+                rows = []
+        try:
+            answers = self._ask()
+        except Stopped:
+            self.say_stopped()
+            return
+        self._seal("done", answers)
+
+    def _restored(self, faults: list[str]) -> Path | None:
+        """The generation of the checkpoint that gave the trainer its state back; what is wrong with those before it."""
+        found = take_up(self.folder.checkpoints, self.trainer.restore, self._begin_anew, faults)
+        changed = None if found is None else rows_fault(self.folder, self.trainer.progress)
+        if changed is None:
+            return found
+        # No earlier generation: what was changed lies there for both, and nothing says from where on.
+        faults.append(changed)
+        self._begin_anew()
+        return None
+
+    def _begin_anew(self) -> None:
+        self.initial = self.trainer.begin(self.spec.seed)
+
+    def _was_left(self) -> bool:
+        """Whether an earlier attempt left what could have been taken up."""
+        return self.folder.checkpoints.exist()
+
+    def _begun(self, taken_up: Path | None) -> None:
+        """Its record stands."""
+        if taken_up == self.folder.checkpoints.previous:
+            # Only now that the record tells of it. Left there, the damaged one would replace the sound one.
+            self.folder.checkpoints.fall_back()
+        self._saved_step = None if taken_up is None else self.trainer.progress.step
+
+    def _ask(self) -> Answers | None:
+        """The zero- and few-shot tasks, once training has ended. A run killed meanwhile is asked again, not trained."""
+        if self.questions is None:
+            return None
+        self._checkpoint([])
+        started = time.perf_counter()
+        self._tell_asked(None)
+        with self.trainer.evaluated() as model:
+            answers = ask(
+                self.questions,
+                model,
+                self.spec.config.model.context,
+                self.text.written_with,
+                stop=self.worker.stop.is_set,
+                tell=self._tell_asked,
+            )
+        self.trainer.progress.eval_s += time.perf_counter() - started
+        return answers
+
+    def _tell_asked(self, standing: Standing | None) -> None:
+        """How far the run has been asked its tasks; none when that begins."""
+        now = time.perf_counter()
+        ended = standing is not None and standing.requests == standing.of
+        if standing is not None and not ended and now - self._said < SAY_EVERY_S:
+            return
+        assert self.questions is not None
+        asking = Asking(tasks=self.questions.name, **({} if standing is None else asdict(standing)))
+        self.worker.say(self._at_rest(asking=asking))
+        self._said = now
+
+    def _checkpoint(self, rows: list[Row]) -> None:
+        """Metrics first, then the checkpoint that makes them count. None where one of this very step is there."""
+        if self._saved_step == self.trainer.progress.step:
+            return
+        self.folder.append(rows, durable=True)
+        self.count_rows()
+        save(self.folder.checkpoints, self.trainer.checkpoint(), self.trainer.progress.step)
+        self._saved, self._saved_step = time.perf_counter(), self.trainer.progress.step
+        self.folder.write_record(self.record.model_copy(update=self._cost()))
+
+
+class Worker(Equipment):
+    """Carries out runs one after another."""
+
+    def carry_out(self, spec: RunSpec, folder: RunFolder, until: int | None = None) -> None:
+        """One run from where it stands to its seal. Everything that goes wrong becomes a `failed` record.
+
+        `until` ends it after that step, unsealed: the beginning of a run, made again to be compared.
+        """
+        try:
+            SingleRun(self, spec, folder).finish(until)
+        except Exception as error:
+            if self.company is not None and self.company.killed():
+                traceback.print_exception(error)
+                disk.remove_all()
+                os._exit(LOST_A_RANK)  # no error of the run: it is taken up again
+            self.end()
+            self.fail(spec, folder, error)
+
+    def fail(self, spec: RunSpec, folder: RunFolder, error: Exception) -> None:
+        """Record a run as failed, and say so."""
+        show_trace(error)
+        line = said(error, folder)
+        folder.fail(line, utc_now())
+        self.say(Message(event="ended", run_id=spec.run_id, status="failed", error=line))

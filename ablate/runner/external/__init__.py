@@ -1,0 +1,1 @@
+"""The worker of a user's own trainer: its pinned code, its process, its metrics."""

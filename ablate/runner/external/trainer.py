@@ -1,0 +1,341 @@
+"""Runs of a user's own trainer: one child process a run, its metrics read strictly, its record sealed like any other.
+
+    run folder            run.json, the sealed metrics, config.json, stdout.txt, stderr.txt
+    run folder / work     the child's own directory, and all of it that it may write in
+    run folder / code     what it is started from: a copy of the registered code, gone once the run has ended
+
+Each attempt begins in an empty directory, unless the one before left a file named `resumable` in it: by this the
+command says that it can go on from what lies there. It is then started again (ABLATE_ATTEMPT counts) with its metrics
+file as it left it, a torn last line cut off; a step that it repeats it must take out of that file first.
+
+The child is told its seed, its variant and its configuration, never a hypothesis. By the registered rule a run diverges
+at the step whose recorded train/loss says so; it ends there, whatever its exit status. Any other status than 0 is a
+failure. What the child is to record is checked at the end of each run, not when all of them have been paid for.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ablate.records.provenance import made_with, of_command
+from ablate.records.rows import CURVE, diverged_at, lacking, read_rows, until
+from ablate.records.run_record import RunRecord, Status, utc_now
+from ablate.records.store import Row, RunFolder
+from ablate.runner.external.child import Child, adopt_orphans, end_leftover
+from ablate.runner.external.pinned import Hashed, PrivateCopy, require_registered
+from ablate.runner.messages import Message, Pipes, said, show_trace
+from prereg.errors import EvidenceError, RunError, StudyError
+from prereg.registry.disk import write_passing, write_whole
+from prereg.registry.plan import CommandSpec
+from prereg.study.command import code_sha256, filled
+
+RESUMABLE = "resumable"
+"""The file by which a command says that it can go on from what its directory holds."""
+LEFT_BEHIND = "the command left processes of its own session behind, which were ended"
+FIRST_POLL_S = 0.0005
+POLL_S = 0.05
+"""How long the end of a child may go unnoticed: as long as the child has taken, and no longer than this."""
+SAY_EVERY_S = 0.5
+NOTE_EVERY_S = 10.0
+_GLANCE_BYTES = 64 * 2**10
+
+
+@dataclass
+class Server:
+    """What runs one after another share: whom to tell, whether to stop, and the child that is at work."""
+
+    say: Callable[[Message], None]
+    stop: threading.Event = field(default_factory=threading.Event)
+    child: Child | None = None
+    starting: threading.Lock = field(default_factory=threading.Lock)
+    hashed: Hashed = field(default_factory=Hashed)
+
+    def carry_out(self, spec: CommandSpec, folder: RunFolder, root: Path) -> None:
+        """One run from its start to its seal. Everything that goes wrong becomes a `failed` record."""
+        try:
+            CommandRun(self, spec, folder, root).finish()
+        except Exception as error:
+            if not isinstance(error, StudyError):
+                show_trace(error)
+            line = error.found if isinstance(error, StudyError) else said(error, folder)
+            line = line.replace(f"{root}/", "")
+            folder.fail(line, utc_now())
+            self.say(Message(event="ended", run_id=spec.run_id, status="failed", error=line))
+
+    def abandon(self) -> None:
+        """The scheduler is gone: nothing may go on, and nothing more may be written on its behalf."""
+        with self.starting:
+            if self.child is not None:
+                self.child.kill()
+            os._exit(3)
+
+
+class CommandRun:
+    """One run: start the command, watch it, read what it left, seal."""
+
+    def __init__(self, server: Server, spec: CommandSpec, folder: RunFolder, root: Path) -> None:
+        self.taken = time.perf_counter()
+        self.server, self.spec, self.folder, self.root = server, spec, folder, root
+        self.home = folder.path / "work"
+        self.code = PrivateCopy(root, spec, folder.path / "code")
+        self.metrics = self.home / spec.metrics
+        self.glance = Glance(self.metrics)
+        self.record = self._begin()
+
+    def finish(self) -> None:
+        """Until the command ends, has diverged, or is stopped."""
+        try:
+            self.code.lay_out()
+            child = self._start()
+            try:
+                stopped = self._watch(child)
+            finally:
+                status = child.finish()
+                self.server.child = None
+            if not stopped:
+                self.code.require_unchanged()
+        finally:
+            self.code.remove()
+        if stopped:
+            self._note()
+            self.server.say(Message(event="stopped", run_id=self.spec.run_id, step=self.glance.step))
+            return
+        require_registered(self.root, self.spec.scripts)
+        require_registered(self.root, self.spec.data_files, self.server.hashed.sha256)
+        rows = self._rows(child, status)
+        diverged = diverged_at(rows, self.spec.diverged_above)
+        if diverged is None:
+            self._require_needed(rows)
+        self._seal(rows, diverged, child.left)
+
+    def _begin(self) -> RunRecord:
+        self.folder.path.mkdir(parents=True, exist_ok=True)
+        end_leftover(self.folder.path)
+        earlier = self.folder.read_record()
+        resumed = earlier.resumed_from if earlier is not None else ()
+        self.folder.clear()
+        step: int | None = None
+        if earlier is not None and (self.home / RESUMABLE).is_file():
+            step = self._take_up()
+            resumed = (*resumed, step)
+        else:
+            if self.home.exists():
+                shutil.rmtree(self.home)
+            self.home.mkdir()
+        record = RunRecord(
+            study=self.spec.study,
+            registration=self.spec.registration,
+            variant=self.spec.variant,
+            seed=self.spec.seed,
+            status="running",
+            attempts=(earlier.attempts if earlier is not None else 0) + 1,
+            resumed_from=resumed,
+            config=self.spec.config,
+            steps=0,
+            tokens=0,
+            parameters=0,
+            pairing=None,
+            provenance=of_command(code_sha256(self.spec.files)),
+            started_at=earlier.started_at if earlier is not None else utc_now(),
+            wall_s=earlier.wall_s if earlier is not None else 0.0,
+        )
+        # As durable as the ledger's entry of this start: what a loss of power takes of a run, it takes of both.
+        self.folder.write_record(record, durable=False)
+        require_registered(self.root, self.spec.data_files, self.server.hashed.sha256)
+        self.server.say(
+            Message(
+                event="begun",
+                run_id=self.spec.run_id,
+                attempt=record.attempts,
+                step=step or 0,
+                resumed=step is not None,
+                made_with=made_with(record.provenance),
+            )
+        )
+        return record
+
+    def _take_up(self) -> int:
+        """Cut off what a killed writer left of a line; returns the last step on record."""
+        if not self.metrics.is_file():
+            return 0
+        data = self.metrics.read_bytes()
+        write_whole(self.metrics, data[: data.rfind(b"\n") + 1])
+        try:
+            return max((row.step for row in read_rows(self.metrics)), default=0)
+        except EvidenceError:
+            (self.home / RESUMABLE).unlink()
+            raise
+
+    def _start(self) -> Child:
+        spec, config = self.spec, self.folder.path / "config.json"
+        write_passing(config, json.dumps(spec.config, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+        words = filled(spec.command, variant=spec.variant, seed=spec.seed, config=spec.config, python=sys.executable)
+        words = tuple(map(self.code.word, words))
+        environment = {
+            **self.code.environment(os.environ),
+            "ABLATE_SEED": str(spec.seed),
+            "ABLATE_VARIANT": spec.variant,
+            "ABLATE_CONFIG": str(config),
+            "ABLATE_RUN_DIR": str(self.home),
+            "ABLATE_REGISTRATION": spec.registration,
+            "ABLATE_ATTEMPT": str(self.record.attempts),
+        }
+        with self.server.starting:
+            try:
+                child = Child(words, folder=self.folder.path, home=self.home, environment=environment)
+            except (OSError, ValueError) as error:
+                reason = error.strerror if isinstance(error, OSError) else error
+                raise RunError(f"'{words[0]}' cannot be started: {reason}", required="a program") from error
+            self.server.child = child
+        return child
+
+    def _watch(self, child: Child) -> bool:
+        """Wait for the end. True when the scheduler asked to stop."""
+        said = noted = time.perf_counter()
+        step, pause = 0, FIRST_POLL_S
+        while child.ended() is None:
+            stopped, pause = self.server.stop.wait(pause), min(2 * pause, POLL_S)
+            if stopped:
+                child.stop()
+                return True
+            now = time.perf_counter()
+            if now - said < SAY_EVERY_S:
+                continue
+            self.glance.look()
+            speed = (self.glance.step - step) / (now - said)
+            self.server.say(
+                Message(
+                    event="progress",
+                    run_id=self.spec.run_id,
+                    step=self.glance.step,
+                    steps_per_s=max(0.0, speed),
+                    falling=self.glance.falling,
+                )
+            )
+            said, step = now, self.glance.step
+            if self.glance.looks_diverged(self.spec.diverged_above) and self._has_diverged():
+                return False
+            if now - noted > NOTE_EVERY_S:
+                noted = now
+                self._note()
+        return False
+
+    def _has_diverged(self) -> bool:
+        """What a glance suspects, asked of the whole file."""
+        try:
+            return diverged_at(read_rows(self.metrics, torn=True), self.spec.diverged_above) is not None
+        except EvidenceError:
+            return False  # the end of the run will tell
+
+    def _rows(self, child: Child, status: int) -> list[Row]:
+        """What the command recorded. Raises where it failed, unless it had diverged by then."""
+        if status == 0:
+            try:
+                return read_rows(self.metrics)
+            except EvidenceError as error:
+                (self.home / RESUMABLE).unlink(missing_ok=True)
+                raise EvidenceError(f"{self.spec.metrics}: {error.found}", required=error.required) from error
+        if self._has_diverged():
+            return read_rows(self.metrics, torn=True)
+        how = f"exit status {status}" if status > 0 else f"killed by signal {-status}"
+        last = child.stderr.last_lines(3)
+        said = "; stderr ends: " + " / ".join(last) if last else "; nothing on stderr"
+        raise RunError(how + said, required="exit status 0")
+
+    def _require_needed(self, rows: list[Row]) -> None:
+        """A finished run has what the claims and the rule of stability will ask of it."""
+        absent = lacking(rows, self.spec.needed, whole_curve=self.spec.needs_curve)
+        if absent:
+            (self.home / RESUMABLE).unlink(missing_ok=True)
+            raise EvidenceError(f"{self.spec.metrics}: {'; '.join(absent)}", required="what the claims read")
+
+    def _seal(self, rows: list[Row], diverged: int | None, left: tuple[str, ...]) -> None:
+        mishaps = self.record.mishaps
+        if left:
+            mishaps = (*mishaps, f"{LEFT_BEHIND}: {', '.join(left)}")
+            self.server.say(Message(event="note", text=f"{self.spec.run_id}: {mishaps[-1]}"))
+        kept, last = until(rows, diverged)
+        status: Status = "done" if diverged is None else "diverged"
+        ended = {"status": status, "steps": last, "wall_s": self._wall(), "ended_at": utc_now(), "mishaps": mishaps}
+        self.folder.seal(self.record.model_copy(update=ended), None, rows=kept)
+        assert status in ("done", "diverged")
+        self.server.say(Message(event="ended", run_id=self.spec.run_id, status=status, step=last))
+
+    def _note(self) -> None:
+        """How far the run has come, for `ablate status` and for the time it has taken."""
+        self.folder.write_record(self.record.model_copy(update={"wall_s": self._wall(), "steps": self.glance.step}))
+
+    def _wall(self) -> float:
+        return self.record.wall_s + time.perf_counter() - self.taken
+
+
+class Glance:
+    """A forgiving look at the end of a metrics file that is being written: for display, never for judging."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.step = 0
+        self.first: float | None = None
+        self.last: float | None = None
+        self.worst: float | None = None
+
+    def look(self) -> None:
+        """Take in the last whole lines."""
+        try:
+            with self.path.open("rb") as stream:
+                if self.first is None:
+                    self._take(stream.read(_GLANCE_BYTES))
+                size = stream.seek(0, os.SEEK_END)
+                stream.seek(max(0, size - _GLANCE_BYTES))
+                self._take(stream.read(_GLANCE_BYTES))
+        except OSError:
+            return
+
+    def _take(self, data: bytes) -> None:
+        for line in data.split(b"\n")[:-1]:
+            try:
+                row = json.loads(line)
+                step, value = int(row["step"]), float(row["value"])
+                curve = row["metric"] == CURVE
+            except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+                continue
+            self.step = step
+            if curve:
+                self.first = value if self.first is None else self.first
+                self.last = value
+                # A loss that is not finite stays the worst: no comparison with it holds.
+                self.worst = value if self.worst is None or value > self.worst or math.isnan(value) else self.worst
+
+    @property
+    def falling(self) -> bool | None:
+        """Whether the training loss is below where it began; none before that is known."""
+        return None if self.first is None or self.last is None else self.last < self.first
+
+    def looks_diverged(self, above: float) -> bool:
+        """Whether some training loss calls for a closer look."""
+        if self.first is None or self.worst is None:
+            return False
+        return not math.isfinite(self.worst) or (self.first > 0 and self.worst > above * self.first)
+
+
+def main() -> None:
+    """Serve a scheduler over standard input and output, as `ablate.runner.builtin.serving` does."""
+    adopt_orphans()
+    pipes = Pipes()
+    server = Server(pipes.say, pipes.stop)
+    for order in pipes.orders(server.abandon):
+        spec = CommandSpec.model_validate_json(json.dumps(order["spec"]))
+        server.carry_out(spec, RunFolder(Path(str(order["folder"]))), Path(str(order["root"])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""One run made again in a folder of its own, by a worker process like any other. No ledger, no scheduler, no study.
+
+The worker is the same program, started with the same environment as by `ablate run`: what it does there, it does here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from pydantic import ValidationError
+
+from ablate.records.provenance import NOT_STATED
+from ablate.records.store import RunFolder
+from ablate.runner.messages import Message
+from ablate.runner.placement import Spread
+from ablate.runner.processes import Spec, WorkerProcess, start_worker
+from ablate.runner.scheduler import study_folder
+from ablate.training.device import CPU, choose_device
+from prereg.errors import RunError
+from prereg.registry.paths import Root
+from prereg.registry.plan import CommandSpec
+
+PATIENCE_S = 10.0
+
+
+def make_again(
+    spec: Spec,
+    folder: Path,
+    root: Root,
+    *,
+    made_on: str = CPU,
+    until: int | None = None,
+    spread: Spread | None = None,
+    onlooker: Callable[[Message], None] | None = None,
+) -> RunFolder:
+    """The folder of the run, sealed, or after step `until` as it then stands. Raises `RunError` where it fails.
+
+    By itself, on one device: a run that was made on an accelerator, on one where there is one.
+    """
+    made = RunFolder(folder)
+    device = choose_device(CPU if made_on in (CPU, NOT_STATED) else "auto")
+    with TemporaryFile("w+", encoding="utf-8") as log:
+        worker = WorkerProcess(start_worker(own=isinstance(spec, CommandSpec), log=log, device=device), 0)
+        try:
+            worker.send({**_order(spec, made, root, device, until), "spread": asdict(spread or Spread())})
+            last, silent_s = _follow(worker, onlooker)
+        finally:
+            worker.end(PATIENCE_S)  # the end of its input ends a worker, whatever it is at, with its child
+            assert worker.process.stdout is not None
+            worker.process.stdout.close()
+        if last is None or last.event not in ("ended", "stopped"):
+            overdue = None if last is None else last.overdue(silent_s, worker.process.returncode)
+            if overdue is not None:
+                raise RunError(f"the run failed: {overdue}", required="a run that ends")
+            log.seek(0)
+            said = " / ".join(log.read().strip().splitlines()[-3:])
+            raise RunError(
+                f"the worker died (exit {worker.process.returncode})" + (f"; its last words: {said}" if said else ""),
+                required="a run that ends",
+            )
+    if last.status == "failed":
+        raise RunError(f"the run failed: {last.error}", required="a run that ends")
+    return made
+
+
+def _order(spec: Spec, folder: RunFolder, root: Root, device: str, until: int | None) -> dict[str, object]:
+    """What the scheduler would send, and where to end. A worker reads it once it is ready."""
+    return {
+        "do": "run",
+        "spec": spec.model_dump(mode="json"),
+        "folder": str(folder.path),
+        "corpora": str(root.corpora),
+        "root": str(root.path),
+        "beside": str(study_folder(root, spec.study)),
+        "device": device,
+        "until": until,
+    }
+
+
+def _follow(worker: WorkerProcess, onlooker: Callable[[Message], None] | None) -> tuple[Message | None, float]:
+    """Listen until the run has ended. The last words, of a worker that went away too, and the silence after them."""
+    assert worker.process.stdout is not None
+    last, heard = None, time.monotonic()
+    for line in worker.process.stdout:
+        try:
+            message = Message.model_validate_json(line)
+        except ValidationError:
+            return None, 0.0
+        if message.waits:
+            worker.send({"do": "noted"})  # this run is in no ledger
+        if message.event in ("ready", "begun"):
+            continue
+        last, heard = message, time.monotonic()
+        if message.event in ("ended", "stopped"):
+            break
+        if onlooker is not None and message.event == "progress":
+            onlooker(message)
+    return last, time.monotonic() - heard

@@ -1,0 +1,93 @@
+"""On what a run is computed: chosen by name, refused by name, the CPU without loading torch.
+
+`auto` takes the first CUDA device where there is one. Where no NVIDIA driver stands, or torch was built without CUDA,
+that is known without importing torch, which would cost `ablate run` a second or two before its first worker starts.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+import sys
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+from prereg.errors import RunError
+
+CPU = "cpu"
+_DRIVER = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"), Path("/dev/dxg"))
+ENVIRONMENT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+"""What a process must be started with, so that cuBLAS takes the same path every time (NVIDIA's cuBLAS manual, "Results
+reproducibility"); torch refuses deterministic matrix products on CUDA without it."""
+
+
+def choose_device(wanted: str) -> str:
+    """`cpu` or `cuda:N` for what was asked for: auto, cpu, cuda or cuda:N. Refuses a device that is not here."""
+    if wanted == CPU:
+        return CPU
+    named = re.fullmatch(r"auto|cuda(?::(\d+))?", wanted)
+    if named is None:
+        raise RunError(f"--device {wanted}", required="auto, cpu, cuda, or cuda:N", fix="--device auto")
+    found = cuda_devices()
+    if wanted == "auto":
+        return "cuda:0" if found else CPU
+    number = int(named.group(1) or 0)
+    if number >= found:
+        here = f"{found} CUDA device{'' if found == 1 else 's'}" if found else "no CUDA device"
+        raise RunError(
+            f"--device {wanted}, and torch {version('torch')} sees {here}",
+            required="a device that is here",
+            fix=f"--device {f'cuda:{found - 1}' if found else CPU}",
+        )
+    return f"cuda:{number}"
+
+
+def cuda_devices() -> int:
+    """How many CUDA devices torch can use."""
+    if "+cpu" in version("torch") or not any(path.exists() for path in _DRIVER):
+        return 0
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def device_name(device: str) -> str:
+    """What a run's provenance says: `cpu`, or the accelerator's model name."""
+    if device == CPU:
+        return CPU
+    import torch
+
+    return torch.cuda.get_device_name(device)
+
+
+Since = Literal["run", "process"]
+
+_RESET = Path("/proc/self/clear_refs")
+_STATUS = Path("/proc/self/status")
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The high-water mark of this process' resident memory."""
+
+    since: Since
+    """Whether it is that of the run, or of the process since it began: then an upper bound for the run."""
+
+    @classmethod
+    def reset(cls) -> Peak:
+        """Begin anew, where the system can."""
+        try:
+            _RESET.write_text("5")
+        except OSError:
+            return cls("process")
+        return cls("run")
+
+    def read_bytes(self) -> int:
+        """Its value now."""
+        if self.since == "run":
+            line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
+            return int(line.split()[1]) * 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux KiB

@@ -1,0 +1,247 @@
+"""One run over several devices: every rank takes its rows of the same global batch, and steps like all the others.
+
+    Ranks        one device alone: nothing is exchanged, and no bit moves
+    Replicated   whole weights on each rank, gradients averaged (`ddp`)
+    Sharded      weights, gradients and moments cut over the ranks (`fsdp`; Zhao et al. 2023, ZeRO stage 3 of
+                 Rajbhandari et al. 2020), gathered block by block for the arithmetic
+
+Dropout masks are slices of the whole batch's masks, so the loss curve is that of one device but for the order of sums.
+The first rank leads: it says what is done next, evaluates, and alone writes files. What it says goes through pipes,
+not through tensors (see `ablate.runner.builtin.ranks`), so the others need neither its clock nor its decisions.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, Protocol, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch._C._distributed_c10d import FileStore
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+    from ablate.training.model import GPT
+
+Shard = Literal["none", "ddp", "fsdp"]
+Tell = Callable[[str, tuple[str | int, ...]], None]
+"""Say an order and its words to the other ranks."""
+
+
+class Ranks:
+    """One device alone."""
+
+    rank: int = 0
+    size: int = 1
+    shard: Shard = "none"
+
+    def tell(self, order: str, words: tuple[str | int, ...]) -> None:
+        """Have the other ranks do the same."""
+
+    def rows(self, batch: int) -> range:
+        """The sequences of a batch that are this rank's."""
+        each = batch // self.size
+        assert each * self.size == batch, (batch, self.size)
+        return range(self.rank * each, (self.rank + 1) * each)
+
+    def spread(self, model: GPT) -> None:
+        """Cut a new model's parameters over the ranks, where they are to be cut."""
+
+    def put(self, place: Tensor, value: Tensor) -> None:
+        """Write a whole tensor into one that may be cut."""
+        place.copy_(value)
+
+    def like(self, place: Tensor, value: Tensor) -> Tensor:
+        """A whole tensor, copied to where `place` is, and cut as that is cut, if it has its shape."""
+        return value.to(place.device, copy=True)
+
+    def whole(self, tensor: Tensor) -> Tensor:
+        """A tensor that may be cut, put together. Every rank takes part."""
+        return tensor
+
+    def gather(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+        """Named tensors put together on the first rank, one at a time. Every rank takes part; the others get none."""
+        return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors}
+
+    def average_gradients(self, model: GPT) -> None:
+        """After the last micro-batch: the gradient of the whole batch, where the backward pass has not left it."""
+
+    def mean(self, value: Tensor) -> Tensor:
+        """The mean of one number over all ranks."""
+        return value
+
+    def agree(self, number: int) -> bool:
+        """Whether all ranks came to the same number. None goes on before all have come to theirs."""
+        return True
+
+
+ALONE = Ranks()
+
+
+class Replicated(Ranks):
+    """Whole weights on every rank.
+
+    Gradients are averaged block by block after the last micro-batch, in pieces that never change. (Torch's own
+    DistributedDataParallel orders its pieces anew after the first step of a process: with more than two ranks a resumed
+    run would then add in another order than the uninterrupted one, and leave its bits.)
+    """
+
+    shard: Shard = "ddp"
+
+    def __init__(self, rank: int, size: int, tell: Tell | None = None) -> None:
+        self.rank, self.size = rank, size
+        self._tell = tell
+
+    def tell(self, order: str, words: tuple[str | int, ...]) -> None:
+        if self._tell is not None:
+            self._tell(order, words)
+
+    def gather(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+        return super().gather(tensors) if self.rank == 0 else {}
+
+    def average_gradients(self, model: GPT) -> None:
+        for piece in _pieces(model):
+            gradients = [p.grad for p in piece if p.grad is not None]
+            flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+            dist.all_reduce(flat)
+            flat /= self.size
+            for gradient, mean in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
+                gradient.copy_(mean.view_as(gradient))
+
+    def mean(self, value: Tensor) -> Tensor:
+        total = value.clone()
+        dist.all_reduce(total)
+        return total / self.size
+
+    def agree(self, number: int) -> bool:
+        ends = torch.tensor([number, -number])
+        dist.all_reduce(ends, op=dist.ReduceOp.MIN)
+        least, most = ends[0], -ends[1]
+        return bool(least == most)
+
+
+class Sharded(Replicated):
+    """Every parameter cut over the ranks by its first dimension (torch's `fully_shard`), in float32.
+
+    Bfloat16 arithmetic stays that of one device: autocast casts what has been gathered. A `MixedPrecisionPolicy` would
+    gather half the bytes, but would also round embeddings, norms and the residual stream: another arithmetic than the
+    registered one.
+    """
+
+    shard: Shard = "fsdp"
+
+    def spread(self, model: GPT) -> None:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh(next(model.parameters()).device.type, (self.size,))
+        for block in model.blocks:
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+
+    def put(self, place: Tensor, value: Tensor) -> None:
+        cut = _cut(place)
+        cut.to_local().copy_(_shard(value, cut).to_local())
+
+    def like(self, place: Tensor, value: Tensor) -> Tensor:
+        cut = _cut(place)
+        return _shard(value, cut) if value.shape == cut.shape else value.clone()
+
+    def whole(self, tensor: Tensor) -> Tensor:
+        from torch.distributed.tensor import DTensor
+
+        return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+    def gather(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+        gathered = {}
+        for name, tensor in tensors:
+            whole = self.whole(tensor.detach()).contiguous()
+            if self.rank == 0:
+                gathered[name] = whole.cpu()
+        return gathered
+
+    def average_gradients(self, model: GPT) -> None:
+        """Nothing: the backward pass averages as it scatters."""
+
+
+class Together(Protocol):
+    """Whatever steps together with its like on other ranks."""
+
+    ranks: Ranks
+
+
+_One = TypeVar("_One", bound=Together)
+_Words = ParamSpec("_Words")
+_Result = TypeVar("_Result")
+
+
+def together(
+    method: Callable[Concatenate[_One, _Words], _Result],
+) -> Callable[Concatenate[_One, _Words], _Result]:
+    """A method that all ranks carry out at once. Its arguments are numbers and texts, or have a text as a path has."""
+
+    @wraps(method)
+    def told(one: _One, /, *words: _Words.args, **named: _Words.kwargs) -> _Result:
+        assert not named, named
+        one.ranks.tell(method.__name__, tuple(word if isinstance(word, int) else str(word) for word in words))
+        return method(one, *words, **named)
+
+    return told
+
+
+def meeting_at(place: Path, size: int) -> FileStore:
+    """The file where ranks tell each other where they are. Only this user can write it.
+
+    While it is opened, which takes milliseconds, no other thread of Python runs; where its folder is gone torch tries
+    again for five minutes, and holds the interpreter's lock all that time. Whatever is done with it later lets go.
+    """
+    return FileStore(str(place), size)
+
+
+def join(shard: Shard, rank: int, size: int, *, store: FileStore, tell: Tell | None = None) -> Ranks:
+    """Meet the other ranks at a file. Blocks until all are there.
+
+    They are processes of one machine, and no port of it is opened to others (a TCPStore listens on every interface).
+    """
+    loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
+    if loopback is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    return Sharded(rank, size, tell) if shard == "fsdp" else Replicated(rank, size, tell)
+
+
+def part() -> None:
+    """Leave the other ranks."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _pieces(model: GPT) -> Iterator[list[nn.Parameter]]:
+    """Each block's parameters, then all others: bounded memory, and always the same order of sums."""
+    inside: set[int] = set()
+    for block in model.blocks:
+        piece = list(block.parameters())
+        inside |= {id(p) for p in piece}
+        yield piece
+    yield [p for p in model.parameters() if id(p) not in inside]
+
+
+def _cut(tensor: Tensor) -> DTensor:
+    from torch.distributed.tensor import DTensor
+
+    assert isinstance(tensor, DTensor), type(tensor)
+    return tensor
+
+
+def _shard(value: Tensor, like: DTensor) -> DTensor:
+    """This rank's part of a whole tensor that every rank holds: nothing is sent."""
+    from torch.distributed.tensor import distribute_tensor
+
+    value = value.to(like.device)
+    return distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)

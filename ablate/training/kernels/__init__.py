@@ -1,0 +1,1 @@
+"""Compiled CPU kernels, and the measured choice between them and torch's operators."""

@@ -1,0 +1,373 @@
+"""One run's training: state, one step at a time, exact save and restore. No files, no clock, no printing.
+
+`Trainer` holds what the runs of one configuration share (the model object and the split);
+`Trainer.begin(seed)` resets it to a run's first step. The caller decides when to evaluate, when to
+save and when to stop; a diverged loss is reported, not raised, because it is an outcome.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+from torch.nn import Parameter
+
+from ablate.data.batches import Batches, Split, chain_next, chain_start
+from ablate.training.distributed import ALONE, Ranks, together
+from ablate.training.kernels.backends import Paths, default_paths
+from ablate.training.model import GPT, count_parameters, initialise
+from ablate.training.streams import DropoutStream
+from prereg.errors import EvidenceError
+from prereg.study.training import Optim, Training
+
+COSINE_FLOOR = 0.1
+
+
+def learning_rate(optim: Optim, step: int, steps: int) -> float:
+    """The rate of one step (counted from 1): linear warmup, then the schedule over the remaining steps."""
+    if step <= optim.warmup:
+        return optim.lr * step / optim.warmup
+    done = (step - optim.warmup) / max(1, steps - optim.warmup)
+    if optim.schedule == "linear":
+        # The last step still moves: the rate reaches zero one step after the end.
+        span = max(1, steps - optim.warmup)
+        return optim.lr * (span - (step - optim.warmup) + 1) / (span + 1)
+    if optim.schedule == "cosine":
+        return optim.lr * (COSINE_FLOOR + (1.0 - COSINE_FLOOR) * 0.5 * (1.0 + math.cos(math.pi * done)))
+    if optim.schedule == "wsd":
+        falling = min(max(1, round(optim.decay * steps)), steps - optim.warmup)
+        return optim.lr * min(1.0, (steps - step + 1) / (falling + 1))
+    return optim.lr
+
+
+def build_optimizers(model: GPT, optim: Optim) -> tuple[torch.optim.Optimizer, ...]:
+    """The registered optimiser; decay on matrices only, never on norms and biases. Muon comes as two."""
+    inside = {id(p) for block in model.blocks for p in block.parameters() if p.dim() == 2}
+    return optimizers_of(
+        [p for p in model.parameters() if p.dim() >= 2 and id(p) in inside],
+        [p for p in model.parameters() if p.dim() >= 2 and id(p) not in inside],
+        [p for p in model.parameters() if p.dim() < 2],
+        optim,
+    )
+
+
+def optimizers_of(
+    inner: list[Parameter], outer: list[Parameter], vectors: list[Parameter], optim: Optim
+) -> tuple[torch.optim.Optimizer, ...]:
+    """The registered optimiser over the matrices inside the blocks, those outside, and vectors and scalars."""
+    if optim.name == "muon":
+        return (
+            # Its own rate is matched to AdamW's, so that one `lr` serves both (Liu et al. 2025).
+            torch.optim.Muon(
+                inner,
+                lr=optim.lr,
+                momentum=optim.betas[0],
+                weight_decay=optim.weight_decay,
+                adjust_lr_fn="match_rms_adamw",
+            ),
+            _adamw(outer, vectors, optim),
+        )
+    matrices = inner + outer
+    if optim.name == "adamw":
+        return (_adamw(matrices, vectors, optim),)
+    groups = [{"params": matrices, "weight_decay": optim.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    if optim.name == "sgd":
+        return (torch.optim.SGD(groups, lr=optim.lr, momentum=optim.betas[0], fused=True),)
+    return (torch.optim.Adam(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True),)
+
+
+def _adamw(matrices: list[Parameter], vectors: list[Parameter], optim: Optim) -> torch.optim.Optimizer:
+    groups = [{"params": matrices, "weight_decay": optim.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step gave."""
+
+    step: int
+    loss: float
+    grad_norm: float
+
+
+@dataclass
+class Progress:
+    """Everything beside the tensors that a resumed run needs. JSON holds floats exactly."""
+
+    step: int = 0
+    tokens: int = 0
+    first_loss: float | None = None
+    batches: str = field(default_factory=chain_start)
+    dropout: str = ""
+    grad_norm_sum: float = 0.0
+    grad_norm_count: int = 0
+    layer_norm_sums: list[float] = field(default_factory=list)
+    train_s: float = 0.0
+    eval_s: float = 0.0
+    live_bytes: int = 0
+    """Length of the live rows when this was kept; whoever records the run says so before each checkpoint."""
+    live_sha256: str = ""
+    """Their sha256; empty in checkpoints of versions that kept none."""
+
+    def count(self, step: Step, tokens: int, batch: bytes, dropout: str, layers: list[float]) -> None:
+        """One more step: what it gave, what it read and drew, and each block's gradient norm."""
+        self.step = step.step
+        self.tokens += tokens
+        self.first_loss = step.loss if self.first_loss is None else self.first_loss
+        self.batches = chain_next(self.batches, batch)
+        self.dropout = dropout
+        self.grad_norm_sum += step.grad_norm
+        self.layer_norm_sums = [a + b for a, b in zip(self.layer_norm_sums, layers, strict=True)]
+        self.grad_norm_count += 1
+
+
+class Trained(ABC):
+    """A run in training, as whoever records it sees it: where it stands and its weights, not how its steps are taken.
+
+    Weights are drawn on the CPU whatever the device, so that a seed starts from the same bytes everywhere.
+    """
+
+    config: Training
+    device: torch.device
+    paths: Paths
+    parameters: int
+    progress: Progress
+
+    @abstractmethod
+    def evaluated(self) -> AbstractContextManager[GPT]:
+        """The model as it is to be judged: with the averaged weights where an average is registered."""
+
+    def arithmetic(self) -> AbstractContextManager[None]:
+        """The registered arithmetic of matrix products."""
+        return arithmetic(self.config, self.device)
+
+    def mean_grad_norms(self) -> dict[str, float]:
+        """Mean gradient norms since the last call, of all and of each block; empty before the first step."""
+        progress = self.progress
+        count = progress.grad_norm_count
+        if not count:
+            return {}
+        means = {"grad/norm": progress.grad_norm_sum / count}
+        means |= {f"grad/layer_{layer}": total / count for layer, total in enumerate(progress.layer_norm_sums)}
+        progress.grad_norm_sum, progress.grad_norm_count = 0.0, 0
+        progress.layer_norm_sums = [0.0] * len(progress.layer_norm_sums)
+        return means
+
+    def diverged(self, step: Step, loss_above: float) -> bool:
+        """The registered rule: not finite, or above so many times the first step's loss."""
+        first = self.progress.first_loss
+        assert first is not None, step
+        return not math.isfinite(step.loss) or not math.isfinite(step.grad_norm) or step.loss > loss_above * first
+
+    def weights(self) -> bytes:
+        """The weights alone, as they were evaluated."""
+        with self.evaluated() as model:
+            return bytes(save({name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}))
+
+
+def arithmetic(config: Training, device: torch.device) -> AbstractContextManager[None]:
+    """The registered arithmetic of matrix products on a device."""
+    if config.numerics.dtype == "bfloat16":
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return nullcontext()
+
+
+class Trainer(Trained):
+    """The runs of one configuration, one after another, on one model object, which may be spread over devices."""
+
+    def __init__(
+        self,
+        config: Training,
+        split: Split,
+        vocabulary: int,
+        paths: Paths | None = None,
+        ranks: Ranks = ALONE,
+        *,
+        device: str = "cpu",
+    ) -> None:
+        torch.use_deterministic_algorithms(config.numerics.deterministic)
+        # Deterministic mode otherwise writes NaN into every tensor before it is filled: a twentieth of a step.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        self.paths = paths if paths is not None else default_paths(config)
+        self.config = config
+        self.split = split
+        self.device = torch.device(device)
+        self.model = GPT(config.model, vocabulary, self.paths).to(self.device)
+        self.model.recompute = config.numerics.recompute == "blocks"
+        self.parameters = count_parameters(self.model)
+        self.vocabulary = vocabulary
+        self.ranks = ranks
+        self.ranks.spread(self.model)
+
+    @together
+    def begin(self, seed: int) -> dict[str, str]:
+        """Set the model to a seed's initial weights; returns the hash of each parameter."""
+        hashes = initialise(self.model, seed, self.ranks.put)
+        self.optimizers = build_optimizers(self.model, self.config.optim)
+        decay = self.config.optim.ema
+        self.average = {n: p.detach().clone() for n, p in self.model.named_parameters()} if decay > 0.0 else {}
+        self.batches = Batches(self.split.train, self.config.model.context, self.config.budget.batch, seed)
+        self.dropout = DropoutStream(seed)
+        self.progress = Progress(dropout=self.dropout.chain, layer_norm_sums=[0.0] * self.config.model.layers)
+        self.model.train()
+        return hashes
+
+    @together
+    def step(self) -> Step:
+        """One optimiser step. The loss is that of the batch before the update."""
+        progress, optim = self.progress, self.config.optim
+        number = progress.step + 1
+        inputs, targets, identity = self.batches.at(number)
+        inputs, targets = inputs.to(self.device), targets.to(self.device)
+        self.dropout.at(number)
+        rate = learning_rate(optim, number, self.config.budget.steps)
+        for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
+            group["lr"] = rate
+        loss = self._gradient(inputs, targets)
+        limit = optim.clip if optim.clip > 0.0 else math.inf
+        layers = self._layer_norms()
+        norm = self.ranks.whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self._move_average()
+        result = Step(number, float(loss), float(norm))
+        progress.count(result, targets.numel(), identity, self.dropout.chain, layers)
+        return result
+
+    def _gradient(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean loss of the whole batch; leaves its gradient in the parameters, summed over equal micro-batches."""
+        stream = self.dropout if self.config.model.dropout > 0.0 else None
+        mine = self.ranks.rows(len(inputs))
+        at_once = self.config.budget.micro_batch or len(mine)
+        parts = len(mine) // at_once
+        assert parts * at_once == len(mine), (len(mine), at_once)
+        losses = []
+        for first in mine[::at_once]:
+            rows = slice(first, first + at_once)
+            self.dropout.from_sequence(first)
+            with self.arithmetic():
+                loss = self.model.loss(inputs[rows], targets[rows], stream) / parts
+            loss.backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+        self.ranks.average_gradients(self.model)
+        return self.ranks.mean(torch.stack(losses).sum())
+
+    def _layer_norms(self) -> list[float]:
+        """L2 norm of each block's gradient, before clipping."""
+        norms = [
+            torch.linalg.vector_norm(
+                torch.stack([torch.linalg.vector_norm(p.grad) for p in block.parameters() if p.grad is not None])
+            )
+            for block in self.model.blocks
+        ]
+        found: list[float] = self.ranks.whole(torch.stack(norms)).tolist()
+        return found
+
+    def _move_average(self) -> None:
+        if self.average:
+            decay = self.config.optim.ema
+            with torch.no_grad():
+                for name, parameter in self.model.named_parameters():
+                    self.average[name].lerp_(parameter, 1.0 - decay)
+
+    @contextmanager
+    def evaluated(self) -> Iterator[GPT]:
+        """The model as it is to be judged: with the averaged weights where an average is registered."""
+        if self.ranks.shard == "fsdp":
+            # Put together on the first rank, so that whatever is measured meets an ordinary model.
+            whole = GPT(self.config.model, self.vocabulary, self.paths)
+            self._set(self.whole_weights(), whole)
+            yield whole
+            return
+        if not self.average:
+            yield self.model
+            return
+        moving = {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
+        self._set(self.average, self.model)
+        try:
+            yield self.model
+        finally:
+            self._set(moving, self.model)
+
+    @together
+    def whole_weights(self) -> dict[str, Tensor]:
+        """The weights to be judged, put together on the first rank."""
+        return self.ranks.gather(self.average.items() if self.average else self.model.named_parameters())
+
+    def _set(self, values: dict[str, Tensor], model: GPT) -> None:
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(values[name])
+
+    @together
+    def checkpoint(self) -> bytes:
+        """Weights, both moments and progress, in one self-describing block of bytes; nothing on ranks but the first."""
+        tensors = self.ranks.gather(self._state())
+        if self.ranks.rank > 0:
+            return b""
+        return bytes(save(tensors, metadata={"progress": json.dumps(asdict(self.progress), allow_nan=False)}))
+
+    def _state(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor of a run's state by its name, always in the same order."""
+        for name, parameter in self.model.named_parameters():
+            yield f"weight/{name}", parameter
+            for optimizer in self.optimizers:
+                for moment, value in optimizer.state.get(parameter, {}).items():
+                    if value is not None:  # SGD without momentum keeps an empty place
+                        yield f"{moment}/{name}", value
+        for name, value in self.average.items():
+            yield f"average/{name}", value
+
+    @together
+    def restore(self, path: Path) -> None:
+        """Take up a run where `checkpoint` left it, on all ranks or on none. Call `begin` with its seed first.
+
+        When it returns, every rank has read the file, and whoever called may move it.
+        """
+        fault: Exception | None = None
+        try:
+            self._take_in(path)
+        except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
+            fault = error
+        agreed = self.ranks.agree(self.progress.step if fault is None else -1)
+        if fault is not None or not agreed:
+            raise EvidenceError(
+                f"checkpoint {path} cannot be read: {fault or 'another rank found something else in its place'}",
+                fix=f"remove {path}; the run then starts again from its first step",
+            ) from fault
+
+    def _take_in(self, path: Path) -> None:
+        with safe_open(path, framework="pt") as stored:
+            progress = json.loads(stored.metadata()["progress"])
+            names = set(stored.keys())
+            for name, parameter in self.model.named_parameters():
+                with torch.no_grad():
+                    self.ranks.put(parameter, stored.get_tensor(f"weight/{name}"))
+                kept = {full.split("/", 1)[0]: full for full in sorted(names) if full.split("/", 1)[1] == name}
+                moments = {kind: full for kind, full in kept.items() if kind not in ("weight", "average")}
+                if moments:
+                    state = {
+                        kind: self.ranks.like(parameter, stored.get_tensor(full)) for kind, full in moments.items()
+                    }
+                    self._optimizer_of(parameter).state[parameter] = state
+                if name in self.average:
+                    self.ranks.put(self.average[name], stored.get_tensor(f"average/{name}"))
+        self.progress = Progress(**progress)
+        self.dropout.chain = self.progress.dropout
+
+    def _optimizer_of(self, parameter: Tensor) -> torch.optim.Optimizer:
+        return next(
+            optimizer
+            for optimizer in self.optimizers
+            if any(parameter is one for group in optimizer.param_groups for one in group["params"])
+        )
