@@ -4,6 +4,6 @@ The few names a notebook needs: `load`, `design`, `register`, `run`, `peek`, `de
 package loads none of the heavy libraries; each function imports what it needs when it is called.
 """
 
-from ablate.chain import decide, design, load, peek, register, report, run
+from ablate.api import decide, design, load, peek, register, report, run
 
 __all__ = ["decide", "design", "load", "peek", "register", "report", "run"]

@@ -36,6 +36,7 @@ import pandas as pd
 from evidence_factory import LEVELS, make_evidence, small_study, with_entry, with_items
 from scipy import stats
 
+from ablate.api.support import require_supported
 from ablate.judge.decide import decide
 from ablate.judge.design.characteristics import design
 from ablate.judge.design.scenarios import Drawn
@@ -48,7 +49,6 @@ from ablate.judge.stats.sequential import prepare_at
 from ablate.judge.stopping import _rows_at
 from ablate.judge.view import restrict
 from ablate.records.evidence import ITEM_COLUMNS, Evidence
-from ablate.support import require_supported
 from prereg.errors import StudyError
 from prereg.registry.looks import looks_of
 from prereg.registry.registration import Registration

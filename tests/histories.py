@@ -25,8 +25,9 @@ import pytest
 from own_trainer import OwnHouse
 from pydantic import JsonValue
 
-from ablate import chain
-from ablate.chain.deciding import Decided
+from ablate import api
+from ablate.api.deciding import Decided
+from ablate.api.status import read_status
 from ablate.judge.verdict import Check
 from ablate.records.outcome import outcome_hash
 from ablate.records.store import Row, RunFolder, parquet_bytes
@@ -36,7 +37,6 @@ from ablate.runner.external import trainer as command_room
 from ablate.runner.external.trainer import Server
 from ablate.runner.messages import Message
 from ablate.runner.progress import PlainWatcher, Tally
-from ablate.status import read_status
 from prereg.errors import StudyError
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_file
 from prereg.registry.ledger import Event, Ledger
@@ -220,7 +220,7 @@ class History:
         """One call of `ablate run`; whether it lived to its end. It dies at a chosen end of a run, or with a worker."""
         self.luck = FakeTrainer.luck = Luck(**luck)
         try:
-            chain.run(self.study, watcher=Watcher(dies_at, with_worker=with_worker), slots=1, now=self.now)
+            api.run(self.study, watcher=Watcher(dies_at, with_worker=with_worker), slots=1, now=self.now)
         except Killed:
             return False
         return True
@@ -231,7 +231,7 @@ class History:
             self.run(**luck)
 
     def decide(self) -> Decided:
-        return chain.decide(self.study, now=self.now)
+        return api.decide(self.study, now=self.now)
 
     def failed_checks(self, decided: Decided) -> dict[str, Check]:
         return {check.name: check for check in decided.decision.checks if not check.passed}
@@ -269,7 +269,7 @@ def train_honestly(history: History, most: int = 4) -> None:
             with history.root.ledger.open("ab") as stream:
                 stream.write(line[: rng.randrange(1, len(line) - 1)])
         else:
-            read_status(chain.open_case(history.study))
+            read_status(api.open_case(history.study))
     assert history.run()
 
 
@@ -282,7 +282,7 @@ def decide_honestly(history: History) -> Decided:
     if history.rng.random() < 0.3:
         decided = history.decide()
     if history.rng.random() < 0.3:
-        chain.report(history.study, now=history.now)
+        api.report(history.study, now=history.now)
     if history.rng.random() < 0.3:
         moved = history.house.path.with_name("elsewhere")
         shutil.move(history.house.path, moved)

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from conftest import House, tiny_document
 
-from ablate import chain
+from ablate import api
 from ablate.data.batches import Split
 from ablate.records.store import RunFolder
 from ablate.runner.builtin.worker import Worker
@@ -80,7 +80,7 @@ def runs_of_one_worker(folder: Path) -> dict[str, int]:
     document = tiny_document(seeds=list(range(1, 31)), measure={"every": 5})
     document["base"] = {**document["base"], "budget": {"steps": 10, "batch": 4}}
     house = House(folder)
-    registration, _ = chain.register(house.write(document))
+    registration, _ = api.register(house.write(document))
     specs = [spec for spec in plan(registration) if isinstance(spec, RunSpec)]
     said: list[Message] = []
     worker = Worker(house.path / "data" / "corpora", said.append, threading.Event())

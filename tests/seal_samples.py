@@ -13,7 +13,7 @@ from pathlib import Path
 
 from prereg_samples import AT, PIN, house_with
 
-from ablate.chain import Case
+from ablate.api import Case
 from prereg.registry.paths import Root
 from prereg.registry.register import register
 from prereg.registry.registration import Registration

@@ -10,11 +10,11 @@ import pytest
 from conftest import House
 from typer.testing import CliRunner
 
-from ablate import chain
+from ablate import api
 from ablate.cli import app
 from ablate.records.gather import gather
 from ablate.runner.progress import PlainWatcher
-from ablate.verify import verify_study
+from ablate.verification.verify import verify_study
 from prereg.registry.canon import canonical_bytes, from_canonical, sha256_of
 from prereg.registry.ledger import Ledger
 
@@ -34,7 +34,7 @@ def amend(path: Path, *words: str) -> str:
 
 def test_the_verb_says_what_changed_what_was_known_and_what_it_made_exploratory(house: House) -> None:
     path = house.write()
-    first, _ = chain.register(path)
+    first, _ = api.register(path)
     house.write(hypotheses=GAIN)
     before = amend(path)
     assert "evidence by then: none" in before and "hypotheses.gain.smallest: 0.05 -> 0.02" in before
@@ -46,7 +46,7 @@ def test_the_verb_says_what_changed_what_was_known_and_what_it_made_exploratory(
     after = amend(path)
     assert "evidence by then: outcomes read" in after
     assert "exploratory from now on: gain; no verdict rests on them" in after.replace("\n", " ")
-    now = chain.require_registered(chain.open_case(path))
+    now = api.require_registered(api.open_case(path))
     assert f"registrations: {first.sha256[:8]} -> " in after and f"-> {now.sha256[:8]}" in after
     house.write(hypotheses={"gain": GAIN["gain"] | {"smallest": 0.01}}, title="Another", seeds=[1, 2, 3, 4])
     assert "stable(none) and stable(layernorm)" in amend(path).replace("\n", " ")
@@ -58,20 +58,20 @@ def test_runs_of_an_earlier_registration_do_not_enter(house: House) -> None:
     base = {"model": {"layers": 1, "width": 16, "heads": 2, "context": 16}, "data": {"corpus": "tiny"}}
     small = {"base": base | {"budget": {"steps": 3, "batch": 2}}, "seeds": [1, 2, 3], "measure": {"every": 3}}
     path = house.write(**small)
-    assert chain.run(path, watcher=PlainWatcher(StringIO())).summary.complete
+    assert api.run(path, watcher=PlainWatcher(StringIO())).summary.complete
     house.write(**small, title="The same study, said better")
-    registration, entry = chain.amend(path, reason="a typo")
+    registration, entry = api.amend(path, reason="a typo")
     assert entry.body["evidence"] == "runs started"
-    evidence = gather(chain.open_case(path).root, registration)
+    evidence = gather(api.open_case(path).root, registration)
     assert evidence.runs == () and len(evidence.missing) == 6 and evidence.metrics.empty
-    decided = chain.decide(path)
+    decided = api.decide(path)
     assert decided.decision.status == "inadmissible" and decided.decision.findings == ()
 
 
 @pytest.mark.parametrize("spoil", ["previous", "registered again"])
 def test_verify_follows_the_chain_of_registrations(house: House, spoil: str) -> None:
     path = house.write()
-    chain.register(path)
+    api.register(path)
     house.write(hypotheses=GAIN)
     amend(path)
     assert verify_study(path).stands

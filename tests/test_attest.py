@@ -12,10 +12,10 @@ from prereg_samples import AT, EMBNORM, PIN, changed, load_text
 from seal_samples import Authority, Server, allow, git, merkle_root, registered, serving, snapshot, ssh_key
 
 from ablate import cli
-from ablate.attest import Sealing, attest
-from ablate.chain import Case
-from ablate.verify import verify_study
-from ablate.verify.item import Verification
+from ablate.api import Case
+from ablate.verification.result import Verification
+from ablate.verification.seal import Sealing, attest
+from ablate.verification.verify import verify_study
 from prereg.errors import RegistrationError, SealError
 from prereg.registry.ledger import Ledger
 from prereg.registry.register import amend

@@ -15,7 +15,7 @@ from own_trainer import OwnHouse
 from test_bundle import files_of, forged, rechained
 from test_strangers import rows_of, study_of
 
-from ablate import chain
+from ablate import api
 from ablate.records.parquet import TableError, open_bounded, rows_of_table
 from ablate.records.rows import COLUMNS, lines_of, read_table
 from prereg.errors import EvidenceError
@@ -35,7 +35,7 @@ try:
         read_table(Path(places[0]))
     elif kind == "verify":
         from ablate import chain
-        from ablate.bundle.check import check_bundle
+        from ablate.verification.check import check_bundle
         found = check_bundle(Path(places[0]), tell=lambda *_: {})
         print("; ".join(fault for item in found.items for fault in item.faults))
     else:
@@ -177,14 +177,14 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> OwnHouse:
     """A study whose runs were imported, decided."""
     house = OwnHouse(tmp_path_factory.mktemp("bombed") / "house")
     house.register()
-    chain.bring(study_of(house), rows_of(house), note="ours", exploratory=True)
-    chain.decide(study_of(house))
+    api.bring(study_of(house), rows_of(house), note="ours", exploratory=True)
+    api.decide(study_of(house))
     return house
 
 
 @pytest.mark.slow
 def test_a_bundle_and_a_decision_stay_small(house: OwnHouse, tmp_path: Path) -> None:
-    whole = chain.bundle(study_of(house), out=tmp_path / "own.ablate.zip").path
+    whole = api.bundle(study_of(house), out=tmp_path / "own.ablate.zip").path
     files = files_of(whole)
     name = next(one for one in files if one.endswith("slow/1/metrics.parquet"))
     bomb = rows_bomb(tmp_path / "bomb.parquet", 25).read_bytes()

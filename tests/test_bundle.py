@@ -17,15 +17,15 @@ import pytest
 from conftest import House, tiny_document
 from test_cli import ablate
 
-from ablate import chain
-from ablate.bundle import rejudged
-from ablate.bundle.archive import Source, measure, write_archive
-from ablate.bundle.check import BundleCheck, check_bundle
-from ablate.bundle.manifest import manifest_bytes
-from ablate.bundle.write import Bundled, write_bundle
+from ablate import api
 from ablate.runner.progress import PlainWatcher
-from ablate.verify import verify_study
-from ablate.verify.item import Verification
+from ablate.verification import rejudge
+from ablate.verification.archive import Source, measure, write_archive
+from ablate.verification.check import BundleCheck, check_bundle
+from ablate.verification.manifest import manifest_bytes
+from ablate.verification.result import Verification
+from ablate.verification.verify import verify_study
+from ablate.verification.write import Bundled, write_bundle
 from prereg.errors import EvidenceError, RegistrationError, StudyFileError, UnsupportedError
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 
@@ -39,10 +39,10 @@ QUIET = PlainWatcher(io.StringIO())
 def decided(tmp_path_factory: pytest.TempPathFactory) -> House:
     """The tiny study, run and decided, in a house with another study."""
     made = House(tmp_path_factory.mktemp("decided") / "house")
-    chain.register(made.write(tiny_document(study="neighbour")))
+    api.register(made.write(tiny_document(study="neighbour")))
     study = made.write()
-    chain.run(study, watcher=QUIET, slots=2)
-    chain.decide(study)
+    api.run(study, watcher=QUIET, slots=2)
+    api.decide(study)
     return made
 
 
@@ -56,7 +56,7 @@ def bundle(decided: House) -> Path:
 def registered(house: House) -> Path:
     """A study that is registered and no more."""
     study = house.write()
-    chain.register(study)
+    api.register(study)
     return study
 
 
@@ -67,8 +67,8 @@ def checked(path: Path, pages: Mapping[str, bytes] = NO_PAGES) -> BundleCheck:
 
 def bundled(study: Path, *, out: Path, **options: bool) -> Bundled:
     """A bundle of a study, checked in the same way before it is left behind."""
-    case = chain.open_case(study)
-    return write_bundle(case.root, chain.require_registered(case), out, check=checked, **options)
+    case = api.open_case(study)
+    return write_bundle(case.root, api.require_registered(case), out, check=checked, **options)
 
 
 def files_of(path: Path) -> Files:
@@ -353,7 +353,7 @@ def test_a_ledger_that_names_a_place_outside_is_refused_before_anything_there_is
 def test_a_table_that_would_fill_the_memory_is_not_read(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(rejudged, "MOST_ROWS", 100)
+    monkeypatch.setattr(rejudge, "MOST_ROWS", 100)
     assert "and 100 are the most" in faults(checked(bundle))
 
 
@@ -363,14 +363,14 @@ def test_records_that_make_the_judge_stumble_are_a_fault_and_no_bug_of_ours(
     def stumble(*_: object) -> None:
         raise ZeroDivisionError("by a stranger's number")
 
-    monkeypatch.setattr(rejudged, "decide", stumble)
+    monkeypatch.setattr(rejudge, "decide", stumble)
     assert "cannot be judged: ZeroDivisionError" in faults(checked(bundle))
 
 
 def test_nothing_is_unpacked_before_every_byte_is_accounted_for(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ablate.bundle.check.scratch", None)
+    monkeypatch.setattr("ablate.verification.check.scratch", None)
     data = bytearray(bundle.read_bytes())
     data[-1] ^= 1
     broken = tmp_path / "b.zip"
@@ -382,7 +382,7 @@ def test_nothing_is_unpacked_before_every_byte_is_accounted_for(
 def test_a_registered_study_can_be_bundled_and_shows_no_contrast(
     registered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rejudged, "decide", None)
+    monkeypatch.setattr(rejudge, "decide", None)
     found = checked(bundled(registered, out=tmp_path / "b.ablate.zip").path)
     assert found.stands, faults(found)
     assert "not decided yet; nothing is judged, and no contrast is shown" in notes(found)
@@ -464,15 +464,15 @@ def test_a_sequential_study_is_bundled_at_a_look_and_at_its_end(house: House, tm
             analysis={"alpha": 0.001},
         )
     )
-    chain.run(study, watcher=QUIET)
-    assert chain.decide(study).decision.status == "continue"
+    api.run(study, watcher=QUIET)
+    assert api.decide(study).decision.status == "continue"
     going = bundled(study, out=tmp_path / "look.zip").check
     assert going.stands and "not decided yet; nothing is judged" in notes(going)
     assert "the records of 4 runs" in {one.what for one in going.left_out}
     with zipfile.ZipFile(tmp_path / "look.zip") as archive:
         assert not any("data/runs" in name for name in archive.namelist())
-    chain.run(study, watcher=QUIET)
-    chain.decide(study)
+    api.run(study, watcher=QUIET)
+    api.decide(study)
     ended = bundled(study, out=tmp_path / "end.zip").check
     assert ended.stands and "keep none; the same bytes" in notes(ended)
 
@@ -506,10 +506,10 @@ def test_a_strangers_own_checks_are_never_executed_and_taken_as_told(house: Hous
     )
     check = {"name": "complete", "entry_point": "looks_at_runs:complete", "consequence": "inadmissible"}
     study = house.write(tiny_document(seeds=[1, 2], checks=[check]))
-    chain.run(study, watcher=QUIET)
+    api.run(study, watcher=QUIET)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(house.path)
-        chain.decide(study)
+        api.decide(study)
     assert (house.path / "executed").exists(), "the check ran when the study was decided"
     found = bundled(study, out=tmp_path / "own.ablate.zip")
     with pytest.MonkeyPatch.context() as patch:

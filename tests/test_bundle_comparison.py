@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ablate.bundle.comparison import compare_pages, compare_verdicts
+from ablate.verification.rejudge import compare_pages, compare_verdicts
 
 VERDICT: dict[str, Any] = {
     "verdict": "adopt",

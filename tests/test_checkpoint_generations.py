@@ -15,7 +15,7 @@ import pytest
 import torch
 from conftest import House
 
-from ablate import chain
+from ablate import api
 from ablate.records.checkpoints import Checkpoints
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
@@ -61,7 +61,7 @@ def record_of(folder: RunFolder) -> RunRecord:
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[House, RunSpec, RunRecord]:
     """A house, a run of it, and its record when nothing happens on the way."""
     house = House(tmp_path_factory.mktemp("made") / "house")
-    registration, _ = chain.register(house.write())
+    registration, _ = api.register(house.write())
     spec = plan(registration)[1]
     whole = RunFolder(house.path / "whole")
     assert carry_out(house, whole, spec).status == "done"
@@ -363,13 +363,13 @@ def test_a_run_without_incident_has_nothing_to_tell_and_leaves_no_checkpoint(
 
 def test_what_went_wrong_stands_in_the_verdict_and_costs_none(house: House) -> None:
     study = house.write(seeds=[1, 2])
-    registration, _ = chain.register(study)
+    registration, _ = api.register(study)
     spec = plan(registration)[0]
-    folder = RunFolder(chain.open_case(study).root.run(spec.study, spec.registration, spec.variant, spec.seed))
+    folder = RunFolder(api.open_case(study).root.run(spec.study, spec.registration, spec.variant, spec.seed))
     carry_out(house, folder, spec, 20)
     flipped(folder.checkpoints.newest)
-    assert chain.run(study, checkpoint_every_s=1.0).summary.complete
-    decided = chain.decide(study).decision
+    assert api.run(study, checkpoint_every_s=1.0).summary.complete
+    decided = api.decide(study).decision
     check = {check.name: check for check in decided.checks}["every run was made in one go"]
     assert (check.passed, check.severity) == (False, "note")
     assert "attempt 2 resumed at step 19: checkpoint.safetensors is not what was written" in check.found

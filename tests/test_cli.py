@@ -16,7 +16,7 @@ import pytest
 import typer
 from conftest import House, tiny_document
 
-from ablate import chain, cli
+from ablate import api, cli
 from ablate.runner.local import study_lock
 from ablate.runner.progress import PlainWatcher
 from prereg.registry.paths import Root
@@ -265,8 +265,8 @@ def decided(tmp_path_factory: pytest.TempPathFactory) -> House:
     """The tiny study, run and decided."""
     made = House(tmp_path_factory.mktemp("decided") / "house")
     study = made.write()
-    chain.run(study, watcher=PlainWatcher(StringIO()))
-    chain.decide(study)
+    api.run(study, watcher=PlainWatcher(StringIO()))
+    api.decide(study)
     assert (made.path / "reports" / "tiny" / "verdict.json").is_file()
     return made
 
@@ -300,7 +300,7 @@ def test_our_own_bugs_are_admitted_with_exit_code_one(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(chain, "check", broken)
+    monkeypatch.setattr(api, "check", broken)
     assert ablate(monkeypatch, "check", house.write()) == 1
     assert "this is a bug in ablate" in capsys.readouterr().err
 

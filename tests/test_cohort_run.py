@@ -16,7 +16,7 @@ import torch
 from conftest import House
 from test_run import QUIET, descendants, events, longer, outcomes, start, wait_until_training
 
-from ablate import chain
+from ablate import api
 from ablate.records.checkpoints import Checkpoints
 from ablate.records.gather import gather
 from ablate.records.run_record import WHOLE_ONLY, RunRecord, layout_of, seats_in
@@ -51,10 +51,10 @@ def planned(house: House, lr: float = 1e-3, variant: str = "none") -> list[tuple
     """The runs of one variant of the tiny study, registered and not begun."""
     model = {"layers": 1, "width": 16, "heads": 2, "context": 16, "dropout": 0.1}
     study = house.write(base=longer(30) | {"model": model, "optim": {"lr": lr}})
-    chain.register(study)
-    case = chain.open_case(study)
+    api.register(study)
+    case = api.open_case(study)
     found = []
-    for spec in plan(chain.require_registered(case)):
+    for spec in plan(api.require_registered(case)):
         assert isinstance(spec, RunSpec)
         if spec.variant == variant:
             found.append((spec, RunFolder(case.root.run(spec.study, spec.registration, spec.variant, spec.seed))))
@@ -88,8 +88,8 @@ def kill(house: House, assigned: list[tuple[RunSpec, RunFolder]], *, step: int, 
 def pair_of_houses(tmp_path_factory: pytest.TempPathFactory) -> tuple[House, House]:
     """The tiny study, its runs one by one and in cohorts."""
     apart, together = (House(tmp_path_factory.mktemp(name) / "house") for name in ("apart", "together"))
-    chain.run(apart.write(), watcher=QUIET, cohort="off")
-    chain.run(together.write(), watcher=QUIET, cohort="on")
+    api.run(apart.write(), watcher=QUIET, cohort="off")
+    api.run(together.write(), watcher=QUIET, cohort="on")
     return apart, together
 
 
@@ -100,7 +100,7 @@ def test_a_study_in_cohorts_is_sealed_run_by_run_and_comes_to_the_same_verdict(
     assert events(together) == events(apart) == ["registered", "started", *["sealed"] * 6, "finished"]
     decisions = []
     for house in pair_of_houses:
-        decision = chain.decide(house.path / "studies" / "tiny.yaml").decision
+        decision = api.decide(house.path / "studies" / "tiny.yaml").decision
         assert not [check.name for check in decision.checks if not check.passed and check.severity == "inadmissible"]
         decisions.append(decision)
     assert decisions[0].verdict == decisions[1].verdict
@@ -126,8 +126,8 @@ def test_records_of_a_cohort_are_those_of_separate_runs_but_for_rounding_and_lay
         assert other.train_s > 0 and other.eval_s > 0 and other.wall_s > other.train_s
     found = []
     for house in pair_of_houses:
-        case = chain.open_case(house.path / "studies" / "tiny.yaml")
-        metrics = gather(case.root, chain.require_registered(case)).metrics.astype({"variant": str, "metric": str})
+        case = api.open_case(house.path / "studies" / "tiny.yaml")
+        metrics = gather(case.root, api.require_registered(case)).metrics.astype({"variant": str, "metric": str})
         names = metrics["metric"].str
         kept = metrics[~names.startswith("speed/") & ~names.startswith(WHOLE_ONLY)]
         # A seat of a cohort has no weights and moments of its own to be measured.
@@ -151,7 +151,7 @@ def test_a_run_made_again_keeps_its_company_and_so_its_bits(
     (lost,) = house.path.glob("data/runs/tiny/*/none/2")
     shutil.rmtree(lost)
     (lost.parents[1] / "cohort-none-00000000-checkpoint.safetensors").touch()  # of some earlier company, after a crash
-    chain.run(house.path / "studies" / "tiny.yaml", watcher=QUIET)  # on the CPU `auto` would train it by itself
+    api.run(house.path / "studies" / "tiny.yaml", watcher=QUIET)  # on the CPU `auto` would train it by itself
     assert outcomes(house) == before
     assert records(house)["none", 2].provenance.layout == LAYOUT
     assert not list(house.path.glob("data/runs/**/*cohort-*"))
@@ -200,7 +200,7 @@ def test_a_run_of_a_cohort_is_made_again_by_itself_and_equal_bits_are_not_promis
     pair_of_houses: tuple[House, House],
 ) -> None:
     study = pair_of_houses[1].path / "studies" / "tiny.yaml"
-    strict, tolerant = (chain.reproduce(study, "none/2", within=within) for within in (None, 1e-3))
+    strict, tolerant = (api.reproduce(study, "none/2", within=within) for within in (None, 1e-3))
     assert strict.unpromised == ("layout not as in the sealed run",)
     assert not strict.exact and not strict.reproduced
     assert tolerant.reproduced and 0.0 < tolerant.largest_relative <= 1e-3
@@ -326,27 +326,27 @@ def test_ctrl_c_saves_a_cohort_and_the_next_call_resumes_it_to_the_same_bits(hou
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
     assert list(house.path.glob("data/runs/*/*/cohort-*.safetensors"))
-    assert chain.run(study, watcher=QUIET).summary.complete
+    assert api.run(study, watcher=QUIET).summary.complete
     found = records(house)
     assert any(0 < step < 900 for record in found.values() for step in record.resumed_from)
     assert {record.provenance.layout for record in found.values()} == {LAYOUT}
     other = House(house.path.parent / "other")
-    chain.run(other.write(base=longer(900), seeds=[1, 2, 3], measure={"every": 300}), watcher=QUIET, cohort="on")
+    api.run(other.write(base=longer(900), seeds=[1, 2, 3], measure={"every": 300}), watcher=QUIET, cohort="on")
     assert outcomes(house) == outcomes(other)
 
 
 def test_a_runs_error_in_a_cohort_is_final_for_the_call_and_the_ledger_has_each(house: House) -> None:
     study = house.write()
-    chain.register(study)
-    case = chain.open_case(study)
-    spoiled = case.root.run("tiny", chain.require_registered(case).sha256, "none", 1)
+    api.register(study)
+    case = api.open_case(study)
+    spoiled = case.root.run("tiny", api.require_registered(case).sha256, "none", 1)
     (spoiled / "metrics.jsonl").mkdir(parents=True)
     told = StringIO()
-    ran = chain.run(study, watcher=PlainWatcher(told), cohort="on")
+    ran = api.run(study, watcher=PlainWatcher(told), cohort="on")
     assert [line.split(":")[0] for line in ran.summary.failed] == [f"tiny/{ran.registration.sha256[:8]}/none/1"]
     assert (events(house).count("failed"), events(house).count("sealed")) == (1, 5)
     (spoiled / "metrics.jsonl").rmdir()
-    assert chain.run(study, watcher=QUIET).summary.complete
+    assert api.run(study, watcher=QUIET).summary.complete
     assert {record.provenance.layout for record in records(house).values()} == {LAYOUT}
 
 
@@ -384,7 +384,7 @@ def test_a_word_that_names_no_company_is_refused_and_nothing_changes(house: Hous
     study = house.write()
     before = house.snapshot()
     with pytest.raises(RunError, match=r"auto, on, off, or a number"):
-        chain.run(study, watcher=QUIET, cohort=word)
+        api.run(study, watcher=QUIET, cohort=word)
     assert house.snapshot() == before
 
 
@@ -393,9 +393,9 @@ def test_a_run_is_spread_over_devices_or_in_company_not_both(house: House, word:
     study = house.write()
     before = house.snapshot()
     with pytest.raises(RunError, match=f"--cohort {word} with --devices-per-run 2"):
-        chain.run(study, watcher=QUIET, cohort=word, devices_per_run=2)
+        api.run(study, watcher=QUIET, cohort=word, devices_per_run=2)
     assert house.snapshot() == before
-    tiny = chain.open_case(study).study
+    tiny = api.open_case(study).study
     assert choose_machine(tiny, [], device="cpu", cohort="auto", spread=Spread(2, "ddp")) == Machine("cpu", "off")
 
 
@@ -405,9 +405,9 @@ def test_arms_that_compute_blocks_again_are_trained_one_by_one_and_it_is_said(
     study = house.write(base=longer(4) | {"numerics": {"recompute": "blocks"}})
     before = house.snapshot()
     with pytest.raises(RunError, match=r"numerics\.recompute"):
-        chain.run(study, watcher=QUIET, cohort="on")
+        api.run(study, watcher=QUIET, cohort="on")
     assert house.snapshot() == before
-    tiny = chain.open_case(study).study
+    tiny = api.open_case(study).study
     assert choose_machine(tiny, [], device="cpu", cohort="auto") == Machine("cpu", "off")  # as it would have been
     monkeypatch.setattr(devices, "cuda_devices", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "An Accelerator")

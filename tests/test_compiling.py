@@ -23,7 +23,7 @@ from test_cohort import AGREES, MUON_AGREES, SEEDS, SPLIT, configuration
 from test_cohort_run import Killed, carry_out, planned, records
 from test_run import QUIET, outcomes
 
-from ablate import chain
+from ablate import api
 from ablate.runner.builtin import cohort as cohorts
 from ablate.runner.builtin import run
 from ablate.runner.messages import Message
@@ -202,9 +202,9 @@ LAYOUT = "cohort of 3: seeds 1,2,3; steps compiled"
 
 def test_a_study_of_compiled_steps_says_so_in_every_record_and_comes_to_the_same_verdict(house: House) -> None:
     apart = House(house.path.parent / "apart")
-    chain.run(apart.write(), watcher=QUIET, cohort="on")
+    api.run(apart.write(), watcher=QUIET, cohort="on")
     study, told = house.write(), StringIO()
-    ran = chain.run(study, watcher=PlainWatcher(told), cohort="on", step="compiled")
+    ran = api.run(study, watcher=PlainWatcher(told), cohort="on", step="compiled")
     assert ran.summary.complete, told.getvalue()
     assert told.getvalue().count(": steps ") == 2, told.getvalue()
     others = records(apart)
@@ -212,7 +212,7 @@ def test_a_study_of_compiled_steps_says_so_in_every_record_and_comes_to_the_same
         assert record.provenance.layout == LAYOUT
         assert ", compiled by " in record.provenance.paths
         assert record.pairing == others[cell].pairing
-    verdicts = [chain.decide(one.path / "studies" / "tiny.yaml").decision for one in (house, apart)]
+    verdicts = [api.decide(one.path / "studies" / "tiny.yaml").decision for one in (house, apart)]
     assert verdicts[0].verdict == verdicts[1].verdict
     assert not [c.name for c in verdicts[0].checks if not c.passed and c.severity == "inadmissible"]
     assert LAYOUT in (house.path / "reports" / "tiny" / "report.md").read_text()
@@ -222,14 +222,14 @@ def test_a_study_of_compiled_steps_says_so_in_every_record_and_comes_to_the_same
     (lost,) = house.path.glob("data/runs/tiny/*/none/2")
     shutil.rmtree(lost)
     told = StringIO()
-    chain.run(study, watcher=PlainWatcher(told))
+    api.run(study, watcher=PlainWatcher(told))
     assert outcomes(house) == before and "none: steps taken from the cache in" in told.getvalue()
 
     # Of two kinds in one pair the judge is told.
     (lost,) = house.path.glob("data/runs/tiny/*/none/3")
     shutil.rmtree(lost)
-    chain.run(study, watcher=QUIET, cohort="on", step="eager")
-    found = [check for check in chain.decide(study).decision.checks if "same layout" in check.name]
+    api.run(study, watcher=QUIET, cohort="on", step="eager")
+    found = [check for check in api.decide(study).decision.checks if "same layout" in check.name]
     assert [check.passed for check in found] == [False] and "steps compiled" in found[0].found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from conftest import House, tiny_document, tiny_text
 
-from ablate import chain
+from ablate import api
 from ablate.data import tokenizers
 from ablate.data.corpora import Library
 from ablate.data.tokenizers import train_bpe
@@ -23,7 +23,7 @@ from ablate.runner.builtin import worker
 from ablate.runner.messages import Message
 from ablate.runner.progress import PlainWatcher
 from ablate.training.trainer import Step, Trainer
-from ablate.verify.pins import check_corpus, check_more_pins
+from ablate.verification.pins import check_corpus, check_more_pins
 from prereg.errors import ClaimError, CorpusError
 from prereg.registry.history import promises
 from prereg.registry.ledger import Ledger
@@ -73,8 +73,8 @@ def records(house: House) -> dict[str, RunRecord]:
 
 
 def specs(study: Path) -> list[RunSpec]:
-    case = chain.open_case(study)
-    return [spec for spec in plan(chain.require_registered(case)) if isinstance(spec, RunSpec)]
+    case = api.open_case(study)
+    return [spec for spec in plan(api.require_registered(case)) if isinstance(spec, RunSpec)]
 
 
 class Killed(BaseException):
@@ -117,7 +117,7 @@ def carried_out(
 
 def test_a_study_of_byte_pairs_registers_runs_and_decides(house: House) -> None:
     study = house.write(document({"corpus": "toy", "tokenizer": {"bpe": 300}, "validation": 0.01}))
-    ran = chain.run(study, watcher=QUIET)
+    ran = api.run(study, watcher=QUIET)
     assert ran.summary.complete
     registration = ran.registration
     assert registration.data is not None
@@ -125,10 +125,10 @@ def test_a_study_of_byte_pairs_registers_runs_and_decides(house: House) -> None:
     assert len(pinned) == 1
     assert {record.pairing.tokenizer for record in records(house).values() if record.pairing} == pinned
     assert [p.name for p in (house.path / "data" / "tokenizers").iterdir()] == [f"bpe-{pinned.pop()}.json"]
-    decided = chain.decide(study)
+    decided = api.decide(study)
     assert decided.decision.status == "decided"
     assert {check.name: check.passed for check in decided.decision.checks}["every run used the registered tokenizer"]
-    case = chain.open_case(study)
+    case = api.open_case(study)
     assert verify_registration(case.root, "tiny") == []
     assert load_registration(case.root, "tiny") == registration
 
@@ -138,7 +138,7 @@ def test_a_run_of_byte_pairs_that_was_stopped_or_killed_ends_in_the_same_bits(
     how: str, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = house.write(document({"corpus": "toy", "tokenizer": {"bpe": 300}, "validation": 0.01}))
-    chain.register(study)
+    api.register(study)
     spec = specs(study)[0]
     whole = carried_out(spec, house, tmp_path / "whole", monkeypatch)
     again = carried_out(spec, house, tmp_path / "again", monkeypatch, **{how: 8})
@@ -153,7 +153,7 @@ def test_a_run_of_a_mixture_that_was_stopped_ends_in_the_same_bits_and_says_what
 ) -> None:
     add(house, "other", "one two three four five\n" * 100)
     study = house.write(document({"mixture": {"tiny": 3.0, "other": 1.0}}))
-    chain.register(study)
+    api.register(study)
     spec = specs(study)[0]
     whole = carried_out(spec, house, tmp_path / "whole", monkeypatch)
     again = carried_out(spec, house, tmp_path / "again", monkeypatch, stop_at=5)
@@ -179,10 +179,10 @@ def test_a_mixture_records_its_loss_over_all_sources_and_of_each(house: House) -
             hypotheses={"gain": {"claim": "none lowers val/loss/other", "smallest": 0.05}},
         )
     )
-    ran = chain.run(study, watcher=QUIET)
+    ran = api.run(study, watcher=QUIET)
     assert ran.summary.complete, ran.summary.failed
-    case = chain.open_case(study)
-    curve = gather(case.root, chain.require_registered(case)).metrics
+    case = api.open_case(study)
+    curve = gather(case.root, api.require_registered(case)).metrics
     border = int(len(tiny_text()) * 0.9)
     sizes = {"tiny": len(tiny_text()) - border - 1, "other": 240 - 1}
     for _, rows in curve[curve["step"] == STEPS].groupby(["variant", "seed"]):
@@ -194,7 +194,7 @@ def test_a_mixture_records_its_loss_over_all_sources_and_of_each(house: House) -
     assert {record.mixture["tiny"] for key, record in found.items() if key.startswith("none/") and record.mixture} == {
         0
     }
-    decision = chain.decide(study).decision
+    decision = api.decide(study).decision
     assert decision.status == "decided"
     notes = {check.name: check.found for check in decision.checks if not check.passed and "pairs" in check.name}
     assert notes == {
@@ -207,14 +207,14 @@ def test_a_mixture_records_its_loss_over_all_sources_and_of_each(house: House) -
 def test_variants_of_two_corpora_are_pinned_each_and_their_claim_is_marked(house: House) -> None:
     add(house, "other", tiny_text()[::-1])
     study = house.write(document({"corpus": "tiny"}, {"here": {}, "there": {"data.corpus": "other"}}))
-    ran = chain.run(study, watcher=QUIET)
+    ran = api.run(study, watcher=QUIET)
     assert ran.summary.complete, ran.summary.failed
     data = ran.registration.data
     assert data is not None
     assert list(data.corpora) == ["other", "tiny"]
     read = {key.split("/")[0]: record.pairing.corpus for key, record in records(house).items() if record.pairing}
     assert read == {"here": data.corpora["tiny"].sha256, "there": data.corpora["other"].sha256}
-    decision = chain.decide(study).decision
+    decision = api.decide(study).decision
     assert decision.status in ("decided", "inconclusive")
     failed = {check.name: check for check in decision.checks if not check.passed}
     marked = failed["claimed losses are of the same validation text"]
@@ -223,7 +223,7 @@ def test_variants_of_two_corpora_are_pinned_each_and_their_claim_is_marked(house
         "arms read other corpora, each validated on its own: gain (here, there)",
     )
     assert all(check.severity != "inadmissible" for check in failed.values())
-    verified = check_corpus(chain.open_case(study).root, "tiny")
+    verified = check_corpus(api.open_case(study).root, "tiny")
     assert (verified.faults, verified.note) == (
         (),
         "'other' is the registered text; 'tiny' is the registered text",
@@ -233,7 +233,7 @@ def test_variants_of_two_corpora_are_pinned_each_and_their_claim_is_marked(house
 def test_a_run_that_read_the_corpus_of_another_arm_gives_no_verdict(house: House) -> None:
     add(house, "other", tiny_text()[::-1])
     study = house.write(document({"corpus": "tiny"}, {"here": {}, "there": {"data.corpus": "other"}}))
-    registration = chain.run(study, watcher=QUIET).registration
+    registration = api.run(study, watcher=QUIET).registration
     from ablate.judge.audit.pairs import check_matching
 
     runs = [r.model_copy(update={"variant": "here"}) if r.variant == "there" else r for r in records(house).values()]
@@ -248,20 +248,20 @@ def test_a_run_that_read_the_corpus_of_another_arm_gives_no_verdict(house: House
 def test_a_second_corpus_that_changed_after_registration_is_refused(house: House) -> None:
     add(house, "other", tiny_text()[::-1])
     study = house.write(document({"corpus": "tiny"}, {"here": {}, "there": {"data.corpus": "other"}}))
-    chain.register(study)
+    api.register(study)
     folder = house.path / "data" / "corpora" / "other"
     for file in folder.iterdir():
         file.unlink()
     add(house, "other", "quite another text, long enough for a window or two\n" * 40)
     before = house.snapshot()
     with pytest.raises(CorpusError, match="'other' is now another text"):
-        chain.run(study, watcher=QUIET)
+        api.run(study, watcher=QUIET)
     assert house.snapshot() == before
 
 
 def test_a_registration_of_one_text_by_characters_says_nothing_of_data(house: House) -> None:
     study = house.write()
-    registration, _ = chain.register(study)
+    registration, _ = api.register(study)
     lock = json.loads((house.path / "studies" / "tiny.lock.json").read_text())
     assert registration.data is None
     assert "data" not in lock
@@ -270,12 +270,12 @@ def test_a_registration_of_one_text_by_characters_says_nothing_of_data(house: Ho
 
 def test_the_lock_of_several_corpora_is_bound_by_its_hash(house: House) -> None:
     study = house.write(document({"corpus": "tiny", "tokenizer": {"bpe": 270}}))
-    chain.register(study)
+    api.register(study)
     path = house.path / "studies" / "tiny.lock.json"
     lock = json.loads(path.read_text())
     lock["data"]["tokenizers"]["none"] = "0" * 64
     path.write_text(json.dumps(lock, indent=2) + "\n")
-    assert any("tiny.lock.json" in fault for fault in verify_registration(chain.open_case(study).root, "tiny"))
+    assert any("tiny.lock.json" in fault for fault in verify_registration(api.open_case(study).root, "tiny"))
 
 
 TWO_SIZES = {"small": {}, "large": {"data.tokenizer": {"bpe": 275}}}
@@ -293,8 +293,8 @@ def test_a_claim_across_tokenizers_about_nats_a_token_is_refused_and_told_what_t
 
 def test_a_claim_across_tokenizers_about_bits_a_byte_is_run_and_decided(house: House) -> None:
     study = house.write(document(PAIRS, TWO_SIZES))
-    assert chain.run(study, watcher=QUIET).summary.complete
-    decision = chain.decide(study).decision
+    assert api.run(study, watcher=QUIET).summary.complete
+    decision = api.decide(study).decision
     assert decision.status == "decided"
     notes = [
         check.found for check in decision.checks if check.name == "pairs used the same tokenizer, for all variants"
@@ -309,7 +309,7 @@ def test_single_characters_of_two_corpora_are_found_to_differ_at_registration(ho
     study = house.write(document({"corpus": "tiny"}, arms, hypotheses=loss))
     before = house.snapshot()
     with pytest.raises(ClaimError, match="whose tokens are not the same"):
-        chain.register(study)
+        api.register(study)
     assert house.snapshot() == before
 
 
@@ -322,15 +322,15 @@ def test_a_metric_of_a_source_that_an_arm_does_not_read_is_refused() -> None:
 def test_a_validation_text_of_its_own_is_used_whole_and_must_be_asked_for(house: House) -> None:
     add(house, "pair", tiny_text(), "the cat sat on the plain.\n" * 20)
     with pytest.raises(CorpusError, match="comes with a validation part of its own") as caught:
-        chain.register(house.write(document({"corpus": "pair"})))
+        api.register(house.write(document({"corpus": "pair"})))
     assert caught.value.fix == "data: {validation: own}"
     with pytest.raises(CorpusError, match="comes with no validation part of its own"):
-        chain.register(house.write(document({"corpus": "tiny", "validation": "own"})))
+        api.register(house.write(document({"corpus": "tiny", "validation": "own"})))
     study = house.write(document({"corpus": "pair", "validation": "own"}))
-    assert chain.run(study, watcher=QUIET).summary.complete
-    assert check_corpus(chain.open_case(study).root, "tiny").note == "'pair' is the registered text"
+    assert api.run(study, watcher=QUIET).summary.complete
+    assert check_corpus(api.open_case(study).root, "tiny").note == "'pair' is the registered text"
     (house.path / "data" / "corpora" / "pair" / "validation.txt").write_text("other\n")
-    (fault,) = check_corpus(chain.open_case(study).root, "tiny").faults
+    (fault,) = check_corpus(api.open_case(study).root, "tiny").faults
     assert "is not the text that was registered as 'pair'" in fault
 
 
@@ -339,7 +339,7 @@ def test_the_page_beside_the_lock_names_every_corpus_and_every_tokenizer(house: 
     mixed = {"mixture": {"tiny": 3.0, "other": 1.0}, "tokenizer": {"bpe": 265}}
     arms = {"three": {}, "one": {"data.mixture": {"tiny": 1.0, "other": 1.0}}, "large": {"data.tokenizer.bpe": 270}}
     study = house.write(document(mixed, arms))
-    registration, _ = chain.register(study)
+    registration, _ = api.register(study)
     page = (house.path / "studies" / "tiny.registration.md").read_text()
     data = registration.data
     assert data is not None
@@ -348,18 +348,18 @@ def test_the_page_beside_the_lock_names_every_corpus_and_every_tokenizer(house: 
     assert 'mixture of "other" (25%) and "tiny" (75%), each window drawn in that proportion' in page
     assert 'corpus "toy"' not in page
     assert data.tokenizers["three"] == data.tokenizers["one"] != data.tokenizers["large"]
-    told = chain.open_case(study)
+    told = api.open_case(study)
     assert verify_registration(told.root, "tiny") == []
 
 
 def test_an_amendment_that_changes_the_data_can_be_undone_to_the_earlier_promise(house: House) -> None:
     study = house.write()
-    first, _ = chain.register(study)
+    first, _ = api.register(study)
     house.write(document({"corpus": "tiny", "tokenizer": {"bpe": 265}}))
-    second, _ = chain.amend(study, reason="byte pairs")
+    second, _ = api.amend(study, reason="byte pairs")
     house.write(document({"corpus": "tiny", "tokenizer": {"bpe": 270}}))
-    third, _ = chain.amend(study, reason="more of them")
-    case = chain.open_case(study)
+    third, _ = api.amend(study, reason="more of them")
+    case = api.open_case(study)
     made = promises(case.root, "tiny", Ledger(case.root.ledger).entries())
     assert [(one.sha256, one.proven) for one in made] == [(one.sha256, True) for one in (first, second, third)]
 
@@ -368,14 +368,14 @@ def test_another_tokenizer_than_the_registered_one_is_never_trained_with(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = house.write(document(PAIRS))
-    chain.register(study)
+    api.register(study)
     (kept,) = (house.path / "data" / "tokenizers").iterdir()
     other = train_bpe(tiny_text().upper(), 265)
     # As a version of the library would that breaks ties in another way; what is kept is used without it.
     monkeypatch.setattr(tokenizers, "train_bpe", lambda *_: other)
     monkeypatch.setattr(tokenizers, "_TRAINED", {})
-    chain.require_pinned(chain.open_case(study), chain.require_registered(chain.open_case(study)))
-    root, data = chain.open_case(study).root, kept.read_bytes()
+    api.require_pinned(api.open_case(study), api.require_registered(api.open_case(study)))
+    root, data = api.open_case(study).root, kept.read_bytes()
     assert (check_more_pins(root, "tiny")[0].faults, check_more_pins(root, "tiny")[0].note[:6]) == ((), "1 of 1")
     kept.write_bytes(data.replace(b'"bpe"', b'"BPE"'))
     found = f"data/tokenizers/{kept.name} is not the tokenizer that was registered"
@@ -384,7 +384,7 @@ def test_another_tokenizer_than_the_registered_one_is_never_trained_with(
     assert "1 are not on this disk" in check_more_pins(root, "tiny")[0].note
     before = house.snapshot()
     with pytest.raises(CorpusError, match="the tokenizer of 'none' is now another one"):
-        chain.run(study, watcher=QUIET)
+        api.run(study, watcher=QUIET)
     assert house.snapshot() == before
     folder = RunFolder(tmp_path / "run")
     said: list[Message] = []

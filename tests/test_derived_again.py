@@ -18,15 +18,15 @@ from own_trainer import OwnHouse
 from test_bundle import files_of, forged
 from test_cli import ablate
 
-from ablate import chain
-from ablate.bundle.check import check_bundle
-from ablate.bundle.write import write_bundle
-from ablate.chain import deciding
+from ablate import api
+from ablate.api import deciding
 from ablate.judge.verdict import Decision
 from ablate.records.outcome import outcome_hash
 from ablate.records.store import Row, RunFolder, parquet_bytes
-from ablate.verify import verify_study
-from ablate.verify.item import Verification
+from ablate.verification.check import check_bundle
+from ablate.verification.result import Verification
+from ablate.verification.verify import verify_study
+from ablate.verification.write import write_bundle
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.ledger import Event, Ledger
@@ -70,11 +70,11 @@ class Decided(OwnHouse):
         return "; ".join(item.note for item in self.verified().items)
 
     def decided(self) -> Decision:
-        return chain.decide(self.study).decision
+        return api.decide(self.study).decision
 
     def bundled(self, out: Path) -> Path:
-        case = chain.open_case(self.study)
-        told = write_bundle(case.root, chain.require_registered(case), out, check=checked)
+        case = api.open_case(self.study)
+        told = write_bundle(case.root, api.require_registered(case), out, check=checked)
         assert told.check.stands
         return told.path
 

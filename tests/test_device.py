@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from typer.testing import CliRunner
 
-from ablate import chain
+from ablate import api
 from ablate.cli import app
 from ablate.data.batches import Split
 from ablate.evaluation.suites import evaluate
@@ -153,7 +153,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> House:
         "data": {"corpus": "tiny"},
         "budget": {"steps": 2, "batch": 2},
     }
-    chain.run(made.write(base=base, measure={"every": 2}, seeds=[1, 2, 3]), watcher=QUIET)
+    api.run(made.write(base=base, measure={"every": 2}, seeds=[1, 2, 3]), watcher=QUIET)
     return made
 
 
@@ -167,7 +167,7 @@ def records(house: House, device: str) -> list[RunRecord]:
 
 
 def test_runs_begun_on_one_device_are_not_completed_on_another(sealed: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = chain.open_case(sealed.path / "studies" / "tiny.yaml").study
+    study = api.open_case(sealed.path / "studies" / "tiny.yaml").study
     with_gpus(monkeypatch, 1)
     on_cpu, on_gpu, elsewhere = (records(sealed, name) for name in ("cpu", "An Accelerator", "Another"))
     assert choose_machine(study, on_cpu, device="auto", cohort="auto") == Machine("cpu", "auto")
@@ -191,7 +191,7 @@ def test_a_refusal_to_mix_devices_changes_nothing(sealed: House, monkeypatch: py
     with_gpus(monkeypatch, 1)
     before = sealed.snapshot()
     with pytest.raises(RunError, match="--device cpu"):
-        chain.run(sealed.path / "studies" / "tiny.yaml", watcher=QUIET, device="cuda")
+        api.run(sealed.path / "studies" / "tiny.yaml", watcher=QUIET, device="cuda")
     done = CliRunner().invoke(app, ["run", str(sealed.path / "studies" / "tiny.yaml"), "--device", "cuda"])
     assert isinstance(done.exception, StudyError)
     assert sealed.snapshot() == before
@@ -200,7 +200,7 @@ def test_a_refusal_to_mix_devices_changes_nothing(sealed: House, monkeypatch: py
 def test_workers_of_a_gpu_start_with_what_deterministic_products_need_and_one_at_a_time(
     sealed: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = chain.open_case(sealed.path / "studies" / "tiny.yaml")
+    case = api.open_case(sealed.path / "studies" / "tiny.yaml")
     assert local.slots_of(case.study, Machine("cuda:0")) == 1
     assert local.slots_of(case.study, Machine("cpu")) == local.default_slots()
     started: list[dict[str, str]] = []
@@ -215,7 +215,7 @@ def test_workers_of_a_gpu_start_with_what_deterministic_products_need_and_one_at
     monkeypatch.setattr(processes.subprocess, "Popen", popen)
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     for name in ("cpu", "cuda:0"):
-        registration = chain.require_registered(case)
+        registration = api.require_registered(case)
         scheduler = Scheduler(
             case.root,
             registration,

@@ -23,7 +23,7 @@ import torch
 from conftest import House, require_kernels, tiny_document
 from test_run import alive, descendants, kill_tree, longer, outcomes, start
 
-from ablate import chain
+from ablate import api
 from ablate.records.gather import gather
 from ablate.records.provenance import differing
 from ablate.records.run_record import Provenance
@@ -61,8 +61,8 @@ def spec_of(house: House, **base: dict[str, Any]) -> RunSpec:
     for name, change in base.items():
         parts[name] = {**parts.get(name, {}), **change}
     study = house.write(tiny_document(base=parts))
-    chain.register(study)
-    return plan(chain.require_registered(chain.open_case(study)))[0]
+    api.register(study)
+    return plan(api.require_registered(api.open_case(study)))[0]
 
 
 def trainer_of(house: House, spec: RunSpec, ranks: Ranks = ALONE, paths: Paths = PATHS) -> Trainer:
@@ -284,16 +284,16 @@ def family(process: subprocess.Popen[str]) -> tuple[int, int]:
 @pytest.mark.slow
 def test_a_study_is_trained_on_two_devices_a_run_and_every_record_says_so(house: House) -> None:
     study = study_of(house)
-    done = chain.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp")
+    done = api.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp")
     assert done.summary.complete
     assert {r["provenance"]["layout"] for r in records(house)} == {"2 devices, fsdp"}
     alone = House(house.path.parent / "alone")
-    chain.run(study_of(alone), watcher=QUIET)
+    api.run(study_of(alone), watcher=QUIET)
     assert all("layout" not in r["provenance"] for r in records(alone))
     curves = []
     for one in (house, alone):
-        case = chain.open_case(one.path / "studies" / "tiny.yaml")
-        evidence = gather(case.root, chain.require_registered(case))
+        case = api.open_case(one.path / "studies" / "tiny.yaml")
+        evidence = gather(case.root, api.require_registered(case))
         curves.append(evidence.curve("val/loss").sort_values(["variant", "seed", "step"])["value"].tolist())
     assert len(curves[0]) == 4 * 4
     assert curves[0] == pytest.approx(curves[1], rel=ROUNDING)
@@ -312,7 +312,7 @@ def test_a_killed_rank_ends_its_worker_and_the_run_is_taken_up_again_to_the_same
     assert until_gone([worker, follower]) == []
     assert sorted(record["attempts"] for record in records(house)) == [1, 1, 1, 2]
     other = House(house.path.parent / "other")
-    chain.run(study_of(other, steps=120), watcher=QUIET, slots=1, devices_per_run=2)
+    api.run(study_of(other, steps=120), watcher=QUIET, slots=1, devices_per_run=2)
     require_same_bits(house, other)
 
 
@@ -466,9 +466,9 @@ def test_ctrl_c_saves_a_spread_run_which_resumes_under_its_spread_and_starts_ove
     other = House(house.path.parent / "other")
     shutil.copytree(house.path, other.path, dirs_exist_ok=True)
     # A run that failed has no outcome, and would look like one with another.
-    done = chain.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp").summary
+    done = api.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp").summary
     assert done.complete, done.failed
-    done = chain.run(other.path / "studies" / "tiny.yaml", watcher=QUIET, slots=1).summary
+    done = api.run(other.path / "studies" / "tiny.yaml", watcher=QUIET, slots=1).summary
     assert done.complete, done.failed
     taken_up, begun_again = (
         next(record for record in records(one) if record["attempts"] == 2) for one in (house, other)
@@ -477,7 +477,7 @@ def test_ctrl_c_saves_a_spread_run_which_resumes_under_its_spread_and_starts_ove
     assert begun_again["resumed_from"] == []
     assert "layout" not in begun_again["provenance"]
     whole = House(house.path.parent / "whole")
-    done = chain.run(study_of(whole, steps=120), watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp").summary
+    done = api.run(study_of(whole, steps=120), watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp").summary
     assert done.complete, done.failed
     require_same_bits(house, whole)
 
@@ -485,11 +485,11 @@ def test_ctrl_c_saves_a_spread_run_which_resumes_under_its_spread_and_starts_ove
 @pytest.mark.slow
 def test_an_error_of_one_spread_run_is_recorded_and_the_others_go_on_with_new_ranks(house: House) -> None:
     study = study_of(house)
-    chain.register(study)
-    case = chain.open_case(study)
-    spoiled = case.root.run("tiny", chain.require_registered(case).sha256, "none", 1)
+    api.register(study)
+    case = api.open_case(study)
+    spoiled = case.root.run("tiny", api.require_registered(case).sha256, "none", 1)
     (spoiled / "metrics.jsonl").mkdir(parents=True)  # a folder where the live rows should go
-    done = chain.run(study, watcher=QUIET, slots=1, devices_per_run=2)
+    done = api.run(study, watcher=QUIET, slots=1, devices_per_run=2)
     assert len(done.summary.failed) == 1 and "/none/1: " in done.summary.failed[0]
     assert (done.summary.sealed, done.summary.planned) == (3, 4)
 
@@ -513,8 +513,8 @@ def test_an_error_at_one_rank_alone_ends_the_run_and_says_which(house: House) ->
 @pytest.mark.slow
 def test_a_spread_run_is_reproduced_as_it_was_spread(house: House) -> None:
     study = study_of(house, steps=20)
-    assert chain.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp").summary.complete
-    again = chain.reproduce(study, "none/1")
+    assert api.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp").summary.complete
+    again = api.reproduce(study, "none/1")
     assert again.weights == "equal"
     assert "layout" not in [other.part for other in again.provenance]
 
@@ -590,12 +590,12 @@ def test_a_spread_that_cannot_be_is_refused_before_anything_is_written(
     study = house.write(base={**longer(30), **base})
     before = house.snapshot()
     with pytest.raises(RunError, match=re.escape(said)) as caught:
-        chain.run(study, watcher=QUIET, devices_per_run=devices, shard=shard)
+        api.run(study, watcher=QUIET, devices_per_run=devices, shard=shard)
     assert caught.value.required and caught.value.fix
     assert house.snapshot() == before
 
 
 def test_muon_and_a_learned_scalar_may_be_replicated(house: House) -> None:
-    study = chain.check(house.write(base={**longer(30), "optim": {"name": "muon"}})).study
+    study = api.check(house.write(base={**longer(30), "optim": {"name": "muon"}})).study
     Spread.of(2, "ddp").require_possible(study)
     Spread.of(1, None).require_possible(study)

@@ -12,7 +12,7 @@ import pytest
 import typer
 import yaml
 
-from ablate import chain, cli
+from ablate import api, cli
 from prereg.documents.published import (
     Published,
     PublishedFigure,
@@ -62,14 +62,14 @@ def test_every_exit_code_stands_in_the_readme() -> None:
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
 def test_every_study_loads_and_this_version_can_carry_it_out(path: Path) -> None:
-    case = chain.check(path)
+    case = api.check(path)
     assert case.study.study == path.stem
 
 
 def test_every_file_of_published_figures_has_its_study_and_can_be_read() -> None:
     for path in PUBLISHED:
-        case = chain.open_case(path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX) + ".yaml"))
-        assert chain.published_beside(case) is not None, path
+        case = api.open_case(path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX) + ".yaml"))
+        assert api.published_beside(case) is not None, path
 
 
 def test_the_published_figures_in_the_docs_are_ones_that_the_embnorm_study_can_stand_beside() -> None:
@@ -77,7 +77,7 @@ def test_the_published_figures_in_the_docs_are_ones_that_the_embnorm_study_can_s
     block = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
     assert block is not None
     published = published_from_document(yaml.safe_load(block[1]))
-    check_published(published, chain.load(ROOT / "studies" / "embnorm.yaml"))
+    check_published(published, api.load(ROOT / "studies" / "embnorm.yaml"))
     fields = {*Published.model_fields, *PublishedFigure.model_fields, *PublishedLook.model_fields}
     assert {field for field in fields if f"`{field}`" not in text} == set()
 

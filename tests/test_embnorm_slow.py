@@ -9,7 +9,7 @@ import pytest
 import yaml
 from conftest import House, require_kernels
 
-from ablate import chain
+from ablate import api
 from ablate.records.gather import gather
 from ablate.runner.progress import PlainWatcher
 from ablate.training.cohort.steps import find_compiler
@@ -30,12 +30,12 @@ def test_three_steps_of_embnorm_go_from_file_to_verdict(house: House, shakespear
     document |= {"base": base | {"budget": {"steps": 3, "batch": 16}}, "seeds": [1, 2], "measure": {"every": 3}}
     study = house.path / "studies" / "embnorm.yaml"
     study.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-    ran = chain.run(study, watcher=PlainWatcher(StringIO()), accept_underpowered="a test of the chain, with two seeds")
+    ran = api.run(study, watcher=PlainWatcher(StringIO()), accept_underpowered="a test of the chain, with two seeds")
     assert ran.summary.complete
-    decided = chain.decide(study)
+    decided = api.decide(study)
     assert decided.html_path is not None
     assert {finding.n for finding in decided.decision.findings} == {2}
-    evidence = gather(chain.open_case(study).root, ran.registration)
+    evidence = gather(api.open_case(study).root, ran.registration)
     parameters = {run.variant: run.parameters for run in evidence.runs}
     assert parameters == {"none": 1_611_136, "layernorm": 1_611_392, "rmsnorm": 1_611_264}
     assert {run.tokens for run in evidence.runs} == {3 * 16 * 128}

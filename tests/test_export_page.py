@@ -13,10 +13,10 @@ from export_samples import OPTIONS, ROOT, registered
 from test_export import DESIGN
 from typer.testing import CliRunner
 
-from ablate import chain
+from ablate import api
 from ablate.cli import app
-from ablate.verify import verify_study
-from ablate.verify.item import Verification
+from ablate.verification.result import Verification
+from ablate.verification.verify import verify_study
 from prereg.documents.page import UNMARKED, WORDING, keep_page, markdown
 from prereg.errors import RegistrationError, StudyFileError
 from prereg.registry.ledger import Ledger
@@ -44,11 +44,11 @@ def item(found: Verification) -> Any:
 
 def amended(house: House, path: Path) -> None:
     house.write(tiny_document(title="Another title"))
-    chain.amend(path, reason="a better title", now=at)
+    api.amend(path, reason="a better title", now=at)
 
 
 def test_registering_writes_the_page_from_the_lock_and_the_ledger_alone(house: House) -> None:
-    registration, entry = chain.register(house.write(), now=at)
+    registration, entry = api.register(house.write(), now=at)
     page = page_of(house).read_bytes()
     assert entry is not None
     for proof in (registration.sha256, registration.lock_sha256, registration.source_sha256, entry.sha256):
@@ -68,7 +68,7 @@ def test_a_study_that_is_not_registered_has_no_page(house: House) -> None:
 
 def test_what_happens_after_registration_leaves_the_page_as_it_is(house: House) -> None:
     study = house.write()
-    registration, _ = chain.register(study, now=at)
+    registration, _ = api.register(study, now=at)
     before = page_of(house).read_bytes()
     for event in ("started", "finished", "decided"):
         Ledger(Root(house.path).ledger).append(event, study="tiny", registration=registration.sha256, body={}, at=AT)  # type: ignore[arg-type]
@@ -79,7 +79,7 @@ def test_what_happens_after_registration_leaves_the_page_as_it_is(house: House) 
 
 def test_an_amendment_rewrites_the_page_with_what_differs_and_what_was_known(house: House) -> None:
     study = house.write()
-    first, _ = chain.register(study, now=at)
+    first, _ = api.register(study, now=at)
     amended(house, study)
     text = page_of(house).read_text()
     assert "| title | A tiny study | Another title |" in text
@@ -93,7 +93,7 @@ def test_a_crash_before_the_page_is_mended_by_the_next_verb(
     house: House, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = house.write()
-    chain.register(study, now=at)
+    api.register(study, now=at)
     earlier = page_of(house).read_bytes()
     with monkeypatch.context() as crashing:
         crashing.setattr("prereg.documents.page.write_whole", _crash)
@@ -101,7 +101,7 @@ def test_a_crash_before_the_page_is_mended_by_the_next_verb(
             amended(house, study)
     assert page_of(house).read_bytes() == earlier, "the registration has moved on, its page has not"
     assert "does not say what the lock" in item(verify_study(study)).faults[0]
-    chain.register(study) if verb == "register" else chain.run(study, slots=1)
+    api.register(study) if verb == "register" else api.run(study, slots=1)
     assert b"Another title" in page_of(house).read_bytes()
     assert verify_study(study).stands
 
@@ -114,15 +114,15 @@ def test_a_page_that_cannot_be_written_is_a_message_and_the_registration_stands(
     study = house.write()
     page_of(house).mkdir()
     with pytest.raises(RegistrationError, match="is registered, and its page cannot be written"):
-        chain.register(study, now=at)
+        api.register(study, now=at)
     page_of(house).rmdir()
-    _, entry = chain.register(study)
+    _, entry = api.register(study)
     assert entry is None and page_of(house).is_file()
 
 
 def test_an_edited_page_is_a_fault_a_missing_one_a_note_and_one_in_other_words_is_not_compared(house: House) -> None:
     study = house.write()
-    chain.register(study, now=at)
+    api.register(study, now=at)
     page = page_of(house).read_bytes()
     assert item(verify_study(study)).note == "as the lock says"
     page_of(house).write_bytes(page.replace(b"0.05 nats", b"0.04 nats"))
@@ -139,11 +139,11 @@ def test_an_edited_page_is_a_fault_a_missing_one_a_note_and_one_in_other_words_i
 def test_an_accepted_obstacle_stands_on_the_page(house: House) -> None:
     document = tiny_document(analysis={"test": "sign_flip"}, assume={"metrics": {"val/loss": {"sd": 0.01}}})
     study = house.write(document)
-    chain.register(study, now=at, accept_underpowered="only a rehearsal")
+    api.register(study, now=at, accept_underpowered="only a rehearsal")
     text = page_of(house).read_text()
     assert "It was registered although the design says:" in text
     assert "The reason given is: only a rehearsal." in text
-    assert "only a rehearsal" in chain.export(study, form="aspredicted").text
+    assert "only a rehearsal" in api.export(study, form="aspredicted").text
 
 
 def test_the_same_words_version_gives_the_same_bytes() -> None:
@@ -162,7 +162,7 @@ def test_the_page_of_embnorm_is_what_its_lock_gives() -> None:
 
 def test_the_exports_of_embnorm_are_what_the_verb_gives() -> None:
     for form in ("aspredicted", "osf"):
-        text = chain.export(ROOT / "studies" / "embnorm.yaml", form=form).text  # type: ignore[arg-type]
+        text = api.export(ROOT / "studies" / "embnorm.yaml", form=form).text  # type: ignore[arg-type]
         assert (ROOT / "reports" / "embnorm" / f"{form}.md").read_text(encoding="utf-8") == text, form
 
 
@@ -204,10 +204,10 @@ def test_answers_that_somebody_filled_in_are_not_written_over(house: House, tmp_
 
 def test_a_study_that_changed_since_its_registration_is_not_exported(house: House) -> None:
     study = house.write()
-    chain.register(study, now=at)
+    api.register(study, now=at)
     house.write(tiny_document(title="Another title"))
     with pytest.raises(RegistrationError, match="title"):
-        chain.export(study, form="osf")
+        api.export(study, form="osf")
 
 
 def test_registering_says_where_the_page_is(house: House) -> None:

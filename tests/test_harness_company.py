@@ -14,8 +14,8 @@ from conftest import House
 from harness_samples import N_TASKS, TASKS, items_document, items_house, write_pack
 from safetensors.torch import load_file
 
-from ablate import chain
-from ablate.chain.case import pin
+from ablate import api
+from ablate.api.context import pin
 from ablate.data.corpora import Library
 from ablate.evaluation.harness.evaluate import ask
 from ablate.records.gather import gather
@@ -44,7 +44,7 @@ def with_data(**data: Any) -> dict[str, Any]:
 
 def first_run(house: House, study: Path) -> tuple[RunSpec, Worker, RunFolder]:
     """The first run of a registered study, as it is recorded."""
-    registration = chain.require_registered(chain.open_case(study))
+    registration = api.require_registered(api.open_case(study))
     spec = plan(registration)[0]
     assert isinstance(spec, RunSpec)
     worker = Worker(house.path / "data" / "corpora", lambda _: None, threading.Event(), root=house.path)
@@ -64,7 +64,7 @@ def asked_of_sealed_weights(spec: RunSpec, worker: Worker, folder: RunFolder) ->
 def test_a_study_of_byte_pairs_pins_data_and_tasks_and_leaves_no_item_out(house: House) -> None:
     study = items_house(house, base=with_data(corpus="tiny", tokenizer={"bpe": 262}))
     write_pack(house.path, strange=True)
-    ran = chain.run(study, watcher=QUIET, slots=1)
+    ran = api.run(study, watcher=QUIET, slots=1)
     assert ran.summary.complete
     registration = load_registration(Root(house.path), "tiny")
     assert registration is not None and registration.data is not None and registration.tasks is not None
@@ -76,20 +76,20 @@ def test_a_study_of_byte_pairs_pins_data_and_tasks_and_leaves_no_item_out(house:
     assert record is not None and record.harness is not None
     assert (record.harness.n_items, record.harness.unencodable) == (N, 0)
     assert pq.read_table(folder.items_path)["value"].to_pylist() == asked_of_sealed_weights(spec, worker, folder)
-    decision = chain.decide(study).decision
+    decision = api.decide(study).decision
     assert [check.name for check in decision.checks if not check.passed and check.severity != "note"] == []
 
 
 def test_the_letters_of_every_source_of_a_mixture_can_be_written(house: House) -> None:
     study = items_house(house)
     write_pack(house.path, strange=True)
-    alone = pin(chain.open_case(study)).tasks
+    alone = pin(api.open_case(study)).tasks
     source = house.path / "other.txt"
     source.write_text("the dog barked at the bakery.\n" * 60)
     Library.of(house.path / "data" / "corpora", {}).add("other", source)
     study = items_house(house, base=with_data(mixture={"tiny": 1.0, "other": 0.0}))
     write_pack(house.path, strange=True)
-    mixed = pin(chain.open_case(study))
+    mixed = pin(api.open_case(study))
     assert alone is not None and mixed.tasks is not None and mixed.data is not None
     assert (alone.n_unencodable, mixed.tasks.n_unencodable) == (1, 0)
 
@@ -109,11 +109,11 @@ def test_tasks_and_data_are_each_a_part_of_the_promise_and_old_promises_keep_the
 
 def test_amended_data_and_tasks_are_told_apart_in_the_history(house: House) -> None:
     study = items_house(house, base=with_data(corpus="tiny", tokenizer={"bpe": 262}))
-    first, _ = chain.register(study)
+    first, _ = api.register(study)
     items_house(house, base=with_data(corpus="tiny", tokenizer={"bpe": 264}))
     path = house.path / TASKS / "order.jsonl"
     path.write_text(path.read_text().replace("cat", "hat", 1))
-    second, entry = chain.amend(study, reason="a larger vocabulary, and a misprint")
+    second, entry = api.amend(study, reason="a larger vocabulary, and a misprint")
     fields = {str(one["field"]) for one in entry.body["differences"]}  # type: ignore[index,union-attr,call-overload]
     assert {"data.tokenizers.none", "tasks.sha256"} <= fields
     assert verify_registration(Root(house.path), "tiny") == []
@@ -133,10 +133,10 @@ def test_runs_that_are_asked_are_trained_one_by_one_and_it_is_said(
     study = items_house(house)
     before = house.snapshot()
     with pytest.raises(RunError, match=r"--cohort on, and measure\.harness") as caught:
-        chain.run(study, watcher=QUIET, cohort="on")
+        api.run(study, watcher=QUIET, cohort="on")
     assert "--cohort off" in caught.value.fix
     assert house.snapshot() == before
-    tiny = chain.open_case(study).study
+    tiny = api.open_case(study).study
     assert choose_machine(tiny, [], device="cpu", cohort="auto") == Machine("cpu", "off")
     monkeypatch.setattr(devices, "cuda_devices", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "An Accelerator")
@@ -147,9 +147,9 @@ def test_runs_that_are_asked_are_trained_one_by_one_and_it_is_said(
 def test_a_run_over_two_devices_is_asked_on_the_first_with_its_whole_weights(house: House) -> None:
     base = items_document()["base"] | {"optim": {"lr": 0.01, "ema": 0.5}}
     study = items_house(house, base=base)
-    assert chain.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp").summary.complete
-    case = chain.open_case(study)
-    runs = gather(case.root, chain.require_registered(case)).runs
+    assert api.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp").summary.complete
+    case = api.open_case(study)
+    runs = gather(case.root, api.require_registered(case)).runs
     assert {run.provenance.layout for run in runs} == {"2 devices, fsdp"}
     assert {run.harness.n_items for run in runs if run.harness} == {N} and len(runs) == 4
     spec, worker, folder = first_run(house, study)
@@ -158,9 +158,9 @@ def test_a_run_over_two_devices_is_asked_on_the_first_with_its_whole_weights(hou
 
 def test_a_run_that_was_asked_is_made_again_with_the_same_answers(house: House) -> None:
     study = items_house(house)
-    assert chain.run(study, watcher=QUIET, slots=1).summary.complete
-    found = chain.reproduce(study, "layernorm/2")
+    assert api.run(study, watcher=QUIET, slots=1).summary.complete
+    found = api.reproduce(study, "layernorm/2")
     assert found.exact and found.items == "equal" and found.unpromised == ()
     assert "harness/accuracy" in {metric.metric for metric in found.metrics}
-    beginning = chain.reproduce(study, "none/1", steps=3)
+    beginning = api.reproduce(study, "none/1", steps=3)
     assert beginning.exact and beginning.status_again == "beginning" and beginning.items == "not compared"

@@ -14,7 +14,7 @@ import pytest
 from conftest import House
 from harness_samples import items_document
 
-from ablate import chain
+from ablate import api
 
 HERE = Path(__file__).resolve().parent
 PARADIGMS, ITEMS = 67, 100
@@ -81,8 +81,8 @@ def test_a_study_over_paradigms_of_blimp_is_run_and_decided(
     )
     document["base"] = document["base"] | {"data": {"corpus": "tinyshakespeare"}}
     study = house.write(document)
-    assert chain.run(study, slots=1).summary.complete
-    decided = chain.decide(study)
+    assert api.run(study, slots=1).summary.complete
+    decided = api.decide(study)
     assert decided.decision.status == "decided" and decided.decision.verdict == "adopt layernorm"
     page = decided.markdown_path.read_text()
     assert "67 tasks (335 items)" in page and "blimp: 67 tasks, 335 items" in page

@@ -15,8 +15,8 @@ import torch
 from conftest import House
 from harness_samples import N_TASKS, TASKS, items_document, items_house, write_pack
 
-from ablate import chain, cli
-from ablate.chain.case import pin
+from ablate import api, cli
+from ablate.api.context import pin
 from ablate.evaluation.harness import extra
 from ablate.judge.audit.audit import audit
 from ablate.records.gather import gather
@@ -27,7 +27,7 @@ from ablate.runner.builtin import worker as single
 from ablate.runner.builtin.worker import SingleRun, Worker
 from ablate.runner.messages import Asking, Message
 from ablate.runner.progress import PlainWatcher
-from ablate.verify import verify_study
+from ablate.verification.verify import verify_study
 from prereg.errors import CorpusError, RegistrationError, SpecError, StudyError, UnsupportedError
 from prereg.registry.canon import sha256_file
 from prereg.registry.paths import Root
@@ -45,7 +45,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("ABLATE_CORPORA", raising=False)
         patch.setattr(progress, "PLAIN_EVERY_S", -1.0)
-        ran = chain.run(items_house(house), slots=1, watcher=PlainWatcher(stream))
+        ran = api.run(items_house(house), slots=1, watcher=PlainWatcher(stream))
     assert ran.summary.complete, ran.summary
     (house.path / "said.txt").write_text(stream.getvalue())
     return house.path
@@ -62,12 +62,12 @@ def study_of(path: Path) -> Path:
 
 
 def records(path: Path) -> list[RunRecord]:
-    case = chain.open_case(study_of(path))
-    return list(gather(case.root, chain.require_registered(case)).runs)
+    case = api.open_case(study_of(path))
+    return list(gather(case.root, api.require_registered(case)).runs)
 
 
 def test_a_study_over_items_is_run_decided_and_told(copy: Path) -> None:
-    decided = chain.decide(study_of(copy))
+    decided = api.decide(study_of(copy))
     decision = decided.decision
     failed = [check.name for check in decision.checks if not check.passed and check.severity != "note"]
     assert failed == []
@@ -85,8 +85,8 @@ def test_a_study_over_items_is_run_decided_and_told(copy: Path) -> None:
 
 
 def test_the_judge_reads_the_very_items_that_were_scored(ended: Path) -> None:
-    case = chain.open_case(study_of(ended))
-    evidence = gather(case.root, chain.require_registered(case))
+    case = api.open_case(study_of(ended))
+    evidence = gather(case.root, api.require_registered(case))
     assert evidence.items is not None
     accuracy = evidence.items[evidence.items["metric"] == "harness/accuracy"]
     assert len(accuracy) == N * 4
@@ -162,7 +162,7 @@ def test_tasks_are_compared_with_the_registered_ones_where_they_are_here(
 
 
 def test_a_promise_without_tasks_has_the_hash_it_always_had(house: House) -> None:
-    registration, _ = chain.register(house.write())
+    registration, _ = api.register(house.write())
     lock = json.loads((house.path / "studies" / "tiny.lock.json").read_text())
     assert "tasks" not in lock and registration.tasks is None
     from prereg.registry.canon import sha256_of
@@ -175,16 +175,16 @@ def test_changed_tasks_are_refused_by_run_and_amended_on_the_record(copy: Path) 
     path = copy / TASKS / "order.jsonl"
     path.write_text(path.read_text().replace("cat", "hat", 1))
     with pytest.raises(RegistrationError, match="are not what was registered") as caught:
-        chain.run(study_of(copy))
+        api.run(study_of(copy))
     assert "amend" in caught.value.fix
-    registration, entry = chain.amend(study_of(copy), reason="a misprint")
+    registration, entry = api.amend(study_of(copy), reason="a misprint")
     assert registration.tasks is not None
     assert [one["field"] for one in entry.body["differences"]] == ["tasks.sha256"]  # type: ignore[index,union-attr,call-overload]
 
 
 def spec_and_worker(house: House, said: list[Message]) -> tuple[RunSpec, Worker]:
     torch.set_num_threads(1)
-    registration, _ = chain.register(items_house(house))
+    registration, _ = api.register(items_house(house))
     spec = plan(registration)[0]
     assert isinstance(spec, RunSpec)
     return spec, Worker(house.path / "data" / "corpora", said.append, threading.Event(), root=house.path)
@@ -260,7 +260,7 @@ def test_answers_are_those_of_the_averaged_weights_and_of_float32(house: House) 
     base = items_document()["base"]
     base = base | {"numerics": {"dtype": "bfloat16"}, "optim": {"lr": 0.01, "ema": 0.5}}
     torch.set_num_threads(1)
-    registration, _ = chain.register(items_house(house, base=base))
+    registration, _ = api.register(items_house(house, base=base))
     spec = plan(registration)[0]
     assert isinstance(spec, RunSpec)
     worker = Worker(house.path / "data" / "corpora", said.append, threading.Event(), root=house.path)
@@ -298,8 +298,8 @@ def test_runs_that_were_asked_differently_are_told(
 ) -> None:
     from dataclasses import replace
 
-    case = chain.open_case(study_of(ended))
-    registration = chain.require_registered(case)
+    case = api.open_case(study_of(ended))
+    registration = api.require_registered(case)
     evidence = gather(case.root, registration)
     assert all(check.passed for check in audit(registration, evidence) if check.name == name)
     runs = (changed(evidence.runs[0], **fields), *evidence.runs[1:])
@@ -331,9 +331,9 @@ def test_without_the_extra_a_study_is_refused_before_anything_is_written(
     assert house.snapshot() == before
     monkeypatch.setattr(extra, "installed", lambda: "0.4.12")
     with pytest.raises(UnsupportedError, match=r"lm_eval 0\.4\.12 is installed"):
-        chain.check(study)
+        api.check(study)
     # A study without tasks needs no extra.
-    chain.check(house.write())
+    api.check(house.write())
 
 
 def test_check_shows_what_will_be_asked_and_what_that_may_execute(
@@ -351,7 +351,7 @@ def test_check_shows_what_will_be_asked_and_what_that_may_execute(
 def test_variants_whose_tokenizers_leave_out_different_items_are_refused(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = chain.open_case(items_house(house, variants={"none": {}, "layernorm": {"data.corpus": "toy"}}))
+    case = api.open_case(items_house(house, variants={"none": {}, "layernorm": {"data.corpus": "toy"}}))
     write_pack(house.path, strange=True)
     with pytest.raises(
         UnsupportedError, match=r"cannot write the same items of 'tasks/made-up': they leave out \[0, 1\]"
@@ -366,7 +366,7 @@ def test_a_pack_that_is_missing_is_refused_before_anything_is_written(house: Hou
     study = items_house(house, measure={"every": 8, "harness": {"tasks": "blimp"}})
     before = house.snapshot()
     with pytest.raises(CorpusError, match="the task pack 'blimp' is not here"):
-        chain.register(study)
+        api.register(study)
     assert house.snapshot() == before
 
 
@@ -427,8 +427,8 @@ def test_a_pack_elsewhere_on_the_search_path_is_the_same_promise(
     measure = {"every": 8, "suites": ["loss"], "harness": {"tasks": "mine", "items_per_task": 6, "shots": [0]}}
     study = house.write(items_document(measure=measure))
     write_pack(house.path / "data", "mine")
-    registration, _ = chain.register(study)
+    registration, _ = api.register(study)
     shutil.move(house.path / "data" / "mine", tmp_path / "mine")
     monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path))
-    case = chain.check(study)
-    chain.require_pinned(case, registration)
+    case = api.check(study)
+    api.require_pinned(case, registration)

@@ -37,7 +37,7 @@ from histories import (
     swap_arms,
 )
 
-from ablate.verify import verify_root
+from ablate.verification.verify import verify_root
 from prereg.errors import StudyError
 
 __all__ = ["in_this_process"]

@@ -21,7 +21,7 @@ from own_trainer import OwnHouse
 from test_run import kill_tree, start
 from typer.testing import CliRunner
 
-from ablate import chain as verbs
+from ablate import api as verbs
 from ablate.cli import app
 from ablate.judge.audit.audit import audit
 from ablate.judge.audit.history import AFTER, BEGUN, ELSEWHERE, FORWARD, REMOVED, Starts, starts_of
@@ -33,7 +33,7 @@ from ablate.reporting import html as html_room
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.deviations import tell_deviations
 from ablate.runner.progress import PlainWatcher
-from ablate.verify import verify_root
+from ablate.verification.verify import verify_root
 from prereg.errors import EvidenceError
 from prereg.registry.ledger import Entry, Event, Ledger, sliced
 from prereg.registry.paths import Root

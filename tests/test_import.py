@@ -20,11 +20,11 @@ import pytest
 from own_trainer import OwnHouse
 from test_own_trainer import check_named, events, judged
 
-from ablate import chain
+from ablate import api
 from ablate.records.gather import gather
 from ablate.records.store import ItemScore, Row, RunFolder
 from ablate.reporting.context import ReportContext
-from ablate.verify import verify_study
+from ablate.verification.verify import verify_study
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.ledger import Ledger
@@ -71,8 +71,8 @@ def study_of(here: OwnHouse) -> Path:
     return here.path / "studies" / "own.yaml"
 
 
-def bring(here: OwnHouse, source: Path, **options: Any) -> chain.Imported:
-    return chain.bring(study_of(here), source, note=options.pop("note", NOTE), **options)
+def bring(here: OwnHouse, source: Path, **options: Any) -> api.Imported:
+    return api.bring(study_of(here), source, note=options.pop("note", NOTE), **options)
 
 
 def refused(here: OwnHouse, source: Path, match: str, **options: Any) -> None:
@@ -171,7 +171,7 @@ def test_scores_of_items_come_along_and_are_checked(here: OwnHouse, cluster: Pat
 def test_an_import_and_runs_made_here_mix_and_are_listed(here: OwnHouse, cluster: Path) -> None:
     done = bring(here, cluster, only=["slow/1", "fast/1"])
     assert (done.taken, done.missing) == (("slow/1", "fast/1"), 4)
-    ran = chain.run(study_of(here), slots=2)
+    ran = api.run(study_of(here), slots=2)
     assert ran.summary.complete, ran.summary.failed
     assert events(here).count("sealed") == 4
     assert events(here)[-1] == "finished"

@@ -17,7 +17,7 @@ from ablate.records.gather import gather
 from ablate.records.store import ItemScore, Row, RunFolder
 from ablate.runner.progress import PlainWatcher, Tally
 from ablate.runner.scheduler import Scheduler
-from ablate.verify import verify_study
+from ablate.verification.verify import verify_study
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root

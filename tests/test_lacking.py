@@ -10,7 +10,7 @@ import pytest
 from conftest import House, tiny_document
 from typer.testing import CliRunner
 
-from ablate import chain
+from ablate import api
 from ablate.cli import app
 from ablate.records.provenance import MOVES_BITS, collect, differing
 from ablate.records.run_record import Provenance
@@ -36,14 +36,14 @@ def test_a_machine_without_a_compiler_says_so_once_and_every_record_keeps_it(
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     study, told = house.write(felt()), StringIO()
-    assert chain.run(study, watcher=PlainWatcher(told), slots=2).summary.complete
+    assert api.run(study, watcher=PlainWatcher(told), slots=2).summary.complete
     assert told.getvalue().count(SAID) == 1, told.getvalue()
     found = provenances(house)
     assert [one["lacking"] for one in found] == [SAID] * 6
     assert all("kernels" not in one["paths"] for one in found)
     shown = CliRunner().invoke(app, ["status", str(study)]).output
     assert f"6 runs: {SAID}" in shown
-    chain.decide(study)
+    api.decide(study)
     assert SAID in (house.path / "reports" / "tiny" / "report.md").read_text()
 
 
@@ -53,7 +53,7 @@ def test_where_the_choice_cannot_be_felt_nothing_is_said(
     monkeypatch.setenv("PATH", str(tmp_path))
     base = tiny_document()["base"] | {"budget": {"steps": 2, "batch": 4}}
     study, told = house.write(tiny_document(base=base)), StringIO()
-    assert chain.run(study, watcher=PlainWatcher(told)).summary.complete
+    assert api.run(study, watcher=PlainWatcher(told)).summary.complete
     assert "kernels" not in told.getvalue()
     assert all("lacking" not in one for one in provenances(house)), "a record as earlier versions wrote it"
 

@@ -13,12 +13,12 @@ import pytest
 from conftest import House, tiny_document
 from own_trainer import OwnHouse
 
-from ablate import chain
+from ablate import api
+from ablate.api.status import read_status
 from ablate.judge.audit.runs import LIMITS
 from ablate.records.run_record import RunRecord
 from ablate.reporting.ledger_lines import in_words
 from ablate.runner.progress import PlainWatcher
-from ablate.status import read_status
 from ablate.training.device import Peak
 from prereg.documents.configuration import SAID, base_in_brief, base_sentences
 from prereg.errors import RunError, SpecError
@@ -109,7 +109,7 @@ def test_what_a_lock_holds_resolves_to_the_same_arms_again() -> None:
 
 
 def test_a_run_in_tokens_consumes_just_these(house: House) -> None:
-    chain.run(house.write(based({"batch": 8, "tokens": 3840}, seeds=[1, 2])), watcher=QUIET)
+    api.run(house.write(based({"batch": 8, "tokens": 3840}, seeds=[1, 2])), watcher=QUIET)
     records = [json.loads(p.read_text()) for p in house.path.glob("data/runs/*/*/*/*/run.json")]
     assert {(r["tokens"], r["steps"]) for r in records} == {(3840, 30)}
 
@@ -161,7 +161,7 @@ def costly(tmp_path_factory: pytest.TempPathFactory) -> House:
     """A study whose promises about cost no process that loads torch can keep."""
     made = House(tmp_path_factory.mktemp("costly") / "house")
     budget = {"steps": 10, "batch": 8, "max_memory_gib": 0.01, "max_wall_s": 0.001}
-    chain.run(made.write(based(budget, seeds=[1, 2])), watcher=QUIET)
+    api.run(made.write(based(budget, seeds=[1, 2])), watcher=QUIET)
     return made
 
 
@@ -194,20 +194,20 @@ def test_a_crash_between_breach_and_seal_repeats_no_breach(costly: House, tmp_pa
     copy = Path(shutil.copytree(costly.path, tmp_path / "copy"))
     ledger = copy / "studies" / "ledger.jsonl"
     ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-2]))  # the last seal, and `finished`
-    assert chain.run(copy / "studies" / "tiny.yaml", watcher=QUIET).summary.complete
+    assert api.run(copy / "studies" / "tiny.yaml", watcher=QUIET).summary.complete
     kinds = [entry.event for entry in Ledger(ledger).entries()]
     assert kinds.count("breached") == 8
     assert kinds.count("sealed") == 4
 
 
 def test_status_shows_every_breach(costly: House) -> None:
-    health = read_status(chain.open_case(costly.path / "studies" / "tiny.yaml"))
+    health = read_status(api.open_case(costly.path / "studies" / "tiny.yaml"))
     assert all(len(run.breaches) == 2 for run in health.runs)
     assert "promised at most 0.01 GiB" in health.runs[0].breaches[0]
 
 
 def test_the_verdict_stands_and_the_breaches_are_listed_beside_it(costly: House) -> None:
-    decided = chain.decide(costly.path / "studies" / "tiny.yaml")
+    decided = api.decide(costly.path / "studies" / "tiny.yaml")
     assert decided.decision.status != "inadmissible"
     check = {check.name: check for check in decided.decision.checks}[LIMITS]
     assert (check.passed, check.severity) == (False, "deviation")
@@ -217,16 +217,16 @@ def test_the_verdict_stands_and_the_breaches_are_listed_beside_it(costly: House)
 
 def test_a_study_that_promises_no_limit_is_not_asked(house: House) -> None:
     path = house.write(based({"steps": 10, "batch": 8}, seeds=[1, 2]))
-    chain.run(path, watcher=QUIET)
+    api.run(path, watcher=QUIET)
     assert breached(house) == []
-    assert LIMITS not in {check.name for check in chain.decide(path).decision.checks}
+    assert LIMITS not in {check.name for check in api.decide(path).decision.checks}
 
 
 def test_limits_that_are_kept_are_a_check_that_holds(house: House) -> None:
     path = house.write(based({"steps": 10, "batch": 8, "max_memory_gib": 64, "max_wall_s": 3600}, seeds=[1, 2]))
-    chain.run(path, watcher=QUIET)
+    api.run(path, watcher=QUIET)
     assert breached(house) == []
-    check = {check.name: check for check in chain.decide(path).decision.checks}[LIMITS]
+    check = {check.name: check for check in api.decide(path).decision.checks}[LIMITS]
     assert check.passed
 
 
@@ -269,5 +269,5 @@ def test_a_users_own_trainer_saves_where_it_stands_itself(tmp_path: Path) -> Non
     before = house.snapshot()
     path = house.write()
     with pytest.raises(RunError, match="checkpoint-every is for the built-in trainer"):
-        chain.run(path, watcher=QUIET, checkpoint_every_s=5.0)
+        api.run(path, watcher=QUIET, checkpoint_every_s=5.0)
     assert house.snapshot().keys() - before.keys() == {"studies/own.yaml"}

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from ablate import chain
+from ablate import api
 from ablate.reporting.sizes import print_sizes, sizes_differ
 from ablate.runner.progress import PlainWatcher
 from prereg.documents.configuration import arm_sentences, arms_in_brief
@@ -141,12 +141,12 @@ def test_untied_embeddings_need_the_number_of_tokens_which_is_held_against_the_c
     assert matched(study("flops", variants=arms)) == {}
     path = house.write(document({"by": "parameters", "vocabulary": 7}, variants=arms))
     with pytest.raises(StudyError) as error:
-        chain.register(path)
+        api.register(path)
     assert "match.vocabulary is 7, and the corpus has" in error.value.found
-    size = chain.find_vocabulary(chain.open_case(path))
+    size = api.find_vocabulary(api.open_case(path))
     assert size is not None
     assert error.value.fix == f"vocabulary: {size}"
-    registration, _ = chain.register(house.write(document({"by": "parameters", "vocabulary": size}, variants=arms)))
+    registration, _ = api.register(house.write(document({"by": "parameters", "vocabulary": size}, variants=arms)))
     models = [registration.study.training(arm).model for arm in registration.study.arms]
     sizes = [parameters(model, size) for model in models]
     assert abs(sizes[1] - sizes[0]) <= 0.01 * sizes[0]
@@ -187,7 +187,7 @@ def test_what_is_trained_has_the_registered_width_and_matches(house: House) -> N
     made = document("parameters", seeds=[1, 2])
     made["base"] |= {"budget": {"steps": 2, "batch": 2}, "model": {**LARGE, "layers": 1, "width": 32}}
     made["measure"] = {"every": 2}
-    ran = chain.run(house.write(made), watcher=PlainWatcher(StringIO()))
+    ran = api.run(house.write(made), watcher=PlainWatcher(StringIO()))
     assert ran.summary.complete
     records = [json.loads(path.read_text()) for path in house.path.glob("data/runs/*/*/*/*/run.json")]
     sizes = {record["variant"]: record["parameters"] for record in records}

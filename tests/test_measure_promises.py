@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from conftest import House, tiny_document
 
-from ablate import chain
+from ablate import api
+from ablate.api.support import require_supported
 from ablate.records.gather import gather
 from ablate.runner.progress import PlainWatcher
-from ablate.support import require_supported
 from prereg.documents.claims import recorded
 from prereg.errors import ClaimError, SpecError
 from prereg.metrics.catalogue import METRICS
@@ -139,9 +139,9 @@ def test_every_suite_is_recorded_when_it_was_promised(house: House) -> None:
     document["base"]["model"] = rope
     path = house.write(document)
     require_supported(study_from_document(document))
-    chain.run(path, watcher=PlainWatcher(StringIO()))
-    case = chain.open_case(path)
-    frame = gather(case.root, chain.require_registered(case)).metrics
+    api.run(path, watcher=PlainWatcher(StringIO()))
+    case = api.open_case(path)
+    frame = gather(case.root, api.require_registered(case)).metrics
     steps = {str(name): sorted(rows["step"].unique()) for name, rows in frame.groupby("metric")}
     absent = {name for name in METRICS if name not in steps}
     assert (
@@ -163,7 +163,7 @@ def test_every_suite_is_recorded_when_it_was_promised(house: House) -> None:
             assert found == [10, 20, 30], name
         elif name.startswith("val/"):
             assert found == [0, 10, 20, 30], name
-    decided = chain.decide(path).decision
+    decided = api.decide(path).decision
     assert decided.status in ("decided", "inconclusive"), decided.because  # admissible: every claim found its values
     assert {one.hypothesis for one in decided.findings} == set(claims)
 

@@ -14,10 +14,10 @@ import pytest
 from own_trainer import SCRIPT, OwnHouse
 from test_strangers import rows_of, study_of
 
-from ablate import chain
+from ablate import api
 from ablate.records.store import RunFolder
 from ablate.runner.messages import said
-from ablate.verify import verify_study
+from ablate.verification.verify import verify_study
 from prereg.documents.published import load_published
 from prereg.errors import EvidenceError, LedgerError, RegistrationError, StudyError
 from prereg.registry.disk import open_regular, read_regular, write_from, write_whole
@@ -84,7 +84,7 @@ def test_a_pipe_in_any_place_is_one_message(tmp_path: Path) -> None:
     lock.unlink()
     os.mkfifo(house.path / "rows.jsonl")
     with pytest.raises(EvidenceError, match="no such file or folder"):
-        chain.bring(study, house.path / "rows.jsonl", note="a pipe", exploratory=True)
+        api.bring(study, house.path / "rows.jsonl", note="a pipe", exploratory=True)
 
 
 def test_a_write_that_fails_names_its_file(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_process_that_a_trainer_leaves_behind_is_ended_and_named(tmp_path: Pat
 def test_weights_that_are_not_there_are_not_said_to_be_uncovered(tmp_path: Path) -> None:
     house = OwnHouse(tmp_path / "house")
     house.register()
-    chain.bring(study_of(house), rows_of(house), note="ours", exploratory=True)
+    api.bring(study_of(house), rows_of(house), note="ours", exploratory=True)
     notes = {item.what: item.note for item in verify_study(study_of(house)).items}
     assert notes["sealed records"] == "6 of 6 sealed runs hold"
     shutil.copy(house.run_folder("slow", 1) / "run.json", house.run_folder("slow", 1) / "weights.safetensors")

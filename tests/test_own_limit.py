@@ -18,7 +18,7 @@ import pytest
 from conftest import WARM, House
 from test_own_metrics import TOKENS, WORST, own_document, small
 
-from ablate import chain
+from ablate import api
 from ablate.evaluation.user_metrics import Source, measure_own
 from ablate.records.store import RunFolder
 from ablate.runner.messages import Measuring, Message
@@ -280,7 +280,7 @@ def test_a_metric_that_nothing_interrupts_fails_its_run_alone_and_says_why(
     # The watchdog waits this long for what was interrupted, and nothing here hears an interruption.
     monkeypatch.setattr(WARM, "before", "from prereg import own_limit\nown_limit.GRACE_S = 0.3")
     study, stream = endless_house(house), StringIO()
-    summary = chain.run(study, slots=1, watcher=PlainWatcher(stream)).summary
+    summary = api.run(study, slots=1, watcher=PlainWatcher(stream)).summary
     assert (summary.sealed, len(summary.failed)) == (2, 2)
     assert all("own/worst took longer than its limit of 2 s" in one for one in summary.failed)
     assert "died" not in stream.getvalue(), "it is not tried again"

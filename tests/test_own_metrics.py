@@ -13,7 +13,8 @@ import pytest
 import torch
 from conftest import House, tiny_document
 
-from ablate import chain
+from ablate import api
+from ablate.api.support import require_supported
 from ablate.evaluation.loss import measure_loss
 from ablate.evaluation.user_metrics import Source, measure_own, registered_sources
 from ablate.records.gather import gather
@@ -22,7 +23,6 @@ from ablate.runner.builtin.worker import Worker
 from ablate.runner.messages import Message
 from ablate.runner.progress import PlainWatcher
 from ablate.runner.reproduce import make_again
-from ablate.support import require_supported
 from ablate.training.model import GPT, initialise
 from prereg.documents.claims import measured, recorded
 from prereg.errors import EvidenceError, RegistrationError, SpecError
@@ -149,7 +149,7 @@ def test_code_that_has_changed_is_not_executed(tmp_path: Path) -> None:
 def test_a_worker_that_is_handed_changed_code_fails_the_run_and_executes_nothing(house: House) -> None:
     path = house.write(own_document())
     (house.path / "studies" / "mine.py").write_text(CODE)
-    registration, _ = chain.register(path)
+    registration, _ = api.register(path)
     trap = house.path / "executed"
     (house.path / "studies" / "mine.py").write_text(f"open({str(trap)!r}, 'w').close()\n" + CODE)
     said: list[Message] = []
@@ -164,8 +164,8 @@ def test_a_worker_that_is_handed_changed_code_fails_the_run_and_executes_nothing
 def test_a_run_made_again_finds_the_code_of_its_own_metrics(house: House) -> None:
     path = house.write(own_document())
     (house.path / "studies" / "mine.py").write_text(CODE)
-    registration, _ = chain.register(path)
-    case = chain.open_case(path)
+    registration, _ = api.register(path)
+    case = api.open_case(path)
     made = make_again(plan(registration)[0], house.path / "again", case.root)
     record = made.read_record()
     assert record is not None and record.status == "done"
@@ -183,13 +183,13 @@ def test_a_run_records_it_and_a_claim_gets_its_verdict(house: House) -> None:
     (house.path / "studies" / "mine.py").write_text(CODE + OFTEN)
     path = house.write(document)
     require_supported(study_from_document(document))
-    chain.run(path, watcher=PlainWatcher(StringIO()))
-    case = chain.open_case(path)
-    frame = gather(case.root, chain.require_registered(case)).metrics
+    api.run(path, watcher=PlainWatcher(StringIO()))
+    case = api.open_case(path)
+    frame = gather(case.root, api.require_registered(case)).metrics
     rows = frame[(frame["variant"] == "none") & (frame["seed"] == 1)].set_index("metric")
     assert rows.loc[["own/often"]]["value"].tolist() == [0.0, 10.0, 20.0, 30.0]
     assert rows.loc[["own/worst"]]["step"].tolist() == [30]
-    finding = chain.decide(path).decision.findings[0]
+    finding = api.decide(path).decision.findings[0]
     assert (finding.metric, finding.unit, finding.better, finding.outcome) == (
         "own/worst",
         "nats",
@@ -199,7 +199,7 @@ def test_a_run_records_it_and_a_claim_gets_its_verdict(house: House) -> None:
     # Code that changes after the registration: the study is refused as a whole, and a worker would not execute it.
     (house.path / "studies" / "mine.py").write_text(CODE.replace("max", "min") + OFTEN)
     with pytest.raises(RegistrationError, match="own/worst"):
-        chain.run(path, watcher=PlainWatcher(StringIO()))
+        api.run(path, watcher=PlainWatcher(StringIO()))
 
 
 def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 from own_trainer import AT, SCRIPT, OwnHouse
 from test_run import alive, descendants, start
 
-from ablate import chain
+from ablate import api
 from ablate.judge.decide import decide as judge
 from ablate.judge.design import characteristics as design_room
 from ablate.judge.verdict import Check, Decision
@@ -94,11 +94,11 @@ def all_dead(pids: list[int]) -> bool:
 def test_from_a_script_to_a_verdict_and_running_again_does_nothing(house: OwnHouse) -> None:
     registration = house.register()
     study = house.path / "studies" / "own.yaml"
-    ran = chain.run(study, watcher=QUIET, slots=2)
+    ran = api.run(study, watcher=QUIET, slots=2)
     assert ran.summary.complete, ran.summary.failed
     assert events(house) == ["registered", "started", *["sealed"] * 6, "finished"]
     before = house.snapshot()
-    assert chain.run(study, watcher=QUIET).summary.complete
+    assert api.run(study, watcher=QUIET).summary.complete
     assert house.snapshot() == before
     decision = judged(house, registration)
     assert (decision.status, decision.verdict) == ("decided", "take fast")
@@ -148,7 +148,7 @@ def test_a_failure_tells_the_end_of_stderr_and_the_others_go_on(house: OwnHouse)
         "    raise SystemExit(3)\n"
     )
     registration = house.register(seeds=[1, 2])
-    ran = chain.run(house.path / "studies" / "own.yaml", watcher=QUIET, slots=2)
+    ran = api.run(house.path / "studies" / "own.yaml", watcher=QUIET, slots=2)
     failure = f"own/{registration.sha256[:8]}/fast/2: exit status 3; stderr ends: a / [31mbad 0.4"
     assert ran.summary.failed == (failure,)
     assert (events(house).count("sealed"), events(house).count("failed")) == (3, 1)
@@ -345,10 +345,10 @@ def test_code_that_changed_after_registration_is_not_run(house: OwnHouse, monkey
     house.script(SCRIPT + "\n# better\n")
     before = house.snapshot()
     with pytest.raises(RegistrationError, match=r"the trainer's code is not what was registered .*: train\.py"):
-        chain.run(study, watcher=QUIET)
+        api.run(study, watcher=QUIET)
     assert house.snapshot() == before
     monkeypatch.setattr(design_room, "design", partial(design_room.design, n_sims=20))
-    amended, entry = chain.amend(study, reason="a comment")
+    amended, entry = api.amend(study, reason="a comment")
     assert entry.body["differences"][0]["field"] == "scripts.train.py"  # type: ignore[call-overload,index]
     assert house.carry_out(amended, "slow", 1)[0].status == "done"
 
@@ -367,7 +367,7 @@ def test_a_program_that_is_not_here_is_refused_before_anything_is_written(house:
         study = house.write(command=[word])
         before = house.snapshot()
         with pytest.raises(RunError, match=found) as caught:
-            chain.run(study, watcher=QUIET)
+            api.run(study, watcher=QUIET)
         assert str(caught.value.where).endswith("command[0]")
         assert house.snapshot() == before
 
@@ -427,7 +427,7 @@ def test_what_a_run_costs_beside_its_work_does_not_grow_with_the_ledger(
     assert size > 200_000
     monkeypatch.setattr(Ledger, "_bytes", read_bytes)
     monkeypatch.setattr(os, "fsync", sync)
-    summary = chain.run(house.path / "studies" / "own.yaml", watcher=QUIET, slots=1).summary
+    summary = api.run(house.path / "studies" / "own.yaml", watcher=QUIET, slots=1).summary
     assert summary.sealed == 24
     whole = [n for n in read if n >= size]
     # The whole ledger is read when a call begins and ends, not once a run: 24 runs would make it 24 times more.

@@ -13,7 +13,7 @@ from conftest import House, tiny_document
 from evidence_factory import make_evidence, one_claim
 from test_cli import ablate as run_verb
 
-from ablate import chain
+from ablate import api
 from ablate.judge.glimpse import glimpse
 from ablate.records.gather import gather, open_tables
 from ablate.runner.progress import PlainWatcher
@@ -26,7 +26,7 @@ REASON = "one arm looks broken"
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> House:
     made = House(tmp_path_factory.mktemp("peek") / "house")
-    chain.run(made.write(), watcher=PlainWatcher(StringIO()), root=made.path)
+    api.run(made.write(), watcher=PlainWatcher(StringIO()), root=made.path)
     return made
 
 
@@ -83,8 +83,8 @@ def test_a_look_is_logged_before_it_is_shown_and_spoils_the_verdict(ablate: Verb
     assert "5 of 6 planned runs ended" in said and "Description only" in said
     assert "p =" not in said and "interval" not in said
     assert "holds 1 early look at its numbers" in ablate("status", unfinished)[1]
-    chain.run(unfinished, watcher=PlainWatcher(StringIO()))
-    decided = chain.decide(unfinished).decision
+    api.run(unfinished, watcher=PlainWatcher(StringIO()))
+    decided = api.decide(unfinished).decision
     assert decided.status == "inadmissible" and decided.verdict is None
     assert "no look before the last run ended" in decided.because
 
@@ -96,13 +96,13 @@ def test_what_cannot_be_logged_is_not_shown(unfinished: Path, monkeypatch: pytes
     monkeypatch.setattr(Ledger, "append", full)
     monkeypatch.setattr("ablate.judge.glimpse.glimpse", None)
     with pytest.raises(EvidenceError, match="the disk is full"):
-        chain.peek(unfinished, reason=REASON)
+        api.peek(unfinished, reason=REASON)
 
 
 def test_the_numbers_are_the_paired_differences_of_the_runs_that_ended(unfinished: Path) -> None:
-    peeked = chain.peek(unfinished, reason=REASON)
-    case = chain.open_case(unfinished)
-    found = gather(case.root, chain.require_registered(case))
+    peeked = api.peek(unfinished, reason=REASON)
+    case = api.open_case(unfinished)
+    found = gather(case.root, api.require_registered(case))
     final = open_tables(case.root, found, look=peeked.entry).final("val/loss")
     (claim,) = peeked.glimpse.claims
     differences = [final["layernorm", seed] - final["none", seed] for seed in (1, 2)]
@@ -137,7 +137,7 @@ def test_nothing_is_logged_where_there_is_nothing_to_peek_at(ablate: Verb, finis
         (house.write(), "none of the 6 planned runs", "ablate status"),
     ):
         if path != study:
-            chain.register(path, root=house.path)
+            api.register(path, root=house.path)
         before = ledger(path).head()
         code, said, error = ablate("peek", path, "--reason", REASON)
         assert (code, said) == (2, ""), said
@@ -148,9 +148,9 @@ def test_nothing_is_logged_where_there_is_nothing_to_peek_at(ablate: Verb, finis
 def test_a_due_look_of_a_sequential_study_is_not_peeked_at(finished: House, tmp_path: Path) -> None:
     made = House(tmp_path / "house")
     study = made.write(tiny_document(seeds=[1, 2, 3, 4], stopping={"looks": [3, 4]}))
-    chain.run(study, watcher=PlainWatcher(StringIO()), root=made.path)
+    api.run(study, watcher=PlainWatcher(StringIO()), root=made.path)
     with pytest.raises(EvidenceError, match=r"look 1 of 2.* is due"):
-        chain.peek(study, reason=REASON)
+        api.peek(study, reason=REASON)
 
 
 def test_records_that_changed_are_refused_and_not_logged(ablate: Verb, unfinished: Path) -> None:
@@ -173,15 +173,15 @@ def test_as_json_it_holds_the_same_and_the_entry(ablate: Verb, unfinished: Path)
 
 
 def test_values_of_an_unfinished_study_are_not_read_without_an_entry(unfinished: Path) -> None:
-    case = chain.open_case(unfinished)
-    found = gather(case.root, chain.require_registered(case))
+    case = api.open_case(unfinished)
+    found = gather(case.root, api.require_registered(case))
     assert found.withheld and found.metrics.empty and found.items is None
     for read in (found.curve, found.final):
         with pytest.raises(EvidenceError, match="values of val/loss while 1 of 6"):
             read("val/loss")
-    said = chain.decide(unfinished).decision
+    said = api.decide(unfinished).decision
     assert not said.findings and not any("claimed metric" in check.name for check in said.checks)
-    entry = chain.peek(unfinished, reason=REASON).entry
+    entry = api.peek(unfinished, reason=REASON).entry
     for other in (entry.model_copy(update={"at": entry.at + "0"}), ledger(unfinished).entries()[0]):
         with pytest.raises(EvidenceError, match="the ledger does not hold"):
             open_tables(case.root, found, look=other)
@@ -191,9 +191,9 @@ def test_values_of_an_unfinished_study_are_not_read_without_an_entry(unfinished:
 def test_at_a_look_of_a_sequence_the_values_of_later_seeds_are_not_read(tmp_path: Path) -> None:
     made = House(tmp_path / "house")
     study = made.write(tiny_document(seeds=[1, 2, 3, 4], stopping={"looks": [3, 4]}))
-    chain.run(study, watcher=PlainWatcher(StringIO()), root=made.path)
-    case = chain.open_case(study)
-    registration = chain.require_registered(case)
+    api.run(study, watcher=PlainWatcher(StringIO()), root=made.path)
+    case = api.open_case(study)
+    registration = api.require_registered(case)
     found = gather(case.root, registration)
     assert not found.withheld and set(found.metrics["seed"]) == {1, 2, 3}
     last = next(made.path.glob("data/runs/tiny/*/none/3"))
@@ -208,7 +208,7 @@ def moment_of(study: Path, event: str, *, last: bool = False) -> datetime:
 
 def test_a_look_recorded_afterwards_takes_the_verdict_away(ablate: Verb, finished: House, tmp_path: Path) -> None:
     study = Path(shutil.copytree(finished.path, tmp_path / "house")) / "studies" / "tiny.yaml"
-    first = chain.decide(study).decision
+    first = api.decide(study).decision
     assert first.status != "inadmissible"
     when = moment_of(study, "sealed").isoformat()
     code, said, error = ablate("peek", study, "--reason", REASON, "--past", when)
@@ -221,8 +221,8 @@ def test_a_look_recorded_afterwards_takes_the_verdict_away(ablate: Verb, finishe
     programme = json.loads(ablate("ledger", "--hypotheses", "--json", "--root", str(study.parents[1]))[1])
     assert {one["ending"] for one in programme["confirmatory"]} == {"inadmissible"}
     with pytest.raises(EvidenceError, match="does not give the decision"):
-        chain.report(study)
-    again = chain.decide(study).decision
+        api.report(study)
+    again = api.decide(study).decision
     assert again.status == "inadmissible" and again.verdict is None
     (failed,) = [check for check in again.checks if check.name == "no look before the last run ended"]
     assert f"entry {entry.index}, recorded afterwards: the look took place at {when}" in failed.found
@@ -240,8 +240,8 @@ def test_only_an_early_look_can_be_recorded_afterwards(finished: House, tmp_path
         (ended + minute, ended + 2 * minute, "the last run ended"),
     ):
         with pytest.raises(EvidenceError, match=found):
-            chain.record_look(study, reason=REASON, took_place=when.isoformat(), now=now.isoformat)
-    assert chain.record_look(study, reason=REASON, took_place=ended.isoformat()).body["ended"] == 6
+            api.record_look(study, reason=REASON, took_place=when.isoformat(), now=now.isoformat)
+    assert api.record_look(study, reason=REASON, took_place=ended.isoformat()).body["ended"] == 6
 
 
 def test_a_look_recorded_afterwards_needs_a_reason_a_time_with_its_offset_and_a_run(
@@ -256,6 +256,6 @@ def test_a_look_recorded_afterwards_needs_a_reason_a_time_with_its_offset_and_a_
     assert (code, said) == (2, "") and "a look without a reason" in error
     assert ledger(study).head() == before
     unbegun = house.write()
-    chain.register(unbegun, root=house.path)
+    api.register(unbegun, root=house.path)
     with pytest.raises(EvidenceError, match="no run has been started"):
-        chain.record_look(unbegun, reason=REASON, took_place="2026-01-01T00:00:00Z")
+        api.record_look(unbegun, reason=REASON, took_place="2026-01-01T00:00:00Z")

@@ -10,11 +10,11 @@ import pytest
 from evidence_factory import make_evidence, one_claim
 from scipy import stats
 
+from ablate.api.support import require_supported
 from ablate.judge.decide import decide
 from ablate.judge.design.characteristics import design
 from ablate.judge.stats.estimate import estimate, p_against, prepare
 from ablate.judge.stats.procedure import NoTestError
-from ablate.support import require_supported
 from prereg.errors import UnsupportedError
 from prereg.study.analysis import Test
 

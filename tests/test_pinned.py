@@ -20,8 +20,7 @@ from conftest import tiny_document
 from own_trainer import OwnHouse, own_document
 from typer.testing import CliRunner
 
-from ablate import chain
-from ablate.bundle.gathered import gathered
+from ablate import api
 from ablate.cli import app
 from ablate.judge.decide import decide as judge
 from ablate.judge.design import characteristics as design_room
@@ -31,7 +30,8 @@ from ablate.runner.external import trainer as command_room
 from ablate.runner.external.child import Child
 from ablate.runner.external.pinned import Hashed
 from ablate.runner.progress import PlainWatcher
-from ablate.verify import verify_root
+from ablate.verification.verify import verify_root
+from ablate.verification.write import gathered
 from prereg.errors import RegistrationError, SpecError
 from prereg.registry.history import promises
 from prereg.registry.ledger import Ledger
@@ -241,7 +241,7 @@ def test_data_is_pinned_shown_and_read_where_it_lies(reading: OwnHouse, monkeypa
     study = reading.write(**WORDS)
     shown = CliRunner().invoke(app, ["check", str(study)])
     assert "Data, to be pinned: data/number.txt, sha256 d84bdb34d4ee" in shown.output
-    chain.register(study)
+    api.register(study)
     root = Root(reading.path.resolve())
     registration = load_registration(root, "own")
     assert registration is not None and registration.scripts is not None
@@ -264,7 +264,7 @@ def test_other_data_is_refused_by_run_and_by_every_start(reading: OwnHouse) -> N
     registration = reading.register(**WORDS)
     reading.script("1.0", "data/number.txt")
     with pytest.raises(RegistrationError, match=r"the trainer's data is not what was registered .*: data/number\.txt"):
-        chain.run(reading.path / "studies" / "own.yaml", watcher=QUIET)
+        api.run(reading.path / "studies" / "own.yaml", watcher=QUIET)
     record, said = reading.carry_out(registration, "slow", 1)
     assert record.status == "failed" and "data/number.txt is not the file that was registered" in said
     reading.script("2.0", "data/number.txt")
@@ -300,12 +300,12 @@ def test_earlier_promises_are_rebuilt_over_changes_of_data(reading: OwnHouse, mo
     monkeypatch.setattr(design_room, "design", partial(design_room.design, n_sims=20))
     reading.script("x", "data/other.txt")
     study = reading.write(command=WORDS["command"])
-    chain.register(study)
+    api.register(study)
     for data in (["data/number.txt"], ["data"], ["data/other.txt"], []):
         reading.write(command=WORDS["command"], **({"data": data} if data else {}))
-        chain.amend(study, reason=f"reads {data}")
+        api.amend(study, reason=f"reads {data}")
     reading.script("y", "train.py")
-    chain.amend(study, reason="other code")
+    api.amend(study, reason="other code")
     root = Root(reading.path.resolve())
     made = promises(root, "own", Ledger(root.ledger).entries())
     assert len(made) == 6 and all(promise.proven for promise in made), [promise.unknown for promise in made]

@@ -13,7 +13,7 @@ import pytest
 from conftest import House
 from test_run import longer
 
-from ablate import chain
+from ablate import api
 from ablate.judge.design import characteristics as design_room
 from ablate.records import provenance
 from ablate.records.provenance import code_hash, executed_files
@@ -32,7 +32,7 @@ open(sys.argv[1], "w").write("\\n".join(files))
 
 def test_every_module_that_a_run_loads_is_hashed(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(design_room, "design", partial(design_room.design, n_sims=20))
-    registration, _ = chain.register(house.write(base=longer(2)))
+    registration, _ = api.register(house.write(base=longer(2)))
     spec = plan(registration)[0].model_dump(mode="json")
     order = {"do": "run", "spec": spec, "folder": str(tmp_path / "run"), "beside": str(house.path)}
     order |= {"corpora": str(house.path / "data" / "corpora"), "root": str(house.path)}
@@ -59,7 +59,7 @@ def test_every_module_that_a_run_loads_is_hashed(house: House, tmp_path: Path, m
         "ablate/training/trainer.py",
     } <= loaded & hashed
     # Importing the package loads the functions of the chain, and no run calls one.
-    assert all(file == "ablate/__init__.py" or file.startswith("ablate/chain/") for file in loaded - hashed)
+    assert all(file == "ablate/__init__.py" or file.startswith("ablate/api/") for file in loaded - hashed)
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ import yaml
 from conftest import House, tiny_document
 from test_cli import ablate
 
-from ablate import chain
-from ablate.cli.studies import published_schema
+from ablate import api
 from ablate.data.batches import Split
 from ablate.runner.progress import PlainWatcher
 from ablate.training.trainer import Trainer
-from ablate.verify import verify_study
+from ablate.verification.verify import verify_study
 from prereg.documents.published import load_published
+from prereg.documents.schema import published_schema
 from prereg.errors import EvidenceError, StudyError
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
@@ -57,9 +57,9 @@ def decided(tmp_path_factory: pytest.TempPathFactory) -> House:
     """The tiny study, run and decided with published figures beside it."""
     made = House(tmp_path_factory.mktemp("published") / "house")
     study = made.write()
-    chain.run(study, watcher=QUIET, slots=2)
+    api.run(study, watcher=QUIET, slots=2)
     write(made)
-    chain.decide(study)
+    api.decide(study)
     return made
 
 
@@ -72,7 +72,7 @@ def item(house: House, what: str = "reports") -> Any:
 
 
 def test_a_file_gives_its_figures_its_place_and_its_hash(house: House) -> None:
-    study, path = chain.load(house.write()), write(house)
+    study, path = api.load(house.write()), write(house)
     loaded = load_published(Root(house.path), study)
     assert loaded is not None
     assert (loaded.file, loaded.sha256) == ("studies/tiny.published.yaml", sha256_file(path))
@@ -133,7 +133,7 @@ def test_labels_are_told_apart(house: House) -> None:
     figure = TEXT[TEXT.index("  - label") :]
     write(house, TEXT + figure)
     with pytest.raises(StudyError, match="two figures are labelled 'loss'"):
-        chain.published_beside(chain.open_case(house.write()))
+        api.published_beside(api.open_case(house.write()))
 
 
 def test_check_says_what_stands_beside_a_study(
@@ -149,14 +149,14 @@ def test_check_says_what_stands_beside_a_study(
 def test_the_file_itself_is_no_study_and_the_message_names_the_one_it_belongs_to(house: House) -> None:
     house.write()
     with pytest.raises(StudyError, match="published figures, not a study") as caught:
-        chain.check(write(house))
+        api.check(write(house))
     assert "tiny.yaml" in caught.value.fix
 
 
 def test_a_study_of_such_a_name_stays_a_study(house: House) -> None:
     study = house.write()
     house.write(tiny_document(study="tiny.published"))
-    assert chain.published_beside(chain.open_case(study)) is None
+    assert api.published_beside(api.open_case(study)) is None
 
 
 def test_a_user_s_own_trainer_may_write_any_metric_at_any_step(house: House) -> None:
@@ -165,7 +165,7 @@ def test_a_user_s_own_trainer_may_write_any_metric_at_any_step(house: House) -> 
     )
     study = house.write({key: value for key, value in command.items() if key != "measure"})
     write(house, TEXT.replace("val/loss", "theirs/score").replace("step: 20", "step: 17"))
-    assert chain.published_beside(chain.open_case(study)) is not None
+    assert api.published_beside(api.open_case(study)) is not None
 
 
 def test_the_schema_knows_what_the_reader_takes() -> None:
@@ -180,11 +180,11 @@ def test_it_changes_no_registration(house: House, tmp_path: Path) -> None:
     study = house.write()
     other = House(tmp_path / "other")
     write(other)
-    promises = [chain.register(path)[0] for path in (study, other.write())]
+    promises = [api.register(path)[0] for path in (study, other.write())]
     assert promises[0].sha256 == promises[1].sha256
     write(house)  # and a registered study stays as registered
-    chain.register(study)
-    assert chain.require_registered(chain.open_case(study)).sha256 == promises[0].sha256
+    api.register(study)
+    assert api.require_registered(api.open_case(study)).sha256 == promises[0].sha256
 
 
 def test_decide_tells_it_and_the_ledger_holds_its_hash(decided: House) -> None:
@@ -213,21 +213,21 @@ def test_a_mistake_in_it_stops_decide_and_report_before_anything_changes(
 def test_reports_that_tell_another_file_are_found_and_told_anew(decided: House) -> None:
     path = write(decided, TEXT.replace("Another text.", "Another text altogether."))
     assert "is not the file that the reports show" in " ".join(item(decided).faults)
-    chain.report(study_of(decided))
+    api.report(study_of(decided))
     assert not item(decided).faults
     path.unlink()
     assert not item(decided).faults and "is not on this disk" in item(decided).note
-    chain.report(study_of(decided))
+    api.report(study_of(decided))
     assert item(decided).note == "2 of 2 pages are as they were written"
     write(decided)
     assert not item(decided).faults and "is not in them" in item(decided).note
-    chain.report(study_of(decided))
+    api.report(study_of(decided))
     assert "is the file that they show" in item(decided).note
     assert verify_study(study_of(decided)).stands
 
 
 def test_a_bundle_takes_it_in_and_its_reports_are_told_again_from_it(decided: House, tmp_path: Path) -> None:
-    done = chain.bundle(study_of(decided), out=tmp_path / "tiny.ablate.zip")
+    done = api.bundle(study_of(decided), out=tmp_path / "tiny.ablate.zip")
     assert done.check.stands
     said = {one.what: one.note for one in done.check.items}
     assert "report.md the same bytes" in said["reports, told again"]
@@ -235,7 +235,7 @@ def test_a_bundle_takes_it_in_and_its_reports_are_told_again_from_it(decided: Ho
     path.unlink()
     try:
         with pytest.raises(EvidenceError, match="missing"):
-            chain.bundle(study_of(decided), out=tmp_path / "without.ablate.zip")
+            api.bundle(study_of(decided), out=tmp_path / "without.ablate.zip")
         assert not (tmp_path / "without.ablate.zip").exists()
     finally:
         write(decided)

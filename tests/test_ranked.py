@@ -10,13 +10,13 @@ import pytest
 from evidence_factory import make_evidence, one_claim, small_study
 from scipy import stats
 
+from ablate.api.support import require_supported
 from ablate.judge.decide import decide
 from ablate.judge.stats.estimate import estimate, prepare
 from ablate.judge.stats.resample import hodges_lehmann
 from ablate.judge.verdict import Finding
 from ablate.reporting import html, markdown
 from ablate.reporting.context import ReportContext
-from ablate.support import require_supported
 from prereg.errors import SpecError
 from prereg.study.spec import Study
 

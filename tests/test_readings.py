@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from evidence_factory import make_evidence, one_claim
 
+from ablate.api.support import require_supported
 from ablate.judge.decide import decide, final_values
 from ablate.judge.readings import read_values, reading_of
 from ablate.records.evidence import Evidence
-from ablate.support import require_supported
 from prereg.errors import SpecError
 from prereg.study.spec import Study
 

@@ -9,6 +9,7 @@ import pytest
 from report_samples import ENDINGS, Ending, told
 from rich.console import Console
 
+from ablate.api.status import RunHealth, StudyHealth
 from ablate.judge.design.characteristics import Design
 from ablate.judge.design.characteristics import design as design_study
 from ablate.reporting.corpora_lines import print_corpora
@@ -19,8 +20,7 @@ from ablate.reporting.proof_lines import print_verification
 from ablate.reporting.sections.design import text_chart
 from ablate.reporting.study_lines import print_check
 from ablate.reporting.text import shown_truth
-from ablate.status import RunHealth, StudyHealth
-from ablate.verify.item import Item, Verification
+from ablate.verification.result import Item, Verification
 from prereg.study.spec import study_from_document
 
 PATH = Path("reports/embnorm/report.html")

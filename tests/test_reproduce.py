@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from own_trainer import SCRIPT, OwnHouse
 from rich.console import Console
 
-from ablate import chain, cli
+from ablate import api, cli
 from ablate.records.comparison import MetricCompared, Reproduction, compare_items, compare_rows
 from ablate.records.run_record import RunRecord
 from ablate.records.store import ItemScore, Row, RunFolder, items_bytes, parquet_bytes
@@ -43,7 +43,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         decision=[{"verdict": "adopt", "when": "supported(gain) and stable(wild)"}, {"verdict": "inconclusive"}],
         measure={"every": 5},
     )
-    assert chain.run(made.write(document), watcher=QUIET).summary.complete
+    assert api.run(made.write(document), watcher=QUIET).summary.complete
     return made.path
 
 
@@ -60,9 +60,9 @@ def study_of(house: House) -> Path:
 
 
 def folder_of(house: House, run: str = "none/1") -> RunFolder:
-    case = chain.open_case(study_of(house))
+    case = api.open_case(study_of(house))
     variant, seed = run.split("/")
-    return RunFolder(case.root.run("tiny", chain.require_registered(case).sha256, variant, int(seed)))
+    return RunFolder(case.root.run("tiny", api.require_registered(case).sha256, variant, int(seed)))
 
 
 def reseal(folder: RunFolder, change: Callable[[Row], Row] = lambda row: row, **fields: Any) -> None:
@@ -98,7 +98,7 @@ def ablate(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
 def test_a_run_comes_out_again_to_the_last_bit_and_nothing_in_the_house_moves(house: House) -> None:
     before = house.snapshot()
     heard: list[Message] = []
-    found = chain.reproduce(study_of(house), "none/1", onlooker=heard.append)
+    found = api.reproduce(study_of(house), "none/1", onlooker=heard.append)
     assert house.snapshot() == before
     assert found.reproduced
     assert found.exact
@@ -114,7 +114,7 @@ def test_a_run_comes_out_again_to_the_last_bit_and_nothing_in_the_house_moves(ho
 
 
 def test_a_diverged_run_comes_out_again_too(house: House) -> None:
-    found = chain.reproduce(study_of(house), "wild/2")
+    found = api.reproduce(study_of(house), "wild/2")
     assert (found.status_sealed, found.status_again) == ("diverged", "diverged")
     assert found.reproduced
     assert 0 < found.steps < 30
@@ -122,7 +122,7 @@ def test_a_diverged_run_comes_out_again_too(house: House) -> None:
 
 @pytest.mark.parametrize("steps", [1, 7, 10])
 def test_the_beginning_alone_is_a_cheap_check(house: House, steps: int) -> None:
-    found = chain.reproduce(study_of(house), "none/2", steps=steps)
+    found = api.reproduce(study_of(house), "none/2", steps=steps)
     assert found.exact
     assert found.steps == steps
     assert {m.metric: m.n for m in found.metrics}["train/loss"] == steps
@@ -132,7 +132,7 @@ def test_the_beginning_alone_is_a_cheap_check(house: House, steps: int) -> None:
 
 
 def test_more_steps_than_the_run_has_are_the_whole_run(house: House) -> None:
-    found = chain.reproduce(study_of(house), "none/1", steps=31)
+    found = api.reproduce(study_of(house), "none/1", steps=31)
     assert (found.steps, found.weights, found.exact) == (30, "equal", True)
 
 
@@ -150,19 +150,19 @@ def test_one_bit_of_one_value_is_found_where_bits_are_promised(
 
 def test_a_difference_after_the_beginning_is_not_seen_by_the_beginning(house: House) -> None:
     reseal(folder_of(house), moved("train/loss", 12, 1.5))
-    assert chain.reproduce(study_of(house), "none/1", steps=11).exact
-    assert not chain.reproduce(study_of(house), "none/1", steps=12).reproduced
+    assert api.reproduce(study_of(house), "none/1", steps=11).exact
+    assert not api.reproduce(study_of(house), "none/1", steps=12).reproduced
 
 
 def test_other_weights_are_found(house: House) -> None:
     reseal(folder_of(house), weights_sha256="0" * 64)
-    found = chain.reproduce(study_of(house), "none/1")
+    found = api.reproduce(study_of(house), "none/1")
     assert (found.weights, found.reproduced) == ("different", False)
 
 
 def test_a_record_of_old_without_a_hash_of_weights_is_compared_without(house: House) -> None:
     reseal(folder_of(house), weights_sha256=None)
-    found = chain.reproduce(study_of(house), "none/1")
+    found = api.reproduce(study_of(house), "none/1")
     assert (found.weights, found.reproduced) == ("not compared", True)
 
 
@@ -171,7 +171,7 @@ def test_elsewhere_the_distance_is_told_with_what_differs_and_accepted_only_wher
     assert record is not None
     other = record.provenance.model_copy(update={"torch": "1.0", "processor": "another"})
     reseal(folder_of(house), moved("val/loss", 20, 1.0 + 1e-6), provenance=other, weights_sha256="0" * 64)
-    found = chain.reproduce(study_of(house), "none/1")
+    found = api.reproduce(study_of(house), "none/1")
     assert not found.reproduced
     assert [one.part for one in found.provenance] == ["torch", "processor"]
     assert found.unpromised == ("torch and processor not as in the sealed run",)
@@ -187,7 +187,7 @@ def test_equal_bits_elsewhere_count_though_nobody_promised_them(house: House) ->
     record = folder_of(house).read_record()
     assert record is not None
     reseal(folder_of(house), provenance=record.provenance.model_copy(update={"numpy": "1.0"}))
-    found = chain.reproduce(study_of(house), "none/1", steps=3)
+    found = api.reproduce(study_of(house), "none/1", steps=3)
     assert found.reproduced
     assert found.unpromised
     assert "not promised here" in told(found)
@@ -200,7 +200,7 @@ def test_rows_that_only_one_record_has_are_a_difference(house: House) -> None:
     data = parquet_bytes(record, [row for row in folder.sealed_rows() if (row.metric, row.step) != ("train/loss", 3)])
     folder.sealed_path.write_bytes(data)
     folder.write_record(record.model_copy(update={"metrics_sha256": sha256_bytes(data)}))
-    found = chain.reproduce(study_of(house), "none/1", steps=4)
+    found = api.reproduce(study_of(house), "none/1", steps=4)
     assert not found.reproduced
     (apart,) = [m for m in found.metrics if not m.equal]
     assert (apart.metric, apart.only_again, apart.only_sealed) == ("train/loss", 1, 0)
@@ -219,7 +219,7 @@ def test_a_run_that_was_never_planned_is_refused(
 ) -> None:
     before = house.snapshot()
     with pytest.raises(error, match=match) as raised:
-        chain.reproduce(study_of(house), **words)
+        api.reproduce(study_of(house), **words)
     assert "none/1" in raised.value.fix or "none/2" in raised.value.fix
     assert house.snapshot() == before
 
@@ -232,23 +232,23 @@ def test_what_is_not_sealed_or_no_longer_holds_is_refused_with_what_to_do(
     assert record is not None
     folder.write_record(record.model_copy(update={"status": "running"}))
     with pytest.raises(EvidenceError, match="its status is running"):
-        chain.reproduce(study_of(house), "none/1")
+        api.reproduce(study_of(house), "none/1")
     folder.write_record(record)
     reseal(folder_of(house), config={**record.config, "data": {"corpus": "other"}})
     with pytest.raises(EvidenceError, match="another configuration"):
-        chain.reproduce(study_of(house), "none/1")
+        api.reproduce(study_of(house), "none/1")
     folder.sealed_path.write_bytes(b"x")
     before = house.snapshot()
     assert ablate(monkeypatch, "reproduce", study_of(house), "--run", "none/1") == 2
     assert "is not what run.json sealed" in capsys.readouterr().err
     shutil.rmtree(folder.path)
     with pytest.raises(EvidenceError, match="nothing is here"):
-        chain.reproduce(study_of(house), "none/1")
+        api.reproduce(study_of(house), "none/1")
     assert ablate(monkeypatch, "reproduce", study_of(house), "--run", "none/1", "--steps", "0") == 2
     corpus = house.path / "data" / "corpora" / "tiny" / "input.txt"
     corpus.write_text(corpus.read_text() + "more")
     with pytest.raises(CorpusError):
-        chain.reproduce(study_of(house), "none/2")
+        api.reproduce(study_of(house), "none/2")
     assert before.keys() - house.snapshot().keys() == {
         p.relative_to(house.path).as_posix()
         for p in map(folder.path.joinpath, ("run.json", "metrics.parquet", "weights.safetensors"))
@@ -258,20 +258,20 @@ def test_what_is_not_sealed_or_no_longer_holds_is_refused_with_what_to_do(
 def test_a_study_that_is_not_registered_has_no_runs(house: House) -> None:
     other = tiny_document(study="other")
     with pytest.raises(RegistrationError, match="is not registered"):
-        chain.reproduce(house.write(other), "none/1")
+        api.reproduce(house.write(other), "none/1")
 
 
 def test_the_new_records_are_kept_where_asked_and_nowhere_among_the_evidence(house: House, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    assert chain.reproduce(study_of(house), "none/1", keep=kept).exact
+    assert api.reproduce(study_of(house), "none/1", keep=kept).exact
     record, sealed = RunFolder(kept).read_record(), folder_of(house).read_record()
     assert record is not None
     assert sealed is not None
     assert record.outcome_sha256 == sealed.outcome_sha256
     with pytest.raises(RunError, match="is not empty"):
-        chain.reproduce(study_of(house), "none/1", keep=kept)
+        api.reproduce(study_of(house), "none/1", keep=kept)
     with pytest.raises(RunError, match="lies among the runs"):
-        chain.reproduce(study_of(house), "none/1", keep=house.path / "data" / "runs" / "tiny" / "new")
+        api.reproduce(study_of(house), "none/1", keep=house.path / "data" / "runs" / "tiny" / "new")
 
 
 def test_of_an_unfinished_study_no_value_can_be_worked_out(
@@ -288,7 +288,7 @@ def test_of_an_unfinished_study_no_value_can_be_worked_out(
     value = [row.value for row in folder_of(house).sealed_rows() if row.metric == "val/loss"][-1]
 
     def distances() -> MetricCompared:
-        return next(m for m in chain.reproduce(study_of(house), "none/1").metrics if m.metric == "val/loss")
+        return next(m for m in api.reproduce(study_of(house), "none/1").metrics if m.metric == "val/loss")
 
     finished = distances()
     assert finished.largest_absolute is not None
@@ -299,7 +299,7 @@ def test_of_an_unfinished_study_no_value_can_be_worked_out(
     going = distances()
     assert going.largest_absolute is None and going.largest_relative == finished.largest_relative
     with pytest.raises(RunError, match="--keep while runs of 'tiny' are missing"):
-        chain.reproduce(study_of(house), "none/1", keep=tmp_path / "kept")
+        api.reproduce(study_of(house), "none/1", keep=tmp_path / "kept")
     assert not (tmp_path / "kept").exists()
 
 
@@ -311,8 +311,8 @@ def test_a_run_that_was_made_elsewhere_and_imported_comes_out_here(finished: Pat
     ledger = here.path / "studies" / "ledger.jsonl"
     ledger.write_bytes(ledger.read_bytes().splitlines(keepends=True)[0])  # registered here, run over there
     source = next(path for path in (finished / "data" / "runs" / "tiny").iterdir() if path.is_dir())
-    assert chain.bring(study_of(here), source, note="the other machine").bound
-    assert chain.reproduce(study_of(here), "none/2").exact
+    assert api.bring(study_of(here), source, note="the other machine").bound
+    assert api.reproduce(study_of(here), "none/2").exact
 
 
 def test_a_users_own_trainer_is_started_again_and_compared(tmp_path: Path) -> None:
@@ -320,13 +320,13 @@ def test_a_users_own_trainer_is_started_again_and_compared(tmp_path: Path) -> No
     registration = house.register()
     assert house.carry_out(registration, "fast", 2)[0].status == "done"
     study = house.path / "studies" / "own.yaml"
-    found = chain.reproduce(study, "fast/2")
+    found = api.reproduce(study, "fast/2")
     assert found.reproduced
     assert found.exact
     assert {m.metric: m.n for m in found.metrics} == {"train/loss": 4, "val/loss": 1}
     assert "the user's promise" in found.unpromised[0]
     with pytest.raises(RunError, match="alone knows what a step is"):
-        chain.reproduce(study, "fast/2", steps=2)
+        api.reproduce(study, "fast/2", steps=2)
 
 
 def test_a_users_own_trainer_that_rolls_dice_is_not_reproduced_and_told_by_how_much(tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_a_users_own_trainer_that_rolls_dice_is_not_reproduced_and_told_by_how_m
     house.script(SCRIPT.replace("2.0 - lr", "2.0 + time.time() / 1e12 - lr"))
     registration = house.register()
     assert house.carry_out(registration, "fast", 2)[0].status == "done"
-    found = chain.reproduce(house.path / "studies" / "own.yaml", "fast/2")
+    found = api.reproduce(house.path / "studies" / "own.yaml", "fast/2")
     assert not found.reproduced
     assert [m.metric for m in found.metrics if not m.equal] == ["val/loss"]
     assert 0 < found.largest_relative < 1e-6
@@ -347,7 +347,7 @@ def test_a_users_own_trainer_that_fails_now_is_an_error_that_says_why(tmp_path: 
     registration = house.register()
     assert house.carry_out(registration, "slow", 1)[0].status == "done"
     with pytest.raises(RunError, match=r"the run failed: exit status 1; stderr ends: no more"):
-        chain.reproduce(house.path / "studies" / "own.yaml", "slow/1")
+        api.reproduce(house.path / "studies" / "own.yaml", "slow/1")
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))

@@ -14,7 +14,7 @@ import pytest
 import torch
 from conftest import House
 
-from ablate import chain, cli
+from ablate import api, cli
 from ablate.records.gather import gather
 from ablate.records.store import RunFolder
 from ablate.runner.builtin.worker import Worker
@@ -57,7 +57,7 @@ def carry_out(house: House, folder: RunFolder, spec: RunSpec, asked: int) -> lis
 
 
 def first_run(house: House) -> tuple[RunSpec, RunFolder]:
-    registration, _ = chain.register(house.write())
+    registration, _ = api.register(house.write())
     return plan(registration)[0], RunFolder(house.path / "run")
 
 
@@ -65,7 +65,7 @@ def first_run(house: House) -> tuple[RunSpec, RunFolder]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny study, run to its end and not yet decided."""
     made = House(tmp_path_factory.mktemp("finished") / "house")
-    chain.run(made.write(), watcher=QUIET)
+    api.run(made.write(), watcher=QUIET)
     return made.path
 
 
@@ -119,8 +119,8 @@ def test_a_damaged_ledger_shows_nothing_because_it_cannot_log_the_look(
 
 @pytest.mark.parametrize("spoil", ["no parquet", "garbage", "swapped", "unsealed"])
 def test_a_run_that_only_claims_its_end_is_missing_and_nothing_is_shown(copy: Path, spoil: str) -> None:
-    case = chain.open_case(copy / "studies" / "tiny.yaml")
-    registration = chain.require_registered(case)
+    case = api.open_case(copy / "studies" / "tiny.yaml")
+    registration = api.require_registered(case)
     one, two = (copy / "data" / "runs" / "tiny" / registration.sha256[:8] / "none" / seed for seed in ("1", "2"))
     if spoil == "no parquet":
         (one / "metrics.parquet").unlink()
@@ -134,7 +134,7 @@ def test_a_run_that_only_claims_its_end_is_missing_and_nothing_is_shown(copy: Pa
         ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:2]))
     evidence = gather(case.root, registration)
     assert ("none", 1) in evidence.missing
-    decided = chain.decide(copy / "studies" / "tiny.yaml")
+    decided = api.decide(copy / "studies" / "tiny.yaml")
     assert decided.decision.status == "inadmissible"
     assert decided.decision.findings == ()
     assert decided.verdict_path is None
@@ -191,7 +191,7 @@ def test_a_corpus_too_short_for_an_arm_is_found_before_registration(
     base[part] = base[part] | value
     study = house.write(base=base)
     before = house.snapshot()
-    for verb in (chain.register, chain.run):
+    for verb in (api.register, api.run):
         with pytest.raises(CorpusError, match="split has"):
             verb(study)
     assert house.snapshot() == before

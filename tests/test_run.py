@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import House
 
-from ablate import chain
+from ablate import api
 from ablate.records.gather import gather
 from ablate.runner.local import study_lock
 from ablate.runner.progress import PlainWatcher
@@ -81,14 +81,14 @@ def kill_tree(process: subprocess.Popen[str]) -> None:
 def twin(tmp_path_factory: pytest.TempPathFactory) -> House:
     """The tiny study, run once without incident: what every other run of it must equal."""
     twin = House(tmp_path_factory.mktemp("twin") / "house")
-    chain.run(twin.write(), watcher=QUIET, slots=2)
+    api.run(twin.write(), watcher=QUIET, slots=2)
     return twin
 
 
 def test_every_run_is_sealed_in_the_ledger_and_the_study_finished(twin: House) -> None:
     assert events(twin) == ["registered", "started", *["sealed"] * 6, "finished"]
-    case = chain.open_case(twin.path / "studies" / "tiny.yaml")
-    evidence = gather(case.root, chain.require_registered(case))
+    case = api.open_case(twin.path / "studies" / "tiny.yaml")
+    evidence = gather(case.root, api.require_registered(case))
     assert evidence.missing == ()
     assert evidence.broken == ()
     assert set(evidence.final("val/loss")) == set(evidence.planned)
@@ -97,8 +97,8 @@ def test_every_run_is_sealed_in_the_ledger_and_the_study_finished(twin: House) -
 
 
 def test_pairs_match_by_construction(twin: House) -> None:
-    case = chain.open_case(twin.path / "studies" / "tiny.yaml")
-    runs = {(r.variant, r.seed): r for r in gather(case.root, chain.require_registered(case)).runs}
+    case = api.open_case(twin.path / "studies" / "tiny.yaml")
+    runs = {(r.variant, r.seed): r for r in gather(case.root, api.require_registered(case)).runs}
     for seed in (1, 2, 3):
         none, layer = runs["none", seed].pairing, runs["layernorm", seed].pairing
         assert none is not None
@@ -116,13 +116,13 @@ def test_pairs_match_by_construction(twin: House) -> None:
 
 def test_running_a_finished_study_again_does_nothing(twin: House) -> None:
     before = twin.snapshot()
-    ran = chain.run(twin.path / "studies" / "tiny.yaml", watcher=QUIET)
+    ran = api.run(twin.path / "studies" / "tiny.yaml", watcher=QUIET)
     assert ran.summary.complete
     assert twin.snapshot() == before
 
 
 def test_a_run_from_scratch_gives_the_same_bits(twin: House, house: House) -> None:
-    chain.run(house.write(), watcher=QUIET, slots=1)
+    api.run(house.write(), watcher=QUIET, slots=1)
     assert outcomes(house) == outcomes(twin)
 
 
@@ -135,7 +135,7 @@ def test_kill_nine_of_the_whole_tree_then_again_gives_the_same_bits_and_one_entr
     wait_until_training(house, 8)
     kill_tree(process)
     assert "finished" not in events(house)
-    assert chain.run(study, watcher=QUIET).summary.complete
+    assert api.run(study, watcher=QUIET).summary.complete
     assert outcomes(house) == outcomes(twin)
     assert len(events(house)) == len(events(twin)) + 1
     assert events(house).count("started") == 2
@@ -168,11 +168,11 @@ def test_ctrl_c_saves_where_each_run_stands_and_the_next_call_resumes_to_the_sam
     assert process.returncode == 130, output
     assert "stopping" in output
     assert list(house.path.glob("data/runs/*/*/*/*/checkpoint.safetensors"))
-    assert chain.run(study, watcher=QUIET).summary.complete
+    assert api.run(study, watcher=QUIET).summary.complete
     resumed = [json.loads(p.read_text())["resumed_from"] for p in house.path.glob("data/runs/*/*/*/*/run.json")]
     assert any(0 < step < 900 for steps in resumed for step in steps)
     other = House(house.path.parent / "other")
-    chain.run(other.write(base=longer(900), seeds=[1, 2], measure={"every": 300}), watcher=QUIET)
+    api.run(other.write(base=longer(900), seeds=[1, 2], measure={"every": 300}), watcher=QUIET)
     assert outcomes(house) == outcomes(other)
 
 
@@ -190,13 +190,13 @@ def test_a_killed_worker_is_replaced_and_the_study_ends_as_if_nothing_had_happen
 
 def test_a_second_run_of_the_same_study_is_refused_and_changes_nothing(house: House) -> None:
     study = house.write()
-    root = chain.open_case(study).root
+    root = api.open_case(study).root
     with study_lock(root, "tiny"):
         before = house.snapshot()
         with pytest.raises(RunError, match=rf"being run by another process \(pid {os.getpid()}\)"):
-            chain.run(study, watcher=QUIET)
+            api.run(study, watcher=QUIET)
         assert house.snapshot() == before
-    assert chain.run(study, watcher=QUIET).summary.complete
+    assert api.run(study, watcher=QUIET).summary.complete
 
 
 def test_a_diverging_run_is_an_outcome_with_its_curve_kept(house: House) -> None:
@@ -205,9 +205,9 @@ def test_a_diverging_run_is_an_outcome_with_its_curve_kept(house: House) -> None
         hypotheses={"gain": {"claim": "wild lowers val/loss", "smallest": 0.05}},
         decision=[{"verdict": "adopt wild", "when": "supported(gain) and stable(wild)"}, {"verdict": "inconclusive"}],
     )
-    ran = chain.run(study, watcher=QUIET)
+    ran = api.run(study, watcher=QUIET)
     assert ran.summary.complete
-    case = chain.open_case(study)
+    case = api.open_case(study)
     evidence = gather(case.root, ran.registration)
     wild = [run for run in evidence.runs if run.variant == "wild"]
     assert {run.status for run in wild} == {"diverged"}
@@ -219,57 +219,57 @@ def test_a_diverging_run_is_an_outcome_with_its_curve_kept(house: House) -> None
 
 def test_an_error_inside_a_run_is_recorded_logged_and_ends_the_others_normally(house: House) -> None:
     study = house.write()
-    chain.register(study)
-    case = chain.open_case(study)
-    spoiled = case.root.run("tiny", chain.require_registered(case).sha256, "none", 1)
+    api.register(study)
+    case = api.open_case(study)
+    spoiled = case.root.run("tiny", api.require_registered(case).sha256, "none", 1)
     spoiled.mkdir(parents=True)
     (spoiled / "metrics.jsonl").mkdir()  # a folder where the live rows should go
-    ran = chain.run(study, watcher=QUIET)
+    ran = api.run(study, watcher=QUIET)
     assert not ran.summary.complete
     assert len(ran.summary.failed) == 1
     assert ran.summary.failed[0].startswith(f"tiny/{ran.registration.sha256[:8]}/none/1: ")
     assert events(house).count("failed") == 1
     assert events(house).count("sealed") == 5
     (spoiled / "metrics.jsonl").rmdir()
-    assert chain.run(study, watcher=QUIET).summary.complete
+    assert api.run(study, watcher=QUIET).summary.complete
 
 
 def test_a_sealed_record_that_has_changed_is_never_trained_over(house: House) -> None:
     study = house.write()
-    ran = chain.run(study, watcher=QUIET)
+    ran = api.run(study, watcher=QUIET)
     path = house.path / "data" / "runs" / "tiny" / ran.registration.sha256[:8] / "none" / "1" / "metrics.parquet"
     path.write_bytes(path.read_bytes() + b"x")
     before = house.snapshot()
     with pytest.raises(EvidenceError, match="is not what run"):
-        chain.run(study, watcher=QUIET)
+        api.run(study, watcher=QUIET)
     assert house.snapshot() == before
 
 
 def test_a_run_sealed_in_the_moment_of_a_crash_is_taken_into_the_ledger_later(house: House) -> None:
     study = house.write()
-    ran = chain.run(study, watcher=QUIET)
+    ran = api.run(study, watcher=QUIET)
     ledger = house.path / "studies" / "ledger.jsonl"
     lines = ledger.read_bytes().splitlines(keepends=True)
     ledger.write_bytes(b"".join(lines[:-2]))  # as if killed after the last seal and before its entry
-    again = chain.run(study, watcher=QUIET)
+    again = api.run(study, watcher=QUIET)
     assert again.summary.complete
     last = Ledger(ledger).entries()[-2]
     assert last.event == "sealed"
     assert last.body["recovered"] is True
     assert ran.registration == again.registration
-    checks = {check.name: check for check in chain.decide(study).decision.checks}
+    checks = {check.name: check for check in api.decide(study).decision.checks}
     told = checks["every seal was reported by the run that made it"]
     assert (told.passed, told.severity) == (False, "deviation") and told.found.startswith("1: ")
 
 
 def test_sealed_runs_of_a_ledger_that_started_none_are_not_taken_in(house: House) -> None:
     study = house.write()
-    chain.run(study, watcher=QUIET)
+    api.run(study, watcher=QUIET)
     ledger = house.path / "studies" / "ledger.jsonl"
     ledger.write_bytes(ledger.read_bytes().splitlines(keepends=True)[0])  # registered here, trained who knows where
     before = house.snapshot()
     with pytest.raises(RunError, match=r"6 runs lie sealed on disk.* and the ledger started none"):
-        chain.run(study, watcher=QUIET)
+        api.run(study, watcher=QUIET)
     assert house.snapshot() == before
 
 

@@ -13,7 +13,7 @@ from conftest import House, tiny_text
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ablate import chain
+from ablate import api
 from ablate.cli import app
 from ablate.reporting.scale_table import as_json, print_scale
 from ablate.runner.progress import PlainWatcher
@@ -38,7 +38,7 @@ def study(house: House) -> Path:
 
 
 def test_the_1300_million_parameter_plan_is_that_of_a_pencil(study: Path) -> None:
-    found = chain.plan_at_scale(study, XL, mfu=0.4, numerics={"dtype": "bfloat16"}, price=2.0)
+    found = api.plan_at_scale(study, XL, mfu=0.4, numerics={"dtype": "bfloat16"}, price=2.0)
     # 24 layers of 12 h^2 weights, 9 h biases (4 of attention, 5 of the feed-forward layer) and 2 LayerNorms of 2 h;
     # embeddings of 50,257 tokens and 2,048 positions; the final LayerNorm; the arm's LayerNorm of embeddings.
     h = 2048
@@ -60,7 +60,7 @@ def test_the_1300_million_parameter_plan_is_that_of_a_pencil(study: Path) -> Non
 
 def test_runs_take_the_devices_with_which_they_all_end_soonest(study: Path) -> None:
     def hours(devices: int | None) -> tuple[float | None, float | None]:
-        found = chain.plan_at_scale(study, XL, mfu=0.4, devices_per_run=devices, numerics={"recompute": "blocks"})
+        found = api.plan_at_scale(study, XL, mfu=0.4, devices_per_run=devices, numerics={"recompute": "blocks"})
         return found.value("run_hours"), found.value("wall_hours")
 
     # 10 runs on 64 devices: by 1, 2 or 4 in one round, by 8 in two (8 at a time): 2 / 8 of a run's hours is 1 / 4.
@@ -72,31 +72,31 @@ def test_runs_take_the_devices_with_which_they_all_end_soonest(study: Path) -> N
 
 
 def test_what_does_not_fit_whole_is_cut_and_what_fits_nowhere_is_said(study: Path) -> None:
-    cut = chain.plan_at_scale(study, "13B on 8 H100", mfu=0.4, numerics={"dtype": "bfloat16", "recompute": "blocks"})
+    cut = api.plan_at_scale(study, "13B on 8 H100", mfu=0.4, numerics={"dtype": "bfloat16", "recompute": "blocks"})
     title = cut.sections[1].title
     assert "each of 8 devices (fsdp)" in title
     p = parameters(shaped(config_of(), "13B").model.model_copy(update={"embedding_norm": "layernorm"}), 50257)
     assert cut.value("moments") == 8 * p / 8
     assert (cut.value("memory_share") or 1) < 0.9
-    never = chain.plan_at_scale(study, "13B on 1 L4", mfu=0.4)
+    never = api.plan_at_scale(study, "13B on 1 L4", mfu=0.4)
     line = next(line for line in never.sections[1].lines if line.key == "memory_share")
     assert line.value is not None and line.value > 1 and line.how.startswith("does not fit")
 
 
 def test_without_a_measurement_or_an_assumption_there_is_no_time(study: Path) -> None:
-    found = chain.plan_at_scale(study, XL)
+    found = api.plan_at_scale(study, XL)
     for key in ("mfu", "tokens_per_s", "run_hours", "device_hours", "wall_hours"):
         assert found.value(key) is None, key
     assert found.value("flops_per_run") is not None and found.value("memory_none") is not None
-    assumed = chain.plan_at_scale(study, XL, mfu=0.4)
+    assumed = api.plan_at_scale(study, XL, mfu=0.4)
     assert any("MFU of 0.4 is an assumption" in note for note in assumed.notes)
 
 
 def test_a_recorded_run_gives_the_speed_of_its_kind_of_device_and_of_no_other(house: House) -> None:
     study = house.write()
-    chain.run(study, watcher=PlainWatcher(StringIO()), slots=1)
+    api.run(study, watcher=PlainWatcher(StringIO()), slots=1)
     records = [json.loads(path.read_text()) for path in house.path.glob("data/runs/*/*/*/*/run.json")]
-    found = chain.plan_at_scale(study, "on 1 cpu")
+    found = api.plan_at_scale(study, "on 1 cpu")
     rates = [record["tokens"] / record["train_s"] for record in records]
     assert len(rates) == 6
     assert found.value("tokens_per_s") == pytest.approx(sum(rates) / 6)
@@ -104,11 +104,11 @@ def test_a_recorded_run_gives_the_speed_of_its_kind_of_device_and_of_no_other(ho
     assert any("mean of 6 runs" in note for note in found.notes)
     seconds = 6 * 30 * 8 * 16 / (sum(rates) / 6)
     assert found.value("device_hours") == pytest.approx(seconds / 3600)
-    share = chain.plan_at_scale(study, "on 1 cpu", peak_tflops=0.1)
+    share = api.plan_at_scale(study, "on 1 cpu", peak_tflops=0.1)
     flops = share.value("flops_per_token")
     assert flops is not None
     assert share.value("mfu") == pytest.approx(flops * sum(rates) / 6 / 0.1e12)
-    assert chain.plan_at_scale(study, "on 1 H100").value("tokens_per_s") is None
+    assert api.plan_at_scale(study, "on 1 H100").value("tokens_per_s") is None
 
 
 @pytest.mark.parametrize("micro_batch", [4, 8])
@@ -234,14 +234,14 @@ def test_devices_are_found_by_what_people_and_drivers_call_them() -> None:
 
 def test_a_device_that_is_not_known_needs_its_peak(study: Path) -> None:
     with pytest.raises(StudyError, match="the device 'TPU v9' is not known"):
-        chain.plan_at_scale(study, "on 4 TPU v9", mfu=0.5)
-    found = chain.plan_at_scale(study, "on 4 TPU v9", mfu=0.5, peak_tflops=100.0, memory_gb=16)
+        api.plan_at_scale(study, "on 4 TPU v9", mfu=0.5)
+    found = api.plan_at_scale(study, "on 4 TPU v9", mfu=0.5, peak_tflops=100.0, memory_gb=16)
     flops = found.value("flops_per_token")
     assert flops is not None
     assert found.value("tokens_per_s") == pytest.approx(50e12 / flops)
     assert found.value("memory_share") is not None
     with pytest.raises(StudyError, match="--mfu is a share of a peak"):
-        chain.plan_at_scale(study, "on 1 cpu", mfu=0.5)
+        api.plan_at_scale(study, "on 1 cpu", mfu=0.5)
 
 
 def test_what_contradicts_itself_is_refused(house: House, study: Path) -> None:
@@ -252,17 +252,17 @@ def test_what_contradicts_itself_is_refused(house: House, study: Path) -> None:
         ({"numerics": {"dtype": "fp8"}}, "--dtype fp8 is not known"),
     ):
         with pytest.raises(StudyError, match=said):
-            chain.plan_at_scale(study, XL, **words)  # type: ignore[arg-type]
+            api.plan_at_scale(study, XL, **words)  # type: ignore[arg-type]
     wide = house.write(variants={"none": {}, "layernorm": {"model.width": 32}})
     with pytest.raises(StudyError, match=r"arm layernorm sets model\.width, which the size 1\.3B would replace"):
-        chain.plan_at_scale(wide, XL)
-    assert chain.plan_at_scale(wide, "on 1 H100").value("runs") == 6
+        api.plan_at_scale(wide, XL)
+    assert api.plan_at_scale(wide, "on 1 H100").value("runs") == 6
 
 
 def test_arms_of_different_size_are_summed_and_the_heaviest_sets_the_memory(house: House) -> None:
     study = house.write(variants={"none": {}, "layernorm": {"model.layers": 3}})
-    found = chain.plan_at_scale(study, "on 1 H100", mfu=0.5)
-    configs = [chain.check(study).study.training(arm) for arm in ("none", "layernorm")]
+    found = api.plan_at_scale(study, "on 1 H100", mfu=0.5)
+    configs = [api.check(study).study.training(arm) for arm in ("none", "layernorm")]
     vocabulary = len(set(tiny_text()))
     assert found.value("parameters") == parameters(configs[1].model, vocabulary)
     flops = sum(flops_per_token(c.model, vocabulary) * c.tokens for c in configs) * 3
@@ -270,7 +270,7 @@ def test_arms_of_different_size_are_summed_and_the_heaviest_sets_the_memory(hous
 
 
 def test_the_table_fits_eighty_columns_and_the_json_holds_every_number(study: Path) -> None:
-    found = chain.plan_at_scale(study, XL, mfu=0.4, price=2.5)
+    found = api.plan_at_scale(study, XL, mfu=0.4, price=2.5)
     out = StringIO()
     print_scale(Console(file=out, width=80, highlight=False), found)
     assert max(len(line.rstrip()) for line in out.getvalue().splitlines()) <= 80

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_data_study import QUIET, document
 
-from ablate import chain, cli
+from ablate import api, cli
 from ablate.data import shards as shards_module
 from ablate.data.batches import Batches
 from ablate.data.corpora import Library
@@ -23,7 +23,7 @@ from ablate.data.reading import read
 from ablate.data.shards import StoredTokens, open_shards, take_in
 from ablate.evaluation.loss import windows
 from ablate.records.gather import gather
-from ablate.verify.pins import check_corpus
+from ablate.verification.pins import check_corpus
 from prereg.errors import CorpusError, StudyError
 from prereg.study.corpora import Stored, read_manifest
 from prereg.study.training import Data
@@ -234,7 +234,7 @@ def test_a_study_of_shards_runs_and_decides_and_verify_reads_every_byte(
     assert "bytes of each entry: not given" in capsys.readouterr().out
     assert take(house, monkeypatch, "list") == 0
     study = study_of(house, "val/loss")
-    ran = chain.run(study, watcher=QUIET)
+    ran = api.run(study, watcher=QUIET)
     assert ran.summary.complete, ran.summary.failed
     for path in house.path.glob("data/runs/*/*/*/*/run.json"):
         said = json.loads(path.read_text())["repetition"]["ids"]
@@ -242,16 +242,16 @@ def test_a_study_of_shards_runs_and_decides_and_verify_reads_every_byte(
     pin = ran.registration.corpus
     assert pin is not None
     assert (pin.tokens, pin.characters) == (2000, 0)
-    case = chain.open_case(study)
+    case = api.open_case(study)
     assert "val/bits_per_byte" not in set(gather(case.root, ran.registration).metrics["metric"])
-    assert chain.decide(study).decision.status in ("decided", "inconclusive")
+    assert api.decide(study).decision.status in ("decided", "inconclusive")
     assert check_corpus(case.root, "tiny").note == "'ids' holds the registered shards"
     shard = folder / "part_0002.bin"
     shard.write_bytes(bytes(reversed(shard.read_bytes())))
     (fault,) = check_corpus(case.root, "tiny").faults
     assert "are not the shards that were registered as 'ids'" in fault
     with pytest.raises(CorpusError, match="another content"):
-        chain.run(study, watcher=QUIET)
+        api.run(study, watcher=QUIET)
 
 
 def test_bits_a_byte_are_claimed_only_where_the_bytes_of_an_id_are_known(
@@ -264,13 +264,13 @@ def test_bits_a_byte_are_claimed_only_where_the_bytes_of_an_id_are_known(
     study = study_of(house, "val/bits_per_byte")
     before = house.snapshot()
     with pytest.raises(StudyError, match="do not say how many bytes an id is"):
-        chain.register(study)
+        api.register(study)
     assert house.snapshot() == before
     words = ("add", "known", folder, "--vocabulary", str(VOCABULARY), "--byte-lengths", lengths)
     assert take(house, monkeypatch, *words) == 0
-    ran = chain.run(study_of(house, "val/bits_per_byte", corpus="known"), watcher=QUIET)
+    ran = api.run(study_of(house, "val/bits_per_byte", corpus="known"), watcher=QUIET)
     assert ran.summary.complete, ran.summary.failed
-    rows = gather(chain.open_case(house.path / "studies" / "tiny.yaml").root, ran.registration).metrics
+    rows = gather(api.open_case(house.path / "studies" / "tiny.yaml").root, ran.registration).metrics
     final = rows[rows["step"] == rows["step"].max()].pivot_table(
         index=["variant", "seed"], columns="metric", values="value"
     )

@@ -10,7 +10,7 @@ import pytest
 from conftest import House
 from test_run import QUIET
 
-from ablate import chain
+from ablate import api
 from ablate.cli import main
 from ablate.records.run_record import RunRecord, layout_of, seats_in, step_in
 from ablate.records.store import RunFolder
@@ -51,7 +51,7 @@ def test_a_word_that_names_no_kind_is_refused_in_one_message_and_nothing_changes
 
 def test_kinds_are_of_runs_trained_together_and_of_one_device(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ablate.training.cohort.steps.cannot_compile", lambda _device: "")
-    tiny = chain.open_case(house.write()).study
+    tiny = api.open_case(house.write()).study
     with pytest.raises(RunError, match=r"--step compiled, and runs are trained one by one"):
         choose_machine(tiny, [], device="cpu", cohort="auto", step="compiled")
     with pytest.raises(RunError, match=r"--step compiled with --devices-per-run 2"):
@@ -89,7 +89,7 @@ def test_auto_keeps_the_kind_of_what_stands_and_is_eager_where_nothing_does(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ablate.training.cohort.steps.cannot_compile", lambda _device: "")
-    chain.run(house.write(base=short()), watcher=QUIET)
+    api.run(house.write(base=short()), watcher=QUIET)
     seats, auto = (1, 2, 3), Machine("cpu", "on")
     standing = {("none", seed): record(house, seed, layout_of(seats, "compiled")) for seed in seats}
     assert step_of(seats, auto, {}) == step_of(seats, Machine("cuda:0"), {}) == EAGER
@@ -108,7 +108,7 @@ def test_auto_keeps_the_kind_of_what_stands_and_is_eager_where_nothing_does(
 def finished(tmp_path_factory: pytest.TempPathFactory) -> House:
     """A study in cohorts, all of whose records say that steps were compiled."""
     made = House(tmp_path_factory.mktemp("finished") / "house")
-    chain.run(made.write(base=short()), watcher=QUIET, cohort="on")
+    api.run(made.write(base=short()), watcher=QUIET, cohort="on")
     for path in made.path.glob("data/runs/*/*/*/*/run.json"):
         path.write_text(path.read_text().replace(LAYOUT, COMPILED))
     return made
@@ -133,7 +133,7 @@ def test_what_stands_compiled_is_not_gone_on_with_in_silence_where_there_is_no_c
 ) -> None:
     house = here_without_a_compiler
     study = house.path / "studies" / "tiny.yaml"
-    chain.run(study, watcher=QUIET)  # nothing is left to be trained, so nothing is refused
+    api.run(study, watcher=QUIET)  # nothing is left to be trained, so nothing is refused
     lose_a_run(house)
     before = house.snapshot()
     monkeypatch.setattr("sys.argv", ["ablate", "run", str(study)])
@@ -145,8 +145,8 @@ def test_what_stands_compiled_is_not_gone_on_with_in_silence_where_there_is_no_c
     assert "required: steps compiled" in told and "--step eager" in told.split("try: ")[1]
     assert house.snapshot() == before
 
-    chain.run(study, watcher=QUIET, step=EAGER)  # asked for in words, it is trained, and the report lists it
-    found = {check.name: check for check in chain.decide(study).decision.checks if not check.passed}
+    api.run(study, watcher=QUIET, step=EAGER)  # asked for in words, it is trained, and the report lists it
+    found = {check.name: check for check in api.decide(study).decision.checks if not check.passed}
     apart = found["pairs were trained in the same layout"]
     assert apart.severity == "deviation" and f"layernorm {LAYOUT} against none {COMPILED}" in apart.found
 
@@ -159,7 +159,7 @@ def test_what_changed_between_the_question_and_the_lock_is_refused_before_runs_a
     monkeypatch.setattr(placement, "require_steps", lambda *_given: None)
     before = house.snapshot()
     with pytest.raises(RunError, match="5 runs of seeds 1, 2, 3"):
-        chain.run(house.path / "studies" / "tiny.yaml", watcher=QUIET)
+        api.run(house.path / "studies" / "tiny.yaml", watcher=QUIET)
     assert {path: held for path, held in house.snapshot().items() if path in before} == before
 
 

@@ -10,10 +10,10 @@ import pytest
 from conftest import tiny_document
 from evidence_factory import make_evidence, one_claim, small_study
 
+from ablate.api.support import require_supported
 from ablate.judge.decide import decide
 from ablate.judge.design.simulate import outcomes_of
 from ablate.judge.stats.batch import OUTCOME, judge_rows
-from ablate.support import require_supported
 from prereg.errors import SpecError, UnsupportedError
 from prereg.study.spec import study_from_document
 

@@ -9,7 +9,7 @@ import pytest
 from conftest import House
 from evidence_factory import make_evidence, make_registration, small_study
 
-from ablate import chain
+from ablate import api
 from ablate.judge.decide import decide
 from ablate.reporting.document import banner_of
 from prereg.errors import HopelessDesignError, RegistrationError
@@ -29,7 +29,7 @@ def test_a_hopeless_study_is_refused_and_nothing_is_written(house: House) -> Non
     path = hopeless(house)
     before = house.snapshot()
     with pytest.raises(HopelessDesignError) as raised:
-        chain.register(path, root=house.path)
+        api.register(path, root=house.path)
     text = raised.value.text()
     assert "the smallest p that sign-flip gives with 5 seeds is 0.0625" in text  # the witness
     assert "'adopt layernorm' can never be the verdict" in text
@@ -40,7 +40,7 @@ def test_a_hopeless_study_is_refused_and_nothing_is_written(house: House) -> Non
 
 def test_an_override_stands_in_the_lock_and_in_the_ledger(house: House) -> None:
     path = hopeless(house)
-    registration, entry = chain.register(path, root=house.path, accept_underpowered=f" {REASON} ")
+    registration, entry = api.register(path, root=house.path, accept_underpowered=f" {REASON} ")
     assert entry is not None and registration.override is not None
     assert registration.override.reason == REASON and "0.0625" in registration.override.obstacle
     assert entry.body["override"] == {"obstacle": registration.override.obstacle, "reason": REASON}
@@ -52,26 +52,26 @@ def test_an_override_stands_in_the_lock_and_in_the_ledger(house: House) -> None:
 
 def test_an_override_without_a_reason_is_none(house: House) -> None:
     with pytest.raises(HopelessDesignError):
-        chain.register(hopeless(house), root=house.path, accept_underpowered="  ")
+        api.register(hopeless(house), root=house.path, accept_underpowered="  ")
 
 
 def test_there_must_be_something_to_accept(house: House) -> None:
     with pytest.raises(RegistrationError, match="nothing to accept"):
-        chain.register(house.write(), root=house.path, accept_underpowered=REASON)
+        api.register(house.write(), root=house.path, accept_underpowered=REASON)
 
 
 def test_a_study_that_needs_no_override_has_none_in_its_lock(house: House) -> None:
-    registration, _ = chain.register(house.write(), root=house.path)
+    registration, _ = api.register(house.write(), root=house.path)
     assert registration.override is None
     assert "override" not in json.loads((house.path / "studies" / "tiny.lock.json").read_text())
     assert all("override" not in entry.body for entry in Ledger(Root.find(Path(), house.path).ledger).entries())
 
 
 def test_an_amendment_can_be_accepted_too(house: House) -> None:
-    chain.register(house.write(), root=house.path)
+    api.register(house.write(), root=house.path)
     with pytest.raises(HopelessDesignError):
-        chain.amend(hopeless(house), reason="an exact test", root=house.path)
-    _, entry = chain.amend(hopeless(house), reason="an exact test", root=house.path, accept_underpowered=REASON)
+        api.amend(hopeless(house), reason="an exact test", root=house.path)
+    _, entry = api.amend(hopeless(house), reason="an exact test", root=house.path, accept_underpowered=REASON)
     assert entry.body["override"]["reason"] == REASON  # type: ignore[index, call-overload]
 
 

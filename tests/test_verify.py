@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 from conftest import TINY_CORPUS, House
 
-from ablate import chain, cli
+from ablate import api, cli
 from ablate.data.corpora import Library
 from ablate.records.store import RunFolder
 from ablate.reporting.withdrawn import taken_off
 from ablate.runner.progress import PlainWatcher
-from ablate.verify import (
+from ablate.verification.pins import check_corpus, corpus_folders
+from ablate.verification.result import Item
+from ablate.verification.verify import (
     check_ledger,
     check_records,
     check_registration,
@@ -26,8 +28,6 @@ from ablate.verify import (
     check_verdict,
     verify_study,
 )
-from ablate.verify.item import Item
-from ablate.verify.pins import check_corpus, corpus_folders
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
@@ -40,8 +40,8 @@ STUDY = Path("studies/tiny.yaml")
 def decided(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny study, run, decided and told."""
     made = House(tmp_path_factory.mktemp("decided") / "house")
-    chain.run(made.write(), watcher=PlainWatcher(StringIO()))
-    chain.decide(made.path / STUDY)
+    api.run(made.write(), watcher=PlainWatcher(StringIO()))
+    api.decide(made.path / STUDY)
     return made.path
 
 
@@ -186,7 +186,7 @@ def test_a_report_that_was_edited_is_found_and_written_again_by_report(copy: Pat
     (fault,) = item(copy, "reports").faults
     assert fault.startswith("reports/tiny/report.md is not what was written at ")
     head = Ledger(copy / "studies" / "ledger.jsonl").head()
-    assert chain.report(copy / STUDY).head == head  # the same bytes as before: the ledger knows them already
+    assert api.report(copy / STUDY).head == head  # the same bytes as before: the ledger knows them already
     assert stands(copy)
 
 
@@ -198,7 +198,7 @@ def test_pages_written_by_another_version_are_taken_into_the_ledger(
     ledger = Ledger(copy / "studies" / "ledger.jsonl")
     before, render = ledger.entries(), markdown.render
     monkeypatch.setattr(markdown, "render", lambda told, document: render(told, document) + "\nAnother version.\n")
-    told = chain.report(copy / STUDY)
+    told = api.report(copy / STUDY)
     (entry,) = ledger.entries()[len(before) :]
     assert (entry.event, told.head) == ("reported", entry.sha256)
     assert entry.body["decision"] == before[-2].sha256
@@ -272,7 +272,7 @@ def without_records(house: Path) -> dict[str, bytes]:
 
 def test_a_report_whose_records_are_gone_is_kept_under_a_notice(copy: Path) -> None:
     written = without_records(copy)
-    told = chain.report(copy / STUDY)
+    told = api.report(copy / STUDY)
     assert told.absent == 6 and stands(copy)
     for page, data in written.items():
         kept = page_of(copy, page).read_bytes()
@@ -285,21 +285,21 @@ def test_a_report_whose_records_are_gone_is_kept_under_a_notice(copy: Path) -> N
     last = ledger.entries()[-1]
     assert last.event == "reported" and set(written) == set(last.body["kept"])  # type: ignore[arg-type]
     before = {page: sha256_file(page_of(copy, page)) for page in written}
-    assert chain.report(copy / STUDY).head == last.sha256
+    assert api.report(copy / STUDY).head == last.sha256
     assert {page: sha256_file(page_of(copy, page)) for page in written} == before
     shutil.move(copy / "elsewhere", copy / "data" / "runs")
-    assert chain.report(copy / STUDY).absent == 0
+    assert api.report(copy / STUDY).absent == 0
     assert {page: page_of(copy, page).read_bytes() for page in written} == written and stands(copy)
 
 
 def test_what_came_after_the_decision_is_said_above_the_kept_report(copy: Path) -> None:
     written = without_records(copy)
-    chain.report(copy / STUDY)
+    api.report(copy / STUDY)
     ledger = Ledger(copy / "studies" / "ledger.jsonl")
     sealed = [entry for entry in ledger.entries() if entry.event == "sealed"]
-    look = chain.record_look(copy / STUDY, reason="read <b>by hand</b>", took_place=sealed[-1].at)
+    look = api.record_look(copy / STUDY, reason="read <b>by hand</b>", took_place=sealed[-1].at)
     assert stands(copy) and "inadmissible by the registered rules" in item(copy, "verdict").note
-    chain.report(copy / STUDY)
+    api.report(copy / STUDY)
     assert stands(copy)
     html, text = (page_of(copy, page).read_text() for page in ("report.html", "report.md"))
     assert text.splitlines()[1].startswith("> **INADMISSIBLE: An early look was recorded after the decision")
@@ -308,8 +308,8 @@ def test_what_came_after_the_decision_is_said_above_the_kept_report(copy: Path) 
     assert {page: taken_off(page, page_of(copy, page).read_bytes()) for page in written} == written
     study = copy / STUDY
     study.write_text(study.read_text().replace("title: ", "title: Another, "))
-    _, entry = chain.amend(study, reason="a better title")
-    chain.report(study)
+    _, entry = api.amend(study, reason="a better title")
+    api.report(study)
     assert f"amended after this decision (ledger entry {entry.index}" in page_of(copy, "report.md").read_text()
     assert stands(copy)
 
@@ -321,7 +321,7 @@ def test_nothing_is_kept_that_is_not_what_was_written(copy: Path) -> None:
 
     def refused(found: str) -> None:
         with pytest.raises(EvidenceError, match=found):
-            chain.report(copy / STUDY)
+            api.report(copy / STUDY)
         assert ledger.head() == head
 
     files["report.md"].write_bytes(written["report.md"] + b"It works wonders.\n")
@@ -339,12 +339,12 @@ def test_nothing_is_kept_that_is_not_what_was_written(copy: Path) -> None:
     files["report.md"].write_bytes(written["report.md"].replace(head.encode(), b"0" * 64))
     refused("this page is not what was written")
     files["report.md"].write_bytes(written["report.md"])
-    assert chain.report(copy / STUDY).html_path is None and stands(copy)
+    assert api.report(copy / STUDY).html_path is None and stands(copy)
     assert "the ledger kept no hash of it at that time" in files["report.md"].read_text()
-    assert chain.report(copy / STUDY).head == ledger.head()
+    assert api.report(copy / STUDY).head == ledger.head()
 
 
 def test_of_some_records_gone_the_notice_says_how_many(copy: Path) -> None:
     shutil.rmtree(next(copy.glob("data/runs/tiny/*/none/2")))
-    assert chain.report(copy / STUDY).absent == 1
+    assert api.report(copy / STUDY).absent == 1
     assert "The sealed records of 1 of its 6 runs are no longer here" in page_of(copy, "report.md").read_text()

@@ -51,7 +51,7 @@ def measure_verbs() -> dict[str, Any]:
 
 def fill_with_records(path: Path) -> None:
     """A plausible run.json for every planned run, to be read and not believed."""
-    from ablate.chain import open_case, require_registered
+    from ablate.api import open_case, require_registered
     from ablate.records.provenance import collect
     from ablate.records.run_record import RunRecord
     from prereg.registry.plan import RunSpec, plan

@@ -1,8 +1,8 @@
-"""The command `ablate`: its verbs gathered, and how it ends.
+"""The command line: collects the commands of this folder and sets exit codes.
 
-The verbs are in `ablate.verbs`. Importing this loads neither torch nor pandas nor altair: every verb imports the
-rooms it needs when it is called. `main` turns a `StudyError` into one message and exit code 2, and anything else
-into a plain admission that the bug is ours (exit code 1, with the traceback).
+Importing this loads neither torch nor pandas nor altair: every command imports what it needs when it is called.
+`main` turns a `StudyError` into one message and exit code 2, and any other exception into a plain admission that the
+bug is ours (exit code 1, with the traceback).
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ablate.verbs import again, corpora, documents, evidence, ledgers, promise, proof, scale, seals
-from ablate.verbs.options import Exit
+from ablate.cli import corpora, ledger, proof, runs, studies
+from ablate.cli import proof as again
+from ablate.cli.options import Exit
 from prereg.errors import StudyError
 from prereg.escape import visible
 from prereg.registry.disk import NO_ROOM
 
 PANELS = {
     "Everyday commands": (
-        promise.check,
-        promise.design,
-        evidence.run,
-        evidence.status,
-        evidence.decide,
-        evidence.report,
+        studies.check,
+        studies.design,
+        runs.run,
+        runs.status,
+        runs.decide,
+        runs.report,
     ),
-    "Design": (promise.register, promise.amend, scale.plan, documents.export, promise.schema),
-    "Proof": (proof.verify, again.reproduce, proof.bundle, seals.seal),
-    "Records": (evidence.peek, ledgers.ledger),
+    "Design": (studies.register, studies.amend, ledger.plan, studies.export, studies.schema),
+    "Proof": (proof.verify, again.reproduce, proof.bundle, studies.seal),
+    "Records": (runs.peek, ledger.ledger),
 }
 
 
@@ -65,7 +66,7 @@ app = typer.Typer(
 for panel, verbs in PANELS.items():
     for verb in verbs:
         app.command(rich_help_panel=panel)(verb)
-app.command("import", rich_help_panel="Records")(evidence.import_records)
+app.command("import", rich_help_panel="Records")(runs.import_records)
 
 corpus_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Manage training corpora.")
 corpus_app.command("list")(corpora.corpus_list)

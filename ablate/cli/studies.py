@@ -1,30 +1,267 @@
-"""The JSON schema of the study format, for editors: completion and hover text from the code's own docstrings.
-
-A file that satisfies the schema may still break a promise between fields; `prereg.study.load` is the judge.
-"""
+"""Commands before any data: check, design, register, amend, seal, and documents of a registration."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from prereg.documents.published import Published
-from prereg.study.spec import Study
+import typer
+
+from ablate import api
+from ablate.cli.options import (
+    Accept,
+    AsJson,
+    Exit,
+    Ots,
+    Pilot,
+    RootFolder,
+    Sign,
+    StudyFile,
+    Timestamp,
+    console,
+    put,
+    put_document,
+    put_json,
+)
+
+if TYPE_CHECKING:
+    from ablate.verification.seal import Sealing
+    from prereg.registry.registration import Registration
 
 
-def json_schema() -> dict[str, Any]:
-    """The schema of a study file, JSON Schema draft 2020-12."""
-    schema = Study.model_json_schema(mode="validation")
-    schema["$defs"]["JsonValue"] = {"description": "Any value: text, a number, true or false, a list, a mapping."}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **schema,
-        # Which of its two forms the base has follows from the trainer; without this, an editor would
-        # take a misspelt field of the built-in trainer for a command's own.
-        "if": {"properties": {"trainer": {"const": "command"}}, "required": ["trainer"]},
-        "else": {"properties": {"base": {"$ref": "#/$defs/Training"}}},
-    }
+def check(
+    study: Annotated[
+        Path | None, typer.Argument(metavar="STUDY", help="Path of a study file, such as studies/embnorm.yaml.")
+    ] = None,
+    root: RootFolder = None,
+    *,
+    admissibility: Annotated[
+        bool,
+        typer.Option("--admissibility", help="Instead: every check of the evidence and its consequence."),
+    ] = False,
+    amendments: Annotated[
+        bool, typer.Option("--amendments", help="Instead: what an amendment after evidence touches.")
+    ] = False,
+) -> None:
+    """Validate a study and show its decision table.
+
+    Reads the file, checks every field, claim and rule, and writes nothing. Nothing that a study brings is executed.
+    Its published figures (docs/published.md) are checked with it.
+
+    Example:  ablate check studies/embnorm.yaml
+    """
+    from ablate.reporting.declaration_lines import print_admissibility, print_touches
+    from ablate.reporting.sizes import print_sizes, sizes_differ
+    from ablate.reporting.study_lines import print_check
+    from prereg.errors import StudyFileError
+
+    if admissibility:
+        return print_admissibility(console())
+    if amendments:
+        return print_touches(console())
+    if study is None:
+        raise StudyFileError("no study is named", required="a study file", fix="ablate check studies/quickstart.yaml")
+    case = api.check(study, root)
+    beside = api.published_beside(case)
+    scripts, data = api.pin_code(case) if case.study.trainer == "command" else ((), ())
+    print_check(console(), case.study, scripts, data)
+    _print_repeated(case)
+    if case.study.trainer == "gpt" and sizes_differ(case.study):
+        print_sizes(console(), case.study, api.find_vocabulary(case))
+    if beside is not None:
+        put(beside.words)
+    return None
 
 
-def published_schema() -> dict[str, Any]:
-    """The schema of the published figures beside a study."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Published.model_json_schema(mode="validation")}
+def schema(
+    *,
+    published: Annotated[
+        bool, typer.Option("--published", help="Instead: of the published figures of a study (docs/published.md).")
+    ] = False,
+) -> None:
+    """Print the JSON schema of a study file.
+
+    Give it to an editor for completion and hover text.
+
+    Example:  ablate schema > study.schema.json
+    """
+    from prereg.documents.schema import json_schema, published_schema
+
+    put_json(json.dumps(published_schema() if published else json_schema(), indent=2, ensure_ascii=False))
+
+
+def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_json: AsJson = False) -> None:
+    """Simulate the registered rule before any data.
+
+    Says what can be found with these seeds, how often by chance, and how many seeds it would take.
+
+    Example:  ablate design studies/embnorm.yaml
+    """
+    from ablate.reporting.design_lines import print_design
+
+    found = api.design(study, root=root, pilot=pilot)
+    if as_json:
+        put_json(found.model_dump_json(indent=2))
+    else:
+        print_design(console(), found)
+
+
+def register(
+    study: StudyFile,
+    root: RootFolder = None,
+    pilot: Pilot = None,
+    accept: Accept = None,
+    *,
+    sign: Sign = None,
+    timestamp: Timestamp = None,
+    ots: Ots = False,
+) -> None:
+    """Freeze a study in its lock and in the ledger.
+
+    Doing it twice changes nothing. Seals are for others, and optional: see ablate seal.
+
+    Example:  ablate register studies/embnorm.yaml
+    """
+    from ablate.verification.seal import attest, require_able
+
+    pass
+
+    require_able(sign=sign, timestamp=timestamp, ots=ots)
+    registration, entry = api.register(study, root=root, pilot=pilot, accept_underpowered=accept)
+    name = registration.study.study
+    if entry is None:
+        put(f"{name} is registered already, {registration.sha256[:8]} since {registration.registered_at}")
+        if sign is None and timestamp is None and not ots:
+            return
+    else:
+        put(f"registered {name} as {registration.sha256[:8]} at {registration.registered_at}")
+        _print_repeated(api.open_case(study, root))
+        _print_power(registration)
+        put(f"registration page: {api.open_case(study, root).root.page(name)}")
+    case = api.open_case(study, root)
+    tell_seals(attest(case, registration, sign=sign, timestamp=timestamp, ots=ots), study)
+
+
+def _print_repeated(case: api.Case) -> None:
+    """Other registered studies whose runs this one would make again."""
+    from prereg.registry.history import repeated
+
+    for other in repeated(case.root, case.study):
+        put(f"Note: {other.words}.")
+
+
+def _print_power(registration: Registration) -> None:
+    """What the new registration can find."""
+    from ablate.judge.design.hindsight import frozen_design
+    from ablate.reporting.design_lines import print_power
+
+    found = frozen_design(registration)
+    assert found is not None, registration.study.study
+    print_power(console(), found)
+
+
+def amend(
+    study: StudyFile,
+    reason: Annotated[str, typer.Option(help="Why, in a sentence; kept in the ledger.")],
+    root: RootFolder = None,
+    pilot: Pilot = None,
+    accept: Accept = None,
+) -> None:
+    """Register a changed study, with a reason.
+
+    The earlier registration stays in the ledger, with what differs and whether evidence existed by then. If it
+    did, hypotheses that the change touches are exploratory from then on, and no verdict rests on them.
+
+    Example:  ablate amend studies/embnorm.yaml --reason "two more seeds, before any run"
+    """
+    from ablate.reporting.amendment_lines import print_amendment
+
+    registration, entry = api.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
+    print_amendment(console(), registration.study, api.registrations(study, root), entry)
+    put(f"registration page: {api.open_case(study, root).root.page(registration.study.study)}")
+    put(f"ledger head {entry.sha256}")
+
+
+class Form(StrEnum):
+    """The documents there are."""
+
+    aspredicted = "aspredicted"
+    osf = "osf"
+    markdown = "markdown"
+
+
+def export(
+    study: StudyFile,
+    form: Annotated[Form, typer.Option("--as", help="Which document: a form to hand in, or a page to read.")],
+    root: RootFolder = None,
+    out: Annotated[Path | None, typer.Option(help="A file to write; printed if left out.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Export a registration for OSF or AsPredicted.
+
+    Full sentences from the lock; a study that is not registered is marked as a draft. Fields that only you can answer
+    stay blank.
+
+    Example:  ablate export studies/embnorm.yaml --as osf --out osf.md
+    """
+    document = api.export(study, form=form.value, root=root, as_json=as_json)
+    if out is None:
+        put_document(document.text)
+        return
+    api.save(document.text, out)
+    put(f"wrote {out}" + (", a DRAFT: the study is not registered" if document.draft else ""))
+    for title in document.blanks:
+        put(f"left to you: {title}")
+
+
+_HELD = {
+    "the same bytes": "it holds the lock, byte for byte",
+    "other bytes": "it holds other bytes in place of the lock: git commit, then ablate seal again",
+    "absent": "it does not hold the lock yet: git commit, then ablate seal",
+}
+
+
+def seal(
+    study: StudyFile,
+    root: RootFolder = None,
+    *,
+    sign: Sign = None,
+    timestamp: Timestamp = None,
+    ots: Ots = False,
+) -> None:
+    """Sign or timestamp a registration; retry what is pending.
+
+    With no option: retries what is pending, completes what calendars promised, and records the git commit. Ends
+    with 5 while a seal is pending. What seals prove is printed by ablate verify.
+
+    Example:  ablate seal studies/embnorm.yaml --sign ~/.ssh/id_ed25519
+    """
+    from ablate.verification import seal as attest
+
+    sealing = attest.seal(study, root=root, sign=sign, timestamp=timestamp, ots=ots)
+    tell_seals(sealing, study)
+    if sealing.owed:
+        raise typer.Exit(Exit.INCOMPLETE)
+
+
+def tell_seals(sealing: Sealing, study: Path) -> None:
+    """Print what was sealed, what is pending, and the ledger's head after it."""
+    from prereg.seals.state import PROOFS
+
+    for told in sealing.made:
+        when = "" if told.time is None else f" at {told.time}"
+        put(f"{PROOFS[told.kind].name}: {told.by}{when}")
+        if told.file is not None:
+            put(f"  wrote {told.file}")
+        if told.git is not None:
+            put(f"  {_HELD[told.git.lock]}")
+            if not told.git.clean:
+                put(f"  other files that differ from it, or are not in it: {told.git.n_changed}")
+    for note in sealing.notes:
+        put(note)
+    for told in sealing.owed:
+        put(f"{PROOFS[told.kind].name} PENDING: {told.why}")
+        put(f"  retry:  ablate seal {study}")
+    put(f"ledger head {sealing.head}")

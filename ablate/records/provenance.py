@@ -12,7 +12,7 @@ from ablate.records.run_record import SINGLE, Provenance
 from prereg.registry.canon import sha256_bytes, sha256_of
 
 # What a run executes, room by room, so that no list of modules can go stale: a test compares it with what a real run
-# loads and calls. Left out are the judge, reports, verbs, and `ablate.chain`: importing the package loads the functions
+# loads and calls. Left out are the judge, reports, verbs, and `ablate.api`: importing the package loads the functions
 # of the chain, and no run calls one.
 _ROOMS = ("ablate/data", "ablate/training", "ablate/evaluation", "ablate/records", "ablate/runner")
 _PROMISE = ("prereg", "prereg/study", "prereg/rule", "prereg/metrics", "prereg/registry")

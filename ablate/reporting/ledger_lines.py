@@ -1,7 +1,7 @@
 """The ledger as a person reads it: each entry in a line of words, and where the chain stops being sound.
 
-What an entry's body says is repeated and never judged: whether a sealed file still has its hash is `ablate.verify`'s
-question. An entry whose body lacks a part is told without it.
+What an entry's body says is repeated and never judged: whether a sealed file still has its hash is
+`ablate.verification.verify`'s question. An entry whose body lacks a part is told without it.
 """
 
 from __future__ import annotations

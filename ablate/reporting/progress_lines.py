@@ -14,8 +14,8 @@ from ablate.reporting import text
 from ablate.reporting.screen import new_table, put_row, say, show_table
 
 if TYPE_CHECKING:
+    from ablate.api.status import StudyHealth
     from ablate.judge.glimpse import ClaimSoFar, Glimpse
-    from ablate.status import StudyHealth
 
 
 def print_status(console: Console, health: StudyHealth) -> None:

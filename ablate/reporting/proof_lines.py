@@ -13,8 +13,8 @@ from ablate.reporting.screen import fit, say
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ablate.bundle.check import BundleCheck
-    from ablate.verify.item import Verification
+    from ablate.verification.check import BundleCheck
+    from ablate.verification.result import Verification
 
 
 def print_verification(console: Console, found: Verification) -> None:

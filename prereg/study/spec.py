@@ -3,7 +3,7 @@
 `Study` is the resolved whole: every default filled in, every cross-reference checked. What a study
 file leaves out is written here as a default and stored in the registration, so that a later change
 of a default changes no old study. What must hold between fields is `prereg.study.validate`' matter, reading
-YAML and naming lines `prereg.study.load`'s, and whether this version can carry a study out `ablate.support`'s.
+YAML and naming lines `prereg.study.load`'s, and whether this version can carry a study out `ablate.api.support`'s.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ are resampled once for the whole family, so the dependence is the data's own:
     sign_flip, wilcoxon     one sign a seed, shared by all hypotheses; all 2^n of them up to 20 seeds
     bootstrap_t, paired_t   one vector of resampled seeds, shared by all; all n^n of them up to 6 seeds
 
-The second row is only for studies registered before `ablate.support` refused it: at five seeds its power is .34 where
-Holm's is .74. A multivariate t with estimated correlation errs instead, in .058 at three seeds and .053 at five.
+The second row is only for studies registered before `ablate.api.support` refused it: at five seeds its power is .34
+where Holm's is .74. A multivariate t with estimated correlation errs instead, in .058 at three seeds and .053 at five.
 
 The p floor is that of one test, not m times it. Every hypothesis is shifted to its own null first, supports and
 refutations are families of their own, and statistics are standardised, so that units do not matter. Two-sided

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.verify.item import Item, Verification
-from ablate.verify.pins import check_corpus, check_more_pins
+from ablate.verification.pins import check_corpus, check_more_pins
+from ablate.verification.result import Item, Verification
 from prereg.errors import StudyError, StudyFileError, nearest
 from prereg.registry.amendments import chain_faults
 from prereg.registry.canon import sha256_file
@@ -263,7 +263,7 @@ def check_verdict(root: Root, name: str, entries: list[Entry]) -> Item:
 
 def _judged(root: Root, name: str, entries: list[Entry], *, changed: bool) -> list[Item]:
     """The last decision, judged again from the records; where they are not on this disk, or have changed, a note."""
-    from ablate.bundle.rejudged import JUDGED, judged_again
+    from ablate.verification.rejudge import JUDGED, judged_again
 
     decided = [entry for entry in entries if entry.event == "decided"]
     if not decided:

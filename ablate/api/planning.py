@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.chain.case import Case, check
+from ablate.api.context import Case, check
 
 if TYPE_CHECKING:
     from ablate.scale.devices import Device

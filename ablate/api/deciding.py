@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.chain.case import Case, Clock, open_case, published_beside, require_registered, utc_now
+from ablate.api.context import Case, Clock, open_case, published_beside, require_registered, utc_now
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

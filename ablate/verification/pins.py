@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from ablate.verify.item import Item
+from ablate.verification.result import Item
 from prereg.errors import StudyError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.paths import Root

@@ -66,7 +66,7 @@ def load(path: str | Path) -> Study:
 
 def check(path: Path, root: Path | None = None) -> Case:
     """Everything that can be known without a corpus: the file is well formed and this version can carry it out."""
-    from ablate.support import require_supported
+    from ablate.api.support import require_supported
 
     case = open_case(path, root)
     placed(case, lambda: require_supported(case.study))

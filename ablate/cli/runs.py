@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate import chain
-from ablate.verbs.options import Accept, AsJson, Exit, Pilot, RootFolder, StudyFile, console, put, put_json
+from ablate import api
+from ablate.cli.options import Accept, AsJson, Exit, Pilot, RootFolder, StudyFile, console, put, put_json
 
 if TYPE_CHECKING:
     from ablate.runner.progress import Watcher
@@ -57,7 +57,7 @@ def run(
 
     Example:  ablate run studies/quickstart.yaml
     """
-    done = chain.run(
+    done = api.run(
         study,
         root=root,
         slots=slots,
@@ -110,10 +110,10 @@ def status(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
 
     Example:  ablate status studies/embnorm.yaml
     """
+    from ablate.api.status import read_status
     from ablate.reporting.progress_lines import print_status
-    from ablate.status import read_status
 
-    found = read_status(chain.open_case(study, root))
+    found = read_status(api.open_case(study, root))
     if as_json:
         put_json(found.model_dump_json(indent=2))
     else:
@@ -141,7 +141,7 @@ def peek(
     from ablate.reporting.progress_lines import print_glimpse
 
     if past is not None:
-        entry = chain.record_look(study, reason=reason, took_place=past, root=root)
+        entry = api.record_look(study, reason=reason, took_place=past, root=root)
         if as_json:
             put_json(json.dumps({**entry.body, "entry": entry.index, "head": entry.sha256}))
             return
@@ -151,7 +151,7 @@ def peek(
         put(f"ledger head {entry.sha256}")
         put(f"next:  ablate decide {study}   (ablate report {study} where its sealed records are gone)")
         return
-    seen = chain.peek(study, reason=reason, root=root)
+    seen = api.peek(study, reason=reason, root=root)
     if as_json:
         put_json(
             json.dumps({**seen.glimpse.model_dump(mode="json"), "entry": seen.entry.index, "head": seen.entry.sha256})
@@ -172,7 +172,7 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
     """
     from ablate.reporting.decision_lines import print_decision
 
-    decided = chain.decide(study, root=root)
+    decided = api.decide(study, root=root)
     if as_json:
         put_json(decided.decision.model_dump_json(indent=2))
     else:
@@ -202,7 +202,7 @@ def report(study: StudyFile, root: RootFolder = None) -> None:
 
     Example:  ablate report studies/embnorm.yaml
     """
-    told = chain.report(study, root=root)
+    told = api.report(study, root=root)
     if told.absent:
         put(f"the sealed records of {told.absent} runs are not on this disk, so nothing was judged again:")
         put("the report is kept as it was written, and a notice at its top says so")
@@ -230,7 +230,7 @@ def import_records(
 
     Example:  ablate import studies/embnorm.yaml node7/data/runs/embnorm/1a2b3c4d --note "node 7"
     """
-    done = chain.bring(study, source, note=note, exploratory=exploratory, only=only or (), root=root)
+    done = api.bring(study, source, note=note, exploratory=exploratory, only=only or (), root=root)
     how = "bound to the registration" if done.bound else "exploratory: this study gives no verdict now"
     put(f"{done.registration.study.study}: {len(done.taken)} runs imported, {how}")
     if done.standing:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.verbs.options import RootFolder, console, put
+from ablate.cli.options import RootFolder, console, put
 from prereg.errors import CorpusError, StudyError
 
 if TYPE_CHECKING:

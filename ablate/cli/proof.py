@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate import chain
-from ablate.verbs.options import AsJson, Exit, RootFolder, StudyFile, console, put, put_json
+from ablate import api
+from ablate.cli.options import AsJson, Exit, RootFolder, StudyFile, console, put, put_json
+from prereg.escape import visible
+
+if TYPE_CHECKING:
+    from ablate.runner.messages import Message
 
 
 def verify(
@@ -35,10 +43,10 @@ def verify(
     Example:  ablate verify studies/embnorm.yaml
     """
     from ablate.reporting.proof_lines import print_bundle_check, print_verification
-    from ablate.verify import verify_house, verify_study
+    from ablate.verification.verify import verify_house, verify_study
 
     if study is not None and _is_bundle(study):
-        checked = chain.check_bundle(study, signers=signers, roots=roots)
+        checked = api.check_bundle(study, signers=signers, roots=roots)
         if as_json:
             put_json(checked.model_dump_json(indent=2))
         else:
@@ -78,7 +86,7 @@ def bundle(
     """
     from ablate.reporting.proof_lines import print_bundled
 
-    made = chain.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights)
+    made = api.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights)
     print_bundled(console(), made.path, made.check, written=made.written)
     put(f"next:  ablate verify {made.path}")
 
@@ -91,3 +99,61 @@ def _is_bundle(path: Path) -> bool:
         return False
     with path.open("rb") as stream:
         return stream.read(4) == b"PK\x03\x04"
+
+
+_PLAIN_EVERY_S = 10.0
+
+
+def reproduce(
+    study: StudyFile,
+    run: Annotated[str, typer.Option("--run", metavar="VARIANT/SEED", help="The sealed run to make again.")],
+    root: RootFolder = None,
+    *,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Only so many steps: a cheap check of the beginning.")
+    ] = None,
+    within: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Accept this relative difference where equal bits are not promised."),
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep the new run's records there (a new folder).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train one sealed run again and compare every bit.
+
+    Every repeatable metric at every step and the final weights, against the sealed record. It is made in a scratch
+    folder; record and ledger stay as they are. Ends with 0 if reproduced and 1 if not.
+
+    Example:  ablate reproduce studies/embnorm.yaml --run layernorm/1
+    """
+    from ablate.reporting.reproduction import print_reproduction
+
+    found = api.reproduce(study, run, steps=steps, within=within, keep=keep, root=root, onlooker=_teller(run))
+    if as_json:
+        whole = {"reproduced": found.reproduced, "exact": found.exact, **found.model_dump(mode="json")}
+        put_json(json.dumps(whole, indent=2))
+    else:
+        print_reproduction(console(), found)
+    if not found.reproduced:
+        raise typer.Exit(Exit.DIFFERENT)
+
+
+def _teller(run: str) -> Callable[[Message], None]:
+    """Progress on standard error: a line that is written over on a terminal, now and then a line elsewhere."""
+    from ablate.runner.progress import doing
+
+    told = [0.0]
+
+    def tell(message: Message) -> None:
+        live = sys.stderr.isatty()
+        now = time.monotonic()
+        if now - told[0] < (0.0 if live else _PLAIN_EVERY_S):
+            return
+        told[0] = now
+        of = f" of {message.steps:,}" if message.steps else ""
+        line = visible(f"{run}: " + (doing(message) or f"step {message.step:,}{of}, {message.steps_per_s:.1f} steps/s"))
+        print(f"\r{line}\x1b[K" if live else line, end="" if live else "\n", file=sys.stderr, flush=True)
+
+    return tell

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.chain.case import Case, Clock, open_case, require_registered, utc_now
+from ablate.api.context import Case, Clock, open_case, require_registered, utc_now
 
 if TYPE_CHECKING:
     from ablate.judge.glimpse import Glimpse

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.chain.case import Case, Clock, utc_now
+from ablate.api.context import Case, Clock, utc_now
 from prereg.errors import RegistrationError, SealError, UnreachableError, Where
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def seal(
     now: Clock = utc_now,
 ) -> Sealing:
     """Seal the registration that stands. With nothing asked for, what is owed is paid."""
-    from ablate.chain import open_case, require_registered
+    from ablate.api import open_case, require_registered
 
     case = open_case(path, root)
     return attest(case, require_registered(case), sign=sign, timestamp=timestamp, ots=ots, now=now)

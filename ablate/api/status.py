@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from ablate.chain.case import Case
+from ablate.api.context import Case
 from ablate.records.store import RunFolder
 from prereg.frozen import Part
 

@@ -11,12 +11,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.chain.case import Case, open_case, require_pinned, require_registered
+from ablate.api.context import Case, open_case, require_pinned, require_registered
 
 if TYPE_CHECKING:
+    from ablate.judge.verdict import Decision
     from ablate.records.comparison import Reproduction
+    from ablate.records.evidence import Evidence
     from ablate.records.run_record import RunRecord
     from ablate.runner.messages import Message
+    from ablate.verification.check import BundleCheck
+    from ablate.verification.write import Bundled
+    from prereg.registry.ledger import Entry
+    from prereg.registry.paths import Root
     from prereg.registry.plan import CommandSpec, RunSpec
     from prereg.registry.registration import Registration
 
@@ -191,3 +197,37 @@ def _require_elsewhere(case: Case, keep: Path) -> None:
             required="a new or empty folder outside data/runs",
             fix="--keep FOLDER with another folder",
         )
+
+
+def bundle(
+    path: str | Path,
+    *,
+    root: Path | None = None,
+    out: Path | None = None,
+    whole_ledger: bool = False,
+    weights: bool = False,
+) -> Bundled:
+    """Write the bundle of a registered study, and check it as a stranger would before it is left behind."""
+    from ablate.verification.write import SUFFIX, write_bundle
+
+    case = open_case(Path(path), root)
+    registration = require_registered(case)
+    target = out or Path(f"{case.study.study}{SUFFIX}")
+    return write_bundle(case.root, registration, target, check=check_bundle, whole_ledger=whole_ledger, weights=weights)
+
+
+def check_bundle(path: Path, *, signers: Path | None = None, roots: Path | None = None) -> BundleCheck:
+    """Check a bundle with nothing but the file itself, and whom the reader believes."""
+    from ablate.verification.check import check_bundle as check
+
+    return check(path, tell=_told_again, signers=signers, roots=roots)
+
+
+def _told_again(
+    root: Root, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence
+) -> dict[str, bytes]:
+    """The reports of what lies under an unpacked root, published figures and all."""
+    from ablate.api.deciding import pages
+    from prereg.documents.published import load_published
+
+    return pages(registration, entry, decision, evidence, load_published(root, registration.study))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.verbs.options import AsJson, Exit, RootFolder, console, put_json
+from ablate import api
+from ablate.cli.options import AsJson, Exit, RootFolder, StudyFile, console, put_json
 
 if TYPE_CHECKING:
     from prereg.registry.ledger import Sound
@@ -40,7 +42,7 @@ def ledger(
 
     Example:  ablate ledger --hypotheses
     """
-    from ablate.chain import utc_now
+    from ablate.api import utc_now
     from prereg.errors import SpecError
     from prereg.registry.ledger import Ledger
     from prereg.registry.paths import Root
@@ -103,3 +105,70 @@ def _require_known(name: str, sound: Sound) -> None:
             required="a study that was registered",
             fix=nearest(name, known) or "ablate ledger",
         )
+
+
+def plan(
+    study: StudyFile,
+    root: RootFolder = None,
+    *,
+    scale: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help='Such as "1.3B x 50B tokens x 5 seeds on 64 H100", or "on 1 cpu".'),
+    ] = None,
+    mfu: Annotated[
+        float | None, typer.Option(min=0.001, max=1.0, help="Assume this share of the device's peak FLOP/s.")
+    ] = None,
+    devices_per_run: Annotated[
+        int | None, typer.Option(min=1, help="Devices of one run (default: those with which all runs end soonest).")
+    ] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="ddp|fsdp", help="Whole weights on each of them, or cut over them.")
+    ] = None,
+    micro_batch: Annotated[int | None, typer.Option(min=1, help="Sequences computed at once on a device.")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(metavar="float32|bfloat16", help="Arithmetic, instead of the study's.")
+    ] = None,
+    recompute: Annotated[
+        str | None, typer.Option(metavar="none|blocks", help="Recomputation, instead of the study's.")
+    ] = None,
+    vocabulary: Annotated[int | None, typer.Option(min=2, help="Entries of the vocabulary.")] = None,
+    peak_tflops: Annotated[float | None, typer.Option(min=0.001, help="Peak of a device that is not known.")] = None,
+    memory_gb: Annotated[float | None, typer.Option(min=0.1, help="Memory of a device, in 10^9 bytes.")] = None,
+    price: Annotated[float | None, typer.Option(min=0.0, help="Price of a device-hour.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a study's runs, and what they cost at scale.
+
+    With --scale: parameters, memory of a device, FLOPs, hours and device-hours over arms and seeds, each with its
+    formula. Time follows from recorded runs of the same kind of device, or from --mfu, which is marked as an
+    assumption. Nothing is written.
+
+    Example:  ablate plan studies/embnorm.yaml --scale "1.3B x 50B tokens x 5 seeds on 64 H100" --mfu 0.4
+    """
+    from ablate.reporting import scale_table
+
+    if scale is None:
+        runs = api.plan_runs(study, root=root)
+        if as_json:
+            put_json(json.dumps(asdict(runs), indent=2))
+        else:
+            scale_table.print_runs(console(), runs.study, len(runs.seeds), runs.arms)
+        return
+    found = api.plan_at_scale(
+        study,
+        scale,
+        root=root,
+        numerics={"dtype": dtype, "recompute": recompute},
+        vocabulary=vocabulary,
+        mfu=mfu,
+        peak_tflops=peak_tflops,
+        memory_gb=memory_gb,
+        devices_per_run=devices_per_run,
+        shard=shard,
+        micro_batch=micro_batch,
+        price=price,
+    )
+    if as_json:
+        put_json(scale_table.as_json(found))
+    else:
+        scale_table.print_scale(console(), found)

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from ablate.bundle.archive import UnsoundError
+from ablate.verification.archive import UnsoundError
 from prereg.errors import UnsupportedError
 from prereg.frozen import Part
 from prereg.registry.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of
@@ -29,7 +29,7 @@ Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 _DISTRIBUTION = "ablate-prereg"
 _SOURCE = Path(__file__).resolve().parents[2]
-_JUDGING = ("prereg", "ablate/judge", "ablate/records", "ablate/reporting", "ablate/chain")
+_JUDGING = ("prereg", "ablate/judge", "ablate/records", "ablate/reporting", "ablate/api")
 
 
 class Member(Part):

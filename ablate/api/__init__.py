@@ -1,0 +1,79 @@
+"""From study file to report as plain functions: what the command line calls, and what a notebook calls.
+
+Each function imports what it needs when it is called, so that `ablate --help` stays fast. The clock enters
+here as an argument with a default and reaches only the dates of the ledger and of records.
+"""
+
+from ablate.api.context import (
+    Case,
+    check,
+    find_vocabulary,
+    load,
+    open_case,
+    pin,
+    pin_code,
+    pin_corpus,
+    published_beside,
+    require_pinned,
+    require_registered,
+    utc_now,
+)
+from ablate.api.deciding import Decided, decide, report
+from ablate.api.peeking import Peeked, peek, record_look
+from ablate.api.planning import PlannedRuns, plan_at_scale, plan_runs
+from ablate.api.proof import bundle, check_bundle, reproduce
+from ablate.api.registering import (
+    Document,
+    accepted,
+    amend,
+    characterise,
+    design,
+    export,
+    preflight,
+    register,
+    registrations,
+    save,
+)
+from ablate.api.running import Imported, Ran, bring, look_to_run_up_to, run
+
+__all__ = [
+    "Case",
+    "Decided",
+    "Document",
+    "Imported",
+    "Peeked",
+    "PlannedRuns",
+    "Ran",
+    "accepted",
+    "amend",
+    "bring",
+    "bundle",
+    "characterise",
+    "check",
+    "check_bundle",
+    "decide",
+    "design",
+    "export",
+    "find_vocabulary",
+    "load",
+    "look_to_run_up_to",
+    "open_case",
+    "peek",
+    "pin",
+    "pin_code",
+    "pin_corpus",
+    "plan_at_scale",
+    "plan_runs",
+    "preflight",
+    "published_beside",
+    "record_look",
+    "register",
+    "registrations",
+    "report",
+    "reproduce",
+    "require_pinned",
+    "require_registered",
+    "run",
+    "save",
+    "utc_now",
+]

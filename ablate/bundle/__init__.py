@@ -1,1 +1,0 @@
-"""A study in one file that can be checked anywhere. Loads no torch."""

@@ -1,1 +1,0 @@
-"""The verbs, in groups; `ablate.cli` gathers them."""
