@@ -33,12 +33,12 @@ test-all: .venv/.installed-dev ## Run every test, the slow ones too
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: .venv/.installed-dev ## Style and types
-	$(BIN)/ruff check prereg ablate tests
-	$(BIN)/ruff format --check --quiet prereg ablate tests
+	$(BIN)/ruff check prereg ablate benchmarks tests
+	$(BIN)/ruff format --check --quiet prereg ablate benchmarks tests
 	$(BIN)/mypy
 
 bench: .venv/.installed-dev ## Measure the promises of performance; NANOGPT=path/to/clone adds the peer
-	$(BIN)/python -m ablate.bench
+	$(BIN)/python -m benchmarks
 
 clean: ## Remove the environment and caches; never records, locks or the ledger
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from ablate.bench.cohorts import APART, WAYS, as_markdown, measure_cohorts
-from ablate.bench.told import page
 from ablate.training.cohort.steps import KINDS
+from benchmarks.cohorts import APART, WAYS, as_markdown, measure_cohorts
+from benchmarks.tables import page
 
 
 def compare(_study: Path, dtype: str, seeds: int, steps: int | None, **how: Any) -> dict[str, Any]:

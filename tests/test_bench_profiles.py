@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from conftest import House, tiny_document
 
-from ablate.bench.profiles import OWN, PRODUCTS, as_markdown, measure_here, measure_profile
 from ablate.training.kernels.library import Kernels
+from benchmarks.profiles import OWN, PRODUCTS, as_markdown, measure_here, measure_profile
 
 
 # Once in a process of its own, as the benchmark measures it.

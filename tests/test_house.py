@@ -21,7 +21,6 @@ ROOMS: dict[str, set[str]] = {
     "ablate.__main__": {"ablate.cli"},
     "ablate.cli": {"*"},
     "ablate.api": {"*"},
-    "ablate.bench": {"*"},
     "ablate.verification": {
         "ablate.verification",
         "ablate.judge",

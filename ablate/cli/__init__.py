@@ -15,7 +15,6 @@ import typer
 from typer.core import TyperGroup
 
 from ablate.cli import corpora, ledger, proof, runs, studies
-from ablate.cli import proof as again
 from ablate.cli.options import Exit
 from prereg.errors import StudyError
 from prereg.escape import visible
@@ -31,7 +30,7 @@ PANELS = {
         runs.report,
     ),
     "Design": (studies.register, studies.amend, ledger.plan, studies.export, studies.schema),
-    "Proof": (proof.verify, again.reproduce, proof.bundle, studies.seal),
+    "Proof": (proof.verify, proof.reproduce, proof.bundle, studies.seal),
     "Records": (runs.peek, ledger.ledger),
 }
 

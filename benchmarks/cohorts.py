@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ablate.bench.studies import compare_study
 from ablate.training.cohort.steps import KINDS
+from benchmarks.studies import compare_study
 
 APART = "one by one"
 WAYS: Mapping[str, tuple[str, str]] = {

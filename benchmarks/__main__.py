@@ -1,4 +1,4 @@
-"""`python -m ablate.bench`: measure, print the tables, write reports/bench/."""
+"""`python -m benchmarks`: measure, print the tables, write reports/bench/."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ablate.bench import __doc__ as purpose
-from ablate.bench.cohorts import measure_cohorts
-from ablate.bench.growth import measure_growth
-from ablate.bench.judging import measure_design, measure_items
-from ablate.bench.machine import HERE, machine
-from ablate.bench.profiles import measure_profile
-from ablate.bench.studies import compare_study
-from ablate.bench.told import page
-from ablate.bench.verbs import measure_verbs
-from ablate.bench.zeroshot import Different, measure_zeroshot
+from benchmarks import __doc__ as purpose
+from benchmarks.answers import measure_verbs
+from benchmarks.cohorts import measure_cohorts
+from benchmarks.growth import measure_growth
+from benchmarks.judging import measure_design, measure_items
+from benchmarks.machine import HERE, machine
+from benchmarks.profiles import measure_profile
+from benchmarks.studies import compare_study
+from benchmarks.tables import page
+from benchmarks.zeroshot import Different, measure_zeroshot
 from prereg.errors import StudyError
 
 ALL = ("P1", "P2", "P4", "P5", "P6", "P7", "profile", "growth", "zeroshot")
@@ -47,7 +47,7 @@ def add_zeroshot(results: dict[str, Any], given: argparse.Namespace) -> str:
 
 def main() -> None:
     """What was asked for, one after another: nothing runs beside what is measured."""
-    options = argparse.ArgumentParser(prog="python -m ablate.bench", description=purpose)
+    options = argparse.ArgumentParser(prog="python -m benchmarks", description=purpose)
     options.add_argument("--study", type=Path, default=HERE / "studies" / "embnorm.yaml")
     options.add_argument("--seeds", type=int, default=5, help="seeds of the study to run (default: all five)")
     options.add_argument("--steps", type=int, help="steps a run, on both sides (default: as registered)")

@@ -6,7 +6,7 @@ import os
 import platform
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parents[1]
 
 
 def machine() -> dict[str, str | int]:

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from ablate.bench.asked import CHOICES
+from benchmarks.asked import CHOICES
 
 TASKS, PARADIGMS, ITEMS, SHOTS = "blimp", 67, 100, (0, 3)
 BATCHES = (16, 12, 40)
@@ -102,7 +102,7 @@ def child(alone: list[str], wanted: dict[str, Any]) -> dict[str, Any]:
     """What one process of its own found, in the environment of a worker."""
     from ablate.runner.processes import ALONE
 
-    words = [*alone, sys.executable, "-m", "ablate.bench.asked", json.dumps(wanted)]
+    words = [*alone, sys.executable, "-m", "benchmarks.asked", json.dumps(wanted)]
     started = time.perf_counter()
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False, env={**os.environ, **ALONE})
     if done.returncode:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ablate.bench import cohorts, growth, profiles, zeroshot
+from benchmarks import cohorts, growth, profiles, zeroshot
 
 
 def table(results: dict[str, Any]) -> str:

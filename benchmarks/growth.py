@@ -35,7 +35,7 @@ def measure_growth() -> dict[str, Any]:
         for size in sizes:
             asked = BASE | {axis: size}
             told = subprocess.run(
-                [sys.executable, "-m", "ablate.bench.growth", json.dumps(asked)],
+                [sys.executable, "-m", "benchmarks.growth", json.dumps(asked)],
                 check=True,
                 capture_output=True,
                 text=True,

@@ -33,7 +33,7 @@ def measure_profile(path: Path, dtype: str) -> dict[str, Any]:
     from ablate.runner.processes import ALONE
 
     told = subprocess.run(
-        [sys.executable, "-m", "ablate.bench.profiles", str(path), dtype],
+        [sys.executable, "-m", "benchmarks.profiles", str(path), dtype],
         check=True,
         capture_output=True,
         text=True,

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ablate.bench.machine import HERE
+from benchmarks.machine import HERE
 
 
 def compare_study(

@@ -1,6 +1,6 @@
 """One process of the benchmark `zeroshot`: a run trained and asked as registered, or its sealed weights asked again.
 
-    python -m ablate.bench.asked '{"do": "ask", "study": ..., "folder": ..., "batch": 8}'
+    python -m benchmarks.asked '{"do": "ask", "study": ..., "folder": ..., "batch": 8}'
 
 The last line of its output is a JSON object.
 """
