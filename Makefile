@@ -15,11 +15,11 @@ help: ## Show this list
 	$(PYTHON) -m venv .venv
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gpt]'
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gpt,dev]'
 	@touch $@
 
 run: .venv/.installed ## Set up, run the quickstart study from declaration to verdict, say where the report is

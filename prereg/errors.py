@@ -99,6 +99,15 @@ class UnsupportedError(StudyError):
     """The study format allows it, but this version cannot do it, and says so before anything runs."""
 
 
+def missing_gpt(package: str) -> UnsupportedError:
+    """The error of a command that needs the built-in trainer where `package`, a part of the extra `gpt`, is missing."""
+    return UnsupportedError(
+        f"the built-in trainer needs {package}, which is not installed",
+        required="the extra 'gpt': torch, tokenizers and safetensors",
+        fix="pip install 'ablate-prereg[gpt]'   (without a GPU, install the much smaller CPU build of torch first)",
+    )
+
+
 class RegistrationError(StudyError):
     """The study is not registered, or is no longer what was registered."""
 

@@ -255,9 +255,21 @@ class Pins:
                 keep_bpe(tokenizer, Library.of(root.corpora).tokenizers)
 
 
+def require_gpt() -> None:
+    """Raise `UnsupportedError` where a package of the built-in trainer is missing."""
+    from importlib.util import find_spec
+
+    from prereg.errors import missing_gpt
+
+    for package in ("torch", "tokenizers", "safetensors"):
+        if find_spec(package) is None:
+            raise missing_gpt(package)
+
+
 def pin(case: Case, registered: DataPins | None = None) -> Pins:
     """The bytes that the study's names stand for, found and hashed."""
     if case.study.trainer == "gpt":
+        require_gpt()
         readings = read_data(case, registered)
         return replace(pin_data(case, readings), tasks=pin_tasks(case, readings))
     scripts, data_files = pin_code(case)

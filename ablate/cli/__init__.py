@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from ablate.cli import corpora, ledger, proof, runs, studies
 from ablate.cli.options import Exit
-from prereg.errors import StudyError
+from prereg.errors import StudyError, missing_gpt
 from prereg.escape import visible
 from prereg.registry.disk import NO_ROOM
 
@@ -129,12 +129,22 @@ def main() -> None:
         print(f"  required: {needed}", file=sys.stderr)
         print(f"  try:      {fix}, then retry", file=sys.stderr)
         sys.exit(Exit.MISTAKE)
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "tokenizers", "safetensors"):
+            _admit_bug()
+        print(f"error: {missing_gpt(error.name).text()}", file=sys.stderr)
+        sys.exit(Exit.MISTAKE)
     except Exception:
-        import traceback
+        _admit_bug()
 
-        print(visible(traceback.format_exc(), lines=True), end="", file=sys.stderr)
-        print("this is a bug in ablate, not in your study; nothing sealed was lost", file=sys.stderr)
-        sys.exit(Exit.BUG)
+
+def _admit_bug() -> NoReturn:
+    """Print the exception that is being handled, and exit."""
+    import traceback
+
+    print(visible(traceback.format_exc(), lines=True), end="", file=sys.stderr)
+    print("this is a bug in ablate, not in your study; nothing sealed was lost", file=sys.stderr)
+    sys.exit(Exit.BUG)
 
 
 if __name__ == "__main__":

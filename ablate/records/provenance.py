@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ablate.records.run_record import SINGLE, Provenance
@@ -18,6 +18,7 @@ _ROOMS = ("ablate/data", "ablate/training", "ablate/evaluation", "ablate/records
 _PROMISE = ("prereg", "prereg/study", "prereg/rule", "prereg/metrics", "prereg/registry")
 """Without seals and documents, which are no part of a run."""
 NOT_STATED = "not stated"
+NOT_INSTALLED = "not installed"
 _SOURCE = Path(__file__).resolve().parents[2]
 
 
@@ -91,9 +92,14 @@ def of_command(code: str) -> Provenance:
 
 
 def tool_versions() -> dict[str, str]:
-    """Versions that a registration keeps."""
-    names = ("torch", "numpy", "scipy", "pydantic")
-    return {"ablate": version("ablate-prereg"), "python": platform.python_version(), **{n: version(n) for n in names}}
+    """Versions that a registration keeps; torch may not be installed where no built-in trainer runs."""
+    versions = {"ablate": version("ablate-prereg"), "python": platform.python_version()}
+    for name in ("torch", "numpy", "scipy", "pydantic"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = NOT_INSTALLED
+    return versions
 
 
 @cache

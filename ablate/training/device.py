@@ -11,6 +11,7 @@ import resource
 import sys
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -37,16 +38,20 @@ def choose_device(wanted: str) -> str:
     if number >= found:
         here = f"{found} CUDA device{'' if found == 1 else 's'}" if found else "no CUDA device"
         raise RunError(
-            f"--device {wanted}, and torch {version('torch')} sees {here}",
+            f"--device {wanted}, and {_torch()} sees {here}",
             required="a device that is here",
             fix=f"--device {f'cuda:{found - 1}' if found else CPU}",
         )
     return f"cuda:{number}"
 
 
+def _torch() -> str:
+    return f"torch {version('torch')}" if find_spec("torch") else "this machine without torch"
+
+
 def cuda_devices() -> int:
     """How many CUDA devices torch can use."""
-    if "+cpu" in version("torch") or not any(path.exists() for path in _DRIVER):
+    if not any(path.exists() for path in _DRIVER) or find_spec("torch") is None or "+cpu" in version("torch"):
         return 0
     import torch
 

@@ -1,0 +1,88 @@
+"""Without the extra `gpt` everything but the built-in trainer works, and what needs it says what to install."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.slow
+
+EXTRA = ("torch", "functorch", "torchgen", "tokenizers", "safetensors", "triton", "nvidia")
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment that has what is installed here but the packages of the extra."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False, symlinks=True)
+    [site] = folder.glob("lib/python3*/site-packages")
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.startswith(EXTRA) and not (site / entry.name).exists():
+            (site / entry.name).symlink_to(entry)
+    return folder / "bin" / "python"
+
+
+def ablate(python: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The result of a command of `ablate` in that environment."""
+    environment = {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / "cache"), "PATH": os.environ["PATH"]}
+    return subprocess.run(
+        [python, "-m", "ablate", *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_environment_lacks_the_extra(python: Path) -> None:
+    for package in ("torch", "tokenizers", "safetensors"):
+        done = subprocess.run([python, "-c", f"import {package}"], capture_output=True, text=True, check=False)
+        assert f"No module named '{package}'" in done.stderr
+
+
+def test_a_study_with_an_own_trainer_goes_from_check_to_bundle(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "studies").mkdir()
+    shutil.copy(ROOT / "studies" / "own-trainer.yaml", tmp_path / "studies")
+    shutil.copytree(ROOT / "studies" / "own-trainer", tmp_path / "studies" / "own-trainer")
+    study = "studies/own-trainer.yaml"
+    for verb in ("check", "design", "register", "run"):
+        done = ablate(python, tmp_path, verb, study)
+        assert done.returncode == 0, (verb, done.stdout, done.stderr)
+    decided = ablate(python, tmp_path, "decide", study)
+    assert decided.returncode == 0 and "use momentum" in decided.stdout, decided
+    for words in (("report", study), ("verify", study), ("bundle", study), ("verify", "own-trainer.ablate.zip")):
+        done = ablate(python, tmp_path, *words)
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+    assert (tmp_path / "reports" / "own-trainer" / "report.html").is_file()
+
+
+def test_records_of_the_built_in_trainer_are_judged_and_verified(python: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(ROOT / "tests" / "written" / "gpt", tmp_path / "gpt"))
+    before = (folder / "reports" / "gpt" / "verdict.json").read_bytes()
+    bundle = ablate(python, folder, "verify", "gpt.ablate.zip")
+    assert bundle.returncode == 0, bundle
+    decided = ablate(python, folder, "decide", "studies/gpt.yaml")
+    assert decided.returncode in (0, 3), decided
+    assert (folder / "reports" / "gpt" / "verdict.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("verb", ["register", "run"])
+def test_the_built_in_trainer_names_the_extra_and_changes_nothing(python: Path, tmp_path: Path, verb: str) -> None:
+    (tmp_path / "studies").mkdir()
+    shutil.copy(ROOT / "studies" / "quickstart.yaml", tmp_path / "studies")
+    done = ablate(python, tmp_path, verb, "studies/quickstart.yaml")
+    assert done.returncode == 2, done
+    assert "torch" in done.stderr and "ablate-prereg[gpt]" in done.stderr
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["quickstart.yaml"]
+
+
+def test_a_command_that_finds_the_extra_missing_on_its_way_says_the_same(python: Path, tmp_path: Path) -> None:
+    code = "from ablate import cli\ncli.app = lambda: __import__('torch')\ncli.main()"
+    done = subprocess.run(
+        [python, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and "ablate-prereg[gpt]" in done.stderr, sys.version
