@@ -3,6 +3,8 @@
     runs missing                 -> inadmissible, and no contrast is computed: nothing is shown early
     the ledger is damaged        -> the same: a look that cannot be logged is not given
     complete, an audit failure   -> inadmissible, findings shown, no verdict
+    another library's numbers    -> the same (`ablate.judge.recompute`)
+      differ from ours
     another verdict is possible  -> the same (`ablate.judge.audit.lost_pairs`)
       with lost pairs at worst
     the verdict rests on what an -> the same (`ablate.judge.audit.amendments`)
@@ -33,6 +35,7 @@ from ablate.judge.audit.stability import judge_stability
 from ablate.judge.audit.user_checks import not_run, quiet
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.readings import read_values, reading_of
+from ablate.judge.recompute import recompute
 from ablate.judge.stats.nulls import Nulls, require_known_methods
 from ablate.judge.stopping import settles
 from ablate.judge.verdict import Check, Decision, Finding, Outcome, Stability
@@ -80,6 +83,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
         look=look,
         items=evidence.items,
     )
+    checks += recompute(study, findings, look).checks()
     stability = judge_stability(study, evidence)
     moved = spread(study, findings, touched(study, amendments_of(evidence.ledger)))
     findings = mark(findings, moved)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ablate.judge.recompute import recompute
 from ablate.judge.verdict import Check
 from ablate.reporting import text as words
 from ablate.reporting.blocks import Facts, Paragraph, Section
@@ -47,6 +48,8 @@ def tell_methods(told: ReportContext) -> Section:
     study = told.study
     looked = [] if told.decision.look is None else [_looks(told, told.decision.look)]
     paragraphs = [_pairs(told), _tests(study), *looked, _rate(study), _verdict(told)]
+    if told.decision.findings:
+        paragraphs.append(recompute(study, told.decision.findings, told.decision.look).summary)
     return Section("methods", "Methods", tuple(Paragraph(text) for text in paragraphs))
 
 

@@ -1,0 +1,242 @@
+"""The deciding numbers once more, by other people's code: pingouin and scipy, from the pairs that a finding lists.
+
+Nothing here shares code with the tests in `ablate.judge.stats` but the table of nulls (`nulls_of`). `decide` gives no
+verdict whose numbers differ, for then one of the two is wrong. What no library computes (bootstrap t, items, looks,
+e-process, ranked diverged runs, ties under a rank test) is counted as not covered.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import combinations_with_replacement
+from math import isclose, sqrt
+
+import numpy as np
+
+from ablate.judge.stats.max_t import Null
+from ablate.judge.stats.nulls import nulls_of
+from ablate.judge.stats.procedure import Floats, Side
+from ablate.judge.verdict import Check, Finding, Interval
+from prereg.registry.looks import Look
+from prereg.study.spec import Study
+
+RELATIVE, ABSOLUTE = 1e-9, 1e-12
+CHECK = "independent computations of the deciding numbers agree"
+_SIDES = {"two": "two-sided", "less": "less", "greater": "greater"}
+_MOST_FLIPPED = 12
+"""Pairs up to which all sign flips are enumerated a second time."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of a finding, and what the other code gives."""
+
+    hypothesis: str
+    name: str
+    ours: float
+    theirs: float
+
+    @property
+    def equal(self) -> bool:
+        """Equal to 1e-9 of its size, or to 1e-12."""
+        return isclose(self.ours, self.theirs, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """What was computed twice."""
+
+    numbers: tuple[Number, ...]
+    not_covered: tuple[str, ...]
+    """Hypotheses whose test no library computes."""
+
+    @property
+    def libraries(self) -> str:
+        """Names and versions of the other code."""
+        return f"pingouin {version('pingouin')} and scipy {version('scipy')}"
+
+    @property
+    def summary(self) -> str:
+        """One sentence: how many numbers, by what, how far apart."""
+        if not self.numbers:
+            return "No deciding number was recomputed: no library computes this test on these pairs."
+        apart = max(abs(one.ours - one.theirs) / (abs(one.theirs) or 1.0) for one in self.numbers)
+        left_out = f" Not covered: {', '.join(self.not_covered)}." if self.not_covered else ""
+        close = f"largest relative difference {apart:.0e}" if apart else "no difference"
+        return f"{len(self.numbers)} numbers were recomputed by {self.libraries}: {close}.{left_out}"
+
+    def checks(self) -> tuple[Check, ...]:
+        """A failed check where numbers differ. None where they agree: a library's version must not change a verdict."""
+        apart = [one for one in self.numbers if not one.equal]
+        if not apart:
+            return ()
+        first = "; ".join(f"{one.hypothesis} {one.name} {one.ours!r}, recomputed {one.theirs!r}" for one in apart[:3])
+        found = f"{len(apart)} of {len(self.numbers)} numbers differ: {first}"
+        return (Check(name=CHECK, passed=False, severity="inadmissible", found=found, required=self.libraries),)
+
+
+def recompute(study: Study, findings: Sequence[Finding], look: Look | None = None) -> Recomputed:
+    """The numbers of every finding that pingouin or scipy can compute, next to ours."""
+    numbers: list[Number] = []
+    not_covered: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for finding in findings:
+            if look is None and _comparable(finding):
+                numbers += _of_finding(study, finding)
+            elif finding.estimate is not None:
+                not_covered.append(finding.hypothesis)
+        if study.analysis.correct == "holm":
+            numbers += _holm(findings)
+    return Recomputed(tuple(numbers), tuple(not_covered))
+
+
+def _differences(finding: Finding) -> Floats:
+    return np.asarray([pair.left - pair.right for pair in finding.pairs], dtype=np.float64)
+
+
+def _comparable(finding: Finding) -> bool:
+    """Whether a library's test is the registered one on these pairs."""
+    estimate = finding.estimate
+    if estimate is None or estimate.ranked or estimate.items is not None or len(finding.pairs) != finding.n:
+        return False
+    differences = _differences(finding)
+    size = np.abs(differences)
+    if finding.n < 2 or not 1e-100 < size.max() < 1e100:
+        return False
+    if estimate.method == "paired_t":
+        # Differences that are equal up to rounding have their own rule.
+        return bool(np.ptp(differences) > 1e-6 * size.max())
+    if estimate.method == "wilcoxon":
+        return finding.n <= 50 and _untied(differences)
+    return estimate.method == "sign_flip" and finding.n <= _MOST_FLIPPED
+
+
+def _untied(differences: Floats) -> bool:
+    sizes = np.sort(np.abs(differences))
+    return bool(sizes[0] > 0 and (np.diff(sizes) > 1e-9 * sizes[-1]).all())
+
+
+def _of_finding(study: Study, finding: Finding) -> Iterator[Number]:
+    assert finding.estimate is not None, finding.hypothesis
+    differences, estimate = _differences(finding), finding.estimate
+    p = {"paired_t": _paired_t, "wilcoxon": _wilcoxon, "sign_flip": _sign_flip}[estimate.method](differences)
+
+    def number(name: str, ours: float | None, theirs: float | None) -> Iterator[Number]:
+        if ours is not None and theirs is not None:
+            yield Number(finding.hypothesis, name, float(ours), float(theirs))
+
+    yield from number("p", estimate.p, p(0.0, "two"))
+    nulls = nulls_of(study.claims[finding.hypothesis].verb, finding.better, finding.smallest)
+    for name, ours, null in zip(("p_support", "p_refute"), (finding.p_support, finding.p_refute), nulls, strict=True):
+        yield from number(name, ours, _p_of(null, p, differences, estimate.method))
+    if estimate.method == "paired_t":
+        yield from number("difference", estimate.difference, differences.mean())
+        yield from _of_t(finding, differences)
+    elif estimate.method == "wilcoxon":
+        walsh = [(a + b) / 2.0 for a, b in combinations_with_replacement(differences.tolist(), 2)]
+        yield from number("difference", estimate.difference, float(np.median(walsh)))
+
+
+def _p_of(null: Null | None, p: Callable[[float, Side], float | None], d: Floats, method: str) -> float | None:
+    """p of a null: two points count by the larger, and a claimed direction that the statistic lacks gives 1."""
+    if null is None:
+        return None
+    if null.towards:
+        ranks = np.argsort(np.argsort(np.abs(d))) + 1.0 if method == "wilcoxon" else np.abs(d)
+        if np.sign((np.sign(d) * ranks).sum()) != null.towards:
+            return 1.0
+    found = [p(point, side) for point, side in null.points]
+    return None if any(one is None for one in found) else max(one for one in found if one is not None)
+
+
+def _paired_t(differences: Floats) -> Callable[[float, Side], float | None]:
+    import pingouin
+
+    def p(point: float, side: Side) -> float:
+        return float(pingouin.ttest(differences, point, alternative=_SIDES[side])["p_val"].iloc[0])
+
+    return p
+
+
+def _wilcoxon(differences: Floats) -> Callable[[float, Side], float | None]:
+    import pingouin
+
+    def p(point: float, side: Side) -> float | None:
+        shifted = differences - point
+        if not _untied(shifted):
+            return None
+        return float(pingouin.wilcoxon(shifted, alternative=_SIDES[side], method="exact")["p_val"].iloc[0])
+
+    return p
+
+
+def _sign_flip(differences: Floats) -> Callable[[float, Side], float | None]:
+    from scipy import stats
+
+    def p(point: float, side: Side) -> float:
+        return float(
+            stats.permutation_test(
+                ((differences - point),),
+                np.mean,
+                permutation_type="samples",
+                n_resamples=np.inf,
+                alternative=_SIDES[side],
+            ).pvalue
+        )
+
+    return p
+
+
+def _of_t(finding: Finding, differences: Floats) -> Iterator[Number]:
+    """Standard error, intervals and standardised effects of a paired t."""
+    from scipy import stats
+
+    def number(name: str, ours: float, theirs: float) -> Number:
+        return Number(finding.hypothesis, name, ours, float(theirs))
+
+    n, name = finding.n, finding.hypothesis
+    assert finding.estimate is not None, name
+    found = stats.ttest_1samp(differences, 0.0)
+    if finding.estimate.se is not None:
+        yield number("standard error", finding.estimate.se, stats.sem(differences))
+    margin = None if finding.margin is None else finding.margin.interval
+    simultaneous = finding.simultaneous if _is_t(finding.simultaneous) else None
+    for label, interval in (
+        ("interval", finding.estimate.interval),
+        ("simultaneous interval", simultaneous),
+        ("interval against the margin", margin),
+    ):
+        if interval is not None and interval.low is not None and interval.high is not None:
+            low, high = found.confidence_interval(interval.level)
+            yield number(f"{label}, low", interval.low, low)
+            yield number(f"{label}, high", interval.high, high)
+    for effect in finding.effects:
+        if effect.name == "d_z":
+            yield number("d_z", effect.value, found.statistic / sqrt(n))
+        if effect.name == "cliff_delta":
+            sides = [np.array([getattr(pair, side) for pair in finding.pairs]) for side in ("left", "right")]
+            u = stats.mannwhitneyu(*sides).statistic
+            yield number("cliff_delta", effect.value, 2.0 * u / n**2 - 1.0)
+
+
+def _is_t(interval: Interval | None) -> bool:
+    return interval is not None and "max" not in interval.method
+
+
+def _holm(findings: Sequence[Finding]) -> Iterator[Number]:
+    """Adjusted p values by role, by Holm's procedure; a claim without a p keeps its place with 1."""
+    import pingouin
+
+    for role in dict.fromkeys(finding.role for finding in findings):
+        family = [finding for finding in findings if finding.role == role]
+        for which in ("p_support", "p_refute"):
+            p = [1.0 if (value := getattr(one, which)) is None else value for one in family]
+            adjusted = pingouin.multicomp(p, method="holm")[1] if len(p) > 1 else p
+            for one, theirs in zip(family, adjusted, strict=True):
+                ours = getattr(one, f"{which}_adjusted")
+                if ours is not None:
+                    yield Number(one.hypothesis, f"{which}, adjusted", ours, float(theirs))
