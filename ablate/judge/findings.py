@@ -3,7 +3,7 @@
 The rules (which null, which side, which level, what is promised) stand in `ablate.judge.stats.nulls`. Here values are
 put on the registered scale, paired over seeds by the claim's weights, tested and described. A seed enters only
 when every arm of the claim has a value for it, and a seed left out is named in the notes. Effect sizes, tests
-under `also`, the pigeonhole interval beside a test over new items and simultaneous intervals are description: no
+under `also`, the pigeonhole interval next to a test over new items and simultaneous intervals are description: no
 outcome depends on them. Under `test: items` a claim whose items cannot be paired is inconclusive and says why.
 """
 
@@ -129,7 +129,7 @@ def contrast(
         else:
             kept.append(seed)
     used = {(arm, seed): found[arm, seed] for seed in kept for arm in arms}
-    # Under `rank` the worst end of the line stands for a diverged run; any other value that is not finite is refused.
+    # Under `rank` a diverged run has the worst end of the line; any other value that is not finite is refused.
     worst = inf if study.better(name) == "lower" else -inf
     beyond = [cell for cell, value in used.items() if study.on_divergence == "rank" and value == worst]
     notes += [f"{arm}, seed {seed}, diverged and is ranked worst" for arm, seed in beyond]
@@ -309,7 +309,7 @@ def _finding(
         p_refute_adjusted=judged.refute,
         effects=effect_sizes(pairs.left, pairs.right, alpha=analysis.alpha) if whole and pairs.seeds else (),
         also=also,
-        beside=_beside(test, analysis.alpha, rng_seed),
+        beside=_pigeonhole(test, analysis.alpha, rng_seed),
         pairs=_pairs(pairs),
         arms=_arms(study, name, values),
         correlation=_correlation(pairs),
@@ -330,8 +330,8 @@ def _margin(
     return MarginTest(zone=against.zone, p_reached=against.reached, p_short=against.short, interval=bounds)
 
 
-def _beside(test: Procedure | NoTestError, alpha: float, rng_seed: int) -> tuple[Interval, ...]:
-    """The pigeonhole bootstrap beside a test over seeds and new items."""
+def _pigeonhole(test: Procedure | NoTestError, alpha: float, rng_seed: int) -> tuple[Interval, ...]:
+    """The pigeonhole bootstrap next to a test over seeds and new items."""
     if not isinstance(test, TwoWay) or test.fixed is not None:
         return ()
     return (pigeonhole_interval(pigeonhole(test.crossed, generator(rng_seed)), alpha),)

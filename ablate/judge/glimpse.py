@@ -1,7 +1,7 @@
 """What an unfinished study shows to someone who looks at it early: description of the runs that have ended.
 
-No test, no interval, no p: what a look without a registered level could say about chance would be wrong. Whoever asks
-for this has put the look into the ledger first (`ablate.api.peeking`).
+No test, no interval, no p: what a look without a registered level could say about chance would be wrong. The
+caller has put the look into the ledger first (`ablate.api.peeking`).
 """
 
 from __future__ import annotations

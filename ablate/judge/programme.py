@@ -111,7 +111,7 @@ class Registered(Part):
     role: str
     """primary, secondary, guardrail or exploratory."""
     proven: bool
-    """Whether the registration it is told from has the hash that the ledger names."""
+    """Whether the registration it is read from has the hash that the ledger names."""
     ending: Ending
     """How it ended. `abandoned`: not decided, and nothing of the study in the ledger for long."""
     carried_over: bool = False
@@ -135,7 +135,7 @@ class Registered(Part):
 
 
 class Untold(Part):
-    """A registration whose hypotheses cannot be told."""
+    """A registration whose hypotheses cannot be read."""
 
     study: str
     """The study's id."""
@@ -161,7 +161,7 @@ class Step(Part):
     decided_at: str
     """When, by the ledger."""
     p: float | None
-    """p of its support, uncorrected; none where it cannot be known, and then 1 stands for it."""
+    """p of its support, uncorrected; none where it cannot be known, and then it counts as 1."""
     bh_adjusted: float
     """Adjusted by Benjamini-Hochberg over all steps."""
     bh_found: bool
@@ -212,7 +212,7 @@ class _Decision:
 
 
 def count_programme(root: Root, *, level: float, now: str, abandoned_after_days: int) -> Programme:
-    """Count every test of a root. A damaged ledger is counted as far as it is sound, and its faults are told."""
+    """Count every test of a root. A damaged ledger is counted as far as it is sound, and its faults are listed."""
     sound = Ledger(root.ledger).sound()
     entries = sound.entries
     confirmatory: list[Registered] = []

@@ -69,7 +69,7 @@ def run_to_the_stop(
 
 
 def _settled(study: Study, codes: Codes, stable: Kept) -> Kept:
-    """`settles` over rows, asked once for every distinct case."""
+    """`settles` over rows, evaluated once for every distinct case."""
     cases, place = np.unique(np.concatenate([codes, stable.astype(np.int8)], axis=1), axis=0, return_inverse=True)
     split, names, arms = codes.shape[1], list(study.hypotheses), list(study.arms)
     answers = [

@@ -97,7 +97,7 @@ class Estimate(Part):
 
 
 class EffectSize(Part):
-    """A standardised effect, always beside the raw difference."""
+    """A standardised effect, always next to the raw difference."""
 
     name: Literal["d_z", "g_z", "g_av", "cliff_delta"]
     """d_z = mean/SD of the differences; g_z with the exact small-sample correction; Cliff's delta."""
@@ -181,7 +181,7 @@ class Finding(Part):
     alpha: float
     """Level of the family."""
     estimate: Estimate | None
-    """The registered test; none when there is nothing to test (a reason stands in the notes)."""
+    """The registered test; none when there is nothing to test (the notes have the reason)."""
     simultaneous: Interval | None
     """Bonferroni interval at 1 - alpha/family, two-sided; none over several hypotheses without a correction."""
     p_support: float | None
@@ -197,7 +197,7 @@ class Finding(Part):
     also: tuple[Estimate, ...] = ()
     """Tests registered as description; they decide nothing."""
     beside: tuple[Interval, ...] = ()
-    """Intervals that only describe: the pigeonhole bootstrap beside a test over seeds and new items."""
+    """Intervals that only describe: the pigeonhole bootstrap next to a test over seeds and new items."""
     pairs: tuple[Pair, ...] = ()
     """The evidence, seed by seed."""
     arms: tuple[ArmSummary, ...] = ()
@@ -227,7 +227,7 @@ class Finding(Part):
 
 
 class Check(Part):
-    """One question asked of the evidence before any inference."""
+    """One check of the evidence before any inference."""
 
     name: str
     """Short and stable, for instance 'every planned run is present'."""

@@ -1,7 +1,7 @@
 """What the look that is due may see. The ledger says which looks were taken; the seeds of later looks stay unseen.
 
 The due look is the first that was not taken. Two exceptions: a look that ended the study stays the last word, and a
-look is told again while no run of a later seed exists. That it saw the same evidence both times is an audit's check.
+look is reported again while no run of a later seed exists. That both saw the same evidence is an audit check.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def check_looks(registration: Registration, evidence: Evidence, look: Look) -> t
             "no run after the look that ended the study",
             severe=True,
         ),
-        # Levels are spent as if the look had come in time, so the error rate stands; it is told all the same.
+        # Levels are spent as if the look had come in time, so the error rate holds; it is reported all the same.
         _check(
             "no seed was trained before the look it follows",
             _trained_between(registration, mine, after_end=False),

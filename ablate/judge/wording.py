@@ -158,14 +158,14 @@ def _disagreement(study: Study, name: str, margin: MarginTest, outcome: Outcome)
         return []
     claim, smallest = study.claims[name], study.hypotheses[name].smallest
     support, refute = nulls_of(claim.verb, study.better(name), smallest)
-    asked: tuple[Null | None, ...] = (support, refute) if claim.by is not None else (support,)
+    deciding: tuple[Null | None, ...] = (support, refute) if claim.by is not None else (support,)
     if outcome != "inconclusive":
-        asked = (support if outcome == "supported" else refute,)
+        deciding = (support if outcome == "supported" else refute,)
     low, high = margin.interval.low, margin.interval.high
     assert low is not None and high is not None, margin
     excluded = [
         all(high < value if side_ == "less" else low > value for value, side_ in null.points)
-        for null in asked
+        for null in deciding
         if null is not None
     ]
     if any(excluded) is (outcome != "inconclusive"):

@@ -151,18 +151,18 @@ def exclusions_in_brief(study: Study) -> str:
 
 def stability_in_brief(study: Study) -> str:
     """What an unstable run is, with fewer words."""
-    asked, rule = [name for name in study.arms if name in study.rule.arms_read], study.stable.loss_spike
+    state, rule = [name for name in study.arms if name in study.rule.arms_read], study.stable.loss_spike
     far = spike(study)
     if rule.above is not None:
         last = counted(rule.window, "step")
         far = f"over {compact(rule.above)} robust standard deviations above the median of the last {last}"
-    return f"Stable (asked of {arms(asked) if asked else 'no arm'}): no run diverged or had a training loss {far}."
+    return f"Stable (state of {arms(state) if state else 'no arm'}): no run diverged or had a training loss {far}."
 
 
 def stability(study: Study) -> str:
     """What an unstable run is, and who asks."""
-    asked = [name for name in study.arms if name in study.rule.arms_read]
-    used = f"The decision list asks it of {arms(asked)}." if asked else "The decision list asks it of no arm."
+    state = [name for name in study.arms if name in study.rule.arms_read]
+    used = f"The decision list asks it of {arms(state)}." if state else "The decision list asks it of no arm."
     return (
         f"An arm is stable when none of its runs is unstable. What makes a run unstable: {instability(study)}. {used}"
     )
@@ -359,14 +359,14 @@ def _rejected(null: Null) -> str:
 
 def _words(condition_: Condition, *, outer: bool = False, verb: str = "is ") -> str:
     match condition_:
-        case Question(asked="stable", name=name):
+        case Question(state="stable", name=name):
             return f"arm {quoted(name)} {verb}stable"
-        case Question(asked=asked, name=name):
-            return f"{name} {verb}{asked}"
-        case Not(part=Question(asked="stable", name=name)):
+        case Question(state=state, name=name):
+            return f"{name} {verb}{state}"
+        case Not(part=Question(state="stable", name=name)):
             return f"arm {quoted(name)} {verb}not stable"
-        case Not(part=Question(asked=asked, name=name)):
-            return f"{name} {verb}not {asked}"
+        case Not(part=Question(state=state, name=name)):
+            return f"{name} {verb}not {state}"
         case Not(part=part):
             return f"it is not so that ({_words(part, outer=True, verb=verb)})"
         case All(parts=parts):

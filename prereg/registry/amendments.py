@@ -163,7 +163,7 @@ class Touched(Part):
     hypotheses: dict[str, tuple[str, ...]] = {}
     """Hypotheses that are exploratory from then on."""
     arms: dict[str, tuple[str, ...]] = {}
-    """Arms of which `stable` is asked in vain."""
+    """Arms whose `stable` cannot be evaluated."""
     verdict: tuple[str, ...] = ()
     """Changes after which no verdict is given."""
 

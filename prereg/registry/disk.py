@@ -154,7 +154,7 @@ _held: dict[Path, tuple[int, int | None]] = {}
 
 
 def make(kind: str) -> Path:
-    """A new folder that only this user may enter. Whoever is done with it says `remove`."""
+    """A new folder that only this user may enter. Call `remove` when done with it."""
     sweep()
     while True:
         path = Path(tempfile.mkdtemp(prefix=f"ablate-{kind}-"))
@@ -163,7 +163,7 @@ def make(kind: str) -> Path:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError:
-            # A file system without locks: unmarked, it is left alone by whoever sweeps.
+            # A file system without locks: unmarked, no sweep removes it.
             os.close(descriptor)
             mark.unlink()
             _held[path] = os.getpid(), None
@@ -201,7 +201,7 @@ def scratch(kind: str) -> Iterator[Path]:
 
 
 def sweep() -> None:
-    """Remove what processes of this user that are no more have left. What cannot be told or removed stays."""
+    """Remove what processes of this user that are no more have left. What cannot be identified or removed stays."""
     for mark in Path(tempfile.gettempdir()).glob(f"ablate-*/{MARK}"):
         with suppress(OSError):
             _remove_if_left(mark)

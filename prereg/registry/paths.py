@@ -89,11 +89,11 @@ class Root:
         return self.studies / f"{name}.registration.md"
 
     def published(self, name: str) -> Path:
-        """Published figures that the report sets the study's own beside; no part of the registration."""
+        """Published figures that the report compares with the study's own; no part of the registration."""
         return self.studies / f"{name}{PUBLISHED_SUFFIX}"
 
     def seal(self, name: str, lock_sha256: str, suffix: str, number: int = 1) -> Path:
-        """A seal of one lock, told by its bytes: an amendment keeps the seals of the lock it replaces."""
+        """A seal of one lock, named by its bytes: an amendment keeps the seals of the lock it replaces."""
         again = "" if number == 1 else f".{number}"
         return self.studies / f"{name}.{lock_sha256[:8]}{again}{suffix}"
 

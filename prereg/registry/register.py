@@ -2,7 +2,7 @@
 
 The lock holds the whole promise; the ledger's entry holds the hash of the lock's exact bytes. A study
 *is* registered when its newest ledger entry and its lock agree, and not by either alone. The lock is
-first written beside its place and moved there after the ledger has taken the entry: the entry is the
+first written next to its place and moved there after the ledger has taken the entry: the entry is the
 moment of registration, and a crash on either side of it leaves something that can be completed.
 This module never looks at a clock, and does not say who registered: see the ledger's limits.
 """
@@ -177,7 +177,7 @@ def amend(
 
 
 def complete(root: Root, name: str) -> None:
-    """Move a lock to its place that a crash left beside it, once the ledger has taken its entry."""
+    """Move a lock to its place that a crash left next to it, once the ledger has taken its entry."""
     ledger = Ledger(root.ledger)
     if not pending_lock(root, name).exists():
         return
@@ -221,7 +221,7 @@ def _commit(
     tasks: TaskPin | None = None,
     data_files: tuple[ScriptPin, ...] = (),
 ) -> tuple[Registration, Entry]:
-    """Write the lock beside its place, let the ledger take it, move it there."""
+    """Write the lock next to its place, let the ledger take it, move it there."""
     source = _relative(root, loaded.path)
     ledger.head()  # a damaged ledger is refused before anything is written
     name, study = loaded.study.study, plain(loaded.study)

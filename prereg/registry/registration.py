@@ -1,4 +1,4 @@
-"""A registration that stands: lock and ledger entry read together, each checked against the other.
+"""A valid registration: lock and ledger entry read together, each checked against the other.
 
 A study *is* registered when its newest ledger entry and its lock agree, and not by either alone. How a registration
 comes about is `prereg.registry.register`'s work, and what differs from it `prereg.registry.history`'.
@@ -150,7 +150,7 @@ def promise_sha256(
     files that a user's own trainer reads.
 
     Canonical JSON sorts keys, so order in the file does not matter. The one order that means
-    something is that of the factors, which names the arms: it is hashed beside them.
+    something is that of the factors, which names the arms: it is hashed with them.
     """
     code: dict[str, Any] = {"own_checks": own_checks} if own_checks else {}
     if scripts is not None:
@@ -174,7 +174,7 @@ def load_registration(root: Root, name: str) -> Registration | None:
     if entry is None:
         return None
     lock = root.lock(name)
-    # Between the ledger's entry and the move of the lock, the lock still lies beside its place.
+    # Between the ledger's entry and the move of the lock, the lock still lies next to its place.
     path = pending_lock(root, name) if lock_matches(pending_lock(root, name), entry) else lock
     if not path.is_file():
         raise RegistrationError(
@@ -267,7 +267,7 @@ def read_lock(path: Path) -> Registration:
         raise RegistrationError(
             f"the lock cannot be read: {reason}", required="a lock file as it was written", fix=fix, where=where
         ) from None
-    # Over the document as it stands, not over the study read from it: a later version of this tool
+    # Over the document as it is, not over the study read from it: a later version of this tool
     # may add fields with defaults, and an old promise keeps its hash.
     if kept != registration.sha256:
         raise RegistrationError(

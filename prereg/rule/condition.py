@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 Outcome = Literal["supported", "refuted", "inconclusive"]
-Asked = Literal["supported", "refuted", "inconclusive", "stable"]
+State = Literal["supported", "refuted", "inconclusive", "stable"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-ASKED: tuple[Asked, ...] = get_args(Asked)
-"""The outcomes of a hypothesis, in the order of OUTCOMES, then what is asked of a variant."""
+STATES: tuple[State, ...] = get_args(State)
+"""The outcomes of a hypothesis, in the order of OUTCOMES, then what a condition says of a variant."""
 
 _LONGEST = 10_000
 _DEEPEST = 50
@@ -41,10 +41,10 @@ _JOINS = ("and", "or", "not")
 class Question:
     """`supported(H)` and its kin."""
 
-    asked: Asked
+    state: State
     name: str
     column: int
-    """Where the name stands, from 1."""
+    """Column of the name, from 1."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ Condition = Question | Not | All | AnyOf
 def holds(condition: Condition, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool]) -> bool:
     """Whether a condition holds. Every name it mentions must have an outcome."""
     match condition:
-        case Question(asked="stable", name=name):
+        case Question(state="stable", name=name):
             return stable[name]
-        case Question(asked=asked, name=name):
-            return outcomes[name] == asked
+        case Question(state=state, name=name):
+            return outcomes[name] == state
         case Not(part=part):
             return not holds(part, outcomes, stable)
         case All(parts=parts):
@@ -178,8 +178,8 @@ class _Parser:
         return self.question(token)
 
     def question(self, token: _Token) -> Question:
-        asked = next((known for known in ASKED if known == token.text), None)
-        if asked is None:
+        state = next((known for known in STATES if known == token.text), None)
+        if state is None:
             if not token.text:
                 raise self.error(token, "the condition ends where a question should be", self.grammar())
             found = (
@@ -187,15 +187,15 @@ class _Parser:
                 if token.text in (*_JOINS, ")")
                 else f"'{token.text}' is not a question of the decision language"
             )
-            raise self.error(token, found, self.grammar(), self.suggest(token, (*ASKED, "not")))
+            raise self.error(token, found, self.grammar(), self.suggest(token, (*STATES, "not")))
         opening = self.take()
         if opening.text != "(":
-            raise self.error(opening, f"no '(' after '{asked}'", f"{asked}(NAME)")
+            raise self.error(opening, f"no '(' after '{state}'", f"{state}(NAME)")
         name = self.take()
         if not re.fullmatch(r"[A-Za-z0-9_.\-]+", name.text):
-            raise self.error(name, f"no name in '{asked}(...)'", f"{asked}(NAME)")
+            raise self.error(name, f"no name in '{state}(...)'", f"{state}(NAME)")
         self.close(opening)
-        return Question(asked, name.text, name.column)
+        return Question(state, name.text, name.column)
 
     def close(self, opening: _Token) -> None:
         token = self.take()

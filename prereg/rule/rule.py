@@ -2,7 +2,7 @@
 
 Read from the top, the first line that holds is the verdict. At registration every line must be able
 to decide some combination of outcomes, and every combination must have a line; a rule that fails is
-refused with a witness. Of outcomes that exclude each other the proof knows what it is told: a claim and
+refused with a witness. Of outcomes that exclude each other the proof knows what it is given: a claim and
 its converse (`prereg.rule.condition`). What is merely improbable is found by the design's simulation, not here.
 """
 
@@ -18,8 +18,8 @@ from pydantic import Field
 from prereg.errors import FieldPath, RuleError, Where, nearest
 from prereg.frozen import Part
 from prereg.rule.condition import (
-    ASKED,
     OUTCOMES,
+    STATES,
     All,
     AnyOf,
     Condition,
@@ -304,10 +304,10 @@ class _Proof:
 
     def _diagram(self, condition: Condition) -> int:
         match condition:
-            case Question(asked="stable", name=name):
+            case Question(state="stable", name=name):
                 return self.diagrams.among(self.order[True, name], {1})
-            case Question(asked=asked, name=name):
-                return self.diagrams.among(self.order[False, name], {[*ASKED].index(asked)})
+            case Question(state=state, name=name):
+                return self.diagrams.among(self.order[False, name], {[*STATES].index(state)})
             case Not(part=part):
                 return self.diagrams.denied(self._diagram(part))
             case All(parts=parts):
@@ -321,10 +321,10 @@ def _said(ending: tuple[str, Outcome]) -> str:
 
 
 def _names(conditions: Sequence[Condition | None]) -> tuple[tuple[bool, str], ...]:
-    """(whether it is a variant, name) of everything asked, in the order of first mention."""
+    """(whether it is a variant, name) of every question, in the order of first mention."""
     return tuple(
         dict.fromkeys(
-            (question.asked == "stable", question.name)
+            (question.state == "stable", question.name)
             for condition in conditions
             if condition is not None
             for question in questions(condition)
@@ -338,7 +338,7 @@ def _check_names(
     for question in questions(condition):
         name = question.name
         known, other, kind = (
-            (variants, hypotheses, "variant") if question.asked == "stable" else (hypotheses, variants, "hypothesis")
+            (variants, hypotheses, "variant") if question.state == "stable" else (hypotheses, variants, "hypothesis")
         )
         if name not in known:
             fix = nearest(name, known)
@@ -347,7 +347,7 @@ def _check_names(
             raise RuleError(
                 pointed(text, question.column, f"'{name}' is not a {kind}"), required=f"a {kind} of this study", fix=fix
             )
-        if question.asked != "stable" and name in exploratory:
+        if question.state != "stable" and name in exploratory:
             raise RuleError(
                 pointed(text, question.column, f"'{name}' is exploratory, and a rule asks about it"),
                 required="exploratory hypotheses are reported and decide nothing",

@@ -161,8 +161,8 @@ class _Screen:
                 for key in ("supported", "refuted")
             ]
         )
-        owed = ((self.digits == 0) & wrong[0]) | ((self.digits == 1) & wrong[1])
-        without = np.where(owed, OUTCOME.index("inconclusive"), self.digits) @ self.powers
+        without_claims = ((self.digits == 0) & wrong[0]) | ((self.digits == 1) & wrong[1])
+        without = np.where(without_claims, OUTCOME.index("inconclusive"), self.digits) @ self.powers
         harmful = list(harmful_verdicts(self.study, effects, self.adopted))
         settled = self.verdicts[without]
         false = sum(

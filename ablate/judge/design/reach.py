@@ -182,5 +182,5 @@ def asked_to_be_supported(study: Study) -> set[str]:
         for line in study.decision
         if line.when is not None
         for question in questions(parse_condition(line.when))
-        if question.asked == "supported"
+        if question.state == "supported"
     }

@@ -145,8 +145,8 @@ def adopting_verdicts(study: Study) -> tuple[str, ...]:
 def _supports(condition: Condition, wanted: bool = True) -> set[str]:
     """Hypotheses whose support a condition asks for."""
     match condition:
-        case Question(asked=asked, name=name):
-            return {name} if wanted and asked == "supported" else set()
+        case Question(state=state, name=name):
+            return {name} if wanted and state == "supported" else set()
         case Not(part=part):
             return _supports(part, not wanted)
         case All(parts=parts) | AnyOf(parts=parts):
@@ -196,7 +196,7 @@ def _judged(study: Study, drawn: Drawn) -> tuple[Codes, Kept]:
 def simulate(
     study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, seed: list[int], n_seeds: int | None = None
 ) -> Scenario:
-    """What the registered rule makes of simulated studies under a truth, with another number of seeds if asked."""
+    """What the registered rule makes of simulated studies under a truth, with another number of seeds if given."""
     n_seeds = len(study.seeds) if n_seeds is None else n_seeds
     drawn = draw(study, truth, beliefs, n_sims=n_sims, n_seeds=n_seeds, rng=np.random.default_rng(seed))
     names, looks = list(study.hypotheses), looks_of(study)

@@ -240,8 +240,8 @@ def _codes(
                 for name in family
             ]
             for which, p in enumerate(adjusted):
-                asked = [both[which] for both in nulls]
-                p[:, places] = adjust_rows(scored, asked, p[:, places], rng_seed=rng_seed)
+                chosen = [both[which] for both in nulls]
+                p[:, places] = adjust_rows(scored, chosen, p[:, places], rng_seed=rng_seed)
     return code_rows(study, names, adjusted[0], adjusted[1], corrected=True)
 
 

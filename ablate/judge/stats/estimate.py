@@ -1,7 +1,7 @@
 """Per-seed differences to an estimate: difference, interval, p, floor of p, and what a reader must know.
 
 A test is prepared here from differences over seeds. Seeds x items (`items`) has its words and its floor here and is
-prepared from a table of items by whoever has one (`ablate.judge.stats.items`); no test over seeds stands in for it.
+prepared from a table of items by its caller (`ablate.judge.stats.items`); no test over seeds replaces it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RankedPairs(SignedRank):
     words = "signed-rank test with diverged runs ranked worst"
 
     def __init__(self, differences: Floats, method: Test, zeros: Zeros = "pratt") -> None:
-        # Whoever asks otherwise was refused when the study was read (`prereg.study.validate`).
+        # Any other use was refused when the study was read (`prereg.study.validate`).
         assert method in RANKABLE, (method, differences)
         sized = np.isfinite(differences)
         self.beyond = np.where(np.isinf(differences), np.sign(differences), 0.0)

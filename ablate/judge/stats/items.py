@@ -185,7 +185,7 @@ class TwoWay(Procedure):
     def __init__(
         self, crossed: Crossed, *, estimand: Estimand = "new_seeds_and_items", differences: Floats | None = None
     ) -> None:
-        """`differences` are the seeds' means as whoever asks has them already; equal to the items' but for rounding.
+        """`differences` are the seeds' means as the caller has them already; equal to the items' but for rounding.
 
         Raises `NoTestError` where there is no standard error.
         """
@@ -372,7 +372,7 @@ def pigeonhole(crossed: Crossed, rng: np.random.Generator, *, resamples: int = R
 
 
 def pigeonhole_interval(means: Floats, alpha: float) -> Interval:
-    """Percentile interval of the resampled means: description beside the two-way t."""
+    """Percentile interval of the resampled means: description next to the two-way t."""
     rank = max(1, floor(alpha / 2.0 * (means.size + 1)))
     ordered = np.sort(means)
     return Interval(

@@ -68,7 +68,7 @@ Member = tuple[Procedure, Null]
 def adjust(members: Sequence[Member | None], *, rng_seed: int) -> tuple[tuple[float, ...], str]:
     """Corrected p values in the order given, and a note where joint resampling was not possible.
 
-    None stands for a hypothesis that cannot be tested: it gets 1, and has no statistic that could enter a maximum.
+    None is a hypothesis that cannot be tested: it gets 1, and has no statistic that could enter a maximum.
     """
     tested = [member for member in members if member is not None]
     own = [null.p(test) for test, null in tested]
@@ -153,26 +153,26 @@ def step_down(observed: Floats, drawn: Floats, weights: Floats, *, extra: float)
     return adjusted
 
 
-Asked = tuple[Procedure, float, Side, int]
+Tested = tuple[Procedure, float, Side, int]
 
 
-def _stepped_down(asked: Sequence[Asked], rng_seed: int) -> Floats:
+def _stepped_down(points: Sequence[Tested], rng_seed: int) -> Floats:
     """Step-down p of one null point a hypothesis."""
-    tests = [test for test, *_ in asked]
+    tests = [test for test, *_ in points]
     if isinstance(tests[0], Studentized):
         drawn, weights = _bootstrapped(tests, rng_seed)
-        observed = np.array([test.statistic(null) or 0.0 for test, null, *_ in asked])  # type: ignore[attr-defined]
+        observed = np.array([test.statistic(null) or 0.0 for test, null, *_ in points])  # type: ignore[attr-defined]
         extra = 1.0
     else:
-        drawn, extra = _flipped([(test, null) for test, null, *_ in asked], rng_seed)
+        drawn, extra = _flipped([(test, null) for test, null, *_ in points], rng_seed)
         observed, weights = drawn[0].copy(), np.ones(len(drawn) - int(extra))
         drawn = drawn[int(extra) :]
-    for place, (_, _, side, _) in enumerate(asked):
+    for place, (_, _, side, _) in enumerate(points):
         if side == "two":
             drawn[:, place], observed[place] = np.abs(drawn[:, place]), abs(observed[place])
         elif side == "less":
             drawn[:, place], observed[place] = -drawn[:, place], -observed[place]
-    for place, (test, _, _, towards) in enumerate(asked):
+    for place, (test, _, _, towards) in enumerate(points):
         if towards and test.leaning != towards:
             observed[place] = -inf
     return step_down(observed, drawn, weights, extra=extra)
@@ -193,21 +193,21 @@ def _bootstrapped(tests: Sequence[Procedure], rng_seed: int) -> tuple[Floats, Fl
     return drawn[kept], weights[kept]
 
 
-def _flipped(asked: Sequence[tuple[Procedure, float]], rng_seed: int) -> tuple[Floats, float]:
+def _flipped(points: Sequence[tuple[Procedure, float]], rng_seed: int) -> tuple[Floats, float]:
     """Standardised flipped sums, draws x tests, the observed ones first; 1.0 where those are not one of the draws.
 
     A sum over its root sum of squares has variance 1 under flips, whatever the unit and however many the seeds. It is
     a monotone function of t, because flips leave the sum of squares alone.
     """
-    seeds = sorted({seed for test, _ in asked for seed in test.seeds})
-    scores = np.zeros((len(seeds), len(asked)))
+    seeds = sorted({seed for test, _ in points for seed in test.seeds})
+    scores = np.zeros((len(seeds), len(points)))
     place_of = {seed: place for place, seed in enumerate(seeds)}
-    for column, (test, null) in enumerate(asked):
+    for column, (test, null) in enumerate(points):
         scores[[place_of[seed] for seed in test.seeds], column] = test.scores(null)
     size = np.sqrt((scores**2).sum(axis=0))
     scores /= np.where(size > 0, size, 1.0)
     if len(seeds) <= LISTED_PAIRS:
-        sums = np.zeros((1, len(asked)))
+        sums = np.zeros((1, len(points)))
         for row in scores:  # doubling: no 2^n x n table of signs
             sums = np.concatenate([sums + row, sums - row])
         return sums, 0.0
@@ -228,16 +228,16 @@ class ScoredRows:
     sum, so that all seeds may be flipped instead of those that some hypothesis has."""
 
 
-def adjust_rows(members: Sequence[ScoredRows], asked: Sequence[Null | None], own: Floats, *, rng_seed: int) -> Floats:
+def adjust_rows(members: Sequence[ScoredRows], chosen: Sequence[Null | None], own: Floats, *, rng_seed: int) -> Floats:
     """`adjust` by sign-flips for many studies at once: corrected p values, studies x hypotheses.
 
     `own` are the p values before correction. Without a null, or without a test, a p is 1.
     """
-    tested = np.stack([one.tested & (null is not None) for one, null in zip(members, asked, strict=True)], axis=1)
-    known = [place for place, null in enumerate(asked) if null is not None]
+    tested = np.stack([one.tested & (null is not None) for one, null in zip(members, chosen, strict=True)], axis=1)
+    known = [place for place, null in enumerate(chosen) if null is not None]
     if not known:
         return np.ones(own.shape)
-    nulls = [null for null in asked if null is not None]
+    nulls = [null for null in chosen if null is not None]
     points = {
         (at, point): members[at].scores(point)
         for at, null in zip(known, nulls, strict=True)

@@ -55,7 +55,7 @@ class Nulls:
     refute: float | None
     test: Procedure | None = None
     """The test they come from, and the nulls below: what a joint correction needs."""
-    asked: tuple[Null, Null | None] | None = None
+    pair: tuple[Null, Null | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ def _corrected(study: Study, found: Sequence[Nulls | None], which: int, rng_seed
 def _member(one: Nulls | None, which: int) -> Member | None:
     if one is None:
         return None
-    assert one.test is not None and one.asked is not None, one
-    null = one.asked[which]
+    assert one.test is not None and one.pair is not None, one
+    null = one.pair[which]
     return None if null is None else (one.test, null)
 
 

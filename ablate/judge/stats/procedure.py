@@ -1,6 +1,6 @@
-"""What every paired test over seeds can be asked, and the paired t itself.
+"""The interface of every paired test over seeds, and the paired t itself.
 
-A `Procedure` is made once from the per-seed differences and then asked for p values against any null
+A `Procedure` is made once from the per-seed differences and then gives p values against any null
 and for intervals. The two-sided test against zero, the one-sided tests against a margin and the
 interval therefore always rest on the same statistic and the same resamples: they cannot disagree.
 
@@ -8,7 +8,7 @@ Numbers are computed in a unit of the data's own, the power of two just above th
 exact, no sum or square over- or underflows in it, and a p does not change when differences and null are multiplied by
 a power of two.
 
-It never picks a side from the data: whoever asks for a one-sided p names the side.
+It never picks a side from the data: the caller of a one-sided p names the side.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Procedure(ABC):
     words: str
     """As a sentence says it."""
     against_mean = "the ranks point the other way than the mean; the direction is that of the ranks"
-    """What a reader is told when `leaning` and the mean disagree."""
+    """What the report says when `leaning` and the mean disagree."""
 
     def __init__(self, differences: Floats) -> None:
         values = np.asarray(differences, dtype=np.float64)
