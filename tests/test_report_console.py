@@ -13,12 +13,13 @@ from ablate.api.status import RunHealth, StudyHealth
 from ablate.judge.design.characteristics import Design
 from ablate.judge.design.characteristics import design as design_study
 from ablate.reporting.corpora_lines import print_corpora
-from ablate.reporting.decision_lines import print_decision
+from ablate.reporting.decision_summary import decision_document
 from ablate.reporting.design_lines import print_design
 from ablate.reporting.progress_lines import print_status
 from ablate.reporting.proof_lines import print_verification
 from ablate.reporting.sections.design import text_chart
 from ablate.reporting.study_lines import print_check
+from ablate.reporting.terminal import show_document
 from ablate.reporting.text import shown_truth
 from ablate.verification.result import Item, Verification
 from prereg.study.spec import study_from_document
@@ -45,7 +46,7 @@ def read(stream: io.TextIOWrapper) -> str:
 def printed(ending: Ending, *, terminal: bool = False, encoding: str = "utf-8") -> str:
     console, stream = written(terminal=terminal, encoding=encoding)
     whole = told(ending, spiky=ending == "inadmissible")
-    print_decision(console, whole.decision, report_path=PATH, ledger_head=whole.ledger_head)
+    show_document(console, decision_document(whole.decision, report_path=PATH, ledger_head=whole.ledger_head))
     return read(stream)
 
 
@@ -108,14 +109,14 @@ def test_inadmissible_findings_are_marked_and_missing_runs_show_none() -> None:
 
 def test_no_report_is_said_so() -> None:
     console, stream = written()
-    print_decision(console, told("incomplete").decision, report_path=None, ledger_head="f" * 64)
+    show_document(console, decision_document(told("incomplete").decision, report_path=None, ledger_head="f" * 64))
     assert "No report was written." in read(stream)
 
 
 def test_square_brackets_of_a_title_are_not_markup() -> None:
     console, stream = written()
     decision = told().decision.model_copy(update={"title": "[bold]x[/bold] [/]"})
-    print_decision(console, decision, report_path=PATH, ledger_head="f" * 64)
+    show_document(console, decision_document(decision, report_path=PATH, ledger_head="f" * 64))
     assert "[bold]x[/bold] [/]" in read(stream)
 
 

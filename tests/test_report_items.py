@@ -11,10 +11,11 @@ from test_items_verdict import case, drawn, items_study
 from ablate.judge.decide import decide
 from ablate.judge.design.characteristics import design
 from ablate.reporting.context import ReportContext
-from ablate.reporting.decision_lines import print_decision
+from ablate.reporting.decision_summary import decision_document
 from ablate.reporting.design_lines import print_design
 from ablate.reporting.html import render as render_html
 from ablate.reporting.markdown import render
+from ablate.reporting.terminal import show_document
 from prereg.study.spec import Study
 
 TASKS = [f"paradigm{place % 6}" for place in range(60)]
@@ -36,7 +37,7 @@ def terminal(told: ReportContext) -> str:
     stream = StringIO()
     console = Console(file=stream, width=80, force_terminal=False)
     print_design(console, design(told.study, n_sims=50))
-    print_decision(console, told.decision, report_path=None, ledger_head="f" * 64)
+    show_document(console, decision_document(told.decision, report_path=None, ledger_head="f" * 64))
     assert max(map(len, stream.getvalue().splitlines())) <= 80
     return stream.getvalue()
 

@@ -16,9 +16,10 @@ from ablate.judge.findings import judge_hypotheses
 from ablate.judge.verdict import Check, Decision
 from ablate.judge.wording import said_p
 from ablate.reporting import markdown
-from ablate.reporting.decision_lines import print_decision
+from ablate.reporting.decision_summary import decision_document
 from ablate.reporting.sections.findings import centre_in_words, tell_findings
 from ablate.reporting.study_lines import print_check
+from ablate.reporting.terminal import show_document
 from prereg.documents.conduct import deciding_test, plain_outcomes
 from prereg.documents.page import markdown as page_of
 from prereg.documents.source import Source
@@ -30,7 +31,7 @@ PAIR = values_of(around(-0.05))["val/loss"] | values_of(around(-0.021), arm="rms
 
 def lines(decision: Decision) -> str:
     stream = io.StringIO()
-    print_decision(Console(file=stream, width=80), decision, report_path=None, ledger_head="f" * 64)
+    show_document(Console(file=stream, width=80), decision_document(decision, report_path=None, ledger_head="f" * 64))
     return " ".join(stream.getvalue().split())
 
 

@@ -170,19 +170,17 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
 
     Example:  ablate decide studies/embnorm.yaml
     """
-    from ablate.reporting.decision_lines import print_decision
+    from ablate.reporting.decision_summary import decision_document
+    from ablate.reporting.terminal import show_document
 
     decided = api.decide(study, root=root)
     if as_json:
         put_json(decided.decision.model_dump_json(indent=2))
     else:
-        print_decision(
-            console(),
-            decided.decision,
-            report_path=decided.html_path,
-            ledger_head=decided.head,
-            earlier=decided.earlier,
+        document = decision_document(
+            decided.decision, report_path=decided.html_path, ledger_head=decided.head, earlier=decided.earlier
         )
+        show_document(console(), document)
         if decided.decision.status == "continue":
             put(f"next:  ablate run {study} --next-look")
     raise typer.Exit(

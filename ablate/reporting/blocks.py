@@ -23,7 +23,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Facts:
-    """Terms and what they are."""
+    """Terms and what they are. On a terminal a text whose term is empty is an item of a list."""
 
     items: tuple[tuple[str, str], ...]
 
@@ -68,6 +68,8 @@ class Panel:
     words: str
     shape: Shape = "panel"
     """`panel`: one of a grid; `wide` and `narrow`: one drawing for a broad page or paper, one for a phone."""
+    characters: tuple[str, ...] = ()
+    """The same drawing in lines of characters, for a terminal."""
 
     @property
     def chart(self) -> Any:

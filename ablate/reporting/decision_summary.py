@@ -1,0 +1,97 @@
+"""A decision as the terminal shows it: the verdict and why, every hypothesis in a line, and what did not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ablate.judge.verdict import Decision, Finding
+from ablate.judge.wording import same_in_every_pair
+from ablate.reporting import text as words
+from ablate.reporting.blocks import Block, Column, Paragraph, Section, Table
+from ablate.reporting.document import Document, banner_of
+from ablate.reporting.sections.deviations import decisions_in_words
+from ablate.reporting.sections.findings import test_of
+from prereg.registry.ledger import Entry
+
+
+def decision_document(
+    decision: Decision, *, report_path: Path | None, ledger_head: str, earlier: Sequence[Entry] = ()
+) -> Document:
+    """The report's banner, every finding in short, earlier decisions of the registration, and where to read on."""
+    banner = banner_of(decision)
+    if decision.status == "inadmissible" and decision.findings and banner.reasons:
+        # What makes a complete study inadmissible is all in the reasons; `because` would say it twice.
+        banner = replace(banner, because="")
+    blocks = [*_findings(decision)]
+    if earlier:
+        blocks.append(Paragraph(f"Earlier decisions of this registration: {decisions_in_words(earlier)}"))
+    blocks += [
+        Paragraph(f"Report: {report_path}" if report_path is not None else "No report was written."),
+        Paragraph(f"Ledger head: {ledger_head}"),
+    ]
+    return Document(decision.study, decision.title, banner, (Section("decision", "", tuple(blocks)),))
+
+
+def _findings(decision: Decision) -> Iterator[Block]:
+    findings = decision.findings
+    if not findings:
+        if decision.status == "inadmissible":
+            early = decision.look is not None and not decision.look.last
+            why = "before a verdict" if early else "while runs are missing or broken, or the ledger cannot log the look"
+            yield Paragraph(f"No contrast is shown {why}.")
+        return
+    if decision.status == "inadmissible":
+        yield Paragraph("These findings are shown for the record. They are not to be used.", "lead")
+    numbers = (Column("Difference [interval]", True), Column("p", True), Column("n", True))
+    yield Table("", (Column("Outcome"), Column("Claim"), *numbers), tuple(map(_row, findings)))
+    yield from (Paragraph(_sentence(finding)) for finding in findings)
+    if any(finding.amended for finding in findings):
+        yield Paragraph("Exploratory: touched by an amendment after evidence; no verdict rests on it.", "lead")
+    yield Paragraph(_legend(findings), "aside")
+    unstable = [f"'{arm.variant}'" for arm in decision.stability if not arm.stable]
+    if unstable:
+        yield Paragraph(f"Unstable by the registered rule: {words.listed(unstable)}")
+
+
+def _row(finding: Finding) -> tuple[str, ...]:
+    estimate, n = finding.estimate, str(finding.n)
+    difference = "no estimate"
+    if estimate is not None:
+        decimals, bounds = words.finding_decimals(finding), words.shown_interval(finding)
+        interval = words.interval(bounds, decimals) if bounds is not None else "[none]"
+        difference = f"{words.signed(estimate.difference, decimals)} {interval}"
+        n += f" x {estimate.items.n_units:,}" if estimate.items else ""
+    p = finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted
+    claim = finding.claim + " (exploratory)" * bool(finding.amended)
+    return finding.outcome, claim, difference, words.p_cell(p, words.levels_of(finding)), n
+
+
+def _sentence(finding: Finding) -> str:
+    """`no_harm: supported - b does not worsen val/accuracy by 0.01 share or more; zone: less than the margin`."""
+    text = f"{finding.label}: {finding.outcome} - {words.meaning_of(finding)}"
+    if finding.margin is not None:
+        text += f"; zone: {words.zone_of(finding)}"
+    same = same_in_every_pair([pair.left for pair in finding.pairs], [pair.right for pair in finding.pairs])
+    return f"{text}. Note: {same}" if same else text
+
+
+def _legend(findings: Sequence[Finding]) -> str:
+    """What n, the tests, the intervals and the p values of the table are."""
+    levels: dict[bool, dict[str, None]] = {False: {}, True: {}}
+    for finding in findings:
+        bounds = words.shown_interval(finding)
+        if finding.estimate and bounds:
+            levels[words.rests_on_margin(finding)][words.level(bounds.level)] = None
+    kinds = {False: "against zero", True: "(1 − 2 alpha) against a margin, on one side"}
+    intervals = "; ".join(f"{words.listed(found)} {kinds[margin]}" for margin, found in levels.items() if found)
+    estimates = [finding.estimate for finding in findings if finding.estimate]
+    methods = words.listed(dict.fromkeys(test_of(one) if one.items else one.method for one in estimates))
+    units = words.listed(dict.fromkeys(one.items.unit for one in estimates if one.items), last="or")
+    corrected = words.is_corrected(findings)
+    return (
+        f"n: pairs of seeds{' x ' + units if units else ''}. Test: {methods or 'none'}. Intervals: "
+        f"{'over all claims of a role, ' * corrected}{intervals or 'none'}. p: "
+        f"{'corrected over a role, ' * corrected}of refutation where refuted, else of support."
+    )
