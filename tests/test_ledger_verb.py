@@ -13,7 +13,8 @@ from programme_samples import P, amends, day, decides, registers
 from rich.console import Console
 
 from ablate import cli
-from ablate.reporting.ledger_lines import in_words, print_ledger
+from ablate.reporting.ledger_summary import describe, ledger_section
+from ablate.reporting.terminal import show
 from prereg.registry.ledger import Entry, Event, Ledger
 from prereg.registry.paths import Root
 
@@ -192,8 +193,8 @@ def test_a_lock_that_is_gone_is_said_in_the_count(
         ),
     ],
 )
-def test_every_event_is_told_in_words(one: Entry, words: str) -> None:
-    assert in_words(one) == words
+def test_every_event_is_told_describe(one: Entry, words: str) -> None:
+    assert describe(one) == words
 
 
 def test_nothing_in_a_ledger_is_read_as_markup(tmp_path: Path) -> None:
@@ -202,5 +203,5 @@ def test_nothing_in_a_ledger_is_read_as_markup(tmp_path: Path) -> None:
         "failed", study="s", registration=HASH, body={"variant": "[bold]v", "seed": 1, "error": "[/]"}, at=day(1)
     )
     stream = StringIO()
-    print_ledger(Console(file=stream, width=80), ledger.sound())
+    show(Console(file=stream, width=80), ledger_section(ledger.sound()))
     assert "[bold]v, seed 1: [/]" in stream.getvalue()

@@ -17,7 +17,7 @@ from ablate import api
 from ablate.api.status import read_status
 from ablate.judge.audit.runs import LIMITS
 from ablate.records.run_record import RunRecord
-from ablate.reporting.ledger_lines import in_words
+from ablate.reporting.ledger_summary import describe
 from ablate.runner.progress import PlainWatcher
 from ablate.training.device import Peak
 from prereg.documents.configuration import SAID, base_in_brief, base_sentences
@@ -187,7 +187,7 @@ def test_every_breach_is_an_event_before_the_seal_and_stands_there_once(costly: 
     assert (body["limit"], body["promised"]) == ("max_memory_gib", 0.01)
     assert isinstance(body["measured"], float)
     assert body["measured"] > 0.01
-    assert "GiB of memory, promised at most 0.01 GiB" in in_words(breached(costly)[0])
+    assert "GiB of memory, promised at most 0.01 GiB" in describe(breached(costly)[0])
 
 
 def test_a_crash_between_breach_and_seal_repeats_no_breach(costly: House, tmp_path: Path) -> None:

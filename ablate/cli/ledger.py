@@ -43,6 +43,8 @@ def ledger(
     Example:  ablate ledger --hypotheses
     """
     from ablate.api import utc_now
+    from ablate.reporting.ledger_summary import ledger_section, programme_section
+    from ablate.reporting.terminal import show
     from prereg.errors import SpecError
     from prereg.registry.ledger import Ledger
     from prereg.registry.paths import Root
@@ -55,7 +57,6 @@ def ledger(
         )
     if hypotheses:
         from ablate.judge.programme import count_programme
-        from ablate.reporting.programme_lines import print_programme
 
         found = count_programme(
             Root.around(Path(), root), level=level, now=utc_now(), abandoned_after_days=abandoned_after
@@ -63,7 +64,7 @@ def ledger(
         if as_json:
             put_json(found.model_dump_json(indent=2))
         else:
-            print_programme(console(), found)
+            show(console(), programme_section(found))
         if found.faults:
             raise typer.Exit(Exit.INADMISSIBLE)
         return
@@ -76,9 +77,7 @@ def ledger(
         state = {"faults": sound.faults, "lines_beyond": sound.n_beyond, "torso_bytes": sound.torso_bytes}
         put_json(json.dumps({"entries": shown, **state, "head": sound.head}, indent=2, ensure_ascii=False))
     else:
-        from ablate.reporting.ledger_lines import print_ledger
-
-        print_ledger(console(), sound, study=name)
+        show(console(), ledger_section(sound, study=name))
     if sound.faults:
         raise typer.Exit(Exit.INADMISSIBLE)
 

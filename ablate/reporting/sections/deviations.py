@@ -12,7 +12,7 @@ from ablate.judge.verdict import Check
 from ablate.reporting import text
 from ablate.reporting.blocks import Block, Column, Paragraph, Section, Table
 from ablate.reporting.context import ReportContext
-from ablate.reporting.ledger_lines import verdict_of
+from ablate.reporting.ledger_summary import describe_decision
 from ablate.reporting.sections.audit import in_order
 from prereg.registry.amendments import Amendment, amendments_of, reached, touched
 from prereg.registry.ledger import Entry
@@ -38,7 +38,7 @@ def tell_deviations(told: ReportContext) -> Section:
 
 def decisions_in_words(entries: Sequence[Entry]) -> str:
     """`entry 18 (2026-11-20 23:38 UTC, keep none)`, of each decision."""
-    return text.listed(f"entry {one.index} ({text.moment(one.at)}, {verdict_of(one)})" for one in entries)
+    return text.listed(f"entry {one.index} ({text.moment(one.at)}, {describe_decision(one.body)})" for one in entries)
 
 
 def _found(failed: list[Check], asked: int) -> Table:
