@@ -12,14 +12,13 @@ from rich.console import Console
 from ablate.api.status import RunHealth, StudyHealth
 from ablate.judge.design.characteristics import Design
 from ablate.judge.design.characteristics import design as design_study
-from ablate.reporting.corpora_lines import print_corpora
 from ablate.reporting.decision_summary import decision_document
 from ablate.reporting.design_lines import print_design
-from ablate.reporting.progress_lines import print_status
 from ablate.reporting.proof_lines import print_verification
+from ablate.reporting.run_summary import corpora_section, status_section
 from ablate.reporting.sections.design import text_chart
 from ablate.reporting.study_lines import print_check
-from ablate.reporting.terminal import show_document
+from ablate.reporting.terminal import show, show_document
 from ablate.reporting.text import shown_truth
 from ablate.verification.result import Item, Verification
 from prereg.study.spec import study_from_document
@@ -190,12 +189,10 @@ def test_status_tells_health_and_names_failed_runs() -> None:
         RunHealth(variant="none", seed=2, state="running", step=120, steps=300, falling=False, attempts=1),
         RunHealth(variant="layernorm", seed=1, state="failed", step=10, steps=300, attempts=2, error="out of disk"),
     )
-    print_status(
-        console,
-        StudyHealth(
-            study="embnorm", title="T", registered="a" * 64, unchanged=False, active=True, decided=None, runs=runs
-        ),
+    health = StudyHealth(
+        study="embnorm", title="T", registered="a" * 64, unchanged=False, active=True, decided=None, runs=runs
     )
+    show(console, status_section(health))
     text = read(stream)
     for needed in (
         "3 runs: 1 done, 1 running, 1 failed. A process is at work.",
@@ -227,6 +224,6 @@ def test_verification_of_sound_files_says_so() -> None:
 
 def test_corpora_are_listed_with_size_and_place() -> None:
     console, stream = written()
-    print_corpora(console, [("toy", 1_115_394, "b" * 64, "generated", "CC0")])
+    show(console, corpora_section([("toy", 1_115_394, "b" * 64, "generated", "CC0")]))
     text = read(stream)
     assert "1,115,394" in text and "b" * 12 in text and "generated" in text

@@ -22,7 +22,8 @@ from ablate import api, cli
 from ablate.records.comparison import MetricCompared, Reproduction, compare_items, compare_rows
 from ablate.records.run_record import RunRecord
 from ablate.records.store import ItemScore, Row, RunFolder, items_bytes, parquet_bytes
-from ablate.reporting.reproduction import print_reproduction
+from ablate.reporting.run_summary import reproduction_section
+from ablate.reporting.terminal import show
 from ablate.runner.messages import Message
 from ablate.runner.progress import PlainWatcher
 from prereg.errors import CorpusError, EvidenceError, RegistrationError, RunError, StudyError
@@ -84,7 +85,7 @@ def moved(metric: str, step: int, factor: float) -> Callable[[Row], Row]:
 
 def told(found: Reproduction) -> str:
     stream = StringIO()
-    print_reproduction(Console(file=stream, width=120), found)
+    show(Console(file=stream, width=120), reproduction_section(found))
     return " ".join(stream.getvalue().split())
 
 

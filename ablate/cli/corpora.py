@@ -26,7 +26,8 @@ def corpus_list(root: RootFolder = None) -> None:
 
     Example:  ablate corpus list
     """
-    from ablate.reporting.corpora_lines import print_corpora
+    from ablate.reporting.run_summary import corpora_section
+    from ablate.reporting.terminal import show
 
     library = _library(root)
     rows = []
@@ -37,7 +38,7 @@ def corpus_list(root: RootFolder = None) -> None:
         except StudyError as error:
             found = "not here" if "is not here" in error.found else error.found
         rows.append((name, manifest.size_bytes, manifest.sha256, found, manifest.licence))
-    print_corpora(console(), rows)
+    show(console(), corpora_section(rows))
 
 
 def corpus_add(

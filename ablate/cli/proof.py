@@ -128,14 +128,15 @@ def reproduce(
 
     Example:  ablate reproduce studies/embnorm.yaml --run layernorm/1
     """
-    from ablate.reporting.reproduction import print_reproduction
+    from ablate.reporting.run_summary import reproduction_section
+    from ablate.reporting.terminal import show
 
     found = api.reproduce(study, run, steps=steps, within=within, keep=keep, root=root, onlooker=_teller(run))
     if as_json:
         whole = {"reproduced": found.reproduced, "exact": found.exact, **found.model_dump(mode="json")}
         put_json(json.dumps(whole, indent=2))
     else:
-        print_reproduction(console(), found)
+        show(console(), reproduction_section(found))
     if not found.reproduced:
         raise typer.Exit(Exit.DIFFERENT)
 

@@ -111,13 +111,14 @@ def status(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
     Example:  ablate status studies/embnorm.yaml
     """
     from ablate.api.status import read_status
-    from ablate.reporting.progress_lines import print_status
+    from ablate.reporting.run_summary import status_section
+    from ablate.reporting.terminal import show
 
     found = read_status(api.open_case(study, root))
     if as_json:
         put_json(found.model_dump_json(indent=2))
     else:
-        print_status(console(), found)
+        show(console(), status_section(found))
 
 
 def peek(
@@ -138,7 +139,8 @@ def peek(
 
     Example:  ablate peek studies/embnorm.yaml --reason "the loss of one arm looks broken"
     """
-    from ablate.reporting.progress_lines import print_glimpse
+    from ablate.reporting.run_summary import early_look_section
+    from ablate.reporting.terminal import show
 
     if past is not None:
         entry = api.record_look(study, reason=reason, took_place=past, root=root)
@@ -157,7 +159,7 @@ def peek(
             json.dumps({**seen.glimpse.model_dump(mode="json"), "entry": seen.entry.index, "head": seen.entry.sha256})
         )
         return
-    print_glimpse(console(), seen.glimpse)
+    show(console(), early_look_section(seen.glimpse))
     put(f"this look is entry {seen.entry.index} of the ledger")
     put(f"ledger head {seen.entry.sha256}")
 

@@ -1,0 +1,162 @@
+"""Runs as the terminal shows them: progress, an early look, a run made again, and the corpora they read.
+
+`ablate status` must answer at once, so nothing here loads statistics or charts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from ablate.reporting import text as words
+from ablate.reporting.blocks import Block, Column, Paragraph, Section, Table
+
+if TYPE_CHECKING:
+    from ablate.api.status import StudyHealth
+    from ablate.judge.glimpse import ClaimSoFar, Glimpse
+    from ablate.records.comparison import MetricCompared, Reproduction
+
+_FALLING = {True: "falling", False: "NOT FALLING", None: ""}
+_MOST_METRICS = 12
+
+
+def status_section(health: StudyHealth) -> Section:
+    """How far the runs have come: progress only, nothing that separates arms."""
+    return Section("status", f"{health.study}: {health.title}", tuple(_status(health)))
+
+
+def _status(health: StudyHealth) -> Iterator[Block]:
+    changed = "" if health.unchanged else ", but the study file has changed since"
+    registered = health.registered and f"Registered as {words.short(health.registered)}{changed}."
+    yield Paragraph(registered or "Not registered.")
+    tally = ", ".join(f"{count} {state}" for state, count in Counter(run.state for run in health.runs).items())
+    active = " A process is at work." if health.active else ""
+    yield Paragraph(f"{words.counted(len(health.runs), 'run')}: {tally}.{active}")
+    if health.decided is not None:
+        yield Paragraph(f"Decided: {health.decided}")
+    if health.overruled:
+        yield Paragraph("An early look was recorded after the decision: by the registered rules there is no verdict.")
+    if health.peeked:
+        looks = words.counted(health.peeked, "early look")
+        yield Paragraph(f"The ledger holds {looks} at its numbers; every report will say so.")
+    if health.next_look is not None:
+        yield Paragraph(f"Next: {health.next_look}. The runs of later seeds wait for what it says.")
+    rows = tuple(
+        (
+            f"{run.variant}, seed {run.seed}",
+            run.state,
+            f"{run.step:,} of {run.steps:,}",
+            _FALLING[run.falling],
+            str(run.attempts),
+        )
+        for run in health.runs
+        if run.state not in ("done", "waiting")
+    )
+    if rows:
+        heads = ("Run", "State", "Step", "Training loss", "Attempts")
+        yield Table("", tuple(Column(head, head in ("Step", "Attempts")) for head in heads), rows)
+    for lacking, count in Counter(run.lacking for run in health.runs if run.lacking).items():
+        yield Paragraph(f"{words.counted(count, 'run')}: {lacking}")
+    for run in health.runs:
+        if run.error:
+            yield Paragraph(f"{run.variant}, seed {run.seed}: {run.error}")
+        for breach in run.breaches:
+            yield Paragraph(f"{run.variant}, seed {run.seed}, beyond its budget: {breach}")
+
+
+def early_look_section(seen: Glimpse) -> Section:
+    """An early look: description by claim, and what it is not."""
+    rows = []
+    for claim in seen.claims:
+        arms = "; ".join(f"{arm.arm} {arm.mean:.4g} ({_spread(arm.sd)}, {arm.n})" for arm in claim.arms)
+        rows.append((claim.claim, arms or "no run yet", _difference(claim)))
+    columns = (Column("Claim"), Column("By arm: mean (SD, n)"), Column("Difference (SD, n)"))
+    blocks: list[Block] = [Table("", columns, tuple(rows))]
+    if seen.diverged:
+        blocks.append(Paragraph(f"Diverged, and without a number here: {words.listed(seen.diverged)}"))
+    nature = (
+        "Description only: means over the seeds that have ended, differences paired by seed and left minus right. No "
+        "test is made: at an unplanned look its error rate would not be the registered one."
+    )
+    title = f"{seen.study}: {seen.ended} of {words.counted(seen.planned, 'planned run')} ended."
+    return Section("early-look", title, (*blocks, Paragraph(nature, "aside")))
+
+
+def _difference(claim: ClaimSoFar) -> str:
+    if claim.difference is None:
+        return claim.note or "no pair yet"
+    return f"{words.signed(claim.difference, 4)} {claim.unit} ({_spread(claim.sd)}, {claim.n})"
+
+
+def _spread(sd: float | None) -> str:
+    return words.NONE if sd is None else f"{sd:.2g}"
+
+
+def reproduction_section(found: Reproduction) -> Section:
+    """Whether a run made again is the sealed one, and by how much it differs: differences only, no value."""
+    return Section("reproduction", _result(found), tuple(_comparison(found)))
+
+
+def _comparison(found: Reproduction) -> Iterator[Block]:
+    for one in found.provenance:
+        sealed, again = (text[:12] if len(text) == 64 else text for text in (one.sealed, one.again))
+        yield Paragraph(f"{one.part}: sealed {sealed}, again {again}")
+    if found.status_again not in (found.status_sealed, "beginning"):
+        yield Paragraph(f"The sealed run ended as {found.status_sealed}, this one as {found.status_again}.")
+    different = sorted((m for m in found.metrics if not m.equal), key=lambda m: -m.largest_relative)
+    if different:
+        heads = ("Metric", "Differs at", "First at step", "Largest absolute", "Largest relative")
+        columns = tuple(Column(head, head not in ("Metric", "Differs at")) for head in heads)
+        more = len(different) - _MOST_METRICS
+        note = f"{more} more metrics differ by less (--json shows all)." if more > 0 else ""
+        yield Table("", columns, tuple(map(_metric_row, different[:_MOST_METRICS])), note=note)
+    same, values = len(found.metrics) - len(different), sum(m.n for m in found.metrics)
+    metrics = words.counted(len(found.metrics), "metric")
+    yield Paragraph(f"{same} of {metrics} equal to the bit, over {values:,} values.")
+    weights = f"{found.weights}"
+    if found.weights == "not compared":
+        only = found.status_again == "beginning"
+        why = "only the beginning was made" if only else "one of the records holds no hash of them"
+        weights += f", since {why}"
+    yield Paragraph(f"Final weights: {weights}.")
+    if found.items != "not compared":
+        by = f", by at most {found.items_apart:.3g} relatively" if found.items_apart else ""
+        other = ", for they are not those of the same items" if found.items_apart is None else ""
+        yield Paragraph(f"Scores of items: {found.items}{by}{other}.")
+    if found.left_out:
+        yield Paragraph(f"Not repeatable by definition, and left out: {words.listed(found.left_out)}.", "aside")
+
+
+def _metric_row(metric: MetricCompared) -> tuple[str, ...]:
+    lone = metric.only_sealed + metric.only_again
+    steps = f"{metric.n_different:,} of {metric.n:,} steps" + (f", {lone:,} in one run only" if lone else "")
+    first = "" if metric.first_step is None else f"{metric.first_step:,}"
+    absolute = words.NONE if metric.largest_absolute is None else f"{metric.largest_absolute:.3g}"
+    return metric.metric, steps, first, absolute, f"{metric.largest_relative:.3g}"
+
+
+def _result(found: Reproduction) -> str:
+    run = f"{found.study}: {found.variant}, seed {found.seed}"
+    steps = f"{found.steps:,} of {found.of_steps:,} steps" if found.status_again == "beginning" else "the whole run"
+    unpromised = "; ".join(found.unpromised)
+    if found.exact:
+        not_promised = f" (not promised here: {unpromised})" if unpromised else ""
+        return f"{run}: REPRODUCED to the last bit, {steps}{not_promised}."
+    largest = f"the largest relative difference is {found.largest_relative:.3g}"
+    if not unpromised:
+        return f"{run}: NOT REPRODUCED, {steps}: equal bits were promised, and {largest}."
+    why = f"equal bits are not promised here ({unpromised}); {largest}"
+    if found.reproduced:
+        return f"{run}: REPRODUCED within {found.within:g}, {steps}: {why}."
+    beyond = f", beyond the {found.within:g} that was accepted" if found.within is not None else ""
+    return f"{run}: NOT REPRODUCED, {steps}: {why}{beyond}."
+
+
+def corpora_section(rows: Iterable[tuple[str, int, str, object, str]]) -> Section:
+    """Corpora by name: size, hash, where they are, licence."""
+    heads = ("Corpus", "Bytes", "sha256", "Where", "Licence")
+    shown = tuple(
+        (name, f"{size:,}", words.short(sha256), str(at), licence) for name, size, sha256, at, licence in rows
+    )
+    return Section("corpora", "", (Table("", tuple(Column(head, head == "Bytes") for head in heads), shown),))
