@@ -14,7 +14,7 @@ from ablate.judge.design.characteristics import Design
 from ablate.judge.design.characteristics import design as design_study
 from ablate.reporting.decision_summary import decision_document
 from ablate.reporting.design_lines import print_design
-from ablate.reporting.proof_lines import print_verification
+from ablate.reporting.proof_summary import verification_section
 from ablate.reporting.run_summary import corpora_section, status_section
 from ablate.reporting.sections.design import text_chart
 from ablate.reporting.study_lines import print_check
@@ -210,15 +210,17 @@ def test_verification_names_what_has_changed() -> None:
         Item(study="a", what="lock", faults=(), note="1 file"),
         Item(study="a", what="records", faults=("seal broken",)),
     )
-    print_verification(console, Verification(items=items, head="f" * 64))
+    show(console, verification_section(Verification(items=items, head="f" * 64)))
     text = read(stream)
-    assert "ok       a: lock (1 file)" in text and "CHANGED  a: records" in text and "- seal broken" in text
+    assert "ok       a: lock     1 file" in text and "CHANGED  a: records  1 fault" in text
+    assert "- a: records: seal broken" in text
     assert "1 fault found" in text and "f" * 64 in text
 
 
 def test_verification_of_sound_files_says_so() -> None:
     console, stream = written()
-    print_verification(console, Verification(items=(Item(study="a", what="lock", faults=()),), head="f" * 64))
+    found = Verification(items=(Item(study="a", what="lock", faults=()),), head="f" * 64)
+    show(console, verification_section(found))
     assert "All hashes that could be checked match." in read(stream)
 
 

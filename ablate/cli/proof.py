@@ -42,7 +42,8 @@ def verify(
 
     Example:  ablate verify studies/embnorm.yaml
     """
-    from ablate.reporting.proof_lines import print_bundle_check, print_verification
+    from ablate.reporting.proof_summary import bundle_check_section, verification_section
+    from ablate.reporting.terminal import show
     from ablate.verification.verify import verify_house, verify_study
 
     if study is not None and _is_bundle(study):
@@ -50,7 +51,7 @@ def verify(
         if as_json:
             put_json(checked.model_dump_json(indent=2))
         else:
-            print_bundle_check(console(), checked)
+            show(console(), bundle_check_section(checked))
         if not checked.stands or checked.inadmissible:
             raise typer.Exit(Exit.INADMISSIBLE)
         return
@@ -61,7 +62,7 @@ def verify(
     if as_json:
         put_json(found.model_dump_json(indent=2))
     else:
-        print_verification(console(), found)
+        show(console(), verification_section(found))
     if not found.stands or found.inadmissible:
         raise typer.Exit(Exit.INADMISSIBLE)
 
@@ -84,10 +85,11 @@ def bundle(
 
     Example:  ablate bundle studies/embnorm.yaml
     """
-    from ablate.reporting.proof_lines import print_bundled
+    from ablate.reporting.proof_summary import bundle_section
+    from ablate.reporting.terminal import show
 
     made = api.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights)
-    print_bundled(console(), made.path, made.check, written=made.written)
+    show(console(), bundle_section(made.path, made.check, written=made.written))
     put(f"next:  ablate verify {made.path}")
 
 
