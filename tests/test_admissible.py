@@ -18,6 +18,7 @@ from evidence_factory import (
 )
 
 from ablate.judge.audit.audit import admissible, audit
+from ablate.judge.audit.checks import AuditContext
 from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
 from prereg.registry.registration import Registration
@@ -27,7 +28,7 @@ Break = Callable[[Registration, Evidence], Evidence]
 
 
 def failed(registration: Registration, evidence: Evidence) -> dict[str, Check]:
-    return {check.name: check for check in audit(registration, evidence) if not check.passed}
+    return {check.name: check for check in audit(AuditContext(registration, evidence)) if not check.passed}
 
 
 def pairing(**changes: object) -> Break:
@@ -64,7 +65,7 @@ def resealed(same: bool) -> Break:
 
 def test_evidence_as_promised_passes_every_check() -> None:
     registration, evidence = make_evidence(small_study())
-    checks = audit(registration, evidence)
+    checks = audit(AuditContext(registration, evidence))
     assert all(check.passed for check in checks) and admissible(checks)
     assert len({check.name for check in checks}) == len(checks)
     assert all(check.found for check in checks)
@@ -220,7 +221,7 @@ def test_a_diverged_run_is_present_and_is_not_held_to_the_same_batches() -> None
 
 def test_how_much_was_compared_is_counted() -> None:
     registration, evidence = make_evidence(small_study())
-    checks = {check.name: check for check in audit(registration, evidence)}
+    checks = {check.name: check for check in audit(AuditContext(registration, evidence))}
     # Two further variants a seed, six shared names each, and one norm weight that layernorm and rmsnorm share.
     assert checks["pairs start from the same weights"].found == "65 shared parameters compared, 0 differ"
     assert checks["pairs read the same batches"].found == "10 pairs of runs compared, 0 differ"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import nullcontext
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from ablate import api
 from ablate.data import tokenizers
 from ablate.data.corpora import Library
 from ablate.data.tokenizers import train_bpe
+from ablate.judge.audit.audit import audit
+from ablate.judge.audit.checks import AuditContext
 from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
@@ -27,6 +30,7 @@ from ablate.verification.pins import check_corpus, check_more_pins
 from prereg.errors import ClaimError, CorpusError
 from prereg.registry.history import promises
 from prereg.registry.ledger import Ledger
+from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec, plan
 from prereg.registry.registration import load_registration, verify_registration
 from prereg.study.spec import study_from_document
@@ -234,10 +238,9 @@ def test_a_run_that_read_the_corpus_of_another_arm_gives_no_verdict(house: House
     add(house, "other", tiny_text()[::-1])
     study = house.write(document({"corpus": "tiny"}, {"here": {}, "there": {"data.corpus": "other"}}))
     registration = api.run(study, watcher=QUIET).registration
-    from ablate.judge.audit.pairs import check_matching
-
     runs = [r.model_copy(update={"variant": "here"}) if r.variant == "there" else r for r in records(house).values()]
-    checks = {check.name: check for check in check_matching(registration, runs)}
+    evidence = replace(gather(Root(house.path), registration), runs=tuple(runs))
+    checks = {check.name: check for check in audit(AuditContext(registration, evidence))}
     for name in ("every run read the registered corpus", "every run used the registered tokenizer"):
         wrong = checks[name]
         # The two corpora have the same characters, so the tokenizer is rightly the same.

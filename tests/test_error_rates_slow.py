@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ablate.judge.audit.item_scores import item_means
 from ablate.judge.findings import judge_hypotheses
+from ablate.judge.readings import item_means
 from ablate.judge.stats.batch import OUTCOME
 from ablate.records.evidence import ITEM_COLUMNS
 

@@ -19,6 +19,7 @@ from ablate import api, cli
 from ablate.api.context import pin
 from ablate.evaluation.harness import extra
 from ablate.judge.audit.audit import audit
+from ablate.judge.audit.checks import AuditContext
 from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
@@ -301,15 +302,17 @@ def test_runs_that_were_asked_differently_are_told(
     case = api.open_case(study_of(ended))
     registration = api.require_registered(case)
     evidence = gather(case.root, registration)
-    assert all(check.passed for check in audit(registration, evidence) if check.name == name)
+    assert all(check.passed for check in audit(AuditContext(registration, evidence)) if check.name == name)
     runs = (changed(evidence.runs[0], **fields), *evidence.runs[1:])
-    (found,) = [check for check in audit(registration, replace(evidence, runs=runs)) if check.name == name]
+    (found,) = [
+        check for check in audit(AuditContext(registration, replace(evidence, runs=runs))) if check.name == name
+    ]
     assert not found.passed and found.severity == severity
     assert "none seed 1" in found.found
     runs = (evidence.runs[0].model_copy(update={"harness": None}), *evidence.runs[1:])
     (found,) = [
         check
-        for check in audit(registration, replace(evidence, runs=runs))
+        for check in audit(AuditContext(registration, replace(evidence, runs=runs)))
         if check.name == "every run answered the registered tasks"
     ]
     assert not found.passed and "no tasks" in found.found

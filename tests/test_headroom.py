@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from evidence_factory import make_evidence, small_study
 
-from ablate.judge.audit.headroom import HEADROOM, pinned
+from ablate.judge.audit.headroom import pinned
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Check, Decision
+
+HEADROOM = "every claimed metric had headroom"
 
 
 def told(found: Decision) -> Check | None:

@@ -24,7 +24,8 @@ from typer.testing import CliRunner
 from ablate import api as verbs
 from ablate.cli import app
 from ablate.judge.audit.audit import audit
-from ablate.judge.audit.history import AFTER, BEGUN, ELSEWHERE, FORWARD, REMOVED, Starts, starts_of
+from ablate.judge.audit.checks import AuditContext
+from ablate.judge.audit.history import Starts, starts_of
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Check, Decision
 from ablate.records.evidence import Evidence
@@ -40,6 +41,11 @@ from prereg.registry.paths import Root
 from prereg.registry.registration import Registration
 
 QUIET = PlainWatcher(StringIO())
+REMOVED = "no start of a run was removed before its seal"
+AFTER = "no run was sealed after the decision"
+ELSEWHERE = "no run repeats one of another study"
+FORWARD = "the ledger's times run forward"
+BEGUN = "no run began before its registration"
 AGAIN = "every run was made in one go"
 RECOVERED = "every seal was reported by the run that made it"
 CELL = ("layernorm", 2)
@@ -113,7 +119,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Attacked:
 
 
 def failed(registration: Registration, evidence: Evidence) -> dict[str, Check]:
-    return {check.name: check for check in audit(registration, evidence) if not check.passed}
+    return {check.name: check for check in audit(AuditContext(registration, evidence)) if not check.passed}
 
 
 def test_removed_starts_are_named_and_more_than_one_gives_no_verdict(house: Attacked) -> None:
@@ -321,8 +327,8 @@ def test_starts_are_counted_against_seals_resumptions_and_failures(
 @pytest.mark.parametrize("body", [{}, {"variant": CELL[0]}, {"variant": CELL[0], "seed": "x", "attempt": "y"}])
 def test_an_entry_that_lacks_its_parts_stops_no_check(event: Any, body: dict[str, Any]) -> None:
     registration, evidence = make_evidence(small_study())
-    before = len(audit(registration, evidence))
-    assert len(audit(registration, with_entry(registration, evidence, event, body))) >= before
+    before = len(audit(AuditContext(registration, evidence)))
+    assert len(audit(AuditContext(registration, with_entry(registration, evidence, event, body)))) >= before
 
 
 def test_a_start_that_does_not_say_which_attempt_it_was_counts_as_one_removed() -> None:

@@ -15,9 +15,9 @@ from evidence_factory import Cell, make_evidence, one_claim, with_items
 from scipy import stats
 
 from ablate.judge import decide as judge
-from ablate.judge.audit.item_scores import item_means
 from ablate.judge.decide import decide, final_values
 from ablate.judge.findings import judge_hypotheses
+from ablate.judge.readings import item_means
 from ablate.judge.verdict import Decision, Finding
 from ablate.judge.view import restrict
 from ablate.records.evidence import ITEM_COLUMNS, Evidence

@@ -15,7 +15,6 @@ from own_trainer import OwnHouse
 
 from ablate import api
 from ablate.api.status import read_status
-from ablate.judge.audit.runs import LIMITS
 from ablate.records.run_record import RunRecord
 from ablate.reporting.ledger_summary import describe
 from ablate.runner.progress import PlainWatcher
@@ -27,6 +26,8 @@ from prereg.registry.ledger import Entry, Ledger
 from prereg.study.analysis import GIB, breaches, unmeasured
 from prereg.study.spec import Study, study_from_document
 from prereg.study.training import Budget, Model, Training
+
+LIMITS = "every run kept to its promised limits"
 
 QUIET = PlainWatcher(StringIO())
 

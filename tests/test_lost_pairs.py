@@ -11,7 +11,7 @@ from evidence_factory import make_evidence, one_claim, small_study
 from typer.testing import CliRunner
 
 from ablate.cli import app
-from ablate.judge.audit.lost_pairs import SAME_AT_WORST, lost_pairs, possible_outcomes, unmasked
+from ablate.judge.audit.lost_pairs import lost_pairs, possible_outcomes, unmasked
 from ablate.judge.decide import decide
 from ablate.judge.design import simulate as simulation
 from ablate.judge.design.assumptions import assumed
@@ -25,6 +25,8 @@ from prereg.errors import SpecError
 from prereg.rule.divergence import impossible_after, least_pairs, pushed, said_losses
 from prereg.study.load import load_study
 from prereg.study.spec import Study
+
+SAME_AT_WORST = "the verdict is the same with lost pairs at their worst"
 
 EMBNORM = Path(__file__).parents[1] / "studies" / "embnorm.yaml"
 WORST = 0.31

@@ -7,7 +7,7 @@ from evidence_factory import Change, make_evidence, small_study, with_amendments
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.judge.audit.amendments import RESTS_ON_NOTHING_AMENDED, rests_on, spread
+from ablate.judge.audit.amendments import rests_on, spread
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Decision, Outcome
 from ablate.reporting import markdown
@@ -15,6 +15,8 @@ from ablate.reporting.context import ReportContext
 from prereg.registry.amendments import Touched
 from prereg.rule.condition import OUTCOMES
 from prereg.study.spec import Study
+
+RESTS_ON_NOTHING_AMENDED = "the verdict rests on nothing that an amendment made exploratory"
 
 GAIN = {"val/loss": {"layernorm": -0.06}}
 SMALLEST: list[Change] = [("hypotheses.gain_ln.smallest", 0.01, 0.02)]

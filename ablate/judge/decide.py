@@ -29,6 +29,7 @@ from pydantic import JsonValue
 
 from ablate.judge.audit.amendments import because_it_rests, check_verdict, mark, rests_on, spread
 from ablate.judge.audit.audit import admissible, audit
+from ablate.judge.audit.checks import AuditContext
 from ablate.judge.audit.headroom import check_headroom
 from ablate.judge.audit.lost_pairs import Lost, check_lost, lost_pairs, other_verdicts, possible_outcomes
 from ablate.judge.audit.stability import judge_stability
@@ -39,7 +40,7 @@ from ablate.judge.recompute import recompute
 from ablate.judge.stats.nulls import Nulls, require_known_methods
 from ablate.judge.stopping import settles
 from ablate.judge.verdict import Check, Decision, Finding, Outcome, Stability
-from ablate.judge.view import View, check_looks, view
+from ablate.judge.view import View, view
 from ablate.records.evidence import Evidence
 from prereg.registry.amendments import Touched, amendments_of, touched
 from prereg.registry.looks import Look
@@ -62,10 +63,9 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     study = registration.study
     require_known_methods(study)
     seen = view(registration, evidence)
-    look, whole, evidence = seen.look, evidence, seen.evidence
-    checks = audit(registration, evidence)
-    if look is not None:
-        checks += check_looks(registration, whole, look)
+    context = AuditContext(registration, seen.evidence, seen.look, whole=evidence)
+    look, evidence = seen.look, seen.evidence
+    checks = audit(context)
     if evidence.missing or evidence.ledger_faults:
         # What cannot be logged is not shown either: a look that leaves no trace would be a free one.
         assert not admissible(checks), checks
@@ -87,7 +87,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     stability = judge_stability(study, evidence)
     moved = spread(study, findings, touched(study, amendments_of(evidence.ledger)))
     findings = mark(findings, moved)
-    spoken = checks + check_headroom(study, evidence)
+    spoken = checks + check_headroom(context)
     if not admissible(checks):
         return _decision(
             registration,

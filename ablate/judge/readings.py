@@ -16,9 +16,10 @@ claim needs gives none here, and the audit says so.
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 
-from ablate.judge.audit.item_scores import item_means
 from ablate.records.evidence import Evidence
+from prereg.metrics.items import ITEM_METRICS
 from prereg.registry.plan import Cell
 from prereg.study.analysis import AtStep, OverLast
 from prereg.study.spec import Study
@@ -60,4 +61,19 @@ def read_values(study: Study, hypothesis: str, evidence: Evidence) -> dict[Cell,
             found[cell] = float(values.min() if study.better(hypothesis) == "lower" else values.max())
         elif steps.size > 1:
             found[cell] = float(np.trapezoid(values, steps) / (steps[-1] - steps[0]))
+    return found
+
+
+def item_means(items: pd.DataFrame, metric: str) -> dict[Cell, float]:
+    """(arm, seed) -> the metric's value, from the scores of the run's items; not a number where a score is none."""
+    declared = ITEM_METRICS[metric]
+    rows = items[items["metric"] == declared.scores]
+    found: dict[Cell, float] = {}
+    # In the order of the items' names: a sum depends on its order in the last bit.
+    for (arm, seed), run in rows.sort_values(["task", "item"], kind="stable").groupby(["variant", "seed"], sort=True):
+        values = run["value"].to_numpy(np.float64)
+        if declared.counts_alike == "tasks":
+            codes = pd.factorize(run["task"])[0]
+            values = np.bincount(codes, weights=values) / np.bincount(codes)
+        found[str(arm), int(str(seed))] = float(values.mean())
     return found

@@ -6,12 +6,13 @@ look is reported again while no run of a later seed exists. That both saw the sa
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from ablate.judge.verdict import Check
+from ablate.judge.audit.checks import AuditContext, Found, Result, check, named
 from ablate.records.evidence import Evidence
-from prereg.registry.ledger import SEALS, Entry
+from prereg.registry.ledger import SEALS
 from prereg.registry.looks import Look, Taken, due_look, looks_of, taken_looks
 from prereg.registry.plan import cell_of
 from prereg.registry.registration import Registration
@@ -55,84 +56,94 @@ def restrict(evidence: Evidence, seeds: tuple[int, ...]) -> Evidence:
     )
 
 
-def check_looks(registration: Registration, evidence: Evidence, look: Look) -> tuple[Check, ...]:
-    """Were the looks taken as registered: in order, none left out, each once, before later seeds were trained?
+def _at_a_look(context: AuditContext) -> bool:
+    return context.look is not None
 
-    `evidence` is all of it, not only what the look sees.
-    """
-    mine = [entry for entry in evidence.ledger if entry.registration == registration.sha256]
-    taken = taken_looks(mine, registration.sha256)
-    return (
-        _check(
-            "every look was taken in its turn",
-            _out_of_turn(taken, look),
-            "the registered looks one after another, none left out",
-            severe=True,
-        ),
-        _check(
-            "no look was taken twice on different evidence",
-            _changed(registration, evidence, taken),
-            "the evidence that each look saw, unchanged",
-            severe=True,
-        ),
-        _check(
-            "no seed was added after the verdict",
-            _trained_between(registration, mine, after_end=True),
-            "no run after the look that ended the study",
-            severe=True,
-        ),
-        # Levels are spent as if the look had come in time, so the error rate holds; it is reported all the same.
-        _check(
-            "no seed was trained before the look it follows",
-            _trained_between(registration, mine, after_end=False),
-            "each look before the seeds that come after it",
-            severe=False,
-        ),
+
+def _taken(context: AuditContext) -> tuple[Taken, ...]:
+    return taken_looks(context.entries, context.registration.sha256)
+
+
+def _result(faults: list[str]) -> Result:
+    more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
+    return Result(passed=False, found=f"{len(faults)}: {'; '.join(faults[:5])}{more}") if faults else Result()
+
+
+@check(
+    "every look was taken in its turn",
+    "inadmissible",
+    looks_at="`looked` entries of a sequential study",
+    why="levels are spent look by look",
+    required="the registered looks one after another, none left out",
+    applies=_at_a_look,
+)
+def _in_turn(context: AuditContext) -> Found:
+    assert context.look is not None
+    numbers = [one.number for one in _taken(context)]
+    faults = [f"look {number} was left out" for number in range(1, context.look.number) if number not in numbers]
+    faults += [f"look {b} was taken after look {a}" for a, b in pairwise(numbers) if b < a]
+    faults += [f"look {number} is not registered" for number in numbers if not 1 <= number <= context.look.of]
+    return _result(faults)
+
+
+@check(
+    "no look was taken twice on different evidence",
+    "inadmissible",
+    looks_at="the evidence that each look saw",
+    why="a second look at other data is a look more",
+    required="the evidence that each look saw, unchanged",
+    applies=_at_a_look,
+)
+def _unchanged(context: AuditContext) -> Found:
+    assert context.whole is not None
+    seen: dict[int, set[str]] = defaultdict(set)
+    for one in _taken(context):
+        seen[one.number].add(one.evidence)
+    sizes = {look.number: look.n_seeds for look in looks_of(context.study)}
+    return _result(
+        [
+            f"look {number}"
+            for number, found in seen.items()
+            if number in sizes and found != {restrict(context.whole, context.study.seeds[: sizes[number]]).sha256}
+        ]
     )
 
 
-def _out_of_turn(taken: tuple[Taken, ...], look: Look) -> list[str]:
-    numbers = [one.number for one in taken]
-    faults = [f"look {number} was left out" for number in range(1, look.number) if number not in numbers]
-    faults += [f"look {b} was taken after look {a}" for a, b in pairwise(numbers) if b < a]
-    faults += [f"look {number} is not registered" for number in numbers if not 1 <= number <= look.of]
-    return faults
+@check(
+    "no seed was added after the verdict",
+    "inadmissible",
+    looks_at="runs sealed after the look that ended the study",
+    why="seeds added after a verdict undo its error rate",
+    required="no run after the look that ended the study",
+    applies=_at_a_look,
+)
+def _added(context: AuditContext) -> Found:
+    return _trained_between(context, after_end=True)
 
 
-def _changed(registration: Registration, evidence: Evidence, taken: tuple[Taken, ...]) -> list[str]:
-    study = registration.study
-    looks = {look.number: look for look in looks_of(study)}
-    return [
-        f"look {number}"
-        for number in dict.fromkeys(one.number for one in taken if one.number in looks)
-        if {one.evidence for one in taken if one.number == number}
-        != {restrict(evidence, study.seeds[: looks[number].n_seeds]).sha256}
-    ]
+@check(
+    "no seed was trained before the look it follows",
+    "deviation",
+    looks_at="runs sealed before their look",
+    why="levels are spent as if the look had come in time",
+    required="each look before the seeds that come after it",
+    applies=_at_a_look,
+)
+def _early(context: AuditContext) -> Found:
+    return _trained_between(context, after_end=False)
 
 
-def _trained_between(registration: Registration, mine: list[Entry], *, after_end: bool) -> list[str]:
+def _trained_between(context: AuditContext, *, after_end: bool) -> Result:
     """Runs sealed out of their place: after the end, or before a look that should have come first."""
-    study = registration.study
-    looks = {look.number: look for look in looks_of(study)}
-    place = {seed: at for at, seed in enumerate(study.seeds, start=1)}
+    looks = {look.number: look for look in looks_of(context.study)}
+    place = {seed: at for at, seed in enumerate(context.study.seeds, start=1)}
     seen, ended, faults = 0, False, []
-    for entry in mine:
+    for entry in context.entries:
         if entry.event == "looked":
             number = int(str(entry.body.get("look")))
             seen, ended = max(seen, number), ended or entry.body.get("final") is True
         elif entry.event in SEALS and (seed := cell_of(entry)[1]) in place:
             ahead = seen + 1 in looks and place[seed] > looks[seen + 1].n_seeds
             if (ended and place[seed] > looks[seen].n_seeds) if after_end else (ahead and not ended):
-                faults.append(f"{entry.body.get('variant')} seed {seed}")
-    return faults
-
-
-def _check(name: str, faults: list[str], required: str, *, severe: bool) -> Check:
-    shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
-    return Check(
-        name=name,
-        passed=not faults,
-        severity="inadmissible" if severe else "deviation",
-        found=f"{len(faults)}: {shown}" if faults else "none against it",
-        required=required,
-    )
+                faults.append(named(cell_of(entry)))
+    return _result(faults)

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ablate.judge.audit.checks import Found, Result, check
 from ablate.judge.stats.nulls import Nulls, judge_families
 from ablate.judge.stats.procedure import TINY
-from ablate.judge.verdict import Check, Finding, Outcome
+from ablate.judge.verdict import Finding, Outcome
 from prereg.registry.amendments import Touched
 from prereg.rule.condition import OUTCOMES
 from prereg.study.spec import Study
-
-RESTS_ON_NOTHING_AMENDED = "the verdict rests on nothing that an amendment made exploratory"
 
 
 def spread(study: Study, findings: Sequence[Finding], touched: Touched) -> Touched:
@@ -70,37 +69,34 @@ def rests_on(
     return tuple(f"stable({name})" if of_arm else name for name, of_arm in free)
 
 
-def check_verdict(touched: Touched, resting: Sequence[str]) -> tuple[Check, ...]:
+@check(
+    "the verdict rests on nothing that an amendment made exploratory",
+    "inadmissible",
+    looks_at="the rule, over every outcome of what amendments touched",
+    why="an outcome may have chosen the test that it passed",
+    required="the same verdict for every outcome of what was touched",
+    stage="verdict",
+)
+def check_verdict(touched: Touched, resting: Sequence[str]) -> Found:
     """The check that fails when the verdict rests on something touched; none where amendments touched nothing."""
-    if not touched.hypotheses and not touched.arms:
-        return ()
-    reasons = dict.fromkeys(
-        why
-        for name in resting
-        for why in (
-            *touched.hypotheses.get(name, ()),
-            *touched.arms.get(name.removeprefix("stable(").removesuffix(")"), ()),
-        )
-    )
     named = [*touched.hypotheses, *(f"stable({arm})" for arm in touched.arms)]
-    return (
-        Check(
-            name=RESTS_ON_NOTHING_AMENDED,
-            passed=not resting,
-            severity="inadmissible",
-            found=f"it rests on {', '.join(resting)}, touched by {'; '.join(reasons)}"
-            if resting
-            else f"the same verdict whatever had become of {', '.join(named)}",
-            required="the same verdict for every outcome of what was touched",
-        ),
-    )
+    if not named:
+        return None
+    if resting:
+        found = f"it rests on {', '.join(resting)}, touched by {_reasons(touched, resting)}"
+        return Result(passed=False, found=found)
+    return Result(found=f"the same verdict whatever had become of {', '.join(named)}")
+
+
+def _reasons(touched: Touched, resting: Sequence[str]) -> str:
+    by_name = touched.hypotheses | {f"stable({arm})": reasons for arm, reasons in touched.arms.items()}
+    return "; ".join(dict.fromkeys(reason for name in resting for reason in by_name[name]))
 
 
 def because_it_rests(touched: Touched, resting: Sequence[str]) -> str:
     """Why there is no verdict, in a sentence."""
-    check = check_verdict(touched, resting)[0]
     are = "which an amendment after evidence made exploratory"
-    return f"The verdict rests on {', '.join(resting)}, {are}: {check.found.partition('touched by ')[2]}."
+    return f"The verdict rests on {', '.join(resting)}, {are}: {_reasons(touched, resting)}."
 
 
 def _outcomes_with(study: Study, findings: Sequence[Finding], touched: Touched, p: float) -> dict[str, Outcome]:

@@ -1,37 +1,203 @@
-"""How a check says what it found: in counts, with the first few faults, and with runs by arm and seed."""
+"""How a check of the evidence is declared, what it sees, and how it reports what it found.
+
+    @check("no run failed", "inadmissible", looks_at="...", why="...", required="...")
+    def _failed(context: AuditContext) -> Found:
+        return [name_of(run) for run in context.runs if run.status == "failed"]
+
+A check returns its faults and passes without any; a `Result` where text, severity or requirement depend on what was
+found; None where it does not apply. `audit` (`ablate.judge.audit.audit`) runs the checks of each module in the order in
+which they are defined. The decorator is the only place where a check is described: docs/checks.md, the report and
+`ablate check --admissibility` read it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from typing import Literal, ParamSpec
 
+from ablate.judge.readings import read_values, reading_of
 from ablate.judge.verdict import Check, Severity
+from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
-from prereg.registry.plan import Cell
+from prereg.registry.ledger import Entry
+from prereg.registry.looks import Look
+from prereg.registry.plan import Cell, newest_seals
+from prereg.registry.registration import Registration
+from prereg.study.spec import Study
+
+Arguments = ParamSpec("Arguments")
 
 
-def none_against(
-    name: str, faults: Iterable[str], required: str, severity: Severity = "inadmissible", *, found: str = ""
-) -> Check:
-    """A check that passes when there is nothing to list. `found` is said before the list, else how many there are."""
+@dataclass(frozen=True)
+class AuditContext:
+    """What checks look at: a registration, its evidence, and what is derived from both once."""
+
+    registration: Registration
+    evidence: Evidence
+    """What may be judged; at a look of a sequential study, the runs of its seeds only."""
+    look: Look | None = None
+    whole: Evidence | None = None
+    """All evidence, where `evidence` is that of a look."""
+
+    @property
+    def study(self) -> Study:
+        """The registered study."""
+        return self.registration.study
+
+    @property
+    def runs(self) -> tuple[RunRecord, ...]:
+        """The records of all runs."""
+        return self.evidence.runs
+
+    @cached_property
+    def ended(self) -> list[RunRecord]:
+        """Runs that are done or diverged."""
+        return [run for run in self.runs if run.status in ("done", "diverged")]
+
+    @cached_property
+    def done(self) -> list[RunRecord]:
+        """Runs that reached their last step."""
+        return [run for run in self.runs if run.status == "done"]
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """The ledger's entries under this very registration."""
+        return [entry for entry in self.evidence.ledger if entry.registration == self.registration.sha256]
+
+    @cached_property
+    def registered(self) -> list[Entry]:
+        """Those that registered it."""
+        return [entry for entry in self.entries if entry.event in ("registered", "amended")]
+
+    @cached_property
+    def seals(self) -> dict[Cell, Entry]:
+        """The newest seal of every run."""
+        return newest_seals(self.entries, self.registration.sha256)
+
+    @cached_property
+    def readings(self) -> list[tuple[str, str, dict[Cell, float]]]:
+        """Each value that the claims read once: its name, a hypothesis that reads it, and the values by run."""
+        hypotheses = {reading_of(self.study, name): name for name in self.study.hypotheses}
+        return [(reading, name, read_values(self.study, name, self.evidence)) for reading, name in hypotheses.items()]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a check found, where more is to be said than a list of faults."""
+
+    faults: list[str] | tuple[str, ...] = ()
+    """What is listed; the check passes when nothing is, unless `passed` says otherwise."""
+    found: str = ""
+    """Text before the list; else the number of faults."""
+    after: str = ""
+    """Text after the list."""
+    passed: bool | None = None
+    severity: Severity | None = None
+    """What a failure means, where that depends on the evidence; else the first severity that the check declares."""
+    required: str = ""
+    """What was required, where that depends on the study; else as declared."""
+    name: str = ""
+    """The name of a check that the study brings; else as declared."""
+
+
+Found = list[str] | Result | None
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A check's declaration."""
+
+    name: str
+    """Its name in verdicts; of checks that a study brings, the beginning of their names."""
+    looks_at: str
+    consequence: tuple[Severity, ...]
+    """What a failure means; the gravest first where it depends on what was found."""
+    why: str
+    """Why it means that, and what it depends on."""
+    required: str
+    only_failed: bool
+    stage: Literal["audit", "verdict"]
+    run: Callable[..., tuple[Check, ...]]
+    """The check; at the stage `audit` a function of an `AuditContext` alone."""
+
+
+DECLARED: dict[str, Declared] = {}
+"""Every check by its name, as far as its module is imported."""
+
+
+def check(
+    name: str,
+    *consequence: Severity,
+    looks_at: str,
+    why: str,
+    required: str = "",
+    only_failed: bool = False,
+    applies: Callable[[AuditContext], bool] | None = None,
+    stage: Literal["audit", "verdict"] = "audit",
+) -> Callable[[Callable[Arguments, Found]], Callable[Arguments, tuple[Check, ...]]]:
+    """Declare the check that a function makes; the function then returns it as a tuple of one `Check`, or of none.
+
+    Checks that are listed only when they fail (`only_failed`) came after verdicts were given: those keep their bytes.
+    `applies` says in which studies the check is made. Checks of stage `verdict` are called by `ablate.judge.decide`.
+    """
+
+    def decorate(find: Callable[Arguments, Found]) -> Callable[Arguments, tuple[Check, ...]]:
+        @wraps(find)
+        def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> tuple[Check, ...]:
+            if applies is not None and not applies(args[0]):  # type: ignore[arg-type]  # a context, by the declaration
+                return ()
+            found = find(*args, **kwargs)
+            return () if found is None else _checks(declared, found if isinstance(found, Result) else Result(found))
+
+        reason = f"listed only when it fails; {why}" if only_failed else why
+        declared = Declared(name, looks_at, consequence, reason, required, only_failed, stage, run)
+        assert name not in DECLARED, name
+        DECLARED[name] = declared
+        return run
+
+    return decorate
+
+
+def _checks(declared: Declared, result: Result) -> tuple[Check, ...]:
+    passed = not result.faults if result.passed is None else result.passed
+    if passed and declared.only_failed:
+        return ()
+    found = result.found or (str(len(result.faults)) if result.faults else "none against it")
+    return (
+        Check(
+            name=result.name or declared.name,
+            passed=passed,
+            severity=result.severity or declared.consequence[0],
+            found=f"{found}{listed(result.faults)}{result.after}",
+            required=result.required or declared.required,
+        ),
+    )
+
+
+def built_in(context: AuditContext) -> bool:
+    """Whether the built-in trainer made the runs; it states more than a user's own can."""
+    return context.study.trainer == "gpt"
+
+
+def listed(faults: Iterable[str], most: int = 5) -> str:
+    """`: ` and the first few of a list, with how many more there are; empty for an empty list."""
     items = list(faults)
-    said = f"{found}{listed(items)}" if found else (f"{len(items)}{listed(items)}" if items else "none against it")
-    return Check(name=name, passed=not items, severity=severity, found=said, required=required)
-
-
-def listed(items: list[str], most: int = 5) -> str:
-    """The first few of a list, and how many more there are."""
-    if not items:
-        return ""
     more = f" and {len(items) - most} more" if len(items) > most else ""
-    return ": " + "; ".join(items[:most]) + more
+    return f": {'; '.join(items[:most])}{more}" if items else ""
 
 
 def named(cell: Cell) -> str:
     """`rope seed 3`."""
-    variant, seed = cell
-    return f"{variant} seed {seed}"
+    return f"{cell[0]} seed {cell[1]}"
+
+
+def cell_of_run(run: RunRecord) -> Cell:
+    """Variant and seed of a run."""
+    return run.variant, run.seed
 
 
 def named_run(run: RunRecord) -> str:
-    """The same, of a run's record."""
-    return named((run.variant, run.seed))
+    """`rope seed 3`, of a run's record."""
+    return named(cell_of_run(run))

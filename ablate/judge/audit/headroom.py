@@ -14,16 +14,11 @@ from typing import Final
 
 import numpy as np
 
-from ablate.judge.audit.checks import none_against
-from ablate.judge.readings import read_values, reading_of
+from ablate.judge.audit.checks import AuditContext, Found, check
 from ablate.judge.stats.procedure import EQUAL, Floats
-from ablate.judge.verdict import Check
-from ablate.records.evidence import Evidence
 from prereg.metrics.catalogue import METRICS
 from prereg.metrics.harness import harness_metric
-from prereg.study.spec import Study
 
-HEADROOM: Final = "every claimed metric had headroom"
 BOUNDS: Final[dict[str, tuple[float, float]]] = {"share": (0.0, 1.0)}
 """Unit -> the least and greatest value that a metric of this unit can have."""
 ROOM_SD: Final = 2.0
@@ -54,24 +49,22 @@ def pinned(metric: str, values: Floats) -> Pinned | None:
     return None
 
 
-def check_headroom(study: Study, evidence: Evidence) -> tuple[Check, ...]:
+@check(
+    "every claimed metric had headroom",
+    "deviation",
+    looks_at="the baseline's values of every claimed metric",
+    why="at floor or ceiling a metric shows no difference, and a guardrail holds for free",
+    required=f"values that vary over seeds, {ROOM_SD:g} SDs or more from a bound of the metric",
+    only_failed=True,
+    stage="verdict",
+)
+def check_headroom(context: AuditContext) -> Found:
     """The check that fails when a claimed metric of the baseline cannot move; none where all can."""
-    faults = []
-    for reading, name in {reading_of(study, name): name for name in study.hypotheses}.items():
-        cells = read_values(study, name, evidence)
+    study, faults = context.study, []
+    for reading, name, cells in context.readings:
         found = [value for seed in study.seeds if isfinite(value := cells.get((study.baseline, seed), np.nan))]
-        if len(found) < 2:
-            continue
-        fault = pinned(study.claims[name].metric, np.array(found, dtype=np.float64)[:, None])
+        values = np.array(found, dtype=np.float64)[:, None]
+        fault = pinned(study.claims[name].metric, values) if len(found) > 1 else None
         if fault is not None:
             faults.append(f"{reading} of {study.baseline} {fault.found}")
-    if not faults:
-        return ()
-    return (
-        none_against(
-            HEADROOM,
-            faults,
-            f"values that vary over seeds, {ROOM_SD:g} SDs or more from a bound of the metric",
-            "deviation",
-        ),
-    )
+    return faults

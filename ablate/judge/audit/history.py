@@ -1,21 +1,23 @@
-"""Does the ledger show a choice among starts, among trainings, or among studies? And do its times run forward?
-
-All of these are reported only when they fail, so that a verdict that was given before they existed keeps its bytes.
-What they find rests on entries that later ones do not change: a study judged again is found to be what it was.
-"""
+"""How often was each run started and sealed? Whoever sees live metrics or outcomes could choose among attempts."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 
-from ablate.judge.audit.checks import listed, named, named_run, none_against
-from ablate.judge.verdict import Check
-from ablate.records.evidence import Evidence
-from ablate.records.imports import CLOCKS_APART
+from ablate.judge.audit.checks import (
+    AuditContext,
+    Found,
+    Result,
+    built_in,
+    cell_of_run,
+    check,
+    listed,
+    named,
+    named_run,
+)
 from prereg.registry.ledger import SEALS, Entry
 from prereg.registry.plan import Cell, cell_of
 from prereg.registry.registration import Registration
@@ -23,36 +25,35 @@ from prereg.study.spec import Study
 from prereg.study.training import Training
 from prereg.text import counted
 
-REMOVED: Final = "no start of a run was removed before its seal"
-AFTER: Final = "no run was sealed after the decision"
-ELSEWHERE: Final = "no run repeats one of another study"
-FORWARD: Final = "the ledger's times run forward"
-BEGUN: Final = "no run began before its registration"
-READ: Final = ("decided", "looked", "peeked")
-"""Events after which outcomes of a study were known."""
 MOST_REMOVED: Final = 1
 """Removed starts that a study may have without a registered number: the tool itself advises to remove a run's folder
 whose record is damaged. See docs/decisions.md for what one more does to the error rate."""
 
 
 @dataclass
-class _Made:
+class _Record:
+    """The starts that one folder of a run counts."""
+
     made: int = 0
-    """All starts."""
     resumed: int = 0
-    """Those that went on from the checkpoint of the one before."""
     failed: int = 0
-    """Those that ended in an error that the ledger holds."""
+    attempt: int = 0
 
 
 @dataclass
-class Starts(_Made):
+class Starts:
     """What the ledger holds of the starts of one run."""
 
+    made: int = 0
+    """All starts."""
+    resumed: int = 0
+    """Those that resumed from the checkpoint of the one before."""
+    failed: int = 0
+    """Those that ended in an error that the ledger holds."""
     removed: int = 0
     """Those of records that were removed before a seal, less failures."""
     replaced: int = 0
-    """Those of records in whose place an import came, less failures: a maker's word either way, and not counted."""
+    """Those of records that an import replaced, less failures: a maker's word either way, and not counted."""
     restarted: int = 0
     """Those that ended without seal or failure and whose record was kept: the next began at the first step again."""
     lost: int = 0
@@ -62,19 +63,11 @@ class Starts(_Made):
 
     @property
     def words(self) -> str:
+        """The counts in words."""
         parts = [f"{self.made} starts", f"{self.resumed} resumed", f"{self.failed} failed on record"]
-        if self.restarted:
-            parts.append(f"{self.restarted} begun again from the first step")
-        if self.replaced:
-            parts.append(f"{self.replaced} replaced by an import")
+        parts += [f"{self.restarted} begun again from the first step"] if self.restarted else []
+        parts += [f"{self.replaced} replaced by an import"] if self.replaced else []
         return ", ".join([*parts, f"{self.removed} removed"])
-
-
-@dataclass
-class _Record(_Made):
-    """The starts that one folder of a run counts."""
-
-    attempt: int = 0
 
 
 def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell, Starts]:
@@ -90,15 +83,10 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
         record, into = records.pop(cell), found[cell]
         into.failed += record.failed
         into.resumed += record.resumed
-        lost = record.made - record.resumed - (0 if removed or imported else 1)
+        lost = record.made - record.resumed - (not (removed or imported))
         into.lost += lost
-        unexplained = max(0, lost - record.failed)
-        if imported:
-            into.replaced += unexplained
-        elif removed:
-            into.removed += unexplained
-        else:
-            into.restarted += unexplained
+        kind = "replaced" if imported else "removed" if removed else "restarted"
+        setattr(into, kind, getattr(into, kind) + max(0, lost - record.failed))
 
     for entry in ledger:
         if entry.registration != registration.sha256 or "variant" not in entry.body:
@@ -116,8 +104,7 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
             found[cell].made += 1
             found[cell].made_with.add(str(body.get("made_with")))
         elif entry.event == "failed" and cell in records:
-            record = records[cell]
-            record.failed = min(record.failed + 1, record.made)
+            records[cell].failed = min(records[cell].failed + 1, records[cell].made)
         elif entry.event in SEALS and cell in records:
             attempts = body.get("attempts")
             fewer = isinstance(attempts, int) and attempts < records[cell].attempt
@@ -127,156 +114,115 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
     return dict(found)
 
 
-def check_removed(registration: Registration, ledger: Sequence[Entry]) -> tuple[Check, ...]:
-    """Starts whose record was removed: whoever saw live metrics could choose. Above a number there is no verdict.
+def _deterministic(study: Study, variant: str) -> bool:
+    config = study.arms[variant].config if variant in study.arms else None
+    return isinstance(config, Training) and config.numerics.deterministic
 
-    Without a registered number, starts are not counted that can only give the same bits. A registered one counts every
-    start that has no seal and was not resumed.
-    """
-    study = registration.study
-    starts = starts_of(registration, ledger)
-    most = study.analysis.most_lost_starts
+
+@check(
+    "every run was made in one go",
+    "deviation",
+    "note",
+    looks_at="attempts, resumptions and `failed` entries of each run",
+    why="a remark where numerics are deterministic, since resuming is then exact",
+    required="one attempt a run",
+)
+def _attempts(context: AuditContext) -> Found:
+    failures = Counter(cell_of(entry) for entry in context.entries if entry.event == "failed")
+    faults, exact = [], built_in(context)
+    for run in context.runs:
+        failed = failures[cell_of_run(run)]
+        if run.attempts > 1 or run.resumed_from or failed:
+            resumed = f", resumed from step {', '.join(map(str, run.resumed_from))}" if run.resumed_from else ""
+            mishaps = f" ({'; '.join(run.mishaps)})" if run.mishaps else ""
+            times = f", {failed} failed" if failed else ""
+            faults.append(f"{named_run(run)}: {run.attempts} attempts{resumed}{times}{mishaps}")
+            exact = exact and _deterministic(context.study, run.variant)
+    for cell, one in starts_of(context.registration, context.entries).items():
+        if one.removed:
+            faults.append(f"{named(cell)}: {counted(one.removed, 'start')} removed before its seal")
+            exact = False
+    return Result(faults, severity="note" if exact else "deviation")
+
+
+@check(
+    "no start of a run was removed before its seal",
+    "inadmissible",
+    "deviation",
+    looks_at="`started` entries of runs without a seal, a failure or a resumption of their own",
+    why="metrics can be read while a run lives, and a start removed for them is a choice; "
+    "no verdict above `analysis.most_lost_starts`, or without it above one start that need not give the same bits",
+    required="every start sealed, failed on record, or resumed",
+    only_failed=True,
+)
+def _removed(context: AuditContext) -> Found:
+    starts = starts_of(context.registration, context.entries)
+    most = context.study.analysis.most_lost_starts
     if most is None:
-        limit = MOST_REMOVED
-        counting = {cell: one.removed for cell, one in starts.items() if not _same(study, cell, one)}
+        # Starts that can only give the same bits are no choice: deterministic numerics, all made with the same.
+        counting = {
+            cell: 0 if len(one.made_with) == 1 and _deterministic(context.study, cell[0]) else one.removed
+            for cell, one in starts.items()
+        }
     else:
-        limit, counting = most, {cell: one.lost for cell, one in starts.items()}
-    n = sum(counting.values())
-    shown = {
-        cell: one for cell, one in starts.items() if one.removed or one.replaced or (n > limit and counting.get(cell))
-    }
-    if not shown:
-        return ()
+        counting = {cell: one.lost for cell, one in starts.items()}
+    limit, n = MOST_REMOVED if most is None else most, sum(counting.values())
+    shown = {cell: one for cell, one in starts.items() if one.removed or one.replaced or (n > limit and counting[cell])}
     removed = sum(one.removed + one.replaced for one in shown.values())
-    said = [f"{named(cell)}: {one.words}" for cell, one in shown.items()]
     of = f"{n} count, and {limit} may" if most is None else f"{n} lost, and {limit} registered at most"
-    return (
-        Check(
-            name=REMOVED,
-            passed=False,
-            severity="inadmissible" if n > limit else "deviation",
-            found=f"{removed} removed ({of}){listed(said)}",
-            required="every start sealed, failed on record, or resumed",
-        ),
+    return Result(
+        [f"{named(cell)}: {one.words}" for cell, one in shown.items()],
+        f"{removed} removed ({of})",
+        severity="inadmissible" if n > limit else "deviation",
     )
 
 
-def check_after_decision(registration: Registration, ledger: Sequence[Entry]) -> tuple[Check, ...]:
-    """Runs sealed when the findings were known, unless with the very outcome that they had by then."""
-    mine = [entry for entry in ledger if entry.registration == registration.sha256]
-    decided = next((entry for entry in mine if entry.event == "decided"), None)
-    if decided is None:
-        return ()
-    # Every seal before the decision, not the newest of each run: what was known by then is known.
-    before = {(cell_of(e), e.body.get("outcome_sha256")) for e in mine if e.event in SEALS and e.index < decided.index}
-    late = [
-        f"{named(cell_of(entry))} (entry {entry.index})"
-        for entry in mine
-        if entry.event in SEALS
-        and entry.index > decided.index
-        and (cell_of(entry), entry.body.get("outcome_sha256")) not in before
-    ]
-    if not late:
-        return ()
-    verdict = decided.body.get("verdict") or decided.body.get("status")
-    return (
-        none_against(
-            AFTER,
-            late,
-            "after a decision no run, or one with the outcome that was judged",
-            found=f"decided as entry {decided.index} ({verdict}, {decided.at}); sealed afterwards {len(late)}",
-        ),
+@check(
+    "no sealed run was trained again",
+    "inadmissible",
+    "note",
+    looks_at="several `sealed` entries of one run, and the outcomes that they name",
+    why="no verdict where the outcomes differ, since one of them may have been chosen; a remark where they agree",
+    required="each run sealed once",
+)
+def _trained_again(context: AuditContext) -> Found:
+    ends: dict[Cell, list[tuple[str, str]]] = defaultdict(list)
+    for entry in context.entries:
+        if entry.event in SEALS:
+            end = (str(entry.body.get("status")), str(entry.body.get("outcome_sha256") or ""))
+            ends[cell_of(entry)].append(end)
+    again = {cell: found for cell, found in ends.items() if len(found) > 1}
+    # A seal that names no outcome agrees with none; the same values under another status are another outcome.
+    other = {cell: found for cell, found in again.items() if len(set(found)) > 1 or not found[0][1]}
+    same = {cell: found for cell, found in again.items() if cell not in other}
+    # The values of an earlier seal are gone: that they were the same is the ledger's word.
+    after = f"; {len(same)} sealed again with the same outcome by the ledger{listed(_ends(same))}" if same else ""
+    return Result(
+        _ends(other),
+        f"{len(other)} with another outcome" if other else "none",
+        after,
+        passed=not again,
+        severity="inadmissible" if other else "note",
     )
 
 
-def check_elsewhere(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
-    """Outcomes that another study had sealed before this one. Sealed before this registration, they may have chosen its
-    claim, whether or not a look is on record: whoever reads records by hand leaves no trace. Sealed later, they are
-    runs that two studies share, whose verdicts are then not independent: a remark.
-    """
-    first: dict[str, int] = {}
-    promised = -1
-    for entry in evidence.ledger:
-        if entry.registration == registration.sha256:
-            if entry.event in ("registered", "amended"):
-                promised = entry.index
-            elif entry.event in SEALS:
-                first.setdefault(str(entry.body.get("outcome_sha256")), entry.index)
-    seals: dict[str, list[Entry]] = defaultdict(list)
-    for entry in evidence.elsewhere:
-        if entry.event in SEALS and entry.index < first.get(str(entry.body.get("outcome_sha256")), -1):
-            seals[entry.study].append(entry)
-    said, before = [], False
-    for study, entries in seals.items():
-        runs = len({entry.body.get("outcome_sha256") for entry in entries})
-        read = next(
-            (
-                entry
-                for entry in evidence.elsewhere
-                if entry.study == study and entry.event in READ and entries[0].index < entry.index < promised
-            ),
-            None,
-        )
-        before = before or entries[0].index < promised
-        when = "before this registration" if entries[0].index < promised else "after this registration"
-        known = f"{read.event} as entry {read.index} ({read.at})" if read else "no look before it on record"
-        said.append(
-            f"{counted(runs, 'run')} of '{study}', the first sealed {when} as entry {entries[0].index} "
-            f"({entries[0].at}), {known}"
-        )
-    required = "outcomes that no earlier study of this ledger has"
-    return (none_against(ELSEWHERE, said, required, "deviation" if before else "note"),) if said else ()
+def _ends(ends: dict[Cell, list[tuple[str, str]]]) -> list[str]:
+    """`rope seed 3 (1f0c9a2e, then 77b1d0c4)`, of each run; with the status where that is not always the same."""
+    found = []
+    for cell, seals in ends.items():
+        differ = len({status for status, _ in seals}) > 1
+        words = [(outcome[:8] or "no outcome") + (f" {status}" if differ else "") for status, outcome in seals]
+        found.append(f"{named(cell)} ({', then '.join(words)})")
+    return found
 
 
-def check_times(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
-    """Entries of this study dated before earlier ones, and runs before their promise, by more than clocks differ."""
-    back, latest = [], None
-    for entry in evidence.ledger:
-        at = datetime.fromisoformat(entry.at)
-        if latest is not None and latest[0] - at > CLOCKS_APART:
-            back.append(f"entry {entry.index} ({entry.event}) at {entry.at}, entry {latest[1].index} at {latest[1].at}")
-        if latest is None or at > latest[0]:
-            latest = (at, entry)
-    minutes = int(CLOCKS_APART.total_seconds() // 60)
-    checks = []
-    if back:
-        required = f"each entry no earlier than those before it (clocks may differ by {minutes} minutes)"
-        checks.append(none_against(FORWARD, back, required, "deviation"))
-    early = list(_early(registration, evidence))
-    if early:
-        required = f"starts after the registration's entry (clocks may differ by {minutes} minutes)"
-        checks.append(none_against(BEGUN, early, required, "deviation"))
-    return tuple(checks)
-
-
-def _early(registration: Registration, evidence: Evidence) -> Iterator[str]:
-    """Runs whose record dates their start before the registration; of imports, their maker says when."""
-    mine = [entry for entry in evidence.ledger if entry.registration == registration.sha256]
-    promised = next((entry for entry in mine if entry.event in ("registered", "amended")), None)
-    imported = {cell_of(entry) for entry in mine if entry.event == "imported"}
-    if promised is None:
-        return
-    at = datetime.fromisoformat(promised.at)
-    for run in evidence.runs:
-        if (run.variant, run.seed) in imported:
-            continue
-        for what, moment in (("started", run.started_at), ("ended", run.ended_at)):
-            if moment is not None and _before(moment, at):
-                yield f"{named_run(run)} {what} at {moment}, registered at {promised.at}"
-                break
-
-
-def _before(moment: str, at: datetime) -> bool:
-    """Whether a record's time lies before another by more than clocks differ. A time without offset is in UTC."""
-    try:
-        found = datetime.fromisoformat(moment)
-    except ValueError:
-        return False
-    return at - (found if found.tzinfo is not None else found.replace(tzinfo=at.tzinfo)) > CLOCKS_APART
-
-
-def _same(study: Study, cell: Cell, starts: Starts) -> bool:
-    """Whether all starts of a run can only give the same bits: deterministic numerics, and all made with the same."""
-    arm = study.arms.get(cell[0])
-    exact = arm is not None and isinstance(arm.config, Training) and arm.config.numerics.deterministic
-    return exact and len(starts.made_with) == 1
+@check(
+    "every seal was reported by the run that made it",
+    "deviation",
+    looks_at="`sealed` entries that a later `ablate run` took in, marked `recovered`",
+    why="listed only where there are some; a crash leaves such runs, and a folder copied by hand looks the same",
+    required="a seal in the ledger the moment a run ends",
+)
+def _recovered(context: AuditContext) -> Found:
+    recovered = [entry for entry in context.entries if entry.event == "sealed" and entry.body.get("recovered")]
+    return [named(cell_of(entry)) for entry in recovered] or None

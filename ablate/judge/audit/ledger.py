@@ -1,222 +1,243 @@
-"""Does the ledger tell the promised order? Registered first, nothing looked at early, every run sealed once."""
+"""Does the ledger show the promised order: registered first, nothing looked at early, nothing chosen afterwards?
+
+What these checks find rests on entries that later ones do not change: a study judged again is found to be what it was.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from datetime import datetime
 
-from ablate.judge.audit.checks import listed, named, named_run, none_against
-from ablate.judge.verdict import Check, Severity
-from ablate.records.evidence import Evidence
-from ablate.records.run_record import RunRecord
+from ablate.judge.audit.checks import AuditContext, Found, Result, cell_of_run, check, named, named_run
+from ablate.judge.verdict import Severity
+from ablate.records.imports import CLOCKS_APART
 from prereg.registry.amendments import amendments_of, chain_faults, touched
 from prereg.registry.ledger import SEALS, Entry
 from prereg.registry.looks import TOOK_PLACE, recorded_afterwards
-from prereg.registry.plan import Cell, cell_of, newest_seals
-from prereg.registry.registration import Registration
-from prereg.study.spec import Study
+from prereg.registry.plan import cell_of
+from prereg.text import counted
 
-_GRAVEST: Severity = "inadmissible"
-
-
-def check_registered_first(registration: Registration, ledger: tuple[Entry, ...]) -> Check:
-    """Whether the promise stands before the first run in the ledger."""
-    mine = [entry for entry in ledger if entry.registration == registration.sha256]
-    promised = [entry.index for entry in mine if entry.event in ("registered", "amended")]
-    ran = [entry.index for entry in mine if entry.event in ("started", "sealed", "failed", "finished", "imported")]
-    passed = bool(promised) and (not ran or min(promised) < min(ran))
-    found = (
-        "the registration is not in the ledger"
-        if not promised
-        else f"registered as entry {min(promised)}, " + (f"first run as entry {min(ran)}" if ran else "no run yet")
-    )
-    return Check(
-        name="registered before any run",
-        passed=passed,
-        severity="inadmissible",
-        found=found,
-        required="the registration's entry before the first run's",
-    )
+_APART = f"(clocks may differ by {int(CLOCKS_APART.total_seconds() // 60)} minutes)"
 
 
-def check_intact(ledger: tuple[Entry, ...], faults: Iterable[str]) -> Check:
-    """The chain of hashes, and that of the study's registrations."""
-    return none_against(
-        "the ledger and the registration are intact",
-        [*faults, *chain_faults(ledger)],
-        "an unbroken chain and an unchanged registration",
-    )
+@check(
+    "registered before any run",
+    "inadmissible",
+    looks_at="the ledger's entries of the registration and of its runs",
+    why="a promise made after the fact is none",
+    required="the registration's entry before the first run's",
+)
+def _registered_first(context: AuditContext) -> Found:
+    promised = [entry.index for entry in context.registered]
+    runs = ("started", "sealed", "failed", "finished", "imported")
+    ran = [entry.index for entry in context.entries if entry.event in runs]
+    if not promised:
+        return Result(passed=False, found="the registration is not in the ledger")
+    first = f"first run as entry {min(ran)}" if ran else "no run yet"
+    passed = not ran or min(promised) < min(ran)
+    return Result(passed=passed, found=f"registered as entry {min(promised)}, {first}")
 
 
-def check_design(registration: Registration) -> tuple[Check, ...]:
-    """A study that was registered although some verdict can never happen says so before anything else it says."""
-    override = registration.override
+@check(
+    "the ledger and the registration are intact",
+    "inadmissible",
+    looks_at="the chain of hashes, and the chain of the study's registrations",
+    why="what was promised and done cannot be known otherwise",
+    required="an unbroken chain and an unchanged registration",
+)
+def _intact(context: AuditContext) -> Found:
+    return [*context.evidence.ledger_faults, *chain_faults(context.evidence.ledger)]
+
+
+def _late_amendments(context: AuditContext, evidence: str, severity: Severity) -> Result:
+    """The severity given is that of the check when it holds. A late amendment forbids a verdict only if it changed what
+    the verdict is made of; otherwise what it touched is exploratory (`ablate.judge.audit.amendments`)."""
+    late = [one for one in amendments_of(context.evidence.ledger) if one.evidence == evidence]
+    spoilt = touched(context.study, late).verdict
+    if late:
+        severity = "inadmissible" if spoilt else "deviation"
+    after = f"; changed: {'; '.join(spoilt)}" if spoilt else ""
+    return Result([f"entry {one.index} ({one.reason})" for one in late], severity=severity, after=after)
+
+
+@check(
+    "no amendment after outcomes were read",
+    "inadmissible",
+    "deviation",
+    looks_at="`amended` entries after a decision, a look or a peek",
+    why="no verdict if it changed the rule or what is admissible; otherwise what it touched is exploratory",
+    required="amendments before any outcome is read",
+)
+def _amended_after_outcomes(context: AuditContext) -> Found:
+    return _late_amendments(context, "outcomes read", "inadmissible")
+
+
+@check(
+    "no amendment after runs started",
+    "inadmissible",
+    "deviation",
+    looks_at="`amended` entries after a run was started",
+    why="the same: nothing in the ledger shows that nobody read the records of a run by hand",
+    required="amendments before any run",
+)
+def _amended_after_starts(context: AuditContext) -> Found:
+    return _late_amendments(context, "runs started", "deviation")
+
+
+@check(
+    "the design could reach every verdict",
+    "deviation",
+    looks_at="an override in the registration",
+    why="accepted on record before any run; some verdict could never happen",
+    required="data that could lead to every verdict",
+)
+def _design(context: AuditContext) -> Found:
+    override = context.registration.override
     if override is None:
-        return ()
-    return (
-        Check(
-            name="the design could reach every verdict",
-            passed=False,
-            severity="deviation",
-            found=f"underpowered, and accepted before any run: {override.obstacle}. Reason given: {override.reason}",
-            required="data that could lead to every verdict",
-        ),
-    )
+        return None
+    found = f"underpowered, and accepted before any run: {override.obstacle}. Reason given: {override.reason}"
+    return Result(passed=False, found=found)
 
 
-def check_amendments(study: Study, ledger: tuple[Entry, ...]) -> tuple[Check, ...]:
-    """An amendment after evidence may have been chosen by it: what it touched is exploratory, see `judge.touched`.
-
-    Here only a change of what the verdict is made of forbids it; that such amendments happened is a deviation.
-    """
-    made = amendments_of(ledger)
-    checks = []
-    for state, name, required, severity in (
-        ("outcomes read", "no amendment after outcomes were read", "amendments before any outcome is read", _GRAVEST),
-        ("runs started", "no amendment after runs started", "amendments before any run", "deviation"),
-    ):
-        late = [one for one in made if one.evidence == state]
-        spoilt = touched(study, late).verdict
-        said = [f"entry {one.index} ({one.reason})" for one in late]
-        check = none_against(name, said, required, severity)
-        if late:
-            # Of the check that held, the weight is what it always was: verdicts keep their bytes.
-            check = check.model_copy(update={"severity": _GRAVEST if spoilt else "deviation"})
-        if spoilt:
-            check = check.model_copy(update={"found": f"{check.found}; changed: {'; '.join(spoilt)}"})
-        checks.append(check)
-    return tuple(checks)
-
-
-def check_looks(registration: Registration, evidence: Evidence) -> Check:
-    """Peeks before the last planned run was sealed, under whatever registration; of a sequential study, all peeks.
-
-    A look recorded afterwards is an early one wherever its entry lies: it is recorded only where it was.
-    """
-    waiting, found = set(evidence.planned), []
-    afterwards = {entry.index for entry in recorded_afterwards(evidence.ledger)}
-    for entry in evidence.ledger:
-        if entry.event == "sealed" and entry.registration == registration.sha256:
+@check(
+    "no look before the last run ended",
+    "inadmissible",
+    looks_at="`peeked` entries before the last planned run was sealed, or recorded afterwards; in a sequential study, "
+    "all",
+    why="seeds are fixed, but what was seen can end a study, retry a run or move an amendment, and not all of that "
+    "shows; a sequential study pays alpha for every look, and this one was not paid for",
+    required="no look at outcomes while runs are missing",
+)
+def _early_looks(context: AuditContext) -> Found:
+    waiting, found = set(context.evidence.planned), []
+    # Recorded only where it was an early one, wherever its entry is.
+    afterwards = {entry.index for entry in recorded_afterwards(context.evidence.ledger)}
+    for entry in context.evidence.ledger:
+        if entry.event == "sealed" and entry.registration == context.registration.sha256:
             waiting.discard(cell_of(entry))
         elif entry.index in afterwards:
             found.append(f"entry {entry.index}, recorded afterwards: the look took place at {entry.body[TOOK_PLACE]}")
-        elif entry.event == "peeked" and (waiting or registration.study.stopping != "fixed"):
+        elif entry.event == "peeked" and (waiting or context.study.stopping != "fixed"):
             found.append(f"entry {entry.index}, at {entry.at}")
-    return none_against("no look before the last run ended", found, "no look at outcomes while runs are missing")
+    return found
 
 
-def check_bound_to_ledger(registration: Registration, evidence: Evidence, ended: list[RunRecord]) -> Check:
-    """The last `sealed` entry of every run names the very hashes that lie on disk.
-
-    The hash of run.json itself needs the file: whoever gathered the evidence compared it and named it `broken`.
-    """
-    last = newest_seals(evidence.ledger, registration.sha256)
-    wrong = []
-    for run in ended:
-        entry = last.get((run.variant, run.seed))
-        if entry is None:
-            wrong.append(f"{named_run(run)} is not in the ledger")
-        elif [entry.body.get(key) for key in ("status", "metrics_sha256", "outcome_sha256", "items_sha256")] != [
-            run.status,
-            run.metrics_sha256,
-            run.outcome_sha256,
-            run.items_sha256,
-        ] or not entry.body.get("run_sha256"):
-            wrong.append(f"{named_run(run)} is not what the ledger sealed")
-    return none_against(
-        "every sealed run is in the ledger",
-        wrong,
-        "a sealed entry with the same hashes for every ended run",
-        found=f"{len(ended) - len(wrong)} of {len(ended)} runs match",
-    )
-
-
-def check_reported(registration: Registration, ledger: tuple[Entry, ...]) -> tuple[Check, ...]:
-    """Runs whose seal no process of ours reported: what a crash leaves, and what a copied folder looks like."""
-    found = [
-        named(cell_of(entry))
-        for entry in ledger
-        if entry.event == "sealed" and entry.registration == registration.sha256 and entry.body.get("recovered")
+@check(
+    "no run was sealed after the decision",
+    "inadmissible",
+    looks_at="`sealed` and `imported` entries after the first `decided` entry of the registration",
+    why="with the findings known, training again is a choice; the same outcome is none",
+    required="after a decision no run, or one with the outcome that was judged",
+    only_failed=True,
+)
+def _sealed_after_decision(context: AuditContext) -> Found:
+    decided = next((entry for entry in context.entries if entry.event == "decided"), None)
+    if decided is None:
+        return None
+    seals = [(entry, (cell_of(entry), _outcome(entry))) for entry in context.entries if entry.event in SEALS]
+    # Every seal before the decision, not the newest of each run: what was known by then is known.
+    before = {outcome for entry, outcome in seals if entry.index < decided.index}
+    late = [
+        f"{named(outcome[0])} (entry {entry.index})"
+        for entry, outcome in seals
+        if entry.index > decided.index and outcome not in before
     ]
-    name, required = "every seal was reported by the run that made it", "a seal in the ledger the moment a run ends"
-    return (none_against(name, found, required, "deviation"),) if found else ()
+    verdict = decided.body.get("verdict") or decided.body.get("status")
+    found = f"decided as entry {decided.index} ({verdict}, {decided.at}); sealed afterwards {len(late)}"
+    return Result(late, found)
 
 
-def check_trained_once(registration: Registration, ledger: tuple[Entry, ...]) -> Check:
-    """A sealed run that was trained again. Of two outcomes one may have been chosen, and neither is believed.
-
-    The values of an earlier seal are gone, so that they were the same is the ledger's word. Every outcome is named, and
-    nothing is said to be reproduced.
-    """
-    ends: dict[Cell, list[tuple[str, str]]] = defaultdict(list)
-    for entry in ledger:
-        if entry.event in SEALS and entry.registration == registration.sha256:
-            ends[cell_of(entry)].append((str(entry.body.get("status")), str(entry.body.get("outcome_sha256") or "")))
-    again = {cell: found for cell, found in ends.items() if len(found) > 1}
-    # A seal that names no outcome agrees with none; the same values under another status are another outcome.
-    other = {cell: found for cell, found in again.items() if len(set(found)) > 1 or not found[0][1]}
-    same = {cell: found for cell, found in again.items() if cell not in other}
-    found = f"{len(other)} with another outcome" + listed(_named_ends(other)) if other else "none"
-    if same:
-        found += f"; {len(same)} sealed again with the same outcome by the ledger" + listed(_named_ends(same))
-    return Check(
-        name="no sealed run was trained again",
-        passed=not again,
-        severity="inadmissible" if other else "note",
-        found=found,
-        required="each run sealed once",
-    )
+def _outcome(entry: Entry) -> str:
+    return str(entry.body.get("outcome_sha256"))
 
 
-def _named_ends(ends: dict[Cell, list[tuple[str, str]]]) -> list[str]:
-    """`rope seed 3 (1f0c9a2e, then 77b1d0c4)`, of each run; with the status where that is not always the same."""
-    said = []
-    for cell, found in ends.items():
-        differ = len({status for status, _ in found}) > 1
-        words = [(outcome[:8] or "no outcome") + (f" {status}" if differ else "") for status, outcome in found]
-        said.append(f"{named(cell)} ({', then '.join(words)})")
-    return said
+@check(
+    "no run repeats one of another study",
+    "deviation",
+    "note",
+    looks_at="outcome hashes that another study of the ledger had sealed before",
+    why="a deviation where they were sealed before this registration: they may have chosen its claim, and reading them "
+    "by hand leaves no trace; a remark where later, for the verdicts then share runs",
+    required="outcomes that no earlier study of this ledger has",
+    only_failed=True,
+)
+def _repeated_elsewhere(context: AuditContext) -> Found:
+    first: dict[str, int] = {}
+    for entry in context.entries:
+        if entry.event in SEALS:
+            first.setdefault(_outcome(entry), entry.index)
+    seals: dict[str, list[Entry]] = defaultdict(list)
+    for entry in context.evidence.elsewhere:
+        if entry.event in SEALS and entry.index < first.get(_outcome(entry), -1):
+            seals[entry.study].append(entry)
+    promised = context.registered[-1].index if context.registered else -1
+    faults = []
+    for study, entries in seals.items():
+        read = [
+            entry
+            for entry in context.evidence.elsewhere
+            if entry.study == study
+            and entry.event in ("decided", "looked", "peeked")
+            and entries[0].index < entry.index < promised
+        ]
+        faults.append(
+            f"{counted(len({_outcome(entry) for entry in entries}), 'run')} of '{study}', the first sealed "
+            f"{'before' if entries[0].index < promised else 'after'} this registration as entry {entries[0].index} "
+            f"({entries[0].at}), "
+            + (f"{read[0].event} as entry {read[0].index} ({read[0].at})" if read else "no look before it on record")
+        )
+    before = any(entries[0].index < promised for entries in seals.values())
+    return Result(faults, severity="deviation" if before else "note")
 
 
-def _imports(registration: Registration, evidence: Evidence) -> dict[Cell, Entry]:
-    """The runs whose last seal says that they were brought from elsewhere."""
-    last = newest_seals(evidence.ledger, registration.sha256)
-    return {cell: entry for cell, entry in last.items() if entry.event == "imported"}
+@check(
+    "the ledger's times run forward",
+    "deviation",
+    looks_at="the times of this study's entries",
+    why="the chain proves the order, and a clock that was set back can hide when a look was",
+    required=f"each entry no earlier than those before it {_APART}",
+    only_failed=True,
+)
+def _times(context: AuditContext) -> Found:
+    faults, latest = [], None
+    for entry in context.evidence.ledger:
+        at = datetime.fromisoformat(entry.at)
+        if latest is not None and latest[0] - at > CLOCKS_APART:
+            before = latest[1]
+            faults.append(f"entry {entry.index} ({entry.event}) at {entry.at}, entry {before.index} at {before.at}")
+        if latest is None or at > latest[0]:
+            latest = (at, entry)
+    return faults
 
 
-def check_bound_to_promise(registration: Registration, evidence: Evidence) -> Check:
-    """Every run names this registration, and every import too."""
-    mine = (registration.sha256, registration.study.study)
-    other = [named_run(run) for run in evidence.runs if (run.registration, run.study) != mine]
-    return none_against(
-        "every run was made under this registration",
-        [*other, *_unbound(registration, evidence)],
-        registration.sha256,
-    )
+@check(
+    "no run began before its registration",
+    "deviation",
+    looks_at="the times in run.json against the registration's entry; of imports, see below",
+    why="such a run may have been known before the promise",
+    required=f"starts after the registration's entry {_APART}",
+    only_failed=True,
+)
+def _begun_before(context: AuditContext) -> Found:
+    if not context.registered:
+        return None
+    promised = context.registered[0]
+    # Of imports their maker says when, which is a check of its own.
+    imported = {cell_of(entry) for entry in context.entries if entry.event == "imported"}
+    faults = []
+    for run in context.runs:
+        if cell_of_run(run) not in imported:
+            times = (("started", run.started_at), ("ended", run.ended_at))
+            early = (f"{what} at {moment}" for what, moment in times if moment and _before(moment, promised.at))
+            faults += [f"{named_run(run)} {found}, registered at {promised.at}" for found in list(early)[:1]]
+    return faults
 
 
-def _unbound(registration: Registration, evidence: Evidence) -> list[str]:
-    loose = [cell for cell, entry in _imports(registration, evidence).items() if entry.body.get("bound") is not True]
-    said = [named(cell) for cell in loose]
-    runs = "run was" if len(said) == 1 else "runs were"
-    return [f"{len(said)} {runs} imported without a registration hash{listed(said)}"] if said else []
-
-
-def check_made_here(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
-    """Bound imports count, and are told: that they were made after the promise rests on more than this ledger."""
-    bound = {cell: e for cell, e in _imports(registration, evidence).items() if e.body.get("bound") is True}
-    if not bound:
-        return ()
-    notes = list(dict.fromkeys(str(entry.body.get("note")) for entry in bound.values()))
-    cells = [named(cell) for cell in bound]
-    return (
-        Check(
-            name="every run was made here",
-            passed=False,
-            severity="deviation",
-            found=f"{len(bound)} of {len(evidence.runs)} runs were made elsewhere and imported{listed(cells)}. Note"
-            + listed(notes)
-            + ". They name this registration; that they were made after it is their maker's word",
-            required="runs whose start this ledger recorded",
-        ),
-    )
+def _before(moment: str, promised: str) -> bool:
+    """Whether a record's time lies before the ledger's by more than clocks differ; without offset it is in UTC."""
+    at = datetime.fromisoformat(promised)
+    try:
+        found = datetime.fromisoformat(moment)
+    except ValueError:
+        return False
+    return at - (found if found.tzinfo is not None else found.replace(tzinfo=at.tzinfo)) > CLOCKS_APART

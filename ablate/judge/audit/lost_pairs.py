@@ -19,16 +19,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ablate.judge.audit.checks import named
+from ablate.judge.audit.checks import Found, Result, check, named
 from ablate.judge.stats.batch import OUTCOME, Codes, Kept
 from ablate.judge.stats.nulls import Nulls, judge_families
 from ablate.judge.stats.procedure import TINY
-from ablate.judge.verdict import Check, Outcome
+from ablate.judge.verdict import Outcome
 from prereg.registry.plan import Cell
 from prereg.rule.divergence import ENDS, End, between, pushed, refutable
 from prereg.study.spec import Study
 
-SAME_AT_WORST: Final = "the verdict is the same with lost pairs at their worst"
 UNDECIDED: Final = "inconclusive"
 """The verdict whose words mean that the study did not decide: it is given whatever was lost."""
 Possible = Mapping[str, frozenset[Outcome]]
@@ -92,22 +91,23 @@ def other_verdicts(
     return tuple(other for other in study.rule.verdicts(possible, stable) if other != verdict)
 
 
-def check_lost(lost: Mapping[str, Lost], verdict: str, others: tuple[str, ...]) -> tuple[Check, ...]:
+@check(
+    "the verdict is the same with lost pairs at their worst",
+    "inadmissible",
+    looks_at="the rule, over every outcome that lost pairs leave open",
+    why="listed only where pairs were left out; without it the luckier seeds decide alone",
+    required="the same verdict for every outcome that the lost pairs leave open",
+    stage="verdict",
+)
+def check_lost(lost: Mapping[str, Lost], verdict: str, others: tuple[str, ...]) -> Found:
     """The check that fails when lost pairs could have changed the verdict; none where no pair was lost."""
     if not lost:
-        return ()
+        return None
     runs = dict.fromkeys(cell for one in lost.values() for cell in one.runs)
     pairs = f"the pairs of {', '.join(named(cell) for cell in runs)}, lost to {', '.join(lost)}"
     could = " or ".join(f"'{other}'" for other in others)
-    return (
-        Check(
-            name=SAME_AT_WORST,
-            passed=not others,
-            severity="inadmissible",
-            found=f"'{verdict}' could be {could} with {pairs}" if others else f"'{verdict}' whatever became of {pairs}",
-            required="the same verdict for every outcome that the lost pairs leave open",
-        ),
-    )
+    found = f"'{verdict}' could be {could} with {pairs}" if others else f"'{verdict}' whatever became of {pairs}"
+    return Result(passed=not others, found=found)
 
 
 def ends_of_rows(study: Study, lost: Kept) -> dict[End, Kept]:

@@ -3,28 +3,25 @@
 Runs of a seed are compared within groups whose configurations promise equality. Variants that differ in a field
 which moves the compared thing (another width, other steps) cannot match in it; that is no fault, so it is a note
 that names the fields. A run that diverged ended early, so its chained hashes cover less: it is held to the same
-initial weights and the same corpus, not to the same batches.
+initial weights and the same corpus, not to the same batches. All of it holds for the built-in trainer only.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
-from itertools import groupby
-from typing import Final
+from functools import partial
 
 from pydantic import JsonValue
 
-from ablate.judge.audit.checks import listed, named_run, none_against
-from ablate.judge.verdict import Check
+from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, named_run
 from ablate.records.run_record import Pairing, RunRecord
 from prereg.metrics.catalogue import source_of
 from prereg.registry.canon import canonical_bytes
 from prereg.registry.registration import Registration, reading_sha256
 from prereg.study.spec import Study
-from prereg.study.training import Training
 
-TOKENIZER: Final = "every run used the registered tokenizer"
-VALIDATED: Final = "claimed losses are of the same validation text"
+_check = partial(check, applies=built_in)
 SHAPES = (
     "model.layers",
     "model.width",
@@ -55,138 +52,147 @@ TOKENS = ("data.corpus", "data.tokenizer", "data.validation")
 """Fields that move the tokenizer."""
 
 
-def check_matching(registration: Registration, runs: Iterable[RunRecord]) -> tuple[Check, ...]:
-    """Every check of the pairs of a `trainer: gpt` study, over its ended runs."""
-    study = registration.study
-    ended = [run for run in runs if run.status in ("done", "diverged") and run.variant in study.arms]
-    paired = [run for run in ended if run.pairing is not None]
+def _ended(context: AuditContext) -> list[RunRecord]:
+    return [run for run in context.ended if run.variant in context.study.arms]
+
+
+def _paired(context: AuditContext) -> list[tuple[RunRecord, Pairing]]:
+    return [(run, run.pairing) for run in _ended(context) if run.pairing is not None]
+
+
+@_check(
+    "every run states what its pair shares",
+    "inadmissible",
+    looks_at="hashes of weights, batches, dropout, corpus, tokenizer",
+    why="a pair that cannot be checked is none",
+    required="hashes of initial weights, batches, dropout, corpus and tokenizer in every run.json",
+)
+def _stated(context: AuditContext) -> Found:
+    ended = _ended(context)
     bare = [named_run(run) for run in ended if run.pairing is None]
-    done = [run for run in paired if run.status == "done"]
-    return (
-        none_against(
-            "every run states what its pair shares",
-            bare,
-            "hashes of initial weights, batches, dropout, corpus and tokenizer in every run.json",
-            found=f"{len(paired)} of {len(ended)} ended runs state it",
-        ),
-        *_initial(study, paired),
-        *_same(study, done, READING, "pairs read the same batches", lambda run: _pairing(run).batches),
-        *_same(study, done, MASKS, "pairs drew the same dropout", lambda run: _pairing(run).dropout),
-        *_same(
-            study, paired, TOKENS, "pairs used the same tokenizer", lambda run: _pairing(run).tokenizer, over_seeds=True
-        ),
-        _corpus(registration, paired),
-        *_tokenizer(registration, paired),
-        *_validated(study),
-        *_layouts(ended),
-    )
+    return Result(bare, f"{len(ended) - len(bare)} of {len(ended)} ended runs state it")
 
 
-def differing(study: Study, arms: Iterable[str], fields: tuple[str, ...]) -> list[str]:
-    """Those of the fields in which the arms' configurations differ."""
-    return [field for field in fields if len({canonical_bytes(_field(study.training(arm), field)) for arm in arms}) > 1]
-
-
-def _pairing(run: RunRecord) -> Pairing:
-    assert run.pairing is not None, (run.variant, run.seed)
-    return run.pairing
-
-
-def _initial(study: Study, runs: list[RunRecord]) -> tuple[Check, ...]:
-    compared, wrong = 0, []
-    for seed, group in _groups(study, runs, SHAPES):
-        first: dict[str, tuple[str, str]] = {}
-        for run in group:
-            for parameter, sha256 in sorted(_pairing(run).initial.items()):
-                if parameter not in first:
-                    first[parameter] = (sha256, run.variant)
-                    continue
-                compared += 1
-                if first[parameter][0] != sha256:
-                    wrong.append(f"{parameter} of {run.variant} and {first[parameter][1]}, seed {seed}")
-    name = "pairs start from the same weights"
-    return (
-        none_against(
-            name,
-            wrong,
-            "equal initial bytes of every parameter that two variants share",
-            found=f"{compared} shared parameters compared, {len(wrong)} differ",
-        ),
-        *_apart(study, runs, SHAPES, name),
-    )
-
-
-def _same(
-    study: Study,
-    runs: list[RunRecord],
-    fields: tuple[str, ...],
+def _declare(
     name: str,
-    ask: Callable[[RunRecord], str],
+    hashes: Callable[[Pairing], dict[str, str]],
+    fields: tuple[str, ...],
     *,
+    looks_at: str,
+    why: str,
+    required: str = "equal hashes within a seed",
+    compares: str = "pairs of runs",
+    only_done: bool = False,
     over_seeds: bool = False,
-) -> tuple[Check, ...]:
-    compared, wrong = 0, []
-    for seed, group in _groups(study, runs, fields, over_seeds=over_seeds):
-        for run in group[1:]:
-            compared += 1
-            if ask(run) != ask(group[0]):
-                wrong.append(f"{run.variant} and {group[0].variant}, seed {run.seed if over_seeds else seed}")
-    return (
-        none_against(
-            name,
-            wrong,
-            "equal hashes within a seed",
-            found=f"{compared} pairs of runs compared, {len(wrong)} differ",
-        ),
-        *_apart(study, runs, fields, name),
+) -> None:
+    """Declare that runs of a seed (or of all) whose arms agree in the fields have the same hashes, and the note on arms
+    that do not agree."""
+
+    def paired(context: AuditContext) -> list[tuple[RunRecord, Pairing]]:
+        return [(run, pairing) for run, pairing in _paired(context) if run.status == "done" or not only_done]
+
+    @_check(name, "inadmissible", looks_at=looks_at, why=why, required=required)
+    def _equal(context: AuditContext) -> Found:
+        compared, wrong = 0, []
+        runs, alike = paired(context), {arm: _values(context.study, arm, fields) for arm in context.study.arms}
+        groups: dict[tuple[int, bytes], list[tuple[RunRecord, Pairing]]] = defaultdict(list)
+        for run, pairing in sorted(runs, key=lambda one: (one[0].variant, one[0].seed)):
+            groups[0 if over_seeds else run.seed, canonical_bytes(alike[run.variant])].append((run, pairing))
+        for group in (groups[key] for key in sorted(groups)):
+            first: dict[str, tuple[str, str]] = {}
+            for run, pairing in group:
+                for what, sha256 in sorted(hashes(pairing).items()):
+                    compared += what in first
+                    other, variant = first.setdefault(what, (sha256, run.variant))
+                    if sha256 != other:
+                        of = f"{what} of " if what else ""
+                        wrong.append(f"{of}{run.variant} and {variant}, seed {run.seed}")
+        return Result(wrong, f"{compared} {compares} compared, {len(wrong)} differ")
+
+    @_check(
+        f"{name}, for all variants",
+        "note",
+        looks_at="arms whose configurations promise no equality",
+        why="such arms share the seed, not all that it fixes",
+        required="differences by seed still share the seed, but not all that it fixes",
     )
+    def _apart(context: AuditContext) -> Found:
+        moved = _differing(context.study, {run.variant for run, _ in paired(context)}, fields)
+        found = f"variants differ in {', '.join(moved)}, so they are compared only among equals"
+        return Result(passed=False, found=found) if moved else None
 
 
-def _apart(study: Study, runs: list[RunRecord], fields: tuple[str, ...], name: str) -> tuple[Check, ...]:
-    """A note where configurations differ so that equality was never promised."""
-    moved = differing(study, sorted({run.variant for run in runs}), fields)
-    if not moved:
-        return ()
-    return (
-        Check(
-            name=f"{name}, for all variants",
-            passed=False,
-            severity="note",
-            found=f"variants differ in {', '.join(moved)}, so they are compared only among equals",
-            required="differences by seed still share the seed, but not all that it fixes",
-        ),
-    )
+_declare(
+    "pairs start from the same weights",
+    lambda pairing: pairing.initial,
+    SHAPES,
+    looks_at="initial bytes of every shared parameter",
+    why="the difference would hold the initial weights too",
+    required="equal initial bytes of every parameter that two variants share",
+    compares="shared parameters",
+)
+_declare(
+    "pairs read the same batches",
+    lambda pairing: {"": pairing.batches},
+    READING,
+    looks_at="chained hashes of the batches",
+    why="the difference would hold the order of data too",
+    only_done=True,
+)
+_declare(
+    "pairs drew the same dropout",
+    lambda pairing: {"": pairing.dropout},
+    MASKS,
+    looks_at="chained hashes of the dropout keys",
+    why="the difference would hold the masks too",
+    only_done=True,
+)
+_declare(
+    "pairs used the same tokenizer",
+    lambda pairing: {"": pairing.tokenizer},
+    TOKENS,
+    looks_at="hashes of the tokenizer",
+    why="losses are not comparable",
+    over_seeds=True,
+)
 
 
-def _groups(
-    study: Study, runs: list[RunRecord], fields: tuple[str, ...], *, over_seeds: bool = False
-) -> list[tuple[int, list[RunRecord]]]:
-    """Runs of one seed whose configurations agree in the fields."""
-    keyed = sorted(
-        (
-            (
-                0 if over_seeds else run.seed,
-                canonical_bytes([_field(study.training(run.variant), field) for field in fields]),
-                run.variant,
-                run.seed,
-                place,
-            )
-            for place, run in enumerate(runs)
-        )
-    )
-    return [(seed, [runs[row[-1]] for row in rows]) for (seed, _), rows in groupby(keyed, key=lambda row: row[:2])]
+def _values(study: Study, arm: str, fields: Iterable[str]) -> list[JsonValue]:
+    """The fields of an arm's configuration, as the model was built with them."""
+    config = study.training(arm)
+    value = config.model_dump(mode="json")
+    # Two mixtures of the same sources share vocabulary and validation text, whatever their weights.
+    value["data"]["corpus"] = " + ".join(config.data.sources)
+    # Two widths are derived where they are not written.
+    value["model"] |= {"size_of_head": config.model.size_of_head, "inner_width": config.model.inner_width}
+    return [value[section][name] for section, name in (field.split(".") for field in fields)]
 
 
-def _corpus(registration: Registration, runs: list[RunRecord]) -> Check:
-    wanted = {arm: _reading_of(registration, arm) for arm in registration.study.arms}
-    wrong = [named_run(run) for run in runs if _pairing(run).corpus != wanted[run.variant]]
-    name = _named(registration)
-    return none_against(
-        "every run read the registered corpus",
-        wrong,
-        f"{name}, as registered",
-        found=f"{len(runs) - len(wrong)} of {len(runs)} runs read {name}",
-    )
+def _differing(study: Study, arms: Iterable[str], fields: tuple[str, ...]) -> list[str]:
+    """Those of the fields in which the arms' configurations differ."""
+    columns = zip(*(_values(study, arm, fields) for arm in arms), strict=True)
+    found = zip(fields, columns, strict=False)
+    return [field for field, values in found if len({canonical_bytes(value) for value in values}) > 1]
+
+
+@_check(
+    "every run read the registered corpus",
+    "inadmissible",
+    looks_at="the corpus hash of each run",
+    why="another text was learned",
+)
+def _corpus(context: AuditContext) -> Found:
+    runs, registered = _paired(context), context.registration
+    wanted = {arm: _reading_of(registration=registered, arm=arm) for arm in context.study.arms}
+    wrong = [named_run(run) for run, pairing in runs if pairing.corpus != wanted[run.variant]]
+    pinned = registered.corpus
+    if registered.data is not None and len(registered.data.corpora) > 1:
+        every = ", ".join(f"'{name}'" for name in registered.data.corpora)
+        name = f"what was registered for their arm, of {every}"
+    else:
+        name = "no corpus" if pinned is None else f"'{pinned.name}', sha256 {pinned.sha256[:12]}"
+    found = f"{len(runs) - len(wrong)} of {len(runs)} runs read {name}"
+    return Result(wrong, found, required=f"{name}, as registered")
 
 
 def _reading_of(registration: Registration, arm: str) -> str | None:
@@ -194,83 +200,54 @@ def _reading_of(registration: Registration, arm: str) -> str | None:
     return reading_sha256((name, pin.sha256) for name, pin in pins.items()) if pins else None
 
 
-def _named(registration: Registration) -> str:
-    """The corpus, or the corpora, as registered."""
-    pinned = registration.corpus
-    if registration.data is not None and len(registration.data.corpora) > 1:
-        every = ", ".join(f"'{name}'" for name in registration.data.corpora)
-        return f"what was registered for their arm, of {every}"
-    return "no corpus" if pinned is None else f"'{pinned.name}', sha256 {pinned.sha256[:12]}"
+@_check(
+    "every run used the registered tokenizer",
+    "inadmissible",
+    looks_at="the tokenizer hash of each run, where tokenizers were registered",
+    why="the text was cut into other tokens; byte pairs are trained and registered by hash",
+    required="the tokenizer whose hash was registered for the arm",
+)
+def _tokenizer(context: AuditContext) -> Found:
+    runs, registered = _paired(context), context.registration
+    if registered.data is None:  # a tokenizer of single characters follows from the corpus
+        return None
+    wrong = [named_run(run) for run, pairing in runs if pairing.tokenizer != registered.tokenizer_of(run.variant)]
+    return Result(wrong, f"{len(runs) - len(wrong)} of {len(runs)} runs used the tokenizer of their arm")
 
 
-def _tokenizer(registration: Registration, runs: list[RunRecord]) -> tuple[Check, ...]:
-    """Only where tokenizers were registered: one of single characters follows from the corpus."""
-    if registration.data is None:
-        return ()
-    wrong = [named_run(run) for run in runs if _pairing(run).tokenizer != registration.tokenizer_of(run.variant)]
-    return (
-        none_against(
-            TOKENIZER,
-            wrong,
-            "the tokenizer whose hash was registered for the arm",
-            found=f"{len(runs) - len(wrong)} of {len(runs)} runs used the tokenizer of their arm",
-        ),
-    )
-
-
-def _validated(study: Study) -> tuple[Check, ...]:
-    """A claim across corpora compares losses on two texts: it was registered so, and a reader must know."""
-    apart = []
+@_check(
+    "claimed losses are of the same validation text",
+    "deviation",
+    looks_at="the corpora of the arms that a claim about a validation metric names",
+    why="a difference of losses is then one of texts too, as it was registered",
+    required="one validation text: a mixture of all sources, with weight 0 for those that are not trained on",
+    only_failed=True,
+)
+def _validated(context: AuditContext) -> Found:
+    study, apart = context.study, []
     for name, claim in study.claims.items():
-        arms = sorted(claim.named)
         if claim.metric.startswith("val/") and source_of(claim.metric) is None:
-            read = {study.training(arm).data.sources for arm in arms}
-            apart += [f"{name} ({', '.join(arms)})"] if len(read) > 1 else []
-    if not apart:
-        return ()
-    return (
-        Check(
-            name=VALIDATED,
-            passed=False,
-            severity="deviation",
-            found="arms read other corpora, each validated on its own" + listed(apart),
-            required="one validation text: a mixture of all sources, with weight 0 for those that are not trained on",
-        ),
-    )
+            arms = sorted(claim.named)
+            if len({study.training(arm).data.sources for arm in arms}) > 1:
+                apart.append(f"{name} ({', '.join(arms)})")
+    return Result(apart, "arms read other corpora, each validated on its own")
 
 
-def _layouts(runs: list[RunRecord]) -> tuple[Check, ...]:
-    """Shown only when it fails: pairs of which one run was trained by itself and one spread, or in some company."""
-    found: dict[int, dict[str, str]] = {}
-    for run in runs:
-        found.setdefault(run.seed, {}).setdefault(run.provenance.layout, run.variant)
+@_check(
+    "pairs were trained in the same layout",
+    "deviation",
+    looks_at="whether the runs of a seed were trained by themselves, spread over devices or in a cohort",
+    why="each adds in another order, and rounding differs",
+    required="all runs of a seed by themselves, spread over devices alike, or in a cohort of the same seeds",
+    only_failed=True,
+)
+def _layouts(context: AuditContext) -> Found:
+    found: dict[int, dict[str, str]] = defaultdict(dict)
+    for run in _ended(context):
+        found[run.seed].setdefault(run.provenance.layout, run.variant)
     apart = [
         f"seed {seed}, " + " against ".join(f"{arm} {layout}" for layout, arm in sorted(layouts.items()))
         for seed, layouts in sorted(found.items())
         if len(layouts) > 1
     ]
-    if not apart:
-        return ()
-    return (
-        Check(
-            name="pairs were trained in the same layout",
-            passed=False,
-            severity="deviation",
-            found=f"{len(apart)} of {len(found)} seeds differ" + listed(apart),
-            required="all runs of a seed by themselves, spread over devices alike, or in a cohort of the same seeds",
-        ),
-    )
-
-
-def _field(config: Training, path: str) -> JsonValue:
-    value: JsonValue = config.model_dump(mode="json")
-    # Two widths are derived where they are not written: what counts is what the model was built with.
-    assert isinstance(value, dict) and isinstance(value["model"], dict)
-    # Two mixtures of the same sources share vocabulary and validation text, whatever their weights.
-    assert isinstance(value["data"], dict), path
-    value["data"] |= {"corpus": " + ".join(config.data.sources)}
-    value["model"] |= {"size_of_head": config.model.size_of_head, "inner_width": config.model.inner_width}
-    for part in path.split("."):
-        assert isinstance(value, dict), (path, value)
-        value = value[part]
-    return value
+    return Result(apart, f"{len(apart)} of {len(found)} seeds differ")

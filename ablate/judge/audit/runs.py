@@ -1,244 +1,167 @@
-"""Is every run what the plan says it should be: there, of the registered configuration, whole, and made in one go?"""
+"""Is every run what the plan says it should be: there, sealed, made under the registration, of its configuration?"""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-from math import isfinite
-from typing import Final
+from collections import Counter
+from collections.abc import Callable
 
-import numpy as np
 from pydantic import ValidationError
 
-from ablate.judge.audit.checks import listed, named, named_run, none_against
-from ablate.judge.audit.history import starts_of
-from ablate.judge.audit.pairs import check_matching
-from ablate.judge.audit.stability import CURVE
-from ablate.judge.readings import read_values, reading_of
-from ablate.judge.verdict import Check, Severity
-from ablate.records.evidence import Evidence
-from ablate.records.run_record import RunRecord
+from ablate.judge.audit.checks import (
+    AuditContext,
+    Found,
+    Result,
+    built_in,
+    cell_of_run,
+    check,
+    listed,
+    named,
+    named_run,
+)
+from ablate.judge.verdict import Severity
+from ablate.records.run_record import Provenance, RunRecord
 from prereg.registry.canon import sha256_of
-from prereg.registry.plan import Cell, cell_of
-from prereg.registry.registration import Registration
-from prereg.rule.divergence import is_worse
-from prereg.study.analysis import Ceiling, breaches, promises_any, unmeasured
+from prereg.registry.ledger import Entry
+from prereg.registry.plan import Cell
+from prereg.study.analysis import breaches, promises_any, unmeasured
 from prereg.study.command import code_sha256
 from prereg.study.spec import Study
 from prereg.study.training import Training
-from prereg.text import compact, counted
-
-LIMITS = "every run kept to its promised limits"
 
 
-def check_limits(study: Study, ended: Iterable[RunRecord]) -> tuple[Check, ...]:
-    """One check where any arm promises a limit, and none where there is nothing to keep to."""
-    held = [
-        (run, study.training(run.variant).budget)
-        for run in ended
-        if run.variant in study.arms and promises_any(study.training(run.variant).budget)
+@check(
+    "every planned run is present",
+    "inadmissible",
+    looks_at="planned variants and seeds without an ended run",
+    why="seeds left out may have been chosen; no contrast is shown",
+    required="every planned run done, or diverged",
+)
+def _present(context: AuditContext) -> Found:
+    lacking, total = [named(cell) for cell in context.evidence.missing], len(context.evidence.planned)
+    return Result(lacking, f"{total - len(lacking)} of {total} planned runs ended")
+
+
+@check(
+    "no run failed",
+    "inadmissible",
+    looks_at="runs that ended in an error",
+    why="a failure of machine or code is no outcome; run it again",
+    required="every planned run done, or diverged",
+)
+def _failed(context: AuditContext) -> Found:
+    failed = [run for run in context.runs if run.status == "failed"]
+    return [named_run(run) + (f" ({run.error})" if run.error else "") for run in failed]
+
+
+@check(
+    "every seal matches",
+    "inadmissible",
+    looks_at="files against the hashes in run.json, and values against its outcome_sha256, derived from them again",
+    why="the numbers were changed",
+    required="files whose sha256 is the one in their run.json",
+)
+def _seals(context: AuditContext) -> Found:
+    return [*context.evidence.broken]
+
+
+@check(
+    "every sealed run is in the ledger",
+    "inadmissible",
+    looks_at="hashes on disk against `sealed` entries",
+    why="a run outside the ledger may be one of many",
+    required="a sealed entry with the same hashes for every ended run",
+)
+def _in_ledger(context: AuditContext) -> Found:
+    wrong = []
+    for run in context.ended:
+        entry, hashes = context.seals.get(cell_of_run(run)), ("metrics_sha256", "outcome_sha256", "items_sha256")
+        if entry is None:
+            wrong.append(f"{named_run(run)} is not in the ledger")
+        # The hash of run.json itself needs the file: who gathered the evidence compared it and named it `broken`.
+        elif not entry.body.get("run_sha256") or any(
+            entry.body.get(key) != getattr(run, key) for key in ("status", *hashes)
+        ):
+            wrong.append(f"{named_run(run)} is not what the ledger sealed")
+    return Result(wrong, f"{len(context.ended) - len(wrong)} of {len(context.ended)} runs match")
+
+
+@check(
+    "no run outside the plan",
+    "inadmissible",
+    looks_at="run folders that no plan names",
+    why="extra seeds or arms allow a choice among them",
+    required="no seed added, no run that no plan names",
+)
+def _planned(context: AuditContext) -> Found:
+    planned = set(context.evidence.planned)
+    return [*context.evidence.extra, *(named_run(run) for run in context.runs if cell_of_run(run) not in planned)]
+
+
+def _imports(context: AuditContext, *, bound: bool) -> dict[Cell, Entry]:
+    """The runs whose newest seal says that they were imported, with a registration hash or without."""
+    return {
+        cell: entry
+        for cell, entry in context.seals.items()
+        if entry.event == "imported" and (entry.body.get("bound") is True) == bound
+    }
+
+
+@check(
+    "every run was made under this registration",
+    "inadmissible",
+    looks_at="the registration that each run names",
+    why="runs of an earlier registration answered another promise",
+)
+def _registration(context: AuditContext) -> Found:
+    mine = (context.registration.sha256, context.study.study)
+    faults = [named_run(run) for run in context.runs if (run.registration, run.study) != mine]
+    unbound = [named(cell) for cell in _imports(context, bound=False)]
+    if unbound:
+        runs = "run was" if len(unbound) == 1 else "runs were"
+        faults.append(f"{len(unbound)} {runs} imported without a registration hash{listed(unbound)}")
+    return Result(faults, required=context.registration.sha256)
+
+
+@check(
+    "every run was made here",
+    "deviation",
+    looks_at="`imported` entries of runs that name this registration",
+    why="listed only where runs were imported; that they were made after the promise is their maker's word",
+    required="runs whose start this ledger recorded",
+)
+def _made_here(context: AuditContext) -> Found:
+    bound = _imports(context, bound=True)
+    if not bound:
+        return None
+    notes = dict.fromkeys(str(entry.body.get("note")) for entry in bound.values())
+    return Result(
+        [named(cell) for cell in bound],
+        f"{len(bound)} of {len(context.runs)} runs were made elsewhere and imported",
+        f". Note{listed(notes)}. They name this registration; that they were made after it is their maker's word",
+    )
+
+
+@check(
+    "every configuration is the registered one",
+    "inadmissible",
+    looks_at="each run's configuration",
+    why="another arm was trained",
+    required="the configuration that the registration resolves for the variant",
+)
+def _configuration(context: AuditContext) -> Found:
+    wanted = {}
+    for arm, variant in context.study.arms.items():
+        config = variant.config
+        wanted[arm] = sha256_of(config.model_dump(mode="json") if isinstance(config, Training) else config)
+    return [
+        named_run(run)
+        for run in context.runs
+        if run.variant in wanted and _config_sha256(context.study, run) != wanted[run.variant]
     ]
-    if not held:
-        return ()
-    wrong = []
-    for run, budget in held:
-        name = named_run(run)
-        peak = run.peak_memory_bytes
-        for breach in breaches(budget, wall_s=run.wall_s, peak_memory_bytes=peak):
-            upper = " (an upper bound: this system reports it for the whole process only)"
-            bound = upper if breach.limit == "max_memory_gib" and run.memory_since == "process" else ""
-            wrong.append(f"{name}: {breach.words}{bound}")
-        if unmeasured(budget, peak_memory_bytes=peak):
-            wrong.append(f"{name}: its memory was not measured")
-    return (
-        none_against(
-            LIMITS,
-            wrong,
-            "memory and time within the limits of the budget",
-            "deviation",
-            found=f"{len(held)} runs with limits, {len(wrong)} breaches",
-        ),
-    )
 
 
-CEILING: Final = "the ceiling of diverged runs is worse than any value"
-
-
-def check_present(evidence: Evidence) -> Check:
-    """Whether every planned run ended; a diverged one has."""
-    lacking = [named(cell) for cell in evidence.missing]
-    total = len(evidence.planned)
-    return none_against(
-        "every planned run is present",
-        lacking,
-        "every planned run done, or diverged",
-        found=f"{total - len(lacking)} of {total} planned runs ended",
-    )
-
-
-def check_failed(evidence: Evidence) -> Check:
-    """Runs that ended in an error."""
-    failed = [run for run in evidence.runs if run.status == "failed"]
-    return none_against(
-        "no run failed",
-        [named_run(run) + (f" ({run.error})" if run.error else "") for run in failed],
-        "every planned run done, or diverged",
-    )
-
-
-def check_planned(evidence: Evidence) -> Check:
-    """Nothing beside what the plan names."""
-    planned = set(evidence.planned)
-    return none_against(
-        "no run outside the plan",
-        [*evidence.extra, *(named_run(run) for run in evidence.runs if (run.variant, run.seed) not in planned)],
-        "no seed added, no run that no plan names",
-    )
-
-
-def check_configuration(study: Study, evidence: Evidence) -> Check:
-    """What every run was made of, against what its arm means."""
-    return none_against(
-        "every configuration is the registered one",
-        [
-            named_run(run)
-            for run in evidence.runs
-            if run.variant in study.arms and _resolved_sha256(study, run) != _config_sha256(study, run.variant)
-        ],
-        "the configuration that the registration resolves for the variant",
-    )
-
-
-def check_built_in(registration: Registration, ended: list[RunRecord]) -> tuple[Check, ...]:
-    """What only the built-in trainer states: tokens, limits, and what the runs of a seed share."""
-    study = registration.study
-    wrong = []
-    for run in (run for run in ended if run.status == "done" and run.variant in study.arms):
-        config = study.training(run.variant)
-        if (run.tokens, run.steps) != (config.tokens, config.budget.steps):
-            wrong.append(
-                f"{named_run(run)}: {run.tokens} tokens in {run.steps} steps, "
-                f"planned {config.tokens} in {config.budget.steps}"
-            )
-    return (
-        none_against("every run consumed its tokens", wrong, "the planned tokens and steps in every finished run"),
-        *check_limits(study, ended),
-        *check_matching(registration, ended),
-    )
-
-
-def check_command(registration: Registration, ended: list[RunRecord]) -> tuple[Check, ...]:
-    """What can be known of a user's own trainer, and what is its promise alone."""
-    scripts = registration.scripts or ()
-    wanted = code_sha256(registration.files)
-    return (
-        Check(
-            name="the trainer's code is registered",
-            passed=bool(scripts),
-            severity="deviation",
-            found=f"{len(scripts)} files" + listed([f"{pin.path} ({pin.sha256[:12]})" for pin in scripts])
-            if scripts
-            else "no word of the command names a file under the root, and there is no code:",
-            required="the files of the code, so that every run is known to have used the same",
-        ),
-        none_against(
-            "every run used the registered code",
-            [named_run(run) for run in ended if run.provenance.code != wanted],
-            f"the registered files, together {wanted[:12]}",
-        ),
-        Check(
-            name="pairs are matched",
-            passed=False,
-            severity="note",
-            found="a user's own trainer states no hashes of weights, batches or dropout",
-            required="that one seed fixes the same randomness for every variant is the trainer's promise",
-        ),
-        Check(
-            name="device and library versions are known",
-            passed=False,
-            severity="note",
-            found="a user's own trainer does not state them; what its files import is pinned only if code: names it",
-            required="one device and one set of libraries for all runs is the trainer's promise",
-        ),
-    )
-
-
-def check_starts(registration: Registration, evidence: Evidence) -> tuple[Check, ...]:
-    """Runs that took more than one attempt. Resumption is exact where numerics are, and a deviation where not."""
-    study = registration.study
-    removed = {cell: one.removed for cell, one in starts_of(registration, evidence.ledger).items() if one.removed}
-    failures: dict[Cell, int] = defaultdict(int)
-    for entry in evidence.ledger:
-        if entry.event == "failed" and entry.registration == registration.sha256:
-            failures[cell_of(entry)] += 1
-    found = []
-    exact = study.trainer == "gpt"
-    for run in evidence.runs:
-        failed = failures.get((run.variant, run.seed), 0)
-        if run.attempts > 1 or run.resumed_from or failed:
-            resumed = f", resumed from step {', '.join(map(str, run.resumed_from))}" if run.resumed_from else ""
-            mishaps = f" ({'; '.join(run.mishaps)})" if run.mishaps else ""
-            attempts = f"{run.attempts} attempts{resumed}" + (f", {failed} failed" if failed else "")
-            found.append(f"{named_run(run)}: {attempts}{mishaps}")
-            exact = exact and run.variant in study.arms and _deterministic(study, run.variant)
-    if removed:
-        found += [f"{named(cell)}: {counted(n, 'start')} removed before its seal" for cell, n in removed.items()]
-        exact = False
-    return (none_against("every run was made in one go", found, "one attempt a run", "note" if exact else "deviation"),)
-
-
-def check_measured(study: Study, evidence: Evidence) -> tuple[Check, ...]:
-    """Finished runs without a claimed metric would leave their pairs out in silence."""
-    done = [run for run in evidence.runs if run.status == "done"]
-    lacking = []
-    for reading, name in {reading_of(study, name): name for name in study.hypotheses}.items():
-        found = read_values(study, name, evidence)
-        lacking += [f"{reading} of {named_run(run)}" for run in done if (run.variant, run.seed) not in found]
-    checks = [none_against("every finished run has every claimed metric", lacking, "a value where the claim reads it")]
-    if study.rule.arms_read:
-        lines, nothing = evidence.lines(CURVE), (np.empty(0), np.empty(0))
-        holed = []
-        for run in done:
-            steps = np.unique(lines.get((run.variant, run.seed), nothing)[0])
-            if not np.array_equal(steps[steps != 0], np.arange(1, run.steps + 1)):
-                holed.append(named_run(run))
-        name = f"every finished run has its {CURVE} at every step"
-        checks.append(none_against(name, holed, "the curve that the stability rule reads, without a hole"))
-    return tuple(checks)
-
-
-def check_divergence(study: Study, ended: list[RunRecord]) -> tuple[Check, ...]:
-    """Pairs that divergence took away. Whether the rest may decide is `ablate.judge.audit.lost_pairs`' matter."""
-    diverged = [named_run(run) for run in ended if run.status == "diverged"]
-    if study.on_divergence != "exclude_pair" or not diverged:
-        return ()
-    return (none_against("no pair was left out for divergence", diverged, "every seed in", "deviation"),)
-
-
-def check_ceiling(study: Study, evidence: Evidence) -> tuple[Check, ...]:
-    """Whether the ceiling at which diverged runs are scored is worse than every value that a finished run has; none
-    where it is, and where no run diverged."""
-    if not isinstance(study.on_divergence, Ceiling) or all(run.status != "diverged" for run in evidence.runs):
-        return ()
-    ceiling, faults = study.on_divergence.ceiling, []
-    for reading, name in {reading_of(study, name): name for name in study.hypotheses}.items():
-        if study.better(name) == "neither":
-            faults.append(f"nothing says which way {study.claims[name].metric} improves")
-        faults += [
-            f"the ceiling {compact(ceiling)} is not worse than the {reading} of {named(cell)}, {compact(value)}"
-            for cell, value in read_values(study, name, evidence).items()
-            if isfinite(value) and not is_worse(study, name, ceiling, value)
-        ]
-    return (none_against(CEILING, faults, "a ceiling worse than any value that a run reached"),) if faults else ()
-
-
-def _config_sha256(study: Study, variant: str) -> str:
-    config = study.arms[variant].config
-    return sha256_of(config.model_dump(mode="json") if isinstance(config, Training) else config)
-
-
-def _resolved_sha256(study: Study, run: RunRecord) -> str:
+def _config_sha256(study: Study, run: RunRecord) -> str:
     """Of a run's configuration with every field that this version knows; an earlier one wrote fewer."""
     if study.trainer != "gpt":
         return sha256_of(run.config)
@@ -248,60 +171,189 @@ def _resolved_sha256(study: Study, run: RunRecord) -> str:
         return sha256_of(run.config)
 
 
-def _deterministic(study: Study, variant: str) -> bool:
-    config = study.arms[variant].config
-    return isinstance(config, Training) and config.numerics.deterministic
+@check(
+    "every run consumed its tokens",
+    "inadmissible",
+    looks_at="tokens and steps of finished runs",
+    why="arms had other budgets",
+    required="the planned tokens and steps in every finished run",
+    applies=built_in,
+)
+def _tokens(context: AuditContext) -> Found:
+    wrong = []
+    for run in (run for run in context.done if run.variant in context.study.arms):
+        config = context.study.training(run.variant)
+        tokens, steps = config.tokens, config.budget.steps
+        if (run.tokens, run.steps) != (tokens, steps):
+            wrong.append(f"{named_run(run)}: {run.tokens} tokens in {run.steps} steps, planned {tokens} in {steps}")
+    return wrong
 
 
-def check_provenance(ended: list[RunRecord], *, stated: bool) -> tuple[Check, ...]:
-    """One check for each means; `stated` says whether the trainer tells its device and its libraries."""
-    asked: tuple[tuple[str, Severity, Callable[[RunRecord], str]], ...] = (
-        ("every run used the same code", "inadmissible", lambda run: run.provenance.code),
-        ("every run used the same device class", "inadmissible", lambda run: run.provenance.device),
-        (
-            "every run used the same library versions",
-            "deviation",
-            lambda run: ", ".join(
-                (f"python {run.provenance.python}", f"torch {run.provenance.torch}", f"numpy {run.provenance.numpy}")
-            ),
-        ),
-        ("every run took the same path through attention", "deviation", lambda run: run.provenance.paths),
-        (
-            "every run used the same processor and platform",
-            "note",
-            lambda run: f"{run.provenance.platform}, {run.provenance.processor}",
-        ),
-    )
-    checks = []
-    for name, severity, ask in asked:
-        if not stated and ("device" in name or "library" in name):
-            continue
-        kinds: dict[str, int] = defaultdict(int)
-        for run in ended:
-            kinds[ask(run)] += 1
-        if name == "every run took the same path through attention" and len(kinds) <= 1:
-            continue
-        counted = [f"{kind if len(kind) < 64 else kind[:12]} ({count} runs)" for kind, count in sorted(kinds.items())]
-        checks.append(
-            Check(
-                name=name,
-                passed=len(kinds) <= 1,
-                severity=severity,
-                found=f"{len(kinds)} over {len(ended)} runs" + listed(counted),
-                required="one",
-            )
-        )
-        if name == "every run used the same code":
-            checks += _commits(ended)
-    if not stated:
-        return tuple(checks)
-    dirty = [named_run(run) for run in ended if run.provenance.dirty]
-    return (*checks, none_against("the tool's source tree was clean", dirty, "no uncommitted change", "note"))
+@check(
+    "every run kept to its promised limits",
+    "deviation",
+    looks_at="measured memory and time of each run against the budget",
+    why="listed only where limits were promised; they are about cost, so the run went on and its pair counts",
+    required="memory and time within the limits of the budget",
+    applies=built_in,
+)
+def _limits(context: AuditContext) -> Found:
+    known = [run for run in context.ended if run.variant in context.study.arms]
+    held = [(run, context.study.training(run.variant).budget) for run in known]
+    held = [(run, budget) for run, budget in held if promises_any(budget)]
+    if not held:
+        return None
+    wrong = []
+    for run, budget in held:
+        peak = run.peak_memory_bytes
+        for breach in breaches(budget, wall_s=run.wall_s, peak_memory_bytes=peak):
+            upper = breach.limit == "max_memory_gib" and run.memory_since == "process"
+            bound = " (an upper bound: this system reports it for the whole process only)" if upper else ""
+            wrong.append(f"{named_run(run)}: {breach.words}{bound}")
+        if unmeasured(budget, peak_memory_bytes=peak):
+            wrong.append(f"{named_run(run)}: its memory was not measured")
+    return Result(wrong, f"{len(held)} runs with limits, {len(wrong)} breaches")
 
 
-def _commits(ended: list[RunRecord]) -> list[Check]:
-    """A remark where the source tree moved on between runs; the hash of what a run executes is asked on its own."""
-    commits = sorted({run.provenance.commit or "no commit" for run in ended})
-    if len(commits) < 2:
-        return []
-    return [none_against("every run was made at the same commit", [commit[:12] for commit in commits], "one", "note")]
+def _own_trainer(context: AuditContext) -> bool:
+    return not built_in(context)
+
+
+@check(
+    "the trainer's code is registered",
+    "deviation",
+    looks_at="whether any file of a user's own trainer is pinned in the registration",
+    why="a command whose files nobody pinned may change from run to run, and that would not show",
+    required="the files of the code, so that every run is known to have used the same",
+    applies=_own_trainer,
+)
+def _code_registered(context: AuditContext) -> Found:
+    scripts = context.registration.scripts or ()
+    if not scripts:
+        found = "no word of the command names a file under the root, and there is no code:"
+        return Result(passed=False, found=found)
+    return Result([f"{pin.path} ({pin.sha256[:12]})" for pin in scripts], f"{len(scripts)} files", passed=True)
+
+
+@check(
+    "every run used the registered code",
+    "inadmissible",
+    looks_at="the hash of the trainer's files, of its code and its data, as each run found them",
+    why="another code answers another question",
+    applies=_own_trainer,
+)
+def _code(context: AuditContext) -> Found:
+    wanted = code_sha256(context.registration.files)
+    other = [named_run(run) for run in context.ended if run.provenance.code != wanted]
+    return Result(other, required=f"the registered files, together {wanted[:12]}")
+
+
+@check(
+    "pairs are matched",
+    "note",
+    looks_at="whether the trainer states such hashes at all",
+    why="of a user's own trainer it is the user's promise",
+    required="that one seed fixes the same randomness for every variant is the trainer's promise",
+    applies=_own_trainer,
+)
+def _pairs_promised(_: AuditContext) -> Found:
+    return Result(passed=False, found="a user's own trainer states no hashes of weights, batches or dropout")
+
+
+@check(
+    "device and library versions are known",
+    "note",
+    looks_at="whether the trainer states them",
+    why="of a user's own trainer they are the user's promise",
+    required="one device and one set of libraries for all runs is the trainer's promise",
+    applies=_own_trainer,
+)
+def _device_promised(_: AuditContext) -> Found:
+    found = "a user's own trainer does not state them; what its files import is pinned only if code: names it"
+    return Result(passed=False, found=found)
+
+
+def _one_kind(
+    name: str,
+    consequence: Severity,
+    kind_of: Callable[[Provenance], str],
+    *,
+    looks_at: str,
+    why: str,
+    only_failed: bool = False,
+    applies: Callable[[AuditContext], bool] | None = None,
+) -> None:
+    """Declare that a part of the provenance is the same for all runs."""
+
+    @check(name, consequence, looks_at=looks_at, why=why, required="one", only_failed=only_failed, applies=applies)
+    def _kinds(context: AuditContext) -> Found:
+        kinds = Counter(kind_of(run.provenance) for run in context.ended)
+        counts = [f"{kind if len(kind) < 64 else kind[:12]} ({count} runs)" for kind, count in sorted(kinds.items())]
+        return Result(counts, f"{len(kinds)} over {len(context.ended)} runs", passed=len(kinds) <= 1)
+
+
+_one_kind(
+    "every run used the same code",
+    "inadmissible",
+    lambda made: made.code,
+    looks_at="hash of every module that a run executes",
+    why="arms and seeds would differ in code too",
+)
+
+
+@check(
+    "every run was made at the same commit",
+    "note",
+    looks_at="git commits of the tool's source tree",
+    why="the hash of the source decides, not the commit",
+    required="one",
+    only_failed=True,
+)
+def _commits(context: AuditContext) -> Found:
+    commits = sorted({run.provenance.commit or "no commit" for run in context.ended})
+    return [commit[:12] for commit in commits] if len(commits) > 1 else []
+
+
+_one_kind(
+    "every run used the same device class",
+    "inadmissible",
+    lambda made: made.device,
+    looks_at="the device of each run",
+    why="arithmetic differs between devices, and with it pairs",
+    applies=built_in,
+)
+_one_kind(
+    "every run used the same library versions",
+    "deviation",
+    lambda made: f"python {made.python}, torch {made.torch}, numpy {made.numpy}",
+    looks_at="Python, torch and numpy of each run",
+    why="arithmetic may differ, mostly by rounding",
+    applies=built_in,
+)
+_one_kind(
+    "every run took the same path through attention",
+    "deviation",
+    lambda made: made.paths,
+    looks_at="which of equal computations each run took, as its machine measured them",
+    why="they differ by rounding, and pairs then differ by it too",
+    only_failed=True,
+)
+_one_kind(
+    "every run used the same processor and platform",
+    "note",
+    lambda made: f"{made.platform}, {made.processor}",
+    looks_at="processor and system of each run",
+    why="rounding may differ",
+)
+
+
+@check(
+    "the tool's source tree was clean",
+    "note",
+    looks_at="uncommitted changes, by git, in the modules that a run executes",
+    why="the hash of the source names the code all the same",
+    required="no uncommitted change",
+    applies=built_in,
+)
+def _clean(context: AuditContext) -> Found:
+    return [named_run(run) for run in context.ended if run.provenance.dirty]

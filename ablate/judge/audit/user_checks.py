@@ -27,6 +27,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from ablate.judge.audit.checks import Found, Result, check
 from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
@@ -38,7 +39,6 @@ from prereg.study.measure import OwnCheck
 
 OWN: Final = "own check: "
 _LONGEST: Final = 300
-_REGISTERED: Final = "the code that was registered"
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,16 @@ class Records:
 
 
 def run_own_checks(registration: Registration, evidence: Evidence, folder: Path) -> tuple[Check, ...]:
-    """Every check that the study brings; `folder` is the one that the study's file lies in."""
-    return tuple(_run(registration, own, evidence, folder) for own in registration.study.checks)
+    """Every check that the study brings; `folder` is the one that the study's file lies in.
+
+    Raises `EvidenceError` when a check takes longer than its limit.
+    """
+    return tuple(check for own in registration.study.checks for check in _own(registration, own, evidence, folder))
 
 
 def not_run(registration: Registration) -> tuple[Check, ...]:
     """The checks of a study that nobody could run: a promise that was not kept."""
-    return tuple(_unfit(own, "it was not run") for own in registration.study.checks)
+    return tuple(check for own in registration.study.checks for check in _own(registration, own))
 
 
 def quiet(checks: tuple[Check, ...]) -> tuple[Check, ...]:
@@ -73,27 +76,34 @@ def quiet(checks: tuple[Check, ...]) -> tuple[Check, ...]:
     )
 
 
-def _run(registration: Registration, own: OwnCheck, evidence: Evidence, folder: Path) -> Check:
-    pin = registration.own_checks.get(own.name)
+@check(
+    OWN,
+    "inadmissible",
+    "deviation",
+    "note",
+    looks_at="whatever the study's own check looks at",
+    why="as registered; always no verdict when its code is not the registered code, or it was not run",
+    required="the code that was registered",
+    stage="verdict",
+)
+def _own(registration: Registration, own: OwnCheck, evidence: Evidence | None = None, folder: Path = Path()) -> Found:
+    name, pin = OWN + own.name, registration.own_checks.get(own.name)
+    if evidence is None:
+        return Result(name=name, passed=False, found="it was not run")
     try:
         path, source = read_source(own, folder)
     except StudyError as error:
-        return _unfit(own, f"it is not the registered code: {error.found}")
+        return Result(name=name, passed=False, found=f"it is not the registered code: {error.found}")
     if pin is None or sha256_bytes(source) != pin.sha256:
-        return _unfit(own, f"it is not the registered code: {path.name} has changed")
+        return Result(name=name, passed=False, found=f"it is not the registered code: {path.name} has changed")
     texts = dict.fromkeys(("variant", "metric"), str)  # the table holds them as categories, and this code is not ours
     records = Records(metrics=evidence.metrics.astype(texts), runs=evidence.runs, planned=evidence.planned)
-    passed, found = _asked(own, path, source, records)
-    return Check(
-        name=OWN + own.name,
-        passed=passed,
-        severity=own.consequence,
-        found=found,
-        required=f"what {own.entry_point} asks",
-    )
+    passed, found = _call(own, path, source, records)
+    required = f"what {own.entry_point} asks"
+    return Result(name=name, passed=passed, found=found, severity=own.consequence, required=required)
 
 
-def _asked(own: OwnCheck, path: Path, source: bytes, records: Records) -> tuple[bool, str]:
+def _call(own: OwnCheck, path: Path, source: bytes, records: Records) -> tuple[bool, str]:
     module, function = own.entry_point.split(":")
     try:
         with contextlib.redirect_stdout(sys.stderr), loading(module, path, source) as load:
@@ -114,10 +124,6 @@ def _asked(own: OwnCheck, path: Path, source: bytes, records: Records) -> tuple[
     if not isinstance(answer, bool | np.bool_):
         return False, f"returned {type(answer).__name__}, and a check returns a bool, or a bool and a text"
     return bool(answer), _line(text) or ("held" if answer else "failed")
-
-
-def _unfit(own: OwnCheck, found: str) -> Check:
-    return Check(name=OWN + own.name, passed=False, severity="inadmissible", found=found, required=_REGISTERED)
 
 
 def _line(text: str) -> str:

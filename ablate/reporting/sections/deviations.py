@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ablate.judge.audit.consequences import MEANS, consequence_of, declared
+from ablate.judge.audit.consequences import MEANS, why
 from ablate.judge.verdict import Check
 from ablate.reporting import text
 from ablate.reporting.blocks import Block, Column, Paragraph, Section, Table
@@ -47,8 +47,8 @@ def _found(failed: list[Check], asked: int) -> Table:
             check.name,
             check.found,
             check.required or text.NONE,
-            consequence_of(check),
-            declared(check).why or text.NONE,
+            MEANS[check.severity],
+            why(check) or text.NONE,
         )
         for check in failed
     )

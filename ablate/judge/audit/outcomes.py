@@ -1,0 +1,253 @@
+"""Did every run record what the study reads: claimed metrics, answers to the same tasks, the same items, and an end?
+
+Numbers of two versions of a harness, of two wordings, or of other examples are not numbers of one measure. The checks
+compare identities and sums, never arms: a run that was scored on other items, on an item whose text changed, or twice
+on one, has no partner, and nothing is dropped to make it one. Pairing itself is `ablate.judge.stats.items.cross`, which
+refuses the same again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import isfinite
+
+import numpy as np
+
+from ablate.judge.audit.checks import AuditContext, Found, Result, cell_of_run, check, named, named_run
+from ablate.judge.audit.stability import CURVE
+from ablate.judge.readings import item_means
+from ablate.judge.verdict import Severity
+from ablate.records.run_record import RunRecord
+from prereg.metrics.items import ITEM_METRICS
+from prereg.registry.plan import Cell
+from prereg.rule.divergence import is_worse
+from prereg.study.analysis import Ceiling
+from prereg.text import compact
+
+_ROUNDING = 1e-9
+"""How far a recorded mean may lie from that of its items: two ways of adding up the same scores differ by less."""
+_REQUESTS = {
+    "version": "version",
+    "tasks_sha256": "tasks",
+    "prompts_sha256": "prompts",
+    "arguments_sha256": "requests",
+    "precision": "precision",
+    "unencodable": "items left out",
+}
+"""Fields of a harness record that must be equal over runs, and what they are called."""
+
+
+def _open(context: AuditContext) -> bool:
+    return not context.evidence.withheld
+
+
+@check(
+    "every finished run has every claimed metric",
+    "inadmissible",
+    looks_at="values where the claims read them",
+    why="pairs would be left out in silence",
+    required="a value where the claim reads it",
+    applies=_open,
+)
+def _measured(context: AuditContext) -> Found:
+    return [
+        f"{reading} of {named_run(run)}"
+        for reading, _, values in context.readings
+        for run in context.done
+        if cell_of_run(run) not in values
+    ]
+
+
+@check(
+    f"every finished run has its {CURVE} at every step",
+    "inadmissible",
+    looks_at="the curve that `stable` reads",
+    why="a spike could hide in the hole",
+    required="the curve that the stability rule reads, without a hole",
+    applies=lambda context: _open(context) and bool(context.study.rule.arms_read),
+)
+def _whole_curve(context: AuditContext) -> Found:
+    lines, nothing = context.evidence.lines(CURVE), (np.empty(0), np.empty(0))
+    holed = []
+    for run in context.done:
+        steps = np.unique(lines.get(cell_of_run(run), nothing)[0])
+        if not np.array_equal(steps[steps != 0], np.arange(1, run.steps + 1)):
+            holed.append(named_run(run))
+    return holed
+
+
+def _has_tasks(context: AuditContext) -> bool:
+    return context.registration.tasks is not None
+
+
+def _requests(run: RunRecord) -> tuple[object, ...]:
+    return tuple(getattr(run.harness, field) for field in _REQUESTS)
+
+
+@check(
+    "every run was asked by the same harness",
+    "deviation",
+    looks_at="version, tasks, prompts, requests and precision in each run's record",
+    why="two ways of asking are two measures",
+    required="one version of the harness, and the same tasks, prompts and requests for every run",
+    applies=_has_tasks,
+)
+def _harness(context: AuditContext) -> Found:
+    runs = [run for run in context.done if run.harness is not None]
+    ways = Counter(_requests(run) for run in runs)
+    usual = ways.most_common(1)[0][0] if ways else ()
+    other = []
+    for run in (run for run in runs if _requests(run) != usual):
+        rows = zip(_REQUESTS.values(), _requests(run), usual, strict=True)
+        words = (f"{word} {str(one)[:12]}, not {str(most)[:12]}" for word, one, most in rows if one != most)
+        other.append(f"{named_run(run)}: {', '.join(words)}")
+    count = "one way" if len(ways) == 1 else f"{len(ways)} ways of asking"
+    return Result(other, f"{count} over {len(runs)} runs")
+
+
+@check(
+    "every run answered the registered tasks",
+    "inadmissible",
+    looks_at="the tasks' hash and the number of items in each run's record",
+    why="other tasks would be another measure",
+    applies=_has_tasks,
+)
+def _tasks(context: AuditContext) -> Found:
+    pin = context.registration.tasks
+    assert pin is not None
+    expected = (pin.n_items - pin.n_unencodable, pin.n_unencodable, pin.n_tasks)
+    wrong, short = [], []
+    for run in context.done:
+        found = run.harness
+        if found is None or found.tasks_sha256 != pin.sha256:
+            wrong.append(f"{named_run(run)}: {'no tasks' if found is None else found.tasks_sha256[:12]}")
+        if found is not None and (found.n_items, found.unencodable, found.n_tasks) != expected:
+            short.append(f"{named_run(run)}: {found.n_items} of {pin.n_items} items scored")
+    name = f"'{pin.name}', sha256 {pin.sha256[:12]}"
+    return Result(
+        [*wrong, *short],
+        f"{len(context.done) - len(wrong)} of {len(context.done)} runs answered {name}",
+        required=f"{name}, every item of it that the tokenizer can write",
+    )
+
+
+def _has_items(context: AuditContext) -> bool:
+    return _open(context) and context.evidence.items is not None
+
+
+def _by_items(context: AuditContext, faults: list[str]) -> Result:
+    claimed = any(claim.metric in ITEM_METRICS for claim in context.study.claims.values())
+    severity: Severity = "inadmissible" if claimed else "deviation"
+    return Result(faults, severity=severity)
+
+
+@check(
+    "every finished run scored the same items",
+    "inadmissible",
+    "deviation",
+    looks_at="tasks, items and texts under every arm and seed",
+    why="arms would differ in items too; a deviation where no claim is about items",
+    required="the same tasks, items and texts under every arm and seed, each once",
+    applies=_has_items,
+)
+def _same_items(context: AuditContext) -> Found:
+    items, keys = context.evidence.items, ["metric", "task", "item", "item_sha256"]
+    assert items is not None
+    # Numbered once for all runs: compared a row at a time, 700,000 rows take seconds.
+    rows = items.assign(
+        identity=items.groupby(keys, sort=False, dropna=False).ngroup(),
+        known_as=items.groupby(keys[:3], sort=False, dropna=False).ngroup(),
+    )
+    met: dict[Cell, bytes] = {}
+    twice: list[str] = []
+    for (arm, seed), run in rows.groupby(["variant", "seed"], sort=True):
+        cell = (str(arm), int(str(seed)))
+        met[cell] = np.sort(run["identity"].to_numpy(np.int64)).tobytes()
+        repeated = len(run) - run["known_as"].nunique()
+        if repeated:
+            twice.append(f"{named(cell)}: {repeated} twice")
+    done = [cell_of_run(run) for run in context.done]
+    # The items of most runs are taken for the right ones: which run is named changes with that, not whether one is.
+    usual = Counter(met[cell] for cell in done if cell in met).most_common(1)
+    other = [
+        f"{named(cell)}: {'other items' if cell in met else 'no items'}"
+        for cell in done
+        if usual and met.get(cell) != usual[0][0]
+    ]
+    return _by_items(context, [*twice, *other])
+
+
+@check(
+    "every item is sealed with its run",
+    "inadmissible",
+    "deviation",
+    looks_at="the items hash in each run's record",
+    why="scores outside the seal could be changed; a deviation where no claim is about items",
+    required="an items hash in the run's record",
+    applies=_has_items,
+)
+def _items_sealed(context: AuditContext) -> Found:
+    assert context.evidence.items is not None
+    sealed = {cell_of_run(run) for run in context.runs if run.items_sha256 is not None}
+    scored = context.evidence.items.groupby(["variant", "seed"], sort=True)
+    cells = [(str(arm), int(str(seed))) for (arm, seed), _ in scored]
+    return _by_items(context, [named(cell) for cell in cells if cell not in sealed])
+
+
+@check(
+    "every recorded mean is that of its items",
+    "inadmissible",
+    "deviation",
+    looks_at="metrics against the scores they average",
+    why="one of the two is wrong; a deviation where no claim is about items",
+    required=f"metrics that agree with the scores they average, to {_ROUNDING:g}",
+    applies=_has_items,
+)
+def _item_means(context: AuditContext) -> Found:
+    evidence, wrong = context.evidence, []
+    assert evidence.items is not None
+    names = {*evidence.metrics["metric"].unique(), *ITEM_METRICS}
+    for metric in sorted(name for name in names if name in ITEM_METRICS):
+        recorded, means = evidence.final(metric), item_means(evidence.items, metric)
+        wrong += [
+            f"{metric} of {named(cell)} is {value:.6g}, its items' mean {means[cell]:.6g}"
+            for cell, value in recorded.items()
+            if cell in means and not abs(value - means[cell]) <= _ROUNDING * max(1.0, abs(value))
+        ]
+    return _by_items(context, wrong)
+
+
+@check(
+    "no pair was left out for divergence",
+    "deviation",
+    looks_at="diverged runs under exclude_pair",
+    why="listed only where a run diverged; the rest are the luckier seeds",
+    required="every seed in",
+)
+def _divergence(context: AuditContext) -> Found:
+    # Whether the other pairs may decide: `ablate.judge.audit.lost_pairs`.
+    diverged = [named_run(run) for run in context.ended if run.status == "diverged"]
+    return diverged if diverged and context.study.on_divergence == "exclude_pair" else None
+
+
+@check(
+    "the ceiling of diverged runs is worse than any value",
+    "inadmissible",
+    looks_at="the value at which diverged runs are scored, against those of finished runs",
+    why="listed only when it fails and a run diverged; diverging would be an improvement",
+    required="a ceiling worse than any value that a run reached",
+)
+def _ceiling(context: AuditContext) -> Found:
+    study = context.study
+    if not isinstance(study.on_divergence, Ceiling) or all(run.status != "diverged" for run in context.runs):
+        return None
+    ceiling, faults = study.on_divergence.ceiling, []
+    for reading, name, values in context.readings:
+        if study.better(name) == "neither":
+            faults.append(f"nothing says which way {study.claims[name].metric} improves")
+        faults += [
+            f"the ceiling {compact(ceiling)} is not worse than the {reading} of {named(cell)}, {compact(value)}"
+            for cell, value in values.items()
+            if isfinite(value) and not is_worse(study, name, ceiling, value)
+        ]
+    return faults or None
