@@ -11,7 +11,7 @@ from test_admissible import test_a_broken_promise_is_caught as broken
 from typer.testing import CliRunner
 
 from ablate.cli import app
-from ablate.judge.audit.audit import MODULES, audit, declarations
+from ablate.judge.audit.audit import OF_EVIDENCE, OF_FINDINGS, audit, declarations
 from ablate.judge.audit.checks import DECLARED, AuditContext
 from ablate.judge.audit.consequences import MEANS, checks_page, rows, why
 from ablate.judge.audit.user_checks import OWN
@@ -55,7 +55,8 @@ def test_the_rest_of_the_checks_have_rows_too() -> None:
 
 
 def test_every_check_is_declared_in_a_module_of_the_audit_with_a_reason() -> None:
-    assert {one.run.__module__ for one in DECLARED.values()} == {module.__name__ for module in MODULES}
+    modules = {module.__name__ for module in (*OF_EVIDENCE, *OF_FINDINGS)}
+    assert {one.run.__module__ for one in DECLARED.values()} == modules
     assert len(declarations()) == len(DECLARED)
     assert all(one.looks_at and one.why and set(one.consequence) <= set(MEANS) for one in declarations())
     made = {path.stem for path in (ROOT / "ablate").rglob("*.py") if re.search(r"\bCheck\(", path.read_text("utf-8"))}

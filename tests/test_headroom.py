@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from evidence_factory import make_evidence, small_study
 
-from ablate.judge.audit.headroom import pinned
+from ablate.judge.audit.headroom import no_room
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Check, Decision
 
@@ -44,9 +44,9 @@ def test_a_baseline_that_never_moves_is_named_and_other_arms_are_not_looked_at()
 def test_a_metric_with_room_says_nothing_and_one_without_bounds_has_only_to_move() -> None:
     assert told(decide(*make_evidence(small_study()))) is None
     values = np.array([[0.001], [0.002], [0.004]])
-    assert pinned("val/loss", values) is None
-    floor = pinned("harness/macro_accuracy", values)
-    assert floor is not None and floor.word == "floor"
+    assert no_room("val/loss", values) is None
+    floor = no_room("harness/macro_accuracy", values)
+    assert floor is not None and floor[1] == "floor"
 
 
 def test_while_runs_are_missing_nothing_is_said_of_it() -> None:

@@ -31,13 +31,13 @@ from ablate.judge.audit.amendments import because_it_rests, check_verdict, mark,
 from ablate.judge.audit.audit import admissible, audit
 from ablate.judge.audit.checks import AuditContext
 from ablate.judge.audit.headroom import check_headroom
-from ablate.judge.audit.lost_pairs import Lost, check_lost, lost_pairs, other_verdicts, possible_outcomes
+from ablate.judge.audit.lost_pairs import UNDECIDED, Lost, check_lost, lost_pairs, other_verdicts, possible_outcomes
 from ablate.judge.audit.stability import judge_stability
 from ablate.judge.audit.user_checks import not_run, quiet
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.readings import read_values, reading_of
 from ablate.judge.recompute import recompute
-from ablate.judge.stats.nulls import Nulls, require_known_methods
+from ablate.judge.stats.nulls import found_nulls, require_known_methods
 from ablate.judge.stopping import settles
 from ablate.judge.verdict import Check, Decision, Finding, Outcome, Stability
 from ablate.judge.view import View, view
@@ -50,10 +50,6 @@ from prereg.rule.rule import Ruling
 from prereg.study.analysis import Ceiling
 from prereg.study.spec import Study
 
-INCONCLUSIVE = "inconclusive"
-"""The verdict whose words mean that the study did not decide."""
-
-
 OwnChecks = Callable[[Evidence], tuple[Check, ...]]
 """Runs the checks that a study brings on the evidence that is judged."""
 
@@ -64,18 +60,18 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     require_known_methods(study)
     seen = view(registration, evidence)
     context = AuditContext(registration, seen.evidence, seen.look, whole=evidence)
-    look, evidence = seen.look, seen.evidence
+    look, evidence = context.look, context.evidence
     checks = audit(context)
     if evidence.missing or evidence.ledger_faults:
         # What cannot be logged is not shown either: a look that leaves no trace would be a free one.
         assert not admissible(checks), checks
         because_not = _incomplete(evidence, look) if evidence.missing else _not_as_promised(checks)
-        return _decision(registration, evidence, look, checks=checks, because=because_not)
+        return _decision(context, checks, because_not)
     checks += own(evidence) if own is not None else not_run(registration)
     early = look is not None and not look.last
     if early and not admissible(checks):
         checks = quiet(checks)
-        return _decision(registration, evidence, look, checks=checks, because=_not_as_promised(checks))
+        return _decision(context, checks, _not_as_promised(checks))
     findings = judge_hypotheses(
         study,
         final_values(study, evidence),
@@ -87,22 +83,14 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     stability = judge_stability(study, evidence)
     moved = spread(study, findings, touched(study, amendments_of(evidence.ledger)))
     findings = mark(findings, moved)
-    spoken = checks + check_headroom(context)
+    described = checks + check_headroom(context)
     if not admissible(checks):
-        return _decision(
-            registration,
-            evidence,
-            look,
-            checks=spoken,
-            findings=findings,
-            stability=stability,
-            because=_not_as_promised(checks),
-        )
+        return _decision(context, described, _not_as_promised(checks), findings=findings, stability=stability)
     outcomes = {finding.hypothesis: finding.outcome for finding in findings}
     stable = {one.variant: one.stable for one in stability}
     ruling = study.rule.decide(outcomes, stable)
     resting = rests_on(study, outcomes, stable, moved)
-    lost = lost_pairs(study, [(run.variant, run.seed) for run in evidence.runs if run.status == "diverged"])
+    lost = lost_pairs(study, [run.cell for run in context.ended if run.status == "diverged"])
     # Together with what amendments touched: lost pairs and an amendment may change the verdict only between them.
     freed = Touched() if resting else moved
     possible = _possible(study, findings, lost, freed)
@@ -110,28 +98,13 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     others = other_verdicts(study, ruling.verdict, possible, answers) if lost else ()
     # What an amendment touched, or lost pairs, cannot end a study early either; only the last look says that it would.
     if early and (resting or others or not settles(study, outcomes, stable)):
-        return _decision(registration, evidence, look, checks=quiet(checks), because=_continues(seen))
-    checks = spoken + check_verdict(moved, resting) + check_lost(lost, ruling.verdict, others)
+        return _decision(context, quiet(checks), _continues(seen))
+    checks = described + check_verdict(moved, resting) + check_lost(lost, ruling.verdict, others)
     if resting or others:
-        return _decision(
-            registration,
-            evidence,
-            look,
-            checks=checks,
-            findings=findings,
-            stability=stability,
-            because=because_it_rests(moved, resting) if resting else _not_as_promised(checks),
-        )
-    return _decision(
-        registration,
-        evidence,
-        look,
-        checks=checks,
-        findings=findings,
-        stability=stability,
-        ruling=ruling,
-        because=because(study, ruling) + ("" if look is None else f" Decided at {look.words}."),
-    )
+        because_not = because_it_rests(moved, resting) if resting else _not_as_promised(checks)
+        return _decision(context, checks, because_not, findings=findings, stability=stability)
+    reason = because(study, ruling) + ("" if look is None else f" Decided at {look.words}.")
+    return _decision(context, checks, reason, findings=findings, stability=stability, ruling=ruling)
 
 
 def final_values(study: Study, evidence: Evidence) -> Mapping[str, Mapping[tuple[str, int], float]]:
@@ -139,7 +112,7 @@ def final_values(study: Study, evidence: Evidence) -> Mapping[str, Mapping[tuple
 
     A reading is a metric's name where it is read at the end of the run, and says where it is read otherwise.
     """
-    diverged = [(run.variant, run.seed) for run in evidence.runs if run.status == "diverged"]
+    diverged = [run.cell for run in evidence.runs if run.status == "diverged"]
     values = {}
     for name in {reading_of(study, name): name for name in study.hypotheses}.values():
         found = read_values(study, name, evidence)
@@ -163,7 +136,7 @@ def _possible(
     possible = possible_outcomes(
         study,
         {one.hypothesis: one.outcome for one in findings},
-        {one.hypothesis: None if one.p_support is None else Nulls(one.p_support, one.p_refute) for one in findings},
+        found_nulls(findings),
         {name: one.ends for name, one in lost.items()},
     )
     return possible | dict.fromkeys(moved.hypotheses, frozenset(OUTCOMES))
@@ -218,24 +191,22 @@ def _not_as_promised(checks: tuple[Check, ...]) -> str:
 
 
 def _decision(
-    registration: Registration,
-    evidence: Evidence,
-    look: Look | None = None,
-    *,
+    context: AuditContext,
     checks: tuple[Check, ...],
     because: str,
+    *,
     findings: tuple[Finding, ...] = (),
     stability: tuple[Stability, ...] = (),
     ruling: Ruling | None = None,
 ) -> Decision:
-    study = registration.study
-    status = "inadmissible" if ruling is None else INCONCLUSIVE if ruling.verdict == INCONCLUSIVE else "decided"
+    study = context.study
+    status = "inadmissible" if ruling is None else UNDECIDED if ruling.verdict == UNDECIDED else "decided"
     if ruling is None and admissible(checks):
         status = "continue"
     return Decision(
         study=study.study,
         title=study.title,
-        registration=registration.sha256,
+        registration=context.registration.sha256,
         status=status,  # type: ignore[arg-type]  # one of the four by construction
         verdict=None if ruling is None else ruling.verdict,
         line=None if ruling is None else ruling.line,
@@ -243,9 +214,9 @@ def _decision(
         findings=findings,
         stability=stability,
         checks=checks,
-        tie_breakers=_tie_breakers(study, evidence) if ruling is not None and _tied(study, ruling) else {},
-        evidence=evidence.sha256,
-        look=look,
+        tie_breakers=_tie_breakers(study, context.evidence) if ruling is not None and _tied(study, ruling) else {},
+        evidence=context.evidence.sha256,
+        look=context.look,
     )
 
 

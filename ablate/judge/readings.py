@@ -39,7 +39,7 @@ def reading_of(study: Study, hypothesis: str) -> str:
 def read_values(study: Study, hypothesis: str, evidence: Evidence) -> dict[Cell, float]:
     """(arm, seed) -> the value that the claim reads, of every finished run that has it."""
     metric, read = study.claims[hypothesis].metric, study.hypotheses[hypothesis].read
-    done = {(run.variant, run.seed): run.steps for run in evidence.runs if run.status == "done"}
+    done = {run.cell: run.steps for run in evidence.runs if run.status == "done"}
     if study.analysis.test == "items":
         means = {} if evidence.items is None else item_means(evidence.items, metric)
         return {cell: value for cell, value in means.items() if cell in done}

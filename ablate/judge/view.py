@@ -50,7 +50,7 @@ def restrict(evidence: Evidence, seeds: tuple[int, ...]) -> Evidence:
     return replace(
         evidence,
         planned=tuple(cell for cell in evidence.planned if cell not in hidden),
-        runs=tuple(run for run in evidence.runs if (run.variant, run.seed) not in hidden),
+        runs=tuple(run for run in evidence.runs if run.cell not in hidden),
         metrics=table[table["seed"].isin(seeds) | ~table["seed"].isin(elsewhere)],
         items=items,
     )

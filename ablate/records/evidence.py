@@ -50,14 +50,14 @@ class Evidence:
     @property
     def missing(self) -> tuple[tuple[str, int], ...]:
         """Planned runs that have not ended, or whose end nothing vouches for."""
-        ended = {(run.variant, run.seed) for run in self.runs if run.status in ("done", "diverged")}
+        ended = {run.cell for run in self.runs if run.status in ("done", "diverged")}
         return tuple(cell for cell in self.planned if cell not in ended or cell in self.unsealed)
 
     @property
     def sha256(self) -> str:
         """Hash of the evidence: the seals of every run, its items' among them where it has any, in the plan's order."""
         seals = {
-            (run.variant, run.seed): [
+            run.cell: [
                 run.status,
                 run.metrics_sha256,
                 run.outcome_sha256,
@@ -90,7 +90,7 @@ class Evidence:
 
     def final(self, metric: str) -> dict[tuple[str, int], float]:
         """The value at the last evaluated step of every finished run that recorded the metric."""
-        done = {(run.variant, run.seed): run.steps for run in self.runs if run.status == "done"}
+        done = {run.cell: run.steps for run in self.runs if run.status == "done"}
         found = {}
         for cell, (steps, values) in self.lines(metric).items():
             last = int(np.searchsorted(steps, done.get(cell, -1), side="right")) - 1

@@ -72,7 +72,7 @@ def gather(root: Root, registration: Registration) -> Evidence:
     runs_of = root.runs(study, registration.sha256)
     mine = tuple(entry for entry in entries if entry.study == study)
     seen = _seeds_to_see(registration, mine, runs)
-    ended = {(run.variant, run.seed) for run in sealed}
+    ended = {run.cell for run in sealed}
     whole = all(cell in ended for cell in planned if cell[1] in seen)
     tables = _read_again(runs_of, sealed, kept=seen if whole else ())
     forged = {cell: wrong for cell, wrong in tables.items() if isinstance(wrong, str)}
@@ -173,7 +173,7 @@ def open_tables(root: Root, evidence: Evidence, *, look: Entry) -> Evidence:
             fix='ablate peek STUDY --reason "..."',
         )
     ended = [run for run in evidence.runs if run.status in ("done", "diverged")]
-    sealed = [run for run in ended if (run.variant, run.seed) not in evidence.unsealed]
+    sealed = [run for run in ended if run.cell not in evidence.unsealed]
     runs = root.runs(look.study, look.registration)
     return _with_tables(runs, evidence, sealed, [_rows_of(_folder(runs, run).sealed_path) for run in sealed])
 
@@ -332,7 +332,7 @@ def _read_again(
 
     # Reading, sorting and hashing let go of the interpreter's lock.
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        return dict(zip(((run.variant, run.seed) for run in records), pool.map(read, records), strict=True))
+        return dict(zip((run.cell for run in records), pool.map(read, records), strict=True))
 
 
 def _unlike_its_place(record: RunRecord, registration: Registration, variant: str, seed: int) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Literal
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from prereg.frozen import Part
+from prereg.registry.plan import Cell
 
 
 class HarnessRecord(Part):
@@ -213,6 +214,11 @@ class RunRecord(Part):
     repetition: dict[str, Repetition] | None = None
     """How much of each corpus that it read repeats itself, by name; not written in records made before it was kept, nor
     by a user's own trainer."""
+
+    @property
+    def cell(self) -> Cell:
+        """Its variant and seed."""
+        return self.variant, self.seed
 
     def seal(self, run_sha256: str) -> dict[str, JsonValue]:
         """What the ledger says of the run where it seals it: its end, and its hashes with that of its run.json."""

@@ -1,13 +1,12 @@
 """Which findings an amendment after evidence made exploratory, and whether the verdict rests on one of them.
 
-`prereg.registry.amendments` says what an amendment touched by what it changed. Two things are added here, because they
-need the numbers. Under Holm the corrected p of a hypothesis depends on the p values of its whole role, so a touched
-neighbour could push an outcome over the line: a hypothesis is touched too unless its outcome is the same with every
-touched p of its role at its best (as if 0: one hypothesis less to correct for) and at its worst (1). And a verdict is
-given only if it is the same whatever had become of everything touched: over all their outcomes, and both answers of a
-touched `stable`. Otherwise there is none, and a smallest set of names on which it rests is told.
+`prereg.registry.amendments` says what an amendment changed. Two things need the numbers. Under Holm the corrected p of
+a hypothesis depends on the p values of its whole role: a hypothesis is exploratory too unless its outcome is equal with
+every p of an exploratory one at its best (as if 0: one hypothesis less to correct for) and at its worst (1). And a
+verdict is given only if it is the same over all outcomes of what is exploratory, and both answers of such a `stable`;
+otherwise there is none, and a smallest set of names on which it rests is given.
 
-The numbers of a touched hypothesis are shown like any others. They decide nothing.
+The numbers of an exploratory hypothesis are shown like any others. They decide nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ablate.judge.audit.checks import Found, Result, check
-from ablate.judge.stats.nulls import Nulls, judge_families
+from ablate.judge.stats.nulls import Nulls, found_nulls, judge_families
 from ablate.judge.stats.procedure import TINY
 from ablate.judge.verdict import Finding, Outcome
 from prereg.registry.amendments import Touched
@@ -33,9 +32,8 @@ def spread(study: Study, findings: Sequence[Finding], touched: Touched) -> Touch
         if name not in reached and best[name] != worst[name]:
             by = [other for other in study.family(hypothesis.role) if other in touched.hypotheses]
             reached[name] = (f"its corrected p hangs on {', '.join(by)}",)
-    return touched.model_copy(
-        update={"hypotheses": {name: reached[name] for name in study.hypotheses if name in reached}}
-    )
+    ordered = {name: reached[name] for name in study.hypotheses if name in reached}
+    return touched.model_copy(update={"hypotheses": ordered})
 
 
 def mark(findings: Sequence[Finding], touched: Touched) -> tuple[Finding, ...]:
@@ -75,7 +73,6 @@ def rests_on(
     looks_at="the rule, over every outcome of what amendments touched",
     why="an outcome may have chosen the test that it passed",
     required="the same verdict for every outcome of what was touched",
-    stage="verdict",
 )
 def check_verdict(touched: Touched, resting: Sequence[str]) -> Found:
     """The check that fails when the verdict rests on something touched; none where amendments touched nothing."""
@@ -101,12 +98,5 @@ def because_it_rests(touched: Touched, resting: Sequence[str]) -> str:
 
 def _outcomes_with(study: Study, findings: Sequence[Finding], touched: Touched, p: float) -> dict[str, Outcome]:
     """Outcomes with every touched p set to one value."""
-    nulls: dict[str, Nulls | None] = {}
-    for finding in findings:
-        if finding.hypothesis in touched.hypotheses:
-            nulls[finding.hypothesis] = Nulls(p, p)
-        elif finding.p_support is None:
-            nulls[finding.hypothesis] = None
-        else:
-            nulls[finding.hypothesis] = Nulls(finding.p_support, finding.p_refute)
+    nulls = {name: Nulls(p, p) if name in touched.hypotheses else one for name, one in found_nulls(findings).items()}
     return {name: judged.outcome for name, judged in judge_families(study, nulls).items()}

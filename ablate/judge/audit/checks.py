@@ -2,20 +2,19 @@
 
     @check("no run failed", "inadmissible", looks_at="...", why="...", required="...")
     def _failed(context: AuditContext) -> Found:
-        return [name_of(run) for run in context.runs if run.status == "failed"]
+        return [named_run(run) for run in context.runs if run.status == "failed"]
 
 A check returns its faults and passes without any; a `Result` where text, severity or requirement depend on what was
-found; None where it does not apply. `audit` (`ablate.judge.audit.audit`) runs the checks of each module in the order in
-which they are defined. The decorator is the only place where a check is described: docs/checks.md, the report and
-`ablate check --admissibility` read it.
+found; None where it does not apply. `ablate.judge.audit.audit.audit` makes the checks of each module in the order in
+which they are defined. Nothing else describes a check: docs/checks.md and the report read its declaration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from typing import Literal, ParamSpec
+from typing import ParamSpec
 
 from ablate.judge.readings import read_values, reading_of
 from ablate.judge.verdict import Check, Severity
@@ -67,11 +66,6 @@ class AuditContext:
         return [entry for entry in self.evidence.ledger if entry.registration == self.registration.sha256]
 
     @cached_property
-    def registered(self) -> list[Entry]:
-        """Those that registered it."""
-        return [entry for entry in self.entries if entry.event in ("registered", "amended")]
-
-    @cached_property
     def seals(self) -> dict[Cell, Entry]:
         """The newest seal of every run."""
         return newest_seals(self.entries, self.registration.sha256)
@@ -82,12 +76,16 @@ class AuditContext:
         hypotheses = {reading_of(self.study, name): name for name in self.study.hypotheses}
         return [(reading, name, read_values(self.study, name, self.evidence)) for reading, name in hypotheses.items()]
 
+    def of(self, *events: str) -> list[Entry]:
+        """Those of `entries` that are of these events."""
+        return [entry for entry in self.entries if entry.event in events]
+
 
 @dataclass(frozen=True)
 class Result:
-    """What a check found, where more is to be said than a list of faults."""
+    """What a check found, where a list of faults does not say it all."""
 
-    faults: list[str] | tuple[str, ...] = ()
+    faults: Sequence[str] = ()
     """What is listed; the check passes when nothing is, unless `passed` says otherwise."""
     found: str = ""
     """Text before the list; else the number of faults."""
@@ -116,11 +114,7 @@ class Declared:
     """What a failure means; the gravest first where it depends on what was found."""
     why: str
     """Why it means that, and what it depends on."""
-    required: str
-    only_failed: bool
-    stage: Literal["audit", "verdict"]
     run: Callable[..., tuple[Check, ...]]
-    """The check; at the stage `audit` a function of an `AuditContext` alone."""
 
 
 DECLARED: dict[str, Declared] = {}
@@ -135,12 +129,11 @@ def check(
     required: str = "",
     only_failed: bool = False,
     applies: Callable[[AuditContext], bool] | None = None,
-    stage: Literal["audit", "verdict"] = "audit",
 ) -> Callable[[Callable[Arguments, Found]], Callable[Arguments, tuple[Check, ...]]]:
     """Declare the check that a function makes; the function then returns it as a tuple of one `Check`, or of none.
 
     Checks that are listed only when they fail (`only_failed`) came after verdicts were given: those keep their bytes.
-    `applies` says in which studies the check is made. Checks of stage `verdict` are called by `ablate.judge.decide`.
+    `applies` says in which studies the check is made.
     """
 
     def decorate(find: Callable[Arguments, Found]) -> Callable[Arguments, tuple[Check, ...]]:
@@ -148,32 +141,31 @@ def check(
         def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> tuple[Check, ...]:
             if applies is not None and not applies(args[0]):  # type: ignore[arg-type]  # a context, by the declaration
                 return ()
-            found = find(*args, **kwargs)
-            return () if found is None else _checks(declared, found if isinstance(found, Result) else Result(found))
+            result = find(*args, **kwargs)
+            if result is None:
+                return ()
+            if isinstance(result, list):
+                result = Result(result)
+            passed = not result.faults if result.passed is None else result.passed
+            if passed and only_failed:
+                return ()
+            found = result.found or (str(len(result.faults)) if result.faults else "none against it")
+            return (
+                Check(
+                    name=result.name or name,
+                    passed=passed,
+                    severity=result.severity or consequence[0],
+                    found=f"{found}{listed(result.faults)}{result.after}",
+                    required=result.required or required,
+                ),
+            )
 
-        reason = f"listed only when it fails; {why}" if only_failed else why
-        declared = Declared(name, looks_at, consequence, reason, required, only_failed, stage, run)
         assert name not in DECLARED, name
-        DECLARED[name] = declared
+        reason = f"listed only when it fails; {why}" if only_failed else why
+        DECLARED[name] = Declared(name, looks_at, consequence, reason, run)
         return run
 
     return decorate
-
-
-def _checks(declared: Declared, result: Result) -> tuple[Check, ...]:
-    passed = not result.faults if result.passed is None else result.passed
-    if passed and declared.only_failed:
-        return ()
-    found = result.found or (str(len(result.faults)) if result.faults else "none against it")
-    return (
-        Check(
-            name=result.name or declared.name,
-            passed=passed,
-            severity=result.severity or declared.consequence[0],
-            found=f"{found}{listed(result.faults)}{result.after}",
-            required=result.required or declared.required,
-        ),
-    )
 
 
 def built_in(context: AuditContext) -> bool:
@@ -181,11 +173,10 @@ def built_in(context: AuditContext) -> bool:
     return context.study.trainer == "gpt"
 
 
-def listed(faults: Iterable[str], most: int = 5) -> str:
+def listed(faults: Sequence[str], most: int = 5) -> str:
     """`: ` and the first few of a list, with how many more there are; empty for an empty list."""
-    items = list(faults)
-    more = f" and {len(items) - most} more" if len(items) > most else ""
-    return f": {'; '.join(items[:most])}{more}" if items else ""
+    more = f" and {len(faults) - most} more" if len(faults) > most else ""
+    return f": {'; '.join(faults[:most])}{more}" if faults else ""
 
 
 def named(cell: Cell) -> str:
@@ -193,11 +184,6 @@ def named(cell: Cell) -> str:
     return f"{cell[0]} seed {cell[1]}"
 
 
-def cell_of_run(run: RunRecord) -> Cell:
-    """Variant and seed of a run."""
-    return run.variant, run.seed
-
-
 def named_run(run: RunRecord) -> str:
-    """`rope seed 3`, of a run's record."""
-    return named(cell_of_run(run))
+    """The same, of a run's record."""
+    return named(run.cell)

@@ -1,14 +1,12 @@
 """Had a metric room to move? At its floor or its ceiling it cannot show a difference, whatever the seeds say.
 
-Asked twice by the same rule: of a pilot, before registration (`ablate.judge.design.assumptions`), where it is refused;
-and of the baseline in the final evidence, where it is listed next to the verdict. It is no reason to give none: the
-rule was promised, and it is the reader who must know that a guardrail at its floor holds for free. Only the baseline is
-looked at, and no two arms are compared.
+The same rule is applied twice: to a pilot, before registration (`ablate.judge.design.assumptions`), which is refused;
+and to the baseline in the final evidence, where it is listed next to the verdict. The rule of the study was promised,
+so there is a verdict, but its reader must know that a guardrail at its floor holds for free. No two arms are compared.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
 from typing import Final
 
@@ -25,27 +23,18 @@ ROOM_SD: Final = 2.0
 """A mean within so many SDs over seeds of a bound lies at it."""
 
 
-@dataclass(frozen=True)
-class Pinned:
-    """A metric that cannot move."""
-
-    found: str
-    """In words, with numbers and n."""
-    word: str
-    """`floor`, `ceiling`, or nothing where it is the same for every seed."""
-
-
-def pinned(metric: str, values: Floats) -> Pinned | None:
-    """Why values (seeds x arms) of a metric leave no room; none where they do."""
+def no_room(metric: str, values: Floats) -> tuple[str, str] | None:
+    """Why values (seeds x arms) of a metric leave no room, and the word `floor` or `ceiling` (empty where they are the
+    same for every seed); None where there is room."""
     if np.ptp(values, axis=0).max() <= EQUAL * np.abs(values).max():
-        return Pinned(f"is the same for every seed ({values.flat[0]:.6g}, n = {values.size} runs)", "")
+        return f"is the same for every seed ({values.flat[0]:.6g}, n = {values.size} runs)", ""
     declared = METRICS.get(metric) or harness_metric(metric)
     unit = declared.unit if declared is not None else ("share" if metric.endswith("accuracy") else "")
     spread, middle = float(values.std(axis=0, ddof=1).mean()), float(values.mean())
     for bound, word in zip(BOUNDS.get(unit, ()), ("floor", "ceiling"), strict=False):
         if abs(middle - bound) < ROOM_SD * spread:
             numbers = f"mean {middle:.4g}, SD {spread:.2g}, n = {values.size} runs, bound {bound:g}"
-            return Pinned(f"lies at its {word}: {numbers}", word)
+            return f"lies at its {word}: {numbers}", word
     return None
 
 
@@ -56,7 +45,6 @@ def pinned(metric: str, values: Floats) -> Pinned | None:
     why="at floor or ceiling a metric shows no difference, and a guardrail holds for free",
     required=f"values that vary over seeds, {ROOM_SD:g} SDs or more from a bound of the metric",
     only_failed=True,
-    stage="verdict",
 )
 def check_headroom(context: AuditContext) -> Found:
     """The check that fails when a claimed metric of the baseline cannot move; none where all can."""
@@ -64,7 +52,7 @@ def check_headroom(context: AuditContext) -> Found:
     for reading, name, cells in context.readings:
         found = [value for seed in study.seeds if isfinite(value := cells.get((study.baseline, seed), np.nan))]
         values = np.array(found, dtype=np.float64)[:, None]
-        fault = pinned(study.claims[name].metric, values) if len(found) > 1 else None
+        fault = no_room(study.claims[name].metric, values) if len(found) > 1 else None
         if fault is not None:
-            faults.append(f"{reading} of {study.baseline} {fault.found}")
+            faults.append(f"{reading} of {study.baseline} {fault[0]}")
     return faults

@@ -7,17 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ablate.judge.audit.checks import (
-    AuditContext,
-    Found,
-    Result,
-    built_in,
-    cell_of_run,
-    check,
-    listed,
-    named,
-    named_run,
-)
+from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, listed, named, named_run
 from prereg.registry.ledger import SEALS, Entry
 from prereg.registry.plan import Cell, cell_of
 from prereg.registry.registration import Registration
@@ -28,16 +18,6 @@ from prereg.text import counted
 MOST_REMOVED: Final = 1
 """Removed starts that a study may have without a registered number: the tool itself advises to remove a run's folder
 whose record is damaged. See docs/decisions.md for what one more does to the error rate."""
-
-
-@dataclass
-class _Record:
-    """The starts that one folder of a run counts."""
-
-    made: int = 0
-    resumed: int = 0
-    failed: int = 0
-    attempt: int = 0
 
 
 @dataclass
@@ -77,37 +57,41 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
     removed. A start that was sealed, and whose run was then made again, was not.
     """
     found: dict[Cell, Starts] = defaultdict(Starts)
-    records: dict[Cell, _Record] = {}
+    records: dict[Cell, tuple[Starts, int]] = {}  # what a run's present record counts, and its last attempt
 
     def close(cell: Cell, *, removed: bool = False, imported: bool = False) -> None:
-        record, into = records.pop(cell), found[cell]
-        into.failed += record.failed
-        into.resumed += record.resumed
+        (record, _), into = records.pop(cell), found[cell]
         lost = record.made - record.resumed - (not (removed or imported))
+        unexplained = max(0, lost - record.failed)
+        into.resumed += record.resumed
+        into.failed += record.failed
         into.lost += lost
-        kind = "replaced" if imported else "removed" if removed else "restarted"
-        setattr(into, kind, getattr(into, kind) + max(0, lost - record.failed))
+        into.replaced += unexplained * imported
+        into.removed += unexplained * (removed and not imported)
+        into.restarted += unexplained * (not (removed or imported))
 
     for entry in ledger:
         if entry.registration != registration.sha256 or "variant" not in entry.body:
             continue
         cell, body = cell_of(entry), entry.body
+        record, last = records.get(cell, (Starts(), 0))
         if entry.event == "started":
             # An entry that does not say which attempt it was counts as one whose record was removed.
             attempt = body.get("attempt")
             attempt = attempt if isinstance(attempt, int) else 0
-            if cell in records and attempt <= records[cell].attempt:
+            if record.made and attempt <= last:
                 close(cell, removed=True)
-            record = records.setdefault(cell, _Record())
-            record.made, record.attempt = record.made + 1, attempt
+                record = Starts()
+            record.made += 1
             record.resumed += "resumed_from" in body
+            records[cell] = record, attempt
             found[cell].made += 1
             found[cell].made_with.add(str(body.get("made_with")))
-        elif entry.event == "failed" and cell in records:
-            records[cell].failed = min(records[cell].failed + 1, records[cell].made)
-        elif entry.event in SEALS and cell in records:
+        elif entry.event == "failed":
+            record.failed = min(record.failed + 1, record.made)
+        elif entry.event in SEALS and record.made:
             attempts = body.get("attempts")
-            fewer = isinstance(attempts, int) and attempts < records[cell].attempt
+            fewer = isinstance(attempts, int) and attempts < last
             close(cell, removed=fewer, imported=entry.event == "imported")
     for cell in list(records):
         close(cell)
@@ -128,10 +112,10 @@ def _deterministic(study: Study, variant: str) -> bool:
     required="one attempt a run",
 )
 def _attempts(context: AuditContext) -> Found:
-    failures = Counter(cell_of(entry) for entry in context.entries if entry.event == "failed")
+    failures = Counter(map(cell_of, context.of("failed")))
     faults, exact = [], built_in(context)
     for run in context.runs:
-        failed = failures[cell_of_run(run)]
+        failed = failures[run.cell]
         if run.attempts > 1 or run.resumed_from or failed:
             resumed = f", resumed from step {', '.join(map(str, run.resumed_from))}" if run.resumed_from else ""
             mishaps = f" ({'; '.join(run.mishaps)})" if run.mishaps else ""
@@ -187,10 +171,8 @@ def _removed(context: AuditContext) -> Found:
 )
 def _trained_again(context: AuditContext) -> Found:
     ends: dict[Cell, list[tuple[str, str]]] = defaultdict(list)
-    for entry in context.entries:
-        if entry.event in SEALS:
-            end = (str(entry.body.get("status")), str(entry.body.get("outcome_sha256") or ""))
-            ends[cell_of(entry)].append(end)
+    for entry in context.of(*SEALS):
+        ends[cell_of(entry)].append((str(entry.body.get("status")), str(entry.body.get("outcome_sha256") or "")))
     again = {cell: found for cell, found in ends.items() if len(found) > 1}
     # A seal that names no outcome agrees with none; the same values under another status are another outcome.
     other = {cell: found for cell, found in again.items() if len(set(found)) > 1 or not found[0][1]}
@@ -224,5 +206,4 @@ def _ends(ends: dict[Cell, list[tuple[str, str]]]) -> list[str]:
     required="a seal in the ledger the moment a run ends",
 )
 def _recovered(context: AuditContext) -> Found:
-    recovered = [entry for entry in context.entries if entry.event == "sealed" and entry.body.get("recovered")]
-    return [named(cell_of(entry)) for entry in recovered] or None
+    return [named(cell_of(entry)) for entry in context.of("sealed") if entry.body.get("recovered")] or None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import datetime
 
-from ablate.judge.audit.checks import AuditContext, Found, Result, cell_of_run, check, named, named_run
+from ablate.judge.audit.checks import AuditContext, Found, Result, check, named, named_run
 from ablate.judge.verdict import Severity
 from ablate.records.imports import CLOCKS_APART
 from prereg.registry.amendments import amendments_of, chain_faults, touched
@@ -17,6 +17,7 @@ from prereg.registry.looks import TOOK_PLACE, recorded_afterwards
 from prereg.registry.plan import cell_of
 from prereg.text import counted
 
+_REGISTERED = ("registered", "amended")
 _APART = f"(clocks may differ by {int(CLOCKS_APART.total_seconds() // 60)} minutes)"
 
 
@@ -28,9 +29,8 @@ _APART = f"(clocks may differ by {int(CLOCKS_APART.total_seconds() // 60)} minut
     required="the registration's entry before the first run's",
 )
 def _registered_first(context: AuditContext) -> Found:
-    promised = [entry.index for entry in context.registered]
-    runs = ("started", "sealed", "failed", "finished", "imported")
-    ran = [entry.index for entry in context.entries if entry.event in runs]
+    promised = [entry.index for entry in context.of(*_REGISTERED)]
+    ran = [entry.index for entry in context.of("started", "sealed", "failed", "finished", "imported")]
     if not promised:
         return Result(passed=False, found="the registration is not in the ledger")
     first = f"first run as entry {min(ran)}" if ran else "no run yet"
@@ -131,16 +131,16 @@ def _early_looks(context: AuditContext) -> Found:
     only_failed=True,
 )
 def _sealed_after_decision(context: AuditContext) -> Found:
-    decided = next((entry for entry in context.entries if entry.event == "decided"), None)
+    decided = next(iter(context.of("decided")), None)
     if decided is None:
         return None
-    seals = [(entry, (cell_of(entry), _outcome(entry))) for entry in context.entries if entry.event in SEALS]
+    seals = [(entry.index, cell_of(entry), _outcome(entry)) for entry in context.of(*SEALS)]
     # Every seal before the decision, not the newest of each run: what was known by then is known.
-    before = {outcome for entry, outcome in seals if entry.index < decided.index}
+    before = {(cell, outcome) for index, cell, outcome in seals if index < decided.index}
     late = [
-        f"{named(outcome[0])} (entry {entry.index})"
-        for entry, outcome in seals
-        if entry.index > decided.index and outcome not in before
+        f"{named(cell)} (entry {index})"
+        for index, cell, outcome in seals
+        if index > decided.index and (cell, outcome) not in before
     ]
     verdict = decided.body.get("verdict") or decided.body.get("status")
     found = f"decided as entry {decided.index} ({verdict}, {decided.at}); sealed afterwards {len(late)}"
@@ -162,15 +162,12 @@ def _outcome(entry: Entry) -> str:
     only_failed=True,
 )
 def _repeated_elsewhere(context: AuditContext) -> Found:
-    first: dict[str, int] = {}
-    for entry in context.entries:
-        if entry.event in SEALS:
-            first.setdefault(_outcome(entry), entry.index)
+    first = {_outcome(entry): entry.index for entry in reversed(context.of(*SEALS))}
     seals: dict[str, list[Entry]] = defaultdict(list)
     for entry in context.evidence.elsewhere:
         if entry.event in SEALS and entry.index < first.get(_outcome(entry), -1):
             seals[entry.study].append(entry)
-    promised = context.registered[-1].index if context.registered else -1
+    promised = max((entry.index for entry in context.of(*_REGISTERED)), default=-1)
     faults = []
     for study, entries in seals.items():
         read = [
@@ -219,17 +216,16 @@ def _times(context: AuditContext) -> Found:
     only_failed=True,
 )
 def _begun_before(context: AuditContext) -> Found:
-    if not context.registered:
+    promised = next((entry.at for entry in context.of(*_REGISTERED)), None)
+    if promised is None:
         return None
-    promised = context.registered[0]
     # Of imports their maker says when, which is a check of its own.
-    imported = {cell_of(entry) for entry in context.entries if entry.event == "imported"}
+    imported = {cell_of(entry) for entry in context.of("imported")}
     faults = []
-    for run in context.runs:
-        if cell_of_run(run) not in imported:
-            times = (("started", run.started_at), ("ended", run.ended_at))
-            early = (f"{what} at {moment}" for what, moment in times if moment and _before(moment, promised.at))
-            faults += [f"{named_run(run)} {found}, registered at {promised.at}" for found in list(early)[:1]]
+    for run in (run for run in context.runs if run.cell not in imported):
+        times = {"started": run.started_at, "ended": run.ended_at}
+        early = [f"{what} at {moment}" for what, moment in times.items() if moment and _before(moment, promised)]
+        faults += [f"{named_run(run)} {found}, registered at {promised}" for found in early[:1]]
     return faults
 
 

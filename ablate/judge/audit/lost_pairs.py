@@ -97,7 +97,6 @@ def other_verdicts(
     looks_at="the rule, over every outcome that lost pairs leave open",
     why="listed only where pairs were left out; without it the luckier seeds decide alone",
     required="the same verdict for every outcome that the lost pairs leave open",
-    stage="verdict",
 )
 def check_lost(lost: Mapping[str, Lost], verdict: str, others: tuple[str, ...]) -> Found:
     """The check that fails when lost pairs could have changed the verdict; none where no pair was lost."""

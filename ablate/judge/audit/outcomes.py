@@ -13,7 +13,7 @@ from math import isfinite
 
 import numpy as np
 
-from ablate.judge.audit.checks import AuditContext, Found, Result, cell_of_run, check, named, named_run
+from ablate.judge.audit.checks import AuditContext, Found, Result, check, named, named_run
 from ablate.judge.audit.stability import CURVE
 from ablate.judge.readings import item_means
 from ablate.judge.verdict import Severity
@@ -54,7 +54,7 @@ def _measured(context: AuditContext) -> Found:
         f"{reading} of {named_run(run)}"
         for reading, _, values in context.readings
         for run in context.done
-        if cell_of_run(run) not in values
+        if run.cell not in values
     ]
 
 
@@ -70,14 +70,10 @@ def _whole_curve(context: AuditContext) -> Found:
     lines, nothing = context.evidence.lines(CURVE), (np.empty(0), np.empty(0))
     holed = []
     for run in context.done:
-        steps = np.unique(lines.get(cell_of_run(run), nothing)[0])
+        steps = np.unique(lines.get(run.cell, nothing)[0])
         if not np.array_equal(steps[steps != 0], np.arange(1, run.steps + 1)):
             holed.append(named_run(run))
     return holed
-
-
-def _has_tasks(context: AuditContext) -> bool:
-    return context.registration.tasks is not None
 
 
 def _requests(run: RunRecord) -> tuple[object, ...]:
@@ -90,9 +86,10 @@ def _requests(run: RunRecord) -> tuple[object, ...]:
     looks_at="version, tasks, prompts, requests and precision in each run's record",
     why="two ways of asking are two measures",
     required="one version of the harness, and the same tasks, prompts and requests for every run",
-    applies=_has_tasks,
 )
 def _harness(context: AuditContext) -> Found:
+    if context.registration.tasks is None:
+        return None
     runs = [run for run in context.done if run.harness is not None]
     ways = Counter(_requests(run) for run in runs)
     usual = ways.most_common(1)[0][0] if ways else ()
@@ -110,11 +107,11 @@ def _harness(context: AuditContext) -> Found:
     "inadmissible",
     looks_at="the tasks' hash and the number of items in each run's record",
     why="other tasks would be another measure",
-    applies=_has_tasks,
 )
 def _tasks(context: AuditContext) -> Found:
     pin = context.registration.tasks
-    assert pin is not None
+    if pin is None:
+        return None
     expected = (pin.n_items - pin.n_unencodable, pin.n_unencodable, pin.n_tasks)
     wrong, short = [], []
     for run in context.done:
@@ -131,10 +128,6 @@ def _tasks(context: AuditContext) -> Found:
     )
 
 
-def _has_items(context: AuditContext) -> bool:
-    return _open(context) and context.evidence.items is not None
-
-
 def _by_items(context: AuditContext, faults: list[str]) -> Result:
     claimed = any(claim.metric in ITEM_METRICS for claim in context.study.claims.values())
     severity: Severity = "inadmissible" if claimed else "deviation"
@@ -148,11 +141,11 @@ def _by_items(context: AuditContext, faults: list[str]) -> Result:
     looks_at="tasks, items and texts under every arm and seed",
     why="arms would differ in items too; a deviation where no claim is about items",
     required="the same tasks, items and texts under every arm and seed, each once",
-    applies=_has_items,
 )
 def _same_items(context: AuditContext) -> Found:
     items, keys = context.evidence.items, ["metric", "task", "item", "item_sha256"]
-    assert items is not None
+    if items is None:
+        return None
     # Numbered once for all runs: compared a row at a time, 700,000 rows take seconds.
     rows = items.assign(
         identity=items.groupby(keys, sort=False, dropna=False).ngroup(),
@@ -166,7 +159,7 @@ def _same_items(context: AuditContext) -> Found:
         repeated = len(run) - run["known_as"].nunique()
         if repeated:
             twice.append(f"{named(cell)}: {repeated} twice")
-    done = [cell_of_run(run) for run in context.done]
+    done = [run.cell for run in context.done]
     # The items of most runs are taken for the right ones: which run is named changes with that, not whether one is.
     usual = Counter(met[cell] for cell in done if cell in met).most_common(1)
     other = [
@@ -184,11 +177,11 @@ def _same_items(context: AuditContext) -> Found:
     looks_at="the items hash in each run's record",
     why="scores outside the seal could be changed; a deviation where no claim is about items",
     required="an items hash in the run's record",
-    applies=_has_items,
 )
 def _items_sealed(context: AuditContext) -> Found:
-    assert context.evidence.items is not None
-    sealed = {cell_of_run(run) for run in context.runs if run.items_sha256 is not None}
+    if context.evidence.items is None:
+        return None
+    sealed = {run.cell for run in context.runs if run.items_sha256 is not None}
     scored = context.evidence.items.groupby(["variant", "seed"], sort=True)
     cells = [(str(arm), int(str(seed))) for (arm, seed), _ in scored]
     return _by_items(context, [named(cell) for cell in cells if cell not in sealed])
@@ -201,11 +194,11 @@ def _items_sealed(context: AuditContext) -> Found:
     looks_at="metrics against the scores they average",
     why="one of the two is wrong; a deviation where no claim is about items",
     required=f"metrics that agree with the scores they average, to {_ROUNDING:g}",
-    applies=_has_items,
 )
 def _item_means(context: AuditContext) -> Found:
     evidence, wrong = context.evidence, []
-    assert evidence.items is not None
+    if evidence.items is None:
+        return None
     names = {*evidence.metrics["metric"].unique(), *ITEM_METRICS}
     for metric in sorted(name for name in names if name in ITEM_METRICS):
         recorded, means = evidence.final(metric), item_means(evidence.items, metric)

@@ -18,38 +18,20 @@ from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, che
 from ablate.records.run_record import Pairing, RunRecord
 from prereg.metrics.catalogue import source_of
 from prereg.registry.canon import canonical_bytes
-from prereg.registry.registration import Registration, reading_sha256
+from prereg.registry.registration import reading_sha256
 from prereg.study.spec import Study
 
 _check = partial(check, applies=built_in)
-SHAPES = (
-    "model.layers",
-    "model.width",
-    "model.heads",
-    "model.size_of_head",
-    "model.inner_width",
-    "model.context",
-    "model.tie_embeddings",
-    "model.init",
-    "data.corpus",
-    "data.tokenizer",
-    "data.validation",
-)
+_TOKENS = ("data.corpus", "data.tokenizer", "data.validation")
+"""Fields that decide the tokenizer."""
+_MODEL = ("layers", "width", "heads", "size_of_head", "inner_width", "context", "tie_embeddings", "init")
+_SHAPES = (*(f"model.{name}" for name in _MODEL), *_TOKENS)
 """Fields that may change the shape or the scale of a parameter of the same name."""
-READING = (
-    "data.corpus",
-    "data.mixture",
-    "data.tokenizer",
-    "data.validation",
-    "model.context",
-    "budget.batch",
-    "budget.steps",
-)
-"""Fields that move which tokens a run reads."""
-MASKS = ("model.dropout", "model.layers", "budget.steps")
-"""Fields that move how many dropout masks a run draws, where, or in which order."""
-TOKENS = ("data.corpus", "data.tokenizer", "data.validation")
-"""Fields that move the tokenizer."""
+_DATA = ("corpus", "mixture", "tokenizer", "validation")
+_READING = (*(f"data.{name}" for name in _DATA), "model.context", "budget.batch", "budget.steps")
+"""Fields that decide which tokens a run reads."""
+_MASKS = ("model.dropout", "model.layers", "budget.steps")
+"""Fields that decide how many dropout masks a run draws, where, or in which order."""
 
 
 def _ended(context: AuditContext) -> list[RunRecord]:
@@ -73,7 +55,7 @@ def _stated(context: AuditContext) -> Found:
     return Result(bare, f"{len(ended) - len(bare)} of {len(ended)} ended runs state it")
 
 
-def _declare(
+def _declare_equal(
     name: str,
     hashes: Callable[[Pairing], dict[str, str]],
     fields: tuple[str, ...],
@@ -96,7 +78,7 @@ def _declare(
         compared, wrong = 0, []
         runs, alike = paired(context), {arm: _values(context.study, arm, fields) for arm in context.study.arms}
         groups: dict[tuple[int, bytes], list[tuple[RunRecord, Pairing]]] = defaultdict(list)
-        for run, pairing in sorted(runs, key=lambda one: (one[0].variant, one[0].seed)):
+        for run, pairing in sorted(runs, key=lambda one: one[0].cell):
             groups[0 if over_seeds else run.seed, canonical_bytes(alike[run.variant])].append((run, pairing))
         for group in (groups[key] for key in sorted(groups)):
             first: dict[str, tuple[str, str]] = {}
@@ -117,40 +99,42 @@ def _declare(
         required="differences by seed still share the seed, but not all that it fixes",
     )
     def _apart(context: AuditContext) -> Found:
-        moved = _differing(context.study, {run.variant for run, _ in paired(context)}, fields)
+        arms = {run.variant for run, _ in paired(context)}
+        values = [[canonical_bytes(value) for value in _values(context.study, arm, fields)] for arm in arms]
+        moved = [field for field, *of_arms in zip(fields, *values, strict=True) if len(set(of_arms)) > 1]
         found = f"variants differ in {', '.join(moved)}, so they are compared only among equals"
         return Result(passed=False, found=found) if moved else None
 
 
-_declare(
+_declare_equal(
     "pairs start from the same weights",
     lambda pairing: pairing.initial,
-    SHAPES,
+    _SHAPES,
     looks_at="initial bytes of every shared parameter",
     why="the difference would hold the initial weights too",
     required="equal initial bytes of every parameter that two variants share",
     compares="shared parameters",
 )
-_declare(
+_declare_equal(
     "pairs read the same batches",
     lambda pairing: {"": pairing.batches},
-    READING,
+    _READING,
     looks_at="chained hashes of the batches",
     why="the difference would hold the order of data too",
     only_done=True,
 )
-_declare(
+_declare_equal(
     "pairs drew the same dropout",
     lambda pairing: {"": pairing.dropout},
-    MASKS,
+    _MASKS,
     looks_at="chained hashes of the dropout keys",
     why="the difference would hold the masks too",
     only_done=True,
 )
-_declare(
+_declare_equal(
     "pairs used the same tokenizer",
     lambda pairing: {"": pairing.tokenizer},
-    TOKENS,
+    _TOKENS,
     looks_at="hashes of the tokenizer",
     why="losses are not comparable",
     over_seeds=True,
@@ -168,13 +152,6 @@ def _values(study: Study, arm: str, fields: Iterable[str]) -> list[JsonValue]:
     return [value[section][name] for section, name in (field.split(".") for field in fields)]
 
 
-def _differing(study: Study, arms: Iterable[str], fields: tuple[str, ...]) -> list[str]:
-    """Those of the fields in which the arms' configurations differ."""
-    columns = zip(*(_values(study, arm, fields) for arm in arms), strict=True)
-    found = zip(fields, columns, strict=False)
-    return [field for field, values in found if len({canonical_bytes(value) for value in values}) > 1]
-
-
 @_check(
     "every run read the registered corpus",
     "inadmissible",
@@ -182,8 +159,10 @@ def _differing(study: Study, arms: Iterable[str], fields: tuple[str, ...]) -> li
     why="another text was learned",
 )
 def _corpus(context: AuditContext) -> Found:
-    runs, registered = _paired(context), context.registration
-    wanted = {arm: _reading_of(registration=registered, arm=arm) for arm in context.study.arms}
+    runs, registered, wanted = _paired(context), context.registration, {}
+    for arm in context.study.arms:
+        pins = registered.corpora_of(arm)
+        wanted[arm] = reading_sha256((name, pin.sha256) for name, pin in pins.items()) if pins else None
     wrong = [named_run(run) for run, pairing in runs if pairing.corpus != wanted[run.variant]]
     pinned = registered.corpus
     if registered.data is not None and len(registered.data.corpora) > 1:
@@ -193,11 +172,6 @@ def _corpus(context: AuditContext) -> Found:
         name = "no corpus" if pinned is None else f"'{pinned.name}', sha256 {pinned.sha256[:12]}"
     found = f"{len(runs) - len(wrong)} of {len(runs)} runs read {name}"
     return Result(wrong, found, required=f"{name}, as registered")
-
-
-def _reading_of(registration: Registration, arm: str) -> str | None:
-    pins = registration.corpora_of(arm)
-    return reading_sha256((name, pin.sha256) for name, pin in pins.items()) if pins else None
 
 
 @_check(

@@ -8,17 +8,7 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from ablate.judge.audit.checks import (
-    AuditContext,
-    Found,
-    Result,
-    built_in,
-    cell_of_run,
-    check,
-    listed,
-    named,
-    named_run,
-)
+from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, listed, named, named_run
 from ablate.judge.verdict import Severity
 from ablate.records.run_record import Provenance, RunRecord
 from prereg.registry.canon import sha256_of
@@ -75,7 +65,7 @@ def _seals(context: AuditContext) -> Found:
 def _in_ledger(context: AuditContext) -> Found:
     wrong = []
     for run in context.ended:
-        entry, hashes = context.seals.get(cell_of_run(run)), ("metrics_sha256", "outcome_sha256", "items_sha256")
+        entry, hashes = context.seals.get(run.cell), ("metrics_sha256", "outcome_sha256", "items_sha256")
         if entry is None:
             wrong.append(f"{named_run(run)} is not in the ledger")
         # The hash of run.json itself needs the file: who gathered the evidence compared it and named it `broken`.
@@ -95,7 +85,7 @@ def _in_ledger(context: AuditContext) -> Found:
 )
 def _planned(context: AuditContext) -> Found:
     planned = set(context.evidence.planned)
-    return [*context.evidence.extra, *(named_run(run) for run in context.runs if cell_of_run(run) not in planned)]
+    return [*context.evidence.extra, *(named_run(run) for run in context.runs if run.cell not in planned)]
 
 
 def _imports(context: AuditContext, *, bound: bool) -> dict[Cell, Entry]:
@@ -134,7 +124,7 @@ def _made_here(context: AuditContext) -> Found:
     bound = _imports(context, bound=True)
     if not bound:
         return None
-    notes = dict.fromkeys(str(entry.body.get("note")) for entry in bound.values())
+    notes = list(dict.fromkeys(str(entry.body.get("note")) for entry in bound.values()))
     return Result(
         [named(cell) for cell in bound],
         f"{len(bound)} of {len(context.runs)} runs were made elsewhere and imported",

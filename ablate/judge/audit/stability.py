@@ -39,21 +39,17 @@ def judge_stability(study: Study, evidence: Evidence) -> tuple[Stability, ...]:
     spike = study.stable.loss_spike
     curves = evidence.lines(CURVE)
     above = spike_limit(study, longest=max((losses.size for _, losses in curves.values()), default=0))
+    ended = sorted((run for run in evidence.runs if run.status in ("done", "diverged")), key=lambda run: run.seed)
     found = []
     for arm in study.arms:
-        runs = sorted(
-            (run for run in evidence.runs if run.variant == arm and run.status in ("done", "diverged")),
-            key=lambda run: run.seed,
-        )
+        runs = [run for run in ended if run.variant == arm]
         diverged = tuple(run.seed for run in runs if run.status == "diverged")
         spikes: dict[int, tuple[int, ...]] = {}
-        for run in runs:
-            if (arm, run.seed) not in curves:
-                continue
-            steps, losses = curves[arm, run.seed]
+        for run in (run for run in runs if run.cell in curves):
+            steps, losses = curves[run.cell]
             risen = steps[spike_places(losses, above=above, window=spike.window)]
             if risen.size:
-                spikes[run.seed] = tuple(int(step) for step in risen)
+                spikes[run.seed] = tuple(risen.tolist())
         found.append(
             Stability(
                 variant=arm,
@@ -96,24 +92,23 @@ def false_alarm_rate(study: Study, arm: str) -> float | None:
 
 
 def false_alarm_text(study: Study) -> str:
-    """The limit and its rate of false alarms in a sentence; empty where the decision asks of no arm if it is stable."""
+    """The limit and its rate of false alarms in a sentence; empty where the decision does not use stability."""
     spike, n = study.stable.loss_spike, len(study.seeds)
     if not asks_stability(study):
         return ""
-    rates = [false_alarm_rate(study, arm) for arm in study.arms]
-    known = [rate for rate in rates if rate is not None]
+    known = [rate for arm in study.arms if (rate := false_alarm_rate(study, arm)) is not None]
     limit = "a limit that follows from the steps of the longest run"
     if spike.above is not None or study.trainer == "gpt":
         limit = compact(spike_limit(study))
-    said = f"a step is a spike above a robust z of {limit} over {counted(spike.window, 'step')}; "
+    text = f"a step is a spike above a robust z of {limit} over {counted(spike.window, 'step')}; "
     if not known:
         return (
-            f"{said}how often noise alone exceeds it is not known: a trainer of your own registers no number of steps"
+            text + "how often noise alone exceeds it is not known: a trainer of your own registers no number of steps"
         )
     whole = 1.0 if max(known) == 1.0 else -expm1(n * sum(log1p(-rate) for rate in known))
     shares = [f"{100 * rate:.2g}%" for rate in (max(known), _any_of(max(known), n), whole)]
     return (
-        f"{said}where all losses are stationary normal noise, a run is called unstable with a chance of at most "
+        f"{text}where all losses are stationary normal noise, a run is called unstable with a chance of at most "
         f"{shares[0]}, an arm of {counted(n, 'run')} {shares[1]}, any arm of the study {shares[2]}; heavier tails and "
         "strong autocorrelation raise it"
     )
@@ -195,10 +190,10 @@ def _nodes(n: int, low: Floats, high: Floats) -> tuple[Floats, Floats]:
 def spike_places(losses: Floats, *, above: float, window: int) -> np.ndarray:
     """Indices of upward spikes: (loss - median) / scale above the limit, over the full window just before.
 
-    The scale is 1.4826 x MAD, which estimates the SD under a normal law. Where more than half of a window is one
-    value the MAD is 0 and 1.2533 x the mean absolute deviation stands in (Iglewicz and Hoaglin 1993). A window that
-    is constant throughout has no spread at all: then any rise is beyond every multiple of it, and is a spike.
-    A value that is not finite is a spike, and no window that holds one is judged: such a run has diverged anyway.
+    The scale is 1.4826 x MAD, which estimates the SD under a normal law; where more than half of a window is one value
+    the MAD is 0, and 1.2533 x the mean absolute deviation is taken (Iglewicz and Hoaglin 1993). After a window that is
+    constant throughout any rise is a spike. A value that is not finite is a spike, and no window that holds one is
+    judged: such a run has diverged anyway.
     """
     losses = np.asarray(losses, dtype=np.float64)
     broken = np.flatnonzero(~np.isfinite(losses))

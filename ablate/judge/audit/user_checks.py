@@ -1,19 +1,16 @@
 """Running the checks of admissibility that a study brings: registered code only, over records, never over outcomes.
 
-A check is a plain function of one argument, `Records`, that returns whether it held, or that and a text. It sees
-copies: what it does to them changes nothing. It sees no finding, and no hypothesis is told to it.
+A check is a function of one argument, a copy of `Records`, that returns whether it held, or that and a text.
 
     returns True, or (True, text)      held
     returns False, or (False, text)    failed, with the consequence that was registered
-    raises, or returns anything else   failed likewise, and what happened is what was found
-    takes longer than its `limit_s`    is interrupted, and nothing is decided (`EvidenceError`)
+    raises, or returns anything else   failed likewise; what happened is what was found
+    takes longer than its `limit_s`    interrupted, and nothing is decided: a faster machine might pass it
     its source is not the registered   not executed, and no verdict, whatever its consequence
 
-What is executed is the very bytes that were hashed, not a compiled copy beside them. A check that is late has not
-failed: the same records would pass on a faster machine. Nothing is written before all have ended. Where nothing
-interrupts a check (a loop inside a library), it is told to be late when it ends, for this is the user's own process. A
-text that changes from one call to the next makes `ablate report` say that the evidence does not give the decision. What
-it prints goes to stderr.
+The very bytes that were hashed are executed, not a compiled copy. A check that cannot be interrupted (a loop inside a
+library) counts as late when it ends: it runs in the user's own process. A text that changes from one call to the next
+makes `ablate report` say that the evidence does not give the decision. What a check prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -21,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -84,23 +82,23 @@ def quiet(checks: tuple[Check, ...]) -> tuple[Check, ...]:
     looks_at="whatever the study's own check looks at",
     why="as registered; always no verdict when its code is not the registered code, or it was not run",
     required="the code that was registered",
-    stage="verdict",
 )
 def _own(registration: Registration, own: OwnCheck, evidence: Evidence | None = None, folder: Path = Path()) -> Found:
-    name, pin = OWN + own.name, registration.own_checks.get(own.name)
+    unfit = partial(Result, name=OWN + own.name, passed=False)
     if evidence is None:
-        return Result(name=name, passed=False, found="it was not run")
+        return unfit(found="it was not run")
     try:
         path, source = read_source(own, folder)
     except StudyError as error:
-        return Result(name=name, passed=False, found=f"it is not the registered code: {error.found}")
+        return unfit(found=f"it is not the registered code: {error.found}")
+    pin = registration.own_checks.get(own.name)
     if pin is None or sha256_bytes(source) != pin.sha256:
-        return Result(name=name, passed=False, found=f"it is not the registered code: {path.name} has changed")
+        return unfit(found=f"it is not the registered code: {path.name} has changed")
     texts = dict.fromkeys(("variant", "metric"), str)  # the table holds them as categories, and this code is not ours
     records = Records(metrics=evidence.metrics.astype(texts), runs=evidence.runs, planned=evidence.planned)
     passed, found = _call(own, path, source, records)
     required = f"what {own.entry_point} asks"
-    return Result(name=name, passed=passed, found=found, severity=own.consequence, required=required)
+    return Result((), found, passed=passed, severity=own.consequence, required=required, name=OWN + own.name)
 
 
 def _call(own: OwnCheck, path: Path, source: bytes, records: Records) -> tuple[bool, str]:
@@ -116,7 +114,7 @@ def _call(own: OwnCheck, path: Path, source: bytes, records: Records) -> tuple[b
             fix=f"decide on a faster machine, or register a larger limit_s of {own.name}",
         ) from None
     except (Exception, SystemExit) as error:
-        # Not swallowed: whatever a user's code raises is told as the reason why its check failed.
+        # Not swallowed: whatever a user's code raises is reported as the reason why its check failed.
         return False, _line(f"raised {type(error).__name__}: {error}")
     text = ""
     if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], str):

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 from scipy import stats
 
-from ablate.judge.audit.headroom import ROOM_SD, pinned
+from ablate.judge.audit.headroom import ROOM_SD, no_room
 from ablate.judge.stats.procedure import Floats
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, SpecError, Where
@@ -218,17 +218,18 @@ def _variances(table: Floats) -> tuple[float, float]:
 
 def require_headroom(study: Study, metric: str, values: Floats, pilot: str) -> None:
     """Refuse a metric that does not move, or that lies at the end of its range: there no difference can show."""
-    fault = pinned(metric, values)
+    fault = no_room(metric, values)
     if fault is None:
         return
+    found, bound = fault
     required, fix = "a metric that varies over seeds", "another metric"
-    if fault.word:
-        required = f"at least {ROOM_SD:g} SDs of room: at its {fault.word} a metric cannot show a difference, "
+    if bound:
+        required = f"at least {ROOM_SD:g} SDs of room: at its {bound} a metric cannot show a difference, "
         required += "and its SD is no guide"
         fix = "a harder or easier measure, or a metric without that bound"
     named = next(name for name, claim in study.claims.items() if claim.metric == metric)
     raise SpecError(
-        f"in the pilot '{pilot}', {metric} {fault.found}",
+        f"in the pilot '{pilot}', {metric} {found}",
         required=required,
         fix=fix,
         where=Where(field=("hypotheses", named)),

@@ -34,12 +34,12 @@ This module knows no records and makes no sentence; `design` uses exactly these 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.judge.stats.max_t import MOST_TWO_SIDED_MARGINS, Member, Null, adjust
 from ablate.judge.stats.procedure import Procedure, holm
-from ablate.judge.verdict import Outcome, Zone
+from ablate.judge.verdict import Finding, Outcome, Zone
 from prereg.errors import UnsupportedError
 from prereg.metrics.catalogue import Better
 from prereg.study.analysis import Ceiling, Role
@@ -145,6 +145,11 @@ def _implied(verb: Verb, outcome: Outcome) -> Zone | None:
     if outcome == ("supported" if verb.startswith("does_not") else "refuted"):
         return "short of the margin"
     return None
+
+
+def found_nulls(findings: Iterable[Finding]) -> dict[str, Nulls | None]:
+    """The p values of findings, by hypothesis; none of one that could not be tested."""
+    return {one.hypothesis: None if one.p_support is None else Nulls(one.p_support, one.p_refute) for one in findings}
 
 
 def judge_families(study: Study, nulls: Mapping[str, Nulls | None], *, rng_seed: int = 0) -> dict[str, Judged]:

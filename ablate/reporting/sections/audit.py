@@ -40,7 +40,7 @@ def tell_pairs(told: ReportContext) -> Section:
 
 
 def _by_cell(told: ReportContext) -> dict[tuple[str, int], RunRecord]:
-    return {(run.variant, run.seed): run for run in told.evidence.runs}
+    return {run.cell: run for run in told.evidence.runs}
 
 
 def parameters_of(told: ReportContext) -> dict[str, int]:

@@ -99,7 +99,7 @@ def drawn(found: Mapping[str, list[Bin]]) -> dict[str, list[Bin]]:
 def bins_of(evidence: Evidence, arms: Sequence[str]) -> dict[str, list[Bin]]:
     """Arm -> its bins in order at the last step of finished runs, those that are empty in every run left out."""
     values: dict[str, dict[int, dict[tuple[str, int], float]]] = {stem: {} for stem in STEMS}
-    ends = {(run.variant, run.seed): run.steps for run in evidence.runs if run.status == "done"}
+    ends = {run.cell: run.steps for run in evidence.runs if run.status == "done"}
     frame = evidence.metrics[evidence.metrics["metric"].isin(binned(evidence))]
     columns = (frame[name].tolist() for name in ("variant", "seed", "step", "metric", "value"))
     for arm, seed, step, metric, value in zip(*columns, strict=True):
