@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from prereg.metrics.catalogue import METRICS
-from prereg.metrics.harness import harness_metric
+from prereg.metrics.catalogue import METRICS, TASK_METRICS
 
 if TYPE_CHECKING:
     from prereg.study.analysis import Scale
@@ -138,6 +137,6 @@ def side(weights: Mapping[str, float]) -> str:
 
 def unit_of(metric: str, scale: Scale = "raw", own: Mapping[str, str] | None = None) -> str:
     """The unit of a metric on a scale, or nothing where it has none; `own` has the units of the study's own metrics."""
-    declared = METRICS.get(metric) or harness_metric(metric)
+    declared = METRICS.get(metric) or TASK_METRICS.get(metric)
     unit = declared.unit if declared else (own or {}).get(metric, "")
     return unit if scale == "raw" else ", ".join(part for part in (unit, f"{scale} scale") if part)

@@ -18,9 +18,8 @@ from ablate.judge.stats.batch import judge_rows
 from ablate.judge.stats.items import Crossed, TwoWay, critical_values, spread_of, tail_of
 from ablate.judge.stats.nulls import Nulls, judge_families, weigh
 from prereg.errors import SpecError
-from prereg.metrics.items import units_of
 from prereg.rule.divergence import least_pairs
-from prereg.study.measure import Harness
+from prereg.study.measure import Harness, units_of
 from prereg.study.spec import Study
 
 METRICS = ("harness/accuracy_shots_0", "harness/accuracy_shots_1")

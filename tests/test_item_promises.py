@@ -8,8 +8,7 @@ import pytest
 from evidence_factory import one_claim
 
 from prereg.errors import SpecError
-from prereg.metrics.catalogue import METRICS
-from prereg.metrics.items import ITEM_METRICS
+from prereg.metrics.catalogue import ITEM_METRICS, METRICS
 from prereg.registry.history import differing_fields
 from prereg.study.spec import Study
 

@@ -15,8 +15,7 @@ from ablate.evaluation.activations import measure_activations
 from ablate.evaluation.loss import classes_of, measure_loss, windows
 from ablate.evaluation.suites import evaluate
 from ablate.training.model import GPT, initialise
-from prereg.metrics.catalogue import METRICS
-from prereg.metrics.declarations import SUITES, TOKEN_CLASSES
+from prereg.metrics.catalogue import METRICS, SUITES, TOKEN_CLASSES
 from prereg.study.training import Model
 
 VOCABULARY = 9

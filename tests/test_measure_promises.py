@@ -14,8 +14,7 @@ from ablate.records.gather import gather
 from ablate.runner.progress import PlainWatcher
 from prereg.documents.claims import recorded
 from prereg.errors import ClaimError, SpecError
-from prereg.metrics.catalogue import METRICS
-from prereg.metrics.declarations import TOKEN_CLASSES
+from prereg.metrics.catalogue import METRICS, TOKEN_CLASSES
 from prereg.study.measure import Calibration, Inference, Measure
 from prereg.study.spec import Study, study_from_document
 

@@ -6,8 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from prereg.metrics.catalogue import METRICS
-from prereg.metrics.declarations import SUITES
+from prereg.metrics.catalogue import METRICS, SUITES
 from prereg.metrics.page import metric_page
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"

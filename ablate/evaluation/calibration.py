@@ -19,7 +19,7 @@ from torch import Tensor
 from ablate.data.batches import Pooled, Tokens, halves, predictions_in
 from ablate.evaluation.loss import windows
 from ablate.training.model import GPT
-from prereg.metrics.declarations import TEMPERATURES
+from prereg.metrics.catalogue import TEMPERATURES
 
 NODES: Final[tuple[float, ...]] = tuple(2.0 ** (quarter / 4) for quarter in range(-8, 9))
 """Temperatures at which the loss is taken to find the best one: 1/4 to 4."""

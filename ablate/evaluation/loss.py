@@ -19,8 +19,7 @@ from torch.nn import functional as F  # noqa: N812 (its customary name)
 
 from ablate.data.batches import Pooled, Tokens
 from ablate.training.model import GPT
-from prereg.metrics.catalogue import OF_SOURCES
-from prereg.metrics.declarations import TOKEN_CLASSES
+from prereg.metrics.catalogue import OF_SOURCES, TOKEN_CLASSES
 
 WINDOWS_AT_ONCE = 16
 

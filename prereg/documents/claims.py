@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import isclose
 
 from prereg.escape import visible
-from prereg.metrics.harness import harness_metric
+from prereg.metrics.catalogue import TASK_METRICS
 from prereg.study.analysis import AtStep, OverLast
 from prereg.study.measure import OwnMetric
 from prereg.study.spec import Study
@@ -59,7 +59,7 @@ def per(unit: str) -> str:
 def amount(study: Study, name: str, value: float) -> str:
     """A difference of the claim's metric on the claim's scale, with its unit."""
     hypothesis, claimed = study.hypotheses[name], study.claims[name].metric
-    metric = study.metric(claimed) or harness_metric(claimed)
+    metric = study.metric(claimed) or TASK_METRICS.get(claimed)
     shown = compact(value)
     if hypothesis.scale != "raw":
         base = 10.0 if hypothesis.scale == "log10" else 2.718281828459045
@@ -222,7 +222,7 @@ def measured(study: Study, *, brief: bool = False) -> str:
     """Every claimed metric: its name, its definition, its unit, and when it is read."""
     sentences = []
     for metric in dict.fromkeys(claim.metric for claim in study.claims.values()):
-        known = study.metric(metric) or (harness_metric(metric) if study.trainer == "gpt" else None)
+        known = study.metric(metric) or (TASK_METRICS.get(metric) if study.trainer == "gpt" else None)
         own = "" if brief or plain(metric) == metric else f" ({metric})"
         text = f"{_capital(plain(metric)) if metric in PLAIN else metric}{own}"
         if known is not None:

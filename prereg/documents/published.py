@@ -15,8 +15,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from prereg.errors import FieldPath, SpecError, StudyError, Where, nearest
 from prereg.frozen import Part
-from prereg.metrics.catalogue import METRICS
-from prereg.metrics.harness import harness_metric, harness_names
+from prereg.metrics.catalogue import METRICS, TASK_METRICS, TASK_NAMES
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.paths import Root
 from prereg.study.faults import spec_error
@@ -155,12 +154,12 @@ def _check_look(study: Study, look: PublishedLook, at: int, *, every_step: bool)
 
 def _check_metric(study: Study, metric: str, place: FieldPath) -> None:
     """A name that somebody declares. Whether the study recorded it is told in the report."""
-    if study.trainer == "gpt" and study.metric(metric) is None and harness_metric(metric) is None:
+    if study.trainer == "gpt" and study.metric(metric) is None and metric not in TASK_METRICS:
         raise _fault(
             place,
             f"'{metric}' is not a metric",
             required="a metric that the study can record (docs/metrics.md)",
-            fix=nearest(metric, [*METRICS, *study.own_units, *harness_names()]),
+            fix=nearest(metric, [*METRICS, *study.own_units, *TASK_NAMES]),
         )
 
 

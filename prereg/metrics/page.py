@@ -1,4 +1,5 @@
-"""Every metric on one page, from its own declaration: `python -m prereg.metrics.page docs/metrics.md` writes it."""
+"""Every metric on one page, from the table in `prereg.metrics.catalogue`: `python -m prereg.metrics.page
+docs/metrics.md`."""
 
 from __future__ import annotations
 
@@ -6,16 +7,13 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from prereg.metrics.catalogue import METRICS
-from prereg.metrics.declarations import SUITES, TOKEN_CLASSES, Metric
-from prereg.metrics.harness import HARNESS_FAMILIES, HARNESS_METRICS, HarnessMetric
-from prereg.metrics.items import ITEM_METRICS, ItemMetric
+from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS, TOKEN_CLASSES, Metric
 from prereg.registry.disk import write_whole
 
 _HEAD = """# Metrics
 
 Every metric that the built-in trainer records. This page is written by `python -m prereg.metrics.page docs/metrics.md`
-from the declarations in `prereg/metrics/`; a test compares the two.
+from the table in `prereg/metrics/catalogue.py`; a test compares the two.
 
 A study names the suites it wants: `measure.suites` at every evaluation (each `measure.every` steps, at step 0 and at
 the last step), `measure.at_end` at the last step alone. By default it records loss, activations, gradients and
@@ -52,23 +50,18 @@ study says otherwise, is ended, and the run fails. See `OwnMetric` in `ablate sc
 def metric_page() -> str:
     """The whole page."""
     sections = [_HEAD.format(classes=", ".join(kind.replace("_", " ") for kind in TOKEN_CLASSES))]
-    for suite, told in SUITES.items():
-        found = [metric for metric in (*METRICS.values(), *METRICS.families) if metric.suite == suite]
-        only = " It can only be measured at the last step." if told.only_at_end else ""
-        sections.append(f"## {suite}\n\n{_capital(told.about)}. Its price: {told.cost}.{only}\n\n{_table(found)}")
-    tail = _TAIL.format(
-        items=_tasks([*ITEM_METRICS.values(), *ITEM_METRICS.families.values()]),
-        others=_tasks([*HARNESS_METRICS.values(), *HARNESS_FAMILIES]),
-    )
-    return "\n".join(sections) + "\n" + tail
+    for name, suite in SUITES.items():
+        about = suite.about[0].upper() + suite.about[1:]
+        only = " It can only be measured at the last step." if suite.only_at_end else ""
+        found = [metric for metric in (*METRICS.values(), *METRICS.families) if metric.suite == name]
+        sections.append(f"## {name}\n\n{about}. Its price: {suite.cost}.{only}\n\n{_table(found)}")
+    tasks = (*TASK_METRICS.values(), *TASK_METRICS.families)
+    tables = {kind: _table([metric for metric in tasks if metric.suite == kind], 4) for kind in ("items", "tasks")}
+    return "\n".join(sections) + "\n" + _TAIL.format(items=tables["items"], others=tables["tasks"])
 
 
-def _tasks(metrics: Iterable[ItemMetric | HarnessMetric]) -> str:
-    rows = [f"| `{one.name}` | {one.unit or '-'} | {one.better} | {one.definition} |" for one in metrics]
-    return "\n".join(["| metric | unit | better | formula |", "| --- | --- | --- | --- |", *rows]) + "\n"
-
-
-def _table(metrics: Iterable[Metric]) -> str:
+def _table(metrics: Iterable[Metric], columns: int = 6) -> str:
+    """A table of the first so many columns."""
     head = ("metric", "unit", "better", "formula", "reference", "same bits")
     rows = [
         (
@@ -83,11 +76,7 @@ def _table(metrics: Iterable[Metric]) -> str:
         for one in metrics
     ]
     lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
+    return "\n".join(f"| {' | '.join(line[:columns])} |" for line in lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from prereg.frozen import Part
-from prereg.metrics.catalogue import Better, Suite
+from prereg.metrics.catalogue import ITEM_METRICS, Better, Suite
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*$", max_length=80)]
 Limit = Annotated[float, Field(gt=0.0, le=604_800.0)]
@@ -85,6 +85,19 @@ class Harness(Part):
     clusters: Literal["none", "tasks"] = "none"
     """What comes together when items are a sample: each item comes by itself (none), or the items of a task belong
     together and it is tasks that are sampled (tasks), as for the paradigms of a pack of minimal pairs."""
+
+
+PACKS: dict[str, tuple[int, int]] = {"blimp": (67, 1_000), "blimp-prompts": (67, 1_000), "zorro": (23, 0)}
+"""Known task packs: how many tasks they hold, and how many items each task has at least (0: not known here)."""
+
+
+def units_of(metric: str, harness: Harness) -> int | None:
+    """How many items, or tasks where these are what is sampled, a mean of this metric is over; none where it is not
+    known before the tasks are read."""
+    tasks, each = PACKS.get(harness.tasks, (0, 0))
+    if harness.clusters == "tasks" or ITEM_METRICS[metric].counts_alike == "tasks":
+        return tasks or None
+    return tasks * harness.items_per_task if harness.items_per_task <= each else None
 
 
 class Calibration(Part):

@@ -27,8 +27,7 @@ from pydantic import (
 )
 
 from prereg.frozen import Part
-from prereg.metrics.catalogue import METRICS, Better, Metric
-from prereg.metrics.harness import harness_metric
+from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better, Metric
 from prereg.rule.condition import contradictions
 from prereg.rule.rule import DecisionLine, Rule
 from prereg.study.analysis import Analysis, Ceiling, EProcess, Hypothesis, Looks, Role, Stable
@@ -256,7 +255,7 @@ class Study(Part):
         if stated is not None:
             return stated
         name = self.claims[hypothesis].metric
-        metric = self.metric(name) or harness_metric(name)
+        metric = self.metric(name) or TASK_METRICS.get(name)
         return metric.better if metric is not None else "neither"
 
     def metric(self, name: str) -> Metric | None:

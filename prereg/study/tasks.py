@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prereg.errors import ClaimError, FieldPath, SpecError, Where, nearest
 from prereg.frozen import Part
-from prereg.metrics.harness import harness_metric, harness_names, shots_of
+from prereg.metrics.catalogue import TASK_METRICS, TASK_NAMES
 
 if TYPE_CHECKING:
     from prereg.study.spec import Study
@@ -70,14 +70,14 @@ def _check_tokenizers(study: Study) -> None:
 
 def check_harness_metric(study: Study, metric: str, place: FieldPath, asked: str) -> None:
     """A metric of the tasks is one that there is, and about shots that are declared."""
-    if harness_metric(metric) is None:
+    if metric not in TASK_METRICS:
         raise ClaimError(
             f"'{metric}' is not a metric",
             required="a recorded metric of the tasks",
-            fix=nearest(metric, harness_names()),
+            fix=nearest(metric, TASK_NAMES),
             where=Where(field=place),
         )
-    harness, shots = study.measure.harness, shots_of(metric)
+    harness, shots = study.measure.harness, TASK_METRICS.number(metric, "shots")
     if harness is not None and shots is not None and shots not in harness.shots:
         raise _fault(
             ("measure", "harness", "shots"),

@@ -12,8 +12,7 @@ from math import isclose
 from typing import TYPE_CHECKING, TypeVar
 
 from prereg.errors import ClaimError, FieldPath, SpecError, Where, nearest
-from prereg.metrics.catalogue import METRICS
-from prereg.metrics.items import ITEM_METRICS
+from prereg.metrics.catalogue import ITEM_METRICS, METRICS
 from prereg.study.claim import Claim, parse_claim
 from prereg.study.command import check_command
 from prereg.study.tasks import check_harness, check_harness_metric

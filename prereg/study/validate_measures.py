@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from prereg.errors import ClaimError, FieldPath, SpecError, Where, nearest
-from prereg.metrics.catalogue import METRICS, source_of
-from prereg.metrics.declarations import SUITES, Metric
-from prereg.metrics.items import ITEM_METRICS
+from prereg.metrics.catalogue import ITEM_METRICS, METRICS, SUITES, Metric, source_of
 from prereg.registry.canon import canonical_bytes
 from prereg.study.claim import Claim
 from prereg.study.training import Bpe, Data

@@ -24,7 +24,7 @@ from ablate.evaluation.harness.pins import Tokenizer, prefix_of, require_pin
 from ablate.evaluation.harness.tasks import Group, Questions, questions_of_pack
 from ablate.records.run_record import HarnessRecord
 from ablate.records.store import ItemScore
-from prereg.metrics.harness import harness_metric
+from prereg.metrics.catalogue import TASK_METRICS
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.registry.paths import Root
 from prereg.study.measure import Harness
@@ -134,7 +134,7 @@ def ask(
     assert {len(askings) for askings in asked.values()} == {len(questions.groups)}, len(questions.groups)
     metrics = _metrics(questions, asked)
     metrics |= {"harness/truncated": float(scorer.truncated), "harness/unencodable": float(questions.unencodable)}
-    unknown = [name for name in metrics if harness_metric(name) is None]
+    unknown = [name for name in metrics if name not in TASK_METRICS]
     assert not unknown, unknown
     record = HarnessRecord(
         version=require_extra(),

@@ -14,8 +14,7 @@ import numpy as np
 
 from ablate.judge.audit.checks import AuditContext, Found, check
 from ablate.judge.stats.procedure import EQUAL, Floats
-from prereg.metrics.catalogue import METRICS
-from prereg.metrics.harness import harness_metric
+from prereg.metrics.catalogue import METRICS, TASK_METRICS
 
 BOUNDS: Final[dict[str, tuple[float, float]]] = {"share": (0.0, 1.0)}
 """Unit -> the least and greatest value that a metric of this unit can have."""
@@ -28,7 +27,7 @@ def no_room(metric: str, values: Floats) -> tuple[str, str] | None:
     same for every seed); None where there is room."""
     if np.ptp(values, axis=0).max() <= EQUAL * np.abs(values).max():
         return f"is the same for every seed ({values.flat[0]:.6g}, n = {values.size} runs)", ""
-    declared = METRICS.get(metric) or harness_metric(metric)
+    declared = METRICS.get(metric) or TASK_METRICS.get(metric)
     unit = declared.unit if declared is not None else ("share" if metric.endswith("accuracy") else "")
     spread, middle = float(values.std(axis=0, ddof=1).mean()), float(values.mean())
     for bound, word in zip(BOUNDS.get(unit, ()), ("floor", "ceiling"), strict=False):

@@ -21,10 +21,11 @@ from ablate.judge.stats.procedure import Floats
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, SpecError, Where
 from prereg.frozen import Part
-from prereg.metrics.items import ITEM_METRICS, units_of
+from prereg.metrics.catalogue import ITEM_METRICS
 from prereg.registry.registration import Registration
 from prereg.rule.divergence import is_worse
 from prereg.study.analysis import Ceiling, Scale
+from prereg.study.measure import units_of
 from prereg.study.spec import Study
 
 Group = tuple[str, Scale]

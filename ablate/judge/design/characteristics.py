@@ -23,9 +23,9 @@ from ablate.judge.design.undecidable import remedy_of, unreachable_verdicts
 from ablate.judge.stats.nulls import require_known_methods
 from ablate.judge.stats.resample import COUNTED_PAIRS, LISTED_PAIRS
 from prereg.frozen import Part
-from prereg.metrics.items import units_of
 from prereg.rule.divergence import said_losses
 from prereg.study.analysis import Test
+from prereg.study.measure import units_of
 from prereg.study.spec import Study
 from prereg.text import listed
 

@@ -46,7 +46,7 @@ weigh like 4.6, and a t of df 9 errs .14 at .05), so t_I gives way to the exact 
 number of tasks, 1 / h, is reported. Sizes are taken as saying nothing of a task's effect: where it rises by half of its
 SD with an SD of log size (ten tasks, that SD being 1), the error is .09 at .05.
 
-**Metrics that count tasks alike** (`prereg.metrics.items`) are means of tasks' means, and those are the values here.
+**Metrics that count tasks alike** (`prereg.item_metrics`) are means of tasks' means, and those are the values here.
 
 **Pigeonhole bootstrap** (McCullagh 2000, Owen 2007): seeds and items are drawn independently, each with replacement,
 and every drawn cell is counted as often as its row times its column. Its percentile interval is description: its
@@ -76,7 +76,7 @@ from scipy import optimize, special
 from ablate.judge.stats.procedure import EQUAL, TINY, Floats, NoTestError, PairedT, Procedure, Side
 from ablate.judge.stats.resample import RESAMPLES
 from ablate.judge.verdict import Estimand, Interval, ItemLayout
-from prereg.metrics.items import ITEM_METRICS
+from prereg.metrics.catalogue import ITEM_METRICS
 
 _CHUNK: Final = 1_500_000
 """Cells of resampling counts held at a time: 12 MB as integers and as many as floats."""

@@ -16,9 +16,7 @@ from ablate.reporting.description import recorded_metrics, summarise
 from ablate.reporting.sections.by_block import families
 from ablate.reporting.sections.findings import NOT_TO_BE_USED
 from ablate.reporting.sections.reliability import RELIABILITY, told_by_bin
-from prereg.metrics.catalogue import METRICS
-from prereg.metrics.declarations import SUITES
-from prereg.metrics.harness import harness_metric
+from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS
 
 EACH_BY_ITSELF = (
     "Description of finished runs, each arm by itself. Arms share seeds, so the standard deviations here do not say "
@@ -68,7 +66,7 @@ def _group_of(told: ReportContext, metric: str) -> str:
     declared = METRICS.get(metric)
     if declared is not None:
         return declared.suite
-    return TASKS if harness_metric(metric) is not None else OTHERS
+    return TASKS if metric in TASK_METRICS else OTHERS
 
 
 def _first(told: ReportContext, asked: Sequence[str]) -> list[Block]:

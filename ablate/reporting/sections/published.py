@@ -18,7 +18,7 @@ from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Ta
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.findings import NOT_TO_BE_USED
 from prereg.documents.published import LoadedPublished, PublishedFigure, PublishedLook
-from prereg.metrics.harness import harness_metric
+from prereg.metrics.catalogue import TASK_METRICS
 from prereg.study.spec import Study
 from prereg.study.training import Training
 
@@ -247,7 +247,7 @@ def _table(told: ReportContext, figure: PublishedFigure, found: Mapping[Publishe
 
 
 def _metric_in_words(study: Study, metric: str) -> str:
-    declared = study.metric(metric) or harness_metric(metric)
+    declared = study.metric(metric) or TASK_METRICS.get(metric)
     if declared is None:
         return f"{metric} of the user's own trainer"
     return f"{metric} ({', '.join(part for part in (declared.unit, DIRECTIONS[declared.better]) if part)})"
@@ -260,7 +260,7 @@ def _decimals_written(values: Iterable[float]) -> int:
 
 def _note(told: ReportContext, figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> str:
     """The metric's definition, what was derived, and every value that is lacking, by seed and reason."""
-    declared = told.study.metric(figure.metric) or harness_metric(figure.metric)
+    declared = told.study.metric(figure.metric) or TASK_METRICS.get(figure.metric)
     said = [f"{figure.metric}: {declared.definition}."] if declared is not None else []
     derived = sum(len(one.derived) for arms in found.values() for one in arms)
     values = sum(one.n for arms in found.values() for one in arms)
