@@ -95,6 +95,12 @@ class RuleError(SpecError):
     """A decision rule does not parse, cannot be reached, or leaves a case uncovered."""
 
 
+def field_error(field: FieldPath, found: str, required: str, fix: str = "") -> SpecError:
+    """The error of one field of a study: a `ClaimError` where the field is a claim, else a `SpecError`."""
+    kind = ClaimError if field[-1:] == ("claim",) else SpecError
+    return kind(found, required=required, fix=fix, where=Where(field=field))
+
+
 class UnsupportedError(StudyError):
     """The study format allows it, but this version cannot do it, and says so before anything runs."""
 

@@ -12,7 +12,7 @@ from ablate.reporting.screen import new_table, put_row, say, show_table
 from prereg.documents.procedures import can_be_refuted, errors_held, lost_starts, meanings
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
-from prereg.study.tasks import is_folder
+from prereg.study.measure import is_folder
 
 if TYPE_CHECKING:
     from prereg.study.spec import Study

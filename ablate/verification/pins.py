@@ -118,7 +118,7 @@ def _tasks(root: Root, name: str, registered: str) -> tuple[str, str]:
     """What is wrong with the files of zero- and few-shot tasks, or else what was found. Every file is read."""
     from ablate.evaluation.harness.packs import KNOWN as KNOWN_PACKS
     from ablate.evaluation.harness.packs import find_pack, search_path
-    from prereg.study.tasks import OWN_TASKS, is_folder
+    from prereg.study.measure import OWN_TASKS, is_folder
 
     if name.startswith(OWN_TASKS):
         return "", f"'{name}' are fetched by the harness and were not checked"

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue, ValidationError
 
-from prereg.errors import FieldPath, SpecError, StudyError, Where, nearest
+from prereg.errors import FieldPath, StudyError, field_error, nearest
 from prereg.frozen import Part
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, TASK_NAMES
 from prereg.registry.canon import sha256_bytes
@@ -115,13 +115,11 @@ def check_published(published: Published, study: Study) -> None:
     reads_curve = any(figure.metric == CURVE for figure in published.figures)
     for at, look in enumerate(published.looks):
         if look in published.looks[:at]:
-            raise _fault(("looks", at), "this look is given twice", required="each look once")
+            raise field_error(("looks", at), "this look is given twice", "each look once")
         _check_look(study, look, at, every_step=reads_curve)
     for at, figure in enumerate(published.figures):
         if figure.label in [earlier.label for earlier in published.figures[:at]]:
-            raise _fault(
-                ("figures", at, "label"), f"two figures are labelled '{figure.label}'", required="a label each"
-            )
+            raise field_error(("figures", at, "label"), f"two figures are labelled '{figure.label}'", "a label each")
         _check_metric(study, figure.metric, ("figures", at, "metric"))
         for arm in figure.published:
             _check_arm(arm, study.arms, "is not an arm of the study", ("figures", at, "published", arm))
@@ -132,11 +130,11 @@ def check_published(published: Published, study: Study) -> None:
 def _check_look(study: Study, look: PublishedLook, at: int, *, every_step: bool) -> None:
     n_seeds, every = len(study.seeds), study.measure.every
     if look.seeds > n_seeds:
-        raise _fault(
+        raise field_error(
             ("looks", at, "seeds"),
             f"{look.seeds} seeds, and the study lists {n_seeds}",
-            required="no more seeds than there are",
-            fix=f"seeds: {n_seeds}",
+            "no more seeds than there are",
+            f"seeds: {n_seeds}",
         )
     if study.trainer != "gpt":
         return  # how long a user's own trainer goes on, and when it evaluates, is known only from its records
@@ -144,30 +142,26 @@ def _check_look(study: Study, look: PublishedLook, at: int, *, every_step: bool)
     longest = max(ends)
     evaluated = every_step or look.step % every == 0 or look.step in ends
     if look.step > longest or not evaluated:
-        raise _fault(
+        raise field_error(
             ("looks", at, "step"),
             f"step {look.step}, and the study trains {longest} steps, evaluated every {every}",
-            required="a step at which some arm is evaluated",
-            fix=f"step: {longest if look.step > longest else look.step - look.step % every}",
+            "a step at which some arm is evaluated",
+            f"step: {longest if look.step > longest else look.step - look.step % every}",
         )
 
 
 def _check_metric(study: Study, metric: str, place: FieldPath) -> None:
     """A name that somebody declares. Whether the study recorded it is told in the report."""
     if study.trainer == "gpt" and study.metric(metric) is None and metric not in TASK_METRICS:
-        raise _fault(
+        raise field_error(
             place,
             f"'{metric}' is not a metric",
-            required="a metric that the study can record (docs/metrics.md)",
-            fix=nearest(metric, [*METRICS, *study.own_units, *TASK_NAMES]),
+            "a metric that the study can record (docs/metrics.md)",
+            nearest(metric, [*METRICS, *study.own_units, *TASK_NAMES]),
         )
 
 
 def _check_arm(arm: str, known: Iterable[str], said: str, place: FieldPath) -> None:
     names = list(known)
     if arm not in names:
-        raise _fault(place, f"'{arm}' {said}", required="one of " + ", ".join(names), fix=nearest(arm, names))
-
-
-def _fault(path: FieldPath, found: str, *, required: str, fix: str = "") -> SpecError:
-    return SpecError(found, required=required, fix=fix, where=Where(field=path))
+        raise field_error(place, f"'{arm}' {said}", "one of " + ", ".join(names), nearest(arm, names))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from prereg.errors import FieldPath, RegistrationError, SpecError, Where, nearest
+from prereg.errors import FieldPath, RegistrationError, SpecError, Where, field_error, nearest
 from prereg.frozen import Part
 from prereg.registry.canon import sha256_file, sha256_of
 
@@ -91,10 +91,10 @@ def check_command(study: Study) -> None:
         ):
             if given:
                 required = "trainer: command, or no command"
-                raise _fault((field,), f"{said} is given and trainer is 'gpt'", required, "trainer: command")
+                raise field_error((field,), f"{said} is given and trainer is 'gpt'", required, "trainer: command")
         return
     if not study.command or not study.command[0].strip():
-        raise _fault(
+        raise field_error(
             ("command",),
             "trainer is 'command' and no command is given",
             "the words of the command, without a shell",
@@ -206,13 +206,13 @@ def _check_word(study: Study, at: int, word: str) -> None:
         name, place = match[1], f"at character {match.start() + 1} of word {at + 1}, '{word}'"
         field: FieldPath = ("command", at)
         if match[0] in ("{", "}"):
-            raise _fault(
+            raise field_error(
                 field, f"a lone '{match[0]}' {place}", "a placeholder such as {seed}", f"{match[0] * 2} is a brace"
             )
         if name is None or name in _OWN:
             clash = name in study.base if name is not None and isinstance(study.base, dict) else False
             if clash:
-                raise _fault(
+                raise field_error(
                     field, f"{{{name}}} {place} is also a field of base", "one meaning", "rename the field of base"
                 )
             continue
@@ -221,7 +221,7 @@ def _check_word(study: Study, at: int, word: str) -> None:
             known = _leaves(arm.config)
             if name not in known:
                 below = [path for path in known if path.startswith(f"{name}.")]
-                raise _fault(
+                raise field_error(
                     field,
                     f"'{{{name}}}' {place} is "
                     + ("a section" if below else "no value" + ("" if name else ", it is empty"))
@@ -252,8 +252,4 @@ def _missing(root: Root, field: FieldPath, named: str) -> RegistrationError:
 
 
 def _outside(field: FieldPath, path: str, folder: str, fix: str) -> SpecError:
-    return _fault(field, f"'{path}'", f"a path inside {folder}: no leading '/', no '..'", fix)
-
-
-def _fault(field: FieldPath, found: str, required: str, fix: str = "") -> SpecError:
-    return SpecError(found, required=required, fix=fix, where=Where(field=field))
+    return field_error(field, f"'{path}'", f"a path inside {folder}: no leading '/', no '..'", fix)

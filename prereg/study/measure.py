@@ -91,6 +91,15 @@ PACKS: dict[str, tuple[int, int]] = {"blimp": (67, 1_000), "blimp-prompts": (67,
 """Known task packs: how many tasks they hold, and how many items each task has at least (0: not known here)."""
 
 
+OWN_TASKS = "lm_eval:"
+"""What begins the names of tasks that the harness itself defines."""
+
+
+def is_folder(tasks: str) -> bool:
+    """Whether the tasks are a folder from the root, and not a name."""
+    return not tasks.startswith(OWN_TASKS) and "/" in tasks
+
+
 def units_of(metric: str, harness: Harness) -> int | None:
     """How many items, or tasks where these are what is sampled, a mean of this metric is over; none where it is not
     known before the tasks are read."""

@@ -1,211 +1,309 @@
-"""What must hold between the fields of a study, each broken promise named by its field.
+"""What must hold between the fields of a study: each contradiction is reported by its field.
 
-Every check is a function of the whole study, run in the order in which a reader would look. Types
-and ranges of single fields are the fields' own business; lines of the file are `prereg.study.load`'s.
+Every check is a function of the whole study, run in the order in which a reader would look; those of claims and of what
+they read are in `prereg.study.validate_measures`. Types and ranges of single fields are checked by the fields' own
+models; lines of the file are added by `prereg.study.load`.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
-from math import isclose
 from typing import TYPE_CHECKING, TypeVar
 
-from prereg.errors import ClaimError, FieldPath, SpecError, Where, nearest
-from prereg.metrics.catalogue import ITEM_METRICS, METRICS
-from prereg.study.claim import Claim, parse_claim
+from prereg.errors import FieldPath, field_error, nearest
+from prereg.metrics.catalogue import ITEM_METRICS, SUITES
 from prereg.study.command import check_command
-from prereg.study.tasks import check_harness, check_harness_metric
-from prereg.study.validate_measures import check_comparable, check_items, check_measure, check_reading, check_recorded
+from prereg.study.measure import OWN_TASKS, is_folder
+from prereg.study.validate_measures import check_claims, check_known, check_readings
 
 if TYPE_CHECKING:
-    from prereg.study.analysis import Hypothesis
     from prereg.study.spec import Study
 
 T = TypeVar("T")
+_PACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
+_OWN = re.compile(r"lm_eval:[A-Za-z0-9][\w.-]*(,[A-Za-z0-9][\w.-]*)*")
 
 
 def check_promises(study: Study) -> None:
-    """Raise `SpecError`, `ClaimError` or `RuleError` for the first promise that is broken."""
-    _check_arms(study)
-    _check_match(study)
-    check_command(study)
-    _check_seeds(study)
-    check_measure(study)
-    _check_hypotheses(study)
-    _check_analysis(study)
-    check_items(study)
-    check_harness(study)
-    _check_readings(study)
-    _check_ranks(study)
-    _check_stopping(study)
-    _check_own(study)
+    """Raise `SpecError`, `ClaimError` or `RuleError` for the first contradiction."""
+    for check in (
+        _check_arms,
+        check_command,
+        _check_seeds,
+        _check_measure,
+        check_claims,
+        _check_analysis,
+        _check_assumptions,
+        _check_items,
+        _check_harness,
+        check_readings,
+        _check_ranks,
+        _check_stopping,
+    ):
+        check(study)
+    twice = _first_repeated(check.name for check in study.checks)
+    if twice is not None:
+        raise field_error(("checks",), f"two checks are named '{twice}'", "a name each")
     _ = study.rule
 
 
 def _check_arms(study: Study) -> None:
     if bool(study.variants) == bool(study.factors):
-        both = "both variants and factors" if study.variants else "neither variants nor factors"
-        raise _fault(
+        raise field_error(
             ("variants",) if study.variants else (),
-            f"{both} are given",
-            required="one of the two",
-            fix="variants: {none: {}, layernorm: {model.embedding_norm: layernorm}}",
+            f"{'both variants and' if study.variants else 'neither variants nor'} factors are given",
+            "one of the two",
+            "variants: {none: {}, layernorm: {model.embedding_norm: layernorm}}",
         )
     place: FieldPath = ("variants",) if study.variants else ("factors",)
     if len(study.arms) < 2:
-        raise _fault(place, "only one variant", required="at least two, one of them the baseline")
+        raise field_error(place, "only one variant", "at least two, one of them the baseline")
     # Runs lie in folders named after their variant, and some file systems do not tell capitals apart.
     twins = _first_repeated(name.casefold() for name in study.arms)
     if twins is not None:
-        raise _fault(
-            place,
-            f"two variants are named '{twins}' but for capital letters",
-            required="names that differ in more than that",
-        )
+        found = f"two variants are named '{twins}' but for capital letters"
+        raise field_error(place, found, "names that differ in more than that")
     if study.baseline not in study.arms:
-        raise _fault(
+        raise field_error(
             ("baseline",),
             f"baseline '{study.baseline}' is not a variant",
-            required="one of " + ", ".join(study.arms),
-            fix=nearest(study.baseline, study.arms),
+            "one of " + ", ".join(study.arms),
+            nearest(study.baseline, study.arms),
         )
-
-
-def _check_match(study: Study) -> None:
     if study.match is not None and study.trainer != "gpt":
-        raise _fault(
+        raise field_error(
             ("match",),
             "match: with a trainer whose configuration is not known here",
-            required="the built-in trainer, whose sizes can be counted",
-            fix="leave it out, and write the sizes into the variants",
+            "the built-in trainer, whose sizes can be counted",
+            "leave it out, and write the sizes into the variants",
         )
 
 
 def _check_seeds(study: Study) -> None:
-    if len(study.seeds) < 2:
-        raise _fault(
-            ("seeds",),
-            f"{len(study.seeds)} seed(s)",
-            required="at least two; one seed has no variance",
-            fix="seeds: [1, 2, 3, 4, 5]",
-        )
-    repeated = _first_repeated(study.seeds)
+    n_seeds, repeated = len(study.seeds), _first_repeated(study.seeds)
+    if n_seeds < 2:
+        required = "at least two; one seed has no variance"
+        raise field_error(("seeds",), f"{n_seeds} seed(s)", required, "seeds: [1, 2, 3, 4, 5]")
     if repeated is not None:
-        raise _fault(
-            ("seeds",),
-            f"seed {repeated} is given twice",
-            required="each seed once: a repeated seed is the same run, not new evidence",
-        )
+        required = "each seed once: a repeated seed is the same run, not new evidence"
+        raise field_error(("seeds",), f"seed {repeated} is given twice", required)
     looks = getattr(study.stopping, "looks", None)
-    if looks is not None and (not looks or list(looks) != sorted(set(looks)) or looks[-1] != len(study.seeds)):
-        raise _fault(
+    if looks is not None and (not looks or list(looks) != sorted(set(looks)) or looks[-1] != n_seeds):
+        raise field_error(
             ("stopping", "looks"),
-            f"looks {list(looks)} with {len(study.seeds)} seeds",
-            required="ascending numbers of seeds, the last equal to the number of seeds",
+            f"looks {list(looks)} with {n_seeds} seeds",
+            "ascending numbers of seeds, the last equal to the number of seeds",
         )
 
 
-def _check_hypotheses(study: Study) -> None:
-    if not study.hypotheses:
-        raise _fault(
-            ("hypotheses",),
-            "no hypothesis",
-            required="at least one claim",
-            fix="hypotheses: {gain: {claim: layernorm lowers val/loss, smallest: 0.02}}",
-        )
-    for name, hypothesis in study.hypotheses.items():
-        place = ("hypotheses", name, "claim")
-        try:
-            claim = parse_claim(hypothesis.claim, baseline=study.baseline)
-        except ClaimError as error:
-            raise error.at(field=place) from None
-        for arm in claim.named:
-            if arm not in study.arms:
-                raise ClaimError(
-                    f"'{arm}' in claim '{hypothesis.claim}' is not a variant",
-                    required="one of " + ", ".join(study.arms),
-                    fix=nearest(arm, study.arms),
-                    where=Where(field=place),
-                )
-        _check_metric(study, name, claim)
-        _check_verb(study, name, claim, hypothesis)
-
-
-def _check_metric(study: Study, name: str, claim: Claim) -> None:
-    known = study.metric(claim.metric)
-    harness = claim.metric.startswith("harness/")
-    if study.trainer == "gpt" and known is None and not harness:
-        raise ClaimError(
-            f"'{claim.metric}' is not a metric",
-            required="a recorded metric",
-            fix=nearest(claim.metric, [*METRICS, *study.own_units]),
-            where=Where(field=("hypotheses", name, "claim")),
-        )
-    if study.trainer == "gpt" and harness:
-        check_harness_metric(study, claim.metric, ("hypotheses", name, "claim"), f"{name} reads {claim.metric}")
-    if study.trainer == "gpt" and known is not None:
-        check_recorded(study, name, claim, known)
-    if study.trainer == "gpt":
-        check_comparable(study, name, claim)
-    if harness and study.measure.harness is None:
-        raise _fault(
-            ("measure", "harness"),
-            f"{name} needs {claim.metric} and no harness is declared",
-            required="measure.harness",
-            fix="harness: {tasks: blimp}",
-        )
-    if known is not None and not known.raw_scale and study.hypotheses[name].scale == "raw":
-        raise _fault(
-            ("hypotheses", name, "scale"),
-            f"raw differences of {claim.metric}",
-            required="its logarithm, or the loss it comes from: a mean of raw perplexities is ruled by its worst run",
-            fix="claim val/loss, or scale: log",
-        )
-
-
-def _check_verb(study: Study, name: str, claim: Claim, hypothesis: Hypothesis) -> None:
-    if claim.by is not None and hypothesis.smallest != claim.by:
-        raise _fault(
-            ("hypotheses", name, "smallest"),
-            f"smallest is {hypothesis.smallest:g} and the claim says 'by at least {claim.by:g}'",
-            required="one number: of a claim 'by at least D' the smallest difference that matters is D",
-            fix="leave smallest out",
-        )
-    if hypothesis.smallest == 0.0 and claim.verb.startswith("does_not"):
-        raise _fault(
-            ("hypotheses", name, "smallest"),
-            f"smallest is 0 and the claim is '{claim.verb}'",
-            required="a margin above zero: no data can show a difference to be exactly nothing",
-        )
-    if claim.verb != "does_not_worsen":
-        return
-    if study.better(name) == "neither":
-        raise _fault(
-            ("hypotheses", name, "better"),
-            f"nothing says which way {claim.metric} improves",
-            required="better: lower, or better: higher",
-            fix="better: lower",
-        )
-    if not isclose(sum(claim.left.values()), 1.0):
-        raise ClaimError(
-            f"'{hypothesis.claim}' asks whether a difference worsens",
-            required="does_not_change for a difference of differences",
-            where=Where(field=("hypotheses", name, "claim")),
-        )
-
-
-def _check_readings(study: Study) -> None:
-    """A metric can be read before the end only where it is evaluated then."""
-    for name, hypothesis in study.hypotheses.items():
-        if hypothesis.read == "best" and study.better(name) == "neither":
-            raise _fault(
-                ("hypotheses", name, "read"),
-                f"the best {study.claims[name].metric}, and nothing says which way it improves",
-                required="better: lower, or better: higher",
-                fix="better: lower",
+def _check_measure(study: Study) -> None:
+    """Every suite at one cadence, and no setting of a suite that is not recorded."""
+    measure, built_in = study.measure, study.trainer == "gpt"
+    for suite in measure.at_end:
+        if measure.at_end.count(suite) + measure.suites.count(suite) > 1:
+            raise field_error(
+                ("measure", "at_end"),
+                f"the suite '{suite}' is named twice",
+                "each suite at every evaluation (suites) or at the last step alone (at_end)",
+                f"suites: [{', '.join(one for one in measure.suites if one != suite)}]",
             )
-        check_reading(study, name)
+    for suite in measure.suites if built_in else ():
+        if SUITES[suite].only_at_end:
+            raise field_error(
+                ("measure", "suites"),
+                f"the suite '{suite}' at every evaluation",
+                "the last step: it measures a whole run",
+                f"at_end: [{', '.join([*measure.at_end, suite])}]",
+            )
+    if measure.loss_level is not None and "loss" not in measure.suites:
+        raise field_error(
+            ("measure", "loss_level"),
+            "a level of the loss, and the loss is not evaluated during training",
+            "'loss' among the suites",
+            f"suites: [{', '.join([*measure.suites, 'loss'])}]",
+        )
+    if measure.own and not built_in:
+        raise field_error(
+            ("measure", "own"),
+            "a metric of the study's own, of a user's own trainer",
+            "the built-in trainer: a user's own trainer writes what it likes to its file of metrics",
+        )
+    names = [one.name for one in measure.own]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise field_error(("measure", "own", index, "name"), f"two metrics are named '{name}'", "a name each")
+    length = measure.inference.length
+    for arm in study.arms if built_in and length is not None else ():
+        context = study.training(arm).model.context
+        if length is not None and length > context:
+            raise field_error(
+                ("measure", "inference", "length"),
+                f"{length} tokens, and '{arm}' sees {context} at once",
+                "no more than the context of every arm",
+                f"length: {context}",
+            )
+
+
+def _check_analysis(study: Study) -> None:
+    analysis, n_seeds = study.analysis, len(study.seeds)
+    ranked = study.on_divergence == "rank" or "wilcoxon" in (analysis.test, *analysis.also)
+    if analysis.zeros != "pratt" and not ranked:
+        raise field_error(
+            ("analysis", "zeros"),
+            f"zeros is '{analysis.zeros}' and no test ranks differences",
+            "wilcoxon, or on_divergence: rank",
+            "leave it out",
+        )
+    if analysis.test in analysis.also:
+        found = f"'{analysis.test}' decides and is under 'also'"
+        raise field_error(("analysis", "also"), found, "tests other than the deciding one")
+    least, lost = analysis.least_pairs, study.on_divergence == "exclude_pair"
+    if least is not None and (least > n_seeds or not lost):
+        raise field_error(
+            ("analysis", "least_pairs"),
+            f"least_pairs is {least} " + (f"with {n_seeds} seeds" if lost else "where no pair is left out"),
+            f"2 to {n_seeds} pairs, and on_divergence: exclude_pair",
+            f"least_pairs: {n_seeds}" if lost else "leave it out",
+        )
+    for index, metric in enumerate(study.tie_breakers):
+        check_known(study, metric, ("tie_breakers", index), f"a tie-breaker reads {metric}")
+
+
+def _check_assumptions(study: Study) -> None:
+    claimed = {claim.metric for claim in study.claims.values()}
+    for metric, assumed in study.assume.metrics.items():
+        place: FieldPath = ("assume", "metrics", metric)
+        if metric not in claimed:
+            required = "one of " + ", ".join(sorted(claimed))
+            raise field_error(place, f"'{metric}' is in no claim", required, nearest(metric, claimed))
+        if assumed.over_items is not None and metric not in ITEM_METRICS:
+            raise field_error(
+                (*place, "over_items"),
+                f"{metric} is no mean over items",
+                "over_items for " + " or ".join(ITEM_METRICS),
+                f"{metric}: without over_items",
+            )
+    for name in study.assume.effects:
+        if name not in study.hypotheses or study.claims[name].verb.startswith("does_not"):
+            raise field_error(
+                ("assume", "effects", name),
+                f"'{name}' is " + ("a claim of no change" if name in study.hypotheses else "not a hypothesis"),
+                "a hypothesis that claims a change; a claim of no change has its power where there is none",
+                nearest(name, study.hypotheses),
+            )
+
+
+def _check_items(study: Study) -> None:
+    """Under `test: items` the registered estimand decides what the verdict speaks of. Under `also` the items always
+    speak of new seeds and new items: over these items they would only repeat the paired t."""
+    analysis = study.analysis
+    decides, described = analysis.test == "items", "items" in analysis.also
+    if analysis.estimand == "new_seeds_and_items" and not decides:
+        raise field_error(
+            ("analysis", "estimand"),
+            f"estimand is 'new_seeds_and_items' and test is '{analysis.test}'",
+            "test: items, because a test over seeds knows no items and speaks of new seeds on these ones",
+            "test: items, or estimand: new_seeds",
+        )
+    if not (decides or described):
+        return
+    place: FieldPath = ("analysis", "test" if decides else "also")
+    stated = "test is 'items'" if decides else "'items' is under 'also'"
+    if study.trainer == "command":
+        required = "trainer: gpt, because a command leaves one number a step and metric, and no items"
+        raise field_error(place, f"{stated} and trainer is 'command'", required, "test: paired_t")
+    if study.measure.harness is None:
+        required = "measure.harness, or a test over seeds"
+        raise field_error(place, f"{stated} and no item is measured", required, "test: paired_t")
+    claimed = {name: claim.metric for name, claim in study.claims.items()}
+    if not decides and not set(claimed.values()) & set(ITEM_METRICS):
+        required = "a claim about " + " or ".join(ITEM_METRICS)
+        raise field_error(place, f"{stated} and no claim is about a metric with items", required, "also: []")
+    for name, metric in claimed.items():
+        scale = study.hypotheses[name].scale
+        if metric not in ITEM_METRICS and decides:
+            raise field_error(
+                ("hypotheses", name, "claim"),
+                f"{stated}, and {metric} has no items",
+                "claims about " + " or ".join(ITEM_METRICS) + ", or a test over seeds",
+                nearest(metric, ITEM_METRICS) if metric.startswith("harness/") else "test: paired_t",
+            )
+        if metric in ITEM_METRICS and scale != "raw":
+            required = "scale: raw, because the score of one item may be 0, which has no logarithm"
+            raise field_error(
+                ("hypotheses", name, "scale"), f"{stated}, and scale is '{scale}'", required, "scale: raw"
+            )
+    if decides:
+        _check_item_settings(study)
+    over_new_items = described or analysis.estimand == "new_seeds_and_items"
+    for name, metric in claimed.items() if over_new_items and study.measure.harness.clusters != "tasks" else ():
+        if metric in ITEM_METRICS and ITEM_METRICS[metric].counts_alike == "tasks":
+            raise field_error(
+                ("measure", "harness", "clusters"),
+                f"{name} is about {metric} over new items, and clusters is 'none'",
+                "clusters: tasks, because every task counts the same there, so that tasks are what is sampled",
+                "clusters: tasks, or a claim about harness/accuracy",
+            )
+
+
+def _check_item_settings(study: Study) -> None:
+    """Settings that have no meaning with `test: items`; ranks and looks are refused with those of other tests."""
+    if "estimand" not in study.analysis.model_fields_set:
+        raise field_error(
+            ("analysis", "estimand"),
+            "test is 'items', and nothing says what the verdict speaks of",
+            "estimand: new_seeds (these items are the ones that matter), or new_seeds_and_items (both are samples, and "
+            "the interval is wider)",
+            "estimand: new_seeds_and_items",
+        )
+    if study.analysis.correct == "max_t":
+        raise field_error(
+            ("analysis", "correct"),
+            "correct is 'max_t' and test is 'items'",
+            "holm or none: there is no joint resampling of seeds and items under the null",
+            "correct: holm",
+        )
+    if not isinstance(study.on_divergence, str):
+        raise field_error(
+            ("on_divergence",),
+            "a ceiling for diverged runs and test is 'items'",
+            "exclude_pair: a ceiling is one value of a run, and its items would have none",
+            "on_divergence: exclude_pair",
+        )
+
+
+def _check_harness(study: Study) -> None:
+    harness, place = study.measure.harness, ("measure", "harness")
+    if harness is None:
+        return
+    for arm in study.arms if study.trainer == "gpt" else ():
+        if study.training(arm).data.tokenizer == "own":
+            raise field_error(
+                place,
+                f"tasks are texts, and '{arm}' reads token ids (tokenizer: own), whose tokenizer is not here",
+                "tokenizer: char or {bpe: N}, over a corpus of text, for every variant",
+                "a corpus of text; or no measure.harness",
+            )
+    if len(set(harness.shots)) != len(harness.shots):
+        raise field_error(
+            (*place, "shots"),
+            f"shots {list(harness.shots)} name a number twice",
+            "each number of examples once",
+            f"shots: {sorted(set(harness.shots))}",
+        )
+    if is_folder(harness.tasks):
+        if harness.tasks.startswith("/") or ".." in harness.tasks.split("/"):
+            raise field_error(
+                (*place, "tasks"),
+                f"the folder '{harness.tasks}' does not lie under the root",
+                "a folder of tasks, from the root, so that the study means the same on every machine",
+                "tasks: tasks/mine",
+            )
+    elif not (_OWN if harness.tasks.startswith(OWN_TASKS) else _PACK).fullmatch(harness.tasks):
+        required = "the name of a pack, a folder with a slash in it, or lm_eval:NAME"
+        raise field_error((*place, "tasks"), f"'{harness.tasks}' names no tasks", required, "tasks: blimp")
 
 
 def _check_ranks(study: Study) -> None:
@@ -215,134 +313,57 @@ def _check_ranks(study: Study) -> None:
     for field, tests in (("test", (study.analysis.test,)), ("also", study.analysis.also)):
         for test in tests:
             if test not in ("wilcoxon", "sign_flip"):
-                raise _fault(
+                raise field_error(
                     ("analysis", field),
                     f"'{test}' with on_divergence: rank",
-                    required="wilcoxon or sign_flip: a diverged run has a rank and no number, and other tests need one",
-                    fix="test: wilcoxon, or on_divergence: exclude_pair",
+                    "wilcoxon or sign_flip: a diverged run has a rank and no number, and other tests need one",
+                    "test: wilcoxon, or on_divergence: exclude_pair",
                 )
     sides: dict[str, str] = {}
-    for name in study.hypotheses:
-        claim, better = study.claims[name], study.better(name)
+    for name, claim in study.claims.items():
+        place, better = ("hypotheses", name, "better"), study.better(name)
         if better == "neither":
-            raise _fault(
-                ("hypotheses", name, "better"),
-                f"a diverged run is ranked worst, and nothing says which way {claim.metric} improves",
-                required="better: lower, or better: higher",
-                fix="better: lower",
-            )
+            found = f"a diverged run is ranked worst, and nothing says which way {claim.metric} improves"
+            raise field_error(place, found, "better: lower, or better: higher", "better: lower")
         if sides.setdefault(claim.metric, better) != better:
-            raise _fault(
-                ("hypotheses", name, "better"),
-                f"{claim.metric} improves both ways",
-                required="one worst end for a metric on which diverged runs are ranked",
-            )
+            required = "one worst end for a metric on which diverged runs are ranked"
+            raise field_error(place, f"{claim.metric} improves both ways", required)
         if len(claim.left) != 1 or len(claim.right) != 1:
-            raise _fault(
+            raise field_error(
                 ("hypotheses", name, "claim"),
                 "a difference of differences with on_divergence: rank",
-                required="claims between two arms: the difference of two diverged runs has no rank",
-                fix="on_divergence: exclude_pair",
-            )
-
-
-def _check_analysis(study: Study) -> None:
-    ranked = study.on_divergence == "rank" or "wilcoxon" in (study.analysis.test, *study.analysis.also)
-    if study.analysis.zeros != "pratt" and not ranked:
-        raise _fault(
-            ("analysis", "zeros"),
-            f"zeros is '{study.analysis.zeros}' and no test ranks differences",
-            required="wilcoxon, or on_divergence: rank",
-            fix="leave it out",
-        )
-    if study.analysis.test in study.analysis.also:
-        raise _fault(
-            ("analysis", "also"),
-            f"'{study.analysis.test}' decides and is under 'also'",
-            required="tests other than the deciding one",
-        )
-    least = study.analysis.least_pairs
-    if least is not None and (least > len(study.seeds) or study.on_divergence != "exclude_pair"):
-        lost = study.on_divergence == "exclude_pair"
-        raise _fault(
-            ("analysis", "least_pairs"),
-            f"least_pairs is {least} " + (f"with {len(study.seeds)} seeds" if lost else "where no pair is left out"),
-            required=f"2 to {len(study.seeds)} pairs, and on_divergence: exclude_pair",
-            fix=f"least_pairs: {len(study.seeds)}" if lost else "leave it out",
-        )
-    for index, metric in enumerate(study.tie_breakers):
-        if study.trainer == "gpt" and metric.startswith("harness/"):
-            check_harness_metric(study, metric, ("tie_breakers", index), f"a tie-breaker reads {metric}")
-        if study.trainer == "gpt" and study.metric(metric) is None and not metric.startswith("harness/"):
-            raise _fault(
-                ("tie_breakers", index),
-                f"'{metric}' is not a metric",
-                required="a recorded metric",
-                fix=nearest(metric, [*METRICS, *study.own_units]),
-            )
-    claimed = {claim.metric for claim in study.claims.values()}
-    for metric in study.assume.metrics:
-        if metric not in claimed:
-            raise _fault(
-                ("assume", "metrics", metric),
-                f"'{metric}' is in no claim",
-                required="one of " + ", ".join(sorted(claimed)),
-                fix=nearest(metric, claimed),
-            )
-        if study.assume.metrics[metric].over_items is not None and metric not in ITEM_METRICS:
-            raise _fault(
-                ("assume", "metrics", metric, "over_items"),
-                f"{metric} is no mean over items",
-                required="over_items for " + " or ".join(ITEM_METRICS),
-                fix=f"{metric}: without over_items",
-            )
-    for name in study.assume.effects:
-        if name not in study.hypotheses or study.claims[name].verb.startswith("does_not"):
-            raise _fault(
-                ("assume", "effects", name),
-                f"'{name}' is " + ("a claim of no change" if name in study.hypotheses else "not a hypothesis"),
-                required="a hypothesis that claims a change; a claim of no change has its power where there is none",
-                fix=nearest(name, study.hypotheses),
+                "claims between two arms: the difference of two diverged runs has no rank",
+                "on_divergence: exclude_pair",
             )
 
 
 def _check_stopping(study: Study) -> None:
-    """Sequential levels are worked out for the t test; every seed that may ever be trained is registered."""
+    """Sequential levels are computed for the t test; every seed that may ever be trained is registered."""
     if study.stopping == "fixed":
         return
-    most = getattr(study.stopping, "max_seeds", None)
-    if most is not None and most != len(study.seeds):
-        raise _fault(
+    most, n_seeds = getattr(study.stopping, "max_seeds", None), len(study.seeds)
+    if most is not None and most != n_seeds:
+        raise field_error(
             ("stopping", "max_seeds"),
-            f"max_seeds is {most} and {len(study.seeds)} seeds are listed",
-            required="every seed that may be trained, in its order, and no other",
-            fix=f"max_seeds: {len(study.seeds)}, or {most} seeds",
+            f"max_seeds is {most} and {n_seeds} seeds are listed",
+            "every seed that may be trained, in its order, and no other",
+            f"max_seeds: {n_seeds}, or {most} seeds",
         )
     if study.analysis.test != "paired_t":
-        raise _fault(
+        raise field_error(
             ("analysis", "test"),
             f"test is '{study.analysis.test}' in a sequential study",
-            required="paired_t: the levels of looks, and the e-process, are those of a t test",
-            fix="test: paired_t, or stopping: fixed",
+            "paired_t: the levels of looks, and the e-process, are those of a t test",
+            "test: paired_t, or stopping: fixed",
         )
     if study.analysis.correct == "max_t":
-        raise _fault(
+        raise field_error(
             ("analysis", "correct"),
             "correct is 'max_t' in a sequential study",
-            required="holm or none: a joint resampling at one look knows nothing of the other looks",
-            fix="correct: holm, or stopping: fixed",
+            "holm or none: a joint resampling at one look knows nothing of the other looks",
+            "correct: holm, or stopping: fixed",
         )
-
-
-def _check_own(study: Study) -> None:
-    twice = _first_repeated(check.name for check in study.checks)
-    if twice is not None:
-        raise _fault(("checks",), f"two checks are named '{twice}'", required="a name each")
 
 
 def _first_repeated(values: Iterable[T]) -> T | None:
     return next((value for value, times in Counter(values).items() if times > 1), None)
-
-
-def _fault(path: FieldPath, found: str, *, required: str = "", fix: str = "") -> SpecError:
-    return SpecError(found, required=required, fix=fix, where=Where(field=path))

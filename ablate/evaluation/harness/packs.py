@@ -21,7 +21,7 @@ from ablate.evaluation.harness.items import PLAIN, THREE, Item, read_items, read
 from prereg.errors import CorpusError, Where, nearest
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.paths import Root
-from prereg.study.tasks import is_folder
+from prereg.study.measure import is_folder
 
 _FIELD = Where(field=("measure", "harness", "tasks"))
 LARGEST_BYTES = 256 * 1024**2

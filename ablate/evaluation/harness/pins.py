@@ -14,8 +14,8 @@ from ablate.evaluation.harness.packs import Pack, find_pack
 from prereg.errors import CorpusError, Where
 from prereg.registry.canon import canonical_bytes
 from prereg.registry.paths import Root
-from prereg.study.measure import Harness
-from prereg.study.tasks import OWN_TASKS, TaskPin
+from prereg.study.measure import OWN_TASKS, Harness
+from prereg.study.tasks import TaskPin
 
 PREFIXES = ("\n", " ")
 """What stands for an empty context: the first of these that the tokenizer can write."""

@@ -17,8 +17,8 @@ from ablate.evaluation.harness.packs import Pack
 from ablate.evaluation.harness.pins import Tokenizer, can_write, draw, require_pin, unwritable
 from prereg.errors import CorpusError, StudyError, UnsupportedError, Where
 from prereg.registry.canon import sha256_bytes, sha256_of
-from prereg.study.measure import Harness
-from prereg.study.tasks import OWN_TASKS, TaskPin
+from prereg.study.measure import OWN_TASKS, Harness
+from prereg.study.tasks import TaskPin
 
 
 @dataclass(frozen=True)
