@@ -1,12 +1,11 @@
 """The append-only, hash-chained log of what was done with every study of a repository.
 
-One canonical JSON object a line, each with the hash of the one before: order and edits show. A tail
-that was cut off, or a ledger rewritten as a whole, does not show here; that is what the head hash in
-every report is for. The clock is the caller's, and what the entries mean is for `prereg.registry.register`
-and the judge to say.
+One canonical JSON object a line, each with the hash of the one before: order and edits show. A tail that was cut off,
+or a ledger rewritten as a whole, does not show here; that is what the head hash in every report is for. The clock is
+the caller's, and what the entries mean is for `prereg.registry.register` and the judge to say.
 
-A slice (`prereg.registry.ledger`) is a ledger in which the entries of other studies are reduced to their links. It is
-told by its file name, which no house uses: in a house, a link that stands for an entry is damage.
+A slice (`sliced`) is a ledger in which the entries of other studies are reduced to their links. It is recognised by its
+file name, which no project uses: in a project's ledger, a link in place of an entry is damage.
 """
 
 from __future__ import annotations
@@ -14,13 +13,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import JsonValue, ValidationError
 
@@ -31,20 +31,9 @@ from prereg.registry.disk import open_regular, write_from
 from prereg.registry.ledger_lock import LedgerLock
 
 Event = Literal[
-    "registered",
-    "amended",
-    "started",
-    "breached",
-    "sealed",
-    "failed",
-    "finished",
-    "looked",
-    "decided",
-    "peeked",
-    "imported",
-    "attested",
-    "reported",
-]
+    "registered", "amended", "started", "breached", "sealed", "failed", "finished", "looked", "decided", "peeked",
+    "imported", "attested", "reported",
+]  # fmt: skip
 
 SEALS: tuple[Event, ...] = ("sealed", "imported")
 """The events that bind a run to its hashes: one made here, one brought from elsewhere."""
@@ -103,39 +92,17 @@ class _Reading:
 
     entries: tuple[Entry, ...]
     """Every line that is sound in itself, whatever its place in the chain."""
+    withheld: tuple[Withheld, ...]
     faults: tuple[tuple[int, str], ...]
     """(line, what is wrong) of every damaged line."""
-    complete: bytes
-    """All terminated lines."""
+    n_bytes: int
+    """Of all terminated lines."""
     tail: bytes
     """What follows the last end of line: empty, an entry whose end was not written, or the torso of one."""
     last: str | None
-    """What the next entry must name as the hash before it; none where that is not known: after a line that cannot be
-    read, and where reading began in the middle."""
+    """The hash that the next entry must name; none where reading began in the middle or a line cannot be read."""
     n_lines: int | None
     """Lines of the file up to here; none where reading began in the middle and no entry has said which it is."""
-    withheld: tuple[Withheld, ...] = ()
-    """The links of a slice, in order."""
-
-
-@dataclass(frozen=True)
-class _End:
-    """The end of a ledger file, as far back as an append looks."""
-
-    start: int
-    """Where in the file it begins: at the start of a line."""
-    reading: _Reading
-    """What follows there; of its entries the last only."""
-
-
-@dataclass
-class _Seen:
-    """What this process has read of one ledger file. All objects of that path share it, under the lock's thread."""
-
-    whole: _Reading
-    """The file, as it was when it was last read whole."""
-    end: _End | None = None
-    """Its end, as it was after the last append."""
 
 
 @dataclass(frozen=True)
@@ -157,11 +124,11 @@ class Sound:
 class Ledger:
     """The ledger at a path. Reading needs no rights but to read; appending takes a lock beside the file.
 
-    Reading reads the whole file and compares every byte with those that were verified before: nothing that `entries`,
-    `faults`, `head` or `sound` say rests on times or sizes. An append looks at the end alone, so that its cost does not
-    grow with the ledger: at the last `_LOOKS_BACK` bytes, and at all that was added since this process last appended.
-    It chains on the last entry there, and refuses damage that it sees. Damage further up goes unnoticed by an append,
-    and by no reading, those of `decide` and `verify` among them: the chain shows it whatever was appended since.
+    Reading reads the whole file: nothing that `entries`, `faults`, `head` or `sound` say rests on times or sizes. An
+    append looks at the last `_LOOKS_BACK` bytes alone, so that its cost does not grow with the ledger. It chains on the
+    last entry there, and refuses damage that it sees. Damage further up goes unnoticed by an append, and by no reading,
+    those of `decide` and `verify` among them: the chain shows it whatever was appended since. A line whose bytes this
+    process has verified is not verified again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -171,9 +138,7 @@ class Ledger:
 
     def entries(self) -> tuple[Entry, ...]:
         """Every entry. Raises `LedgerError` naming the line when one is damaged."""
-        reading = self._read()
-        self._refuse_damage(reading)
-        whole = self._whole_tail(reading)
+        reading, whole = self._checked()
         return reading.entries if whole is None else (*reading.entries, whole)
 
     def withheld(self) -> tuple[Withheld, ...]:
@@ -181,7 +146,7 @@ class Ledger:
         return self._read().withheld
 
     def readable(self) -> tuple[Entry, ...]:
-        """The entries that are sound in themselves, of a ledger that may be damaged; `faults` tells the rest."""
+        """The entries that are sound in themselves, of a ledger that may be damaged; `faults` says what is wrong."""
         try:
             return self.entries()
         except LedgerError:
@@ -191,11 +156,10 @@ class Ledger:
         """What can be believed of a ledger that may be damaged, for a reader; nothing is raised for damage."""
         reading = self._read()
         entries, torso = reading.entries, len(reading.tail)
-        n_lines = n_sound = _count(reading)
-        if reading.faults:
-            n_sound = reading.faults[0][0] - 1
-        else:
-            with suppress(LedgerError):  # `faults` tells of a last line that is whole and damaged
+        assert reading.n_lines is not None
+        n_sound = reading.faults[0][0] - 1 if reading.faults else reading.n_lines
+        if not reading.faults:
+            with suppress(LedgerError):  # `faults` names a last line that is whole and damaged
                 whole = self._whole_tail(reading)
                 if whole is not None:
                     entries, torso = (*entries, whole), 0
@@ -203,35 +167,30 @@ class Ledger:
         return Sound(
             entries=entries[:n_sound],
             faults=tuple(self.faults()),
-            n_beyond=max(0, n_lines - n_sound),
+            n_beyond=max(0, reading.n_lines - n_sound),
             torso_bytes=torso,
             head=entries[n_sound - 1].sha256 if n_sound else FIRST,
         )
 
     def faults(self) -> list[str]:
         """Everything that is wrong, a sentence each, naming the line. Empty when the chain holds."""
-        reading = self._read()
-        found = self._damage(reading)
+        found, reading = self.damage(), self._read()
         if reading.tail:
-            last = f"{self.path.name}, line {_count(reading) + 1}"
+            last = f"{self.path.name}, line {(reading.n_lines or 0) + 1}"
             found.append(f"{last}: not ended; an append was cut off (the next one repairs it)")
         return found
 
     def damage(self) -> list[str]:
         """What is wrong with complete lines. An unfinished last line is what a crash leaves, and no damage."""
-        return self._damage(self._read())
-
-    def _damage(self, reading: _Reading) -> list[str]:
-        return [f"{self.path.name}, line {line}: {fault}" for line, fault in reading.faults]
+        return [f"{self.path.name}, line {line}: {fault}" for line, fault in self._read().faults]
 
     def unfinished(self) -> str | None:
         """What a crash left after the last complete line, in a sentence, or none. The next append repairs it."""
         self._refuse_slice()
-        reading = self._read()
-        self._refuse_damage(reading)
+        reading, whole = self._checked()
         if not reading.tail:
             return None
-        if self._whole_tail(reading) is not None:
+        if whole is not None:
             return f"{self.path.name}: the last entry lacks its end of line; the next one ends it, and says so"
         return (
             f"{self.path.name}: {len(reading.tail)} bytes of an entry that was never finished follow the last one; "
@@ -240,9 +199,7 @@ class Ledger:
 
     def head(self) -> str:
         """Hash of the last entry; 64 zeros for an empty ledger. Raises `LedgerError` when damaged."""
-        reading = self._read()
-        self._refuse_damage(reading)
-        whole = self._whole_tail(reading)
+        reading, whole = self._checked()
         last = reading.last if whole is None else whole.sha256
         assert last is not None, self.path  # a line that cannot be read is damage
         return last
@@ -259,66 +216,61 @@ class Ledger:
     ) -> Entry:
         """Add one entry. Other processes wait; a ledger whose end is damaged takes nothing more.
 
-        It is durable, unless the caller can bear that a loss of power takes it; no end of a process does.
-
-        What a crash left behind is repaired first, and the new entry's body says so: the torso of an entry is cut back
-        (`cut_back`), a whole one that lacks its end of line gets it (`ended_line`). Raises `LedgerError`.
+        Without `durable` a loss of power may take it; no end of a process does. What a crash left behind is repaired
+        first, and the new entry's body says so: the torso of an entry is cut back (`cut_back`), a whole one that lacks
+        its end of line gets it (`ended_line`). Raises `LedgerError`.
         """
         assert datetime.fromisoformat(at).tzinfo is not None, at
         self._refuse_slice()
         with self.hold():
             self._lock.create()
-            end = self._end()
-            reading, position = end.reading, end.start + len(end.reading.complete)
+            position, reading = self._end()
             whole = self._whole_tail(reading)
             before = whole or (reading.entries[-1] if reading.entries else None)
-            ended = b"" if whole is None else reading.tail + b"\n"
+            repaired: dict[str, JsonValue] = {}
+            if whole is not None:
+                repaired = {"ended_line": {"index": whole.index}}
+                position += len(reading.tail)
+            elif reading.tail:
+                repaired = {"cut_back": {"bytes": len(reading.tail), "sha256": sha256_bytes(reading.tail)}}
             content: dict[str, JsonValue] = {
                 "index": before.index + 1 if before else 0,
                 "at": at,
                 "event": event,
                 "study": study,
                 "registration": registration,
-                "body": {**body, **_repaired(reading.tail, whole)},
+                "body": {**body, **repaired},
                 "previous": before.sha256 if before else FIRST,
             }
             content["sha256"] = sha256_of(content)
-            line = canonical_bytes(content) + b"\n"
+            line = canonical_bytes(content)
             # What is read back is what the line says: 1.0 is written as 1.
-            entry = Entry.model_validate(from_canonical(line))
-            if whole is None:
-                self._write(position, line, durable=durable)
-            else:
-                self._write(position + len(reading.tail), b"\n" + line, durable=durable)
-            self._seen.end = _shortened(end.start, reading.complete + ended + line, entry)
+            entry, fault = _parsed(line, sliced=False)
+            assert isinstance(entry, Entry), fault
+            try:
+                write_from(self.path, position, b"\n" * (whole is not None) + line + b"\n", durable=durable)
+            except OSError as error:
+                raise self._error(f"the entry cannot be written: {error.strerror}", "a disk with room") from None
             return entry
 
     def hold(self) -> AbstractContextManager[None]:
         """Keep every other process from appending for as long as the block lasts. May be nested."""
         return self._lock.alone()
 
-    @property
-    def _seen(self) -> _Seen:
-        return _seen(self.path.absolute())
-
     def _read(self) -> _Reading:
-        """The file as it is now. Bytes that were verified before and have not changed are not checked again."""
+        """The file as it is now."""
         with self._lock.shared():
-            data, seen = self._bytes(0), self._seen
-            known = seen.whole
-            if known.faults or not data.startswith(known.complete):
-                known = _NOTHING
-            seen.whole = _read_on(known, data, sliced=self._sliced)
-            return seen.whole
+            return _reading(self._bytes(0), FIRST, 0, sliced=self._sliced)
 
-    def _end(self) -> _End:
-        """The end of the file as it is now, for an append. Raises `LedgerError` where it is damaged."""
-        known, size = self._seen.end, self.path.stat().st_size
-        if known is not None and size >= known.start + len(known.reading.complete):
-            data = self._bytes(known.start)
-            if data.startswith(known.reading.complete):
-                return self._sound_end(_End(known.start, _read_on(known.reading, data, sliced=False)))
-        start, back = 0, _LOOKS_BACK
+    def _checked(self) -> tuple[_Reading, Entry | None]:
+        """The file, and the last entry where it lacks its end of line. Raises `LedgerError` for damage."""
+        reading = self._read()
+        self._refuse_damage(reading)
+        return reading, self._whole_tail(reading)
+
+    def _end(self) -> tuple[int, _Reading]:
+        """Where the last line of the file ends, and what its end says. Raises `LedgerError` where that is damaged."""
+        size, back = self.path.stat().st_size, _LOOKS_BACK
         while True:
             start = max(0, size - back)
             data = self._bytes(start)
@@ -327,14 +279,11 @@ class Ledger:
             if not start or data.find(b"\n", first) >= 0:
                 break
             back *= 2
-        begin = _NOTHING if not start else replace(_NOTHING, last=None, n_lines=None)
-        return self._sound_end(_End(start + first, _read_on(begin, data[first:], sliced=False)))
-
-    def _sound_end(self, end: _End) -> _End:
-        if end.reading.faults:
+        reading = _reading(data[first:], None, None) if start else _reading(data, FIRST, 0)
+        if reading.faults:
             self._refuse_damage(self._read())  # which knows the number of the line
-            self._refuse_damage(end.reading)
-        return end
+            self._refuse_damage(reading)
+        return start + first + reading.n_bytes, reading
 
     def _bytes(self, start: int) -> bytes:
         """The file from a position on; nothing where there is no file."""
@@ -348,26 +297,20 @@ class Ledger:
         except FileNotFoundError:
             return b""
         except OSError as error:
-            raise LedgerError(f"cannot be read: {error.strerror}", where=Where(file=self.path)) from None
+            raise self._error(f"cannot be read: {error.strerror}") from None
+
+    def _error(self, found: str, required: str = "", fix: str = "", line: int | None = None) -> LedgerError:
+        return LedgerError(found, required=required, fix=fix, where=Where(file=self.path, line=line))
 
     def _refuse_slice(self) -> None:
         if self._sliced:
-            raise LedgerError(
-                "a slice takes no entry",
-                required="the whole ledger",
-                fix="go to the repository that the slice was taken from",
-                where=Where(file=self.path),
-            )
+            fix = "go to the repository that the slice was taken from"
+            raise self._error("a slice takes no entry", "the whole ledger", fix)
 
     def _refuse_damage(self, reading: _Reading) -> None:
-        if reading.faults:
-            line, fault = reading.faults[0]
-            raise LedgerError(
-                f"line {line}: {fault}",
-                required="every line as it was written, each with the hash of the one before",
-                fix=f"restore {self.path.name} from version control",
-                where=Where(file=self.path, line=line),
-            )
+        for line, fault in reading.faults[:1]:
+            required = "every line as it was written, each with the hash of the one before"
+            raise self._error(f"line {line}: {fault}", required, f"restore {self.path.name} from version control", line)
 
     def _whole_tail(self, reading: _Reading) -> Entry | None:
         """The entry that lacks only its end of line, if the tail is one; None when it is the torso of one."""
@@ -378,73 +321,28 @@ class Ledger:
             json.JSONDecoder().raw_decode(reading.tail.decode("utf-8", errors="replace"))
         except (ValueError, RecursionError):
             return None
-        ended = _read_on(reading, reading.complete + reading.tail + b"\n", sliced=self._sliced)
+        ended = _reading(reading.tail + b"\n", reading.last, reading.n_lines)
         self._refuse_damage(ended)
         return ended.entries[-1]
 
-    def _write(self, position: int, data: bytes, *, durable: bool) -> None:
-        try:
-            write_from(self.path, position, data, durable=durable)
-        except OSError as error:
-            raise LedgerError(
-                f"the entry cannot be written: {error.strerror}",
-                required="a disk with room",
-                where=Where(file=self.path),
-            ) from None
-
-
-_NOTHING = _Reading((), (), b"", b"", FIRST, 0)
 
 _LOOKS_BACK = 64 * 2**10
 """Bytes before the end of a ledger that an append verifies: the whole of a small one, some hundred entries."""
 
-_PATHS_SEEN = 4
-"""Ledgers that a process keeps in memory, besides those it reads for the first time."""
 
-
-@lru_cache(maxsize=_PATHS_SEEN)
-def _seen(_path: Path) -> _Seen:
-    return _Seen(_NOTHING)
-
-
-def _repaired(tail: bytes, whole: Entry | None) -> dict[str, JsonValue]:
-    """What the body of an entry says of the repair that its append made."""
-    if whole is not None:
-        return {"ended_line": {"index": whole.index}}
-    return {} if not tail else {"cut_back": {"bytes": len(tail), "sha256": sha256_bytes(tail)}}
-
-
-def _count(reading: _Reading) -> int:
-    """Lines of a file that was read from its start."""
-    assert reading.n_lines is not None
-    return reading.n_lines
-
-
-def _shortened(start: int, complete: bytes, last: Entry) -> _End:
-    """The end of a file after an append, cut where it has become twice as long as an append looks back."""
-    cut = 0
-    if len(complete) > 2 * _LOOKS_BACK:
-        cut = complete.find(b"\n", len(complete) - _LOOKS_BACK, len(complete) - 1) + 1
-        cut = cut or complete.rfind(b"\n", 0, len(complete) - 1) + 1  # the last line is longer than all that
-    return _End(start + cut, _Reading((last,), (), complete[cut:], b"", last.sha256, last.index + 1))
-
-
-def _read_on(known: _Reading, data: bytes, *, sliced: bool) -> _Reading:
-    """Read what follows the known lines of a file."""
-    n_complete = data.rfind(b"\n") + 1
-    complete, tail = data[:n_complete], data[n_complete:]
+def _reading(data: bytes, previous: str | None, n_lines: int | None, *, sliced: bool = False) -> _Reading:
+    """What lines say that follow so many others, the last of which has the hash `previous`; none where unknown."""
+    n_bytes = data.rfind(b"\n") + 1
     entries: list[Entry] = []
     withheld: list[Withheld] = []
     faults: list[tuple[int, str]] = []
-    expected, n_lines = known.last, known.n_lines
-    for line in complete[len(known.complete) :].split(b"\n")[:-1]:
-        plain = _plain_entry(line)
-        found, fault = (plain, "") if plain is not None else _link(line, sliced=sliced)
+    for line in data[:n_bytes].split(b"\n")[:-1]:
+        found, fault = _parsed(line, sliced=sliced)
         index = n_lines if n_lines is not None else found.index if found is not None else 0
         if found is not None:
             if found.index != index:
                 fault = f"holds the entry with index {found.index}; entries are missing, or in another order"
-            elif expected is not None and found.previous != expected:
+            elif previous is not None and found.previous != previous:
                 fault = "does not carry the hash of the line before"
             if isinstance(found, Entry):
                 entries.append(found)
@@ -452,78 +350,48 @@ def _read_on(known: _Reading, data: bytes, *, sliced: bool) -> _Reading:
                 withheld.append(found)
         if fault:
             faults.append((index + 1, fault))
-        expected = found.sha256 if found is not None else None
+        previous = found.sha256 if found is not None else None
         n_lines = None if n_lines is None and found is None else index + 1
-    return _Reading(
-        entries=(*known.entries, *entries) if entries else known.entries,
-        faults=(*known.faults, *faults),
-        complete=complete,
-        tail=tail,
-        last=expected,
-        n_lines=n_lines,
-        withheld=(*known.withheld, *withheld) if withheld else known.withheld,
-    )
+    return _Reading(tuple(entries), tuple(withheld), tuple(faults), n_bytes, data[n_bytes:], previous, n_lines)
 
 
-_PLAIN = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
-)
+_PLAIN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_NO_SMALL_INTEGER = re.compile(rb'(?:":|[\[,])-?\d+(?:[.eE]|\d{15})')
+"""Finds every number that is a fraction or not far from 2^53; what it finds in a text as well does no harm."""
 
 
-def _plain_entry(line: bytes) -> Entry | None:
-    """The entry of a line that is sound and plain; none for every other line, sound or not.
-
-    Canonical JSON (RFC 8785) and `json.dumps` differ in fractions, in whole numbers from 2^53 on, in NaN, and in the
-    order of names beyond ASCII. A line without any of these is checked by the standard library, several times as fast.
-    """
-    if not line.isascii():
-        return None
-    try:
-        entry = Entry.model_validate_json(line)
-        if not _is_plain(entry.__dict__) or _PLAIN.encode(entry.__dict__).encode() != line:
-            return None
-    except (ValueError, RecursionError):
-        return None
-    # The names of a canonical line are in order: the hash, then the study. Quotes within a text are escaped.
-    study = line.rindex(b',"study":"') + 1
-    hashed = line[: study - len('"sha256":"",') - len(entry.sha256)] + line[study:]
-    return entry if sha256_bytes(hashed) == entry.sha256 else None
-
-
-def _is_plain(value: Any) -> bool:
-    kind = type(value)
-    if kind is int:
-        return bool(abs(value) < 2**53)
-    if kind is dict:
-        return all(map(_is_plain, value.values()))
-    if kind is list:
-        return all(map(_is_plain, value))
-    return kind is str or kind is bool or value is None
-
-
-def _link(line: bytes, *, sliced: bool) -> tuple[Entry | Withheld | None, str]:
+@lru_cache(maxsize=2**16)
+def _parsed(line: bytes, *, sliced: bool) -> tuple[Entry | Withheld | None, str]:
     """The entry of a line that is sound in itself, or of a slice its link, or what is wrong with the line."""
     try:
         content = from_canonical(line)
-        canonical = canonical_bytes(content)
+        # Canonical JSON (RFC 8785) differs from `json.dumps` in fractions, in whole numbers from 2^53 on, and in the
+        # order of names beyond ASCII; a line without any of these is checked faster.
+        plain = line.isascii() and not _NO_SMALL_INTEGER.search(line)
+        if line != (_PLAIN.encode(content).encode() if plain else canonical_bytes(content)):
+            return None, "is not in canonical bytes: it was edited"
     except (ValueError, RecursionError):
         return None, "is not JSON"
-    if canonical != line:
-        return None, "is not in canonical bytes: it was edited"
     try:
         if sliced and isinstance(content, dict) and content.keys() == Withheld.model_fields.keys():
             return Withheld.model_validate(content), ""
         entry = Entry.model_validate(content)
     except ValidationError:
         return None, "is not an entry of a ledger"
-    if entry.sha256 != sha256_of({key: value for key, value in content.items() if key != "sha256"}):
-        return None, "its content does not match its hash: it was edited"
-    return entry, ""
+    # The names of a canonical line are in order: the hash, then the study. Quotes within a text are escaped.
+    before, _, after = line.rpartition(b'"sha256":"%s","study":' % entry.sha256.encode())
+    sound = sha256_bytes(before + b'"study":' + after) == entry.sha256
+    return (entry, "") if sound else (None, "its content does not match its hash: it was edited")
 
 
 def sliced(entries: Sequence[Entry], study: str | None, also: Collection[int] = ()) -> bytes:
-    """The bytes of a slice that shows the entries of one study and those of the indices in `also`; of the whole ledger,
-    if no study is named."""
+    """The bytes of a ledger for others: the entries of one study and those of the indices in `also` whole, all others
+    as links of the chain; the whole ledger, if no study is named.
+
+    An entry's hash is taken over all its fields, so only its own hash and that of the entry before can stand for one
+    that is withheld. The links keep order and head checkable. That a withheld entry is of another study cannot be
+    checked: it is the word of whoever made the slice. A whole ledger leaves nothing to be believed.
+    """
     lines = []
     for entry in entries:
         shown = study is None or entry.study == study or entry.index in also

@@ -1,6 +1,6 @@
 """The locks of a ledger: one process appends at a time, and nobody reads a line that is being written.
 
-Two files are locked, in this order. The lock file beside the ledger exists before the ledger does, and keeps the whole
+Two files are locked, in this order. The lock file next to the ledger exists before the ledger does, and keeps the whole
 of a registration apart from others. Git ignores it, so `git clean` deletes it: whoever opens it anew then locks another
 file than those who hold the old one. So each lock is compared with its path once it is held, and the ledger itself is
 locked as well, which no cleaning deletes.
@@ -45,11 +45,6 @@ class LedgerLock:
         # A kernel lock belongs to an open file, not to a process: a second object of this process that
         # opened the file again would wait for the first for ever. So one claim a path is shared by all.
         self._claim = _claim(self.path.absolute())
-
-    @property
-    def thread(self) -> threading.RLock:
-        """What keeps the threads of this process apart, for state that all ledgers of one path share."""
-        return self._claim.thread
 
     @contextmanager
     def alone(self) -> Iterator[None]:
