@@ -24,7 +24,7 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import TypeVar
 
-from prereg.errors import FieldPath, SpecError, Where
+from prereg.errors import FieldPath, field_error
 from prereg.frozen import Part
 from prereg.registry.canon import sha256_bytes
 from prereg.study.measure import OwnCheck, OwnMetric
@@ -67,29 +67,27 @@ def kind_of(own: Brought) -> str:
 def read_source(check: Brought, folder: Path, *, index: int = 0) -> tuple[Path, bytes]:
     """The file of a check or a metric and its bytes; `SpecError` when there is none, or it defines no such function."""
     module, function = check.entry_point.split(":")
-    place: FieldPath = ("checks",) if isinstance(check, OwnCheck) else ("measure", "own")
-    where = Where(field=(*place, index, "entry_point"))
+    kind: FieldPath = ("checks",) if isinstance(check, OwnCheck) else ("measure", "own")
+    place = (*kind, index, "entry_point")
     path = _file_of(module, folder)
     if path is None:
-        raise SpecError(
+        raise field_error(
+            place,
             f"there is no module '{module}' whose source can be read",
-            required="a file next to the study, or an installed module written in Python",
-            fix=f"write {folder / (module + '.py')}" if "." not in module else f"install the package of {module}",
-            where=where,
+            "a file next to the study, or an installed module written in Python",
+            f"write {folder / (module + '.py')}" if "." not in module else f"install the package of {module}",
         )
     try:
         source = path.read_bytes()
         found = {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
     except (OSError, SyntaxError, ValueError) as error:
-        raise SpecError(
-            f"{path.name} cannot be read as Python: {error}", required="Python source", where=where
-        ) from None
+        raise field_error(place, f"{path.name} cannot be read as Python: {error}", "Python source") from None
     if function not in found:
-        raise SpecError(
+        raise field_error(
+            place,
             f"{path.name} defines no function '{function}'",
-            required="a plain function at the top level of that file: the registered hash is of that file alone",
-            fix=f"def {function}({'records' if isinstance(check, OwnCheck) else 'view'}): ...",
-            where=where,
+            "a plain function at the top level of that file: the registered hash is of that file alone",
+            f"def {function}({'records' if isinstance(check, OwnCheck) else 'view'}): ...",
         )
     return path, source
 

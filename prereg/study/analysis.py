@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from prereg.errors import SpecError, Where
+from prereg.errors import field_error
 from prereg.frozen import Part
 from prereg.metrics.catalogue import Better
 from prereg.study.claim import margin_of
@@ -150,11 +150,11 @@ class LossSpike(Part):
     @model_validator(mode="after")
     def _one_of_the_two(self) -> Self:
         if self.above is not None and self.false_alarms is not None:
-            raise SpecError(
+            raise field_error(
+                ("stable", "loss_spike"),
                 f"above is {self.above:g} and false_alarms is {self.false_alarms:g}",
-                required="one of the two: the rate of false alarms sets the limit",
-                fix=f"loss_spike: {{false_alarms: {self.false_alarms:g}, window: {self.window}}}",
-                where=Where(field=("stable", "loss_spike")),
+                "one of the two: the rate of false alarms sets the limit",
+                f"loss_spike: {{false_alarms: {self.false_alarms:g}, window: {self.window}}}",
             )
         if self.above is None and self.false_alarms is None:
             # The value is frozen for everyone else; here it is still being made.

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from prereg.errors import FieldPath, SpecError, Where, nearest
+from prereg.errors import FieldPath, SpecError, field_error, nearest
 from prereg.registry.canon import canonical_bytes
 from prereg.study.faults import spec_error
 from prereg.study.training import Training
@@ -57,11 +57,10 @@ def resolve_arms(
                 if name in arms
                 else f"the name '{name[:40]}...' has {len(name)} characters"
             )
-            raise SpecError(
+            raise field_error(
+                field,
                 found,
-                required="level names that stay distinct when joined by hyphens, and at most "
-                f"{_LONGEST_NAME} characters in all",
-                where=Where(field=field),
+                f"level names that stay distinct when joined by hyphens, and at most {_LONGEST_NAME} characters in all",
             )
         added = dict((matched or {}).get(name, {}))
         overrides = written | added
@@ -69,11 +68,11 @@ def resolve_arms(
         # Compared as canonical bytes: to Python, true equals 1.
         content = canonical_bytes(config.model_dump(mode="json") if isinstance(config, Training) else config)
         if content in seen:
-            raise SpecError(
+            raise field_error(
+                field,
                 f"'{name}' and '{seen[content]}' resolve to the same configuration",
-                required="variants that differ",
-                fix=f"remove '{name}', or change what it overrides",
-                where=Where(field=field),
+                "variants that differ",
+                f"remove '{name}', or change what it overrides",
             )
         seen[content] = name
         arms[name] = Arm(name, overrides, config)
@@ -83,18 +82,10 @@ def resolve_arms(
 def _check_size(variants: Mapping[str, object], factors: Mapping[str, Mapping[str, object]]) -> None:
     for factor, levels in factors.items():
         if not levels:
-            raise SpecError(
-                f"factor '{factor}' has no level",
-                required="at least two levels",
-                where=Where(field=("factors", factor)),
-            )
+            raise field_error(("factors", factor), f"factor '{factor}' has no level", "at least two levels")
     cells = len(variants) if variants else prod(len(levels) for levels in factors.values())
     if cells > _MOST_ARMS:
-        raise SpecError(
-            f"{cells} variants",
-            required=f"at most {_MOST_ARMS}",
-            where=Where(field=("variants",) if variants else ("factors",)),
-        )
+        raise field_error(("variants",) if variants else ("factors",), f"{cells} variants", f"at most {_MOST_ARMS}")
 
 
 def _cells(
@@ -111,10 +102,10 @@ def _cells(
         for factor, level in zip(factors, levels, strict=True):
             for key, value in factors[factor][level].items():
                 if key in merged:
-                    raise SpecError(
+                    raise field_error(
+                        ("factors", factor, level, key),
                         f"two factors override '{key}'",
-                        required="each field moved by one factor",
-                        where=Where(field=("factors", factor, level, key)),
+                        "each field moved by one factor",
                     )
                 merged[key] = value
                 paths[key] = ("factors", factor, level, key)
@@ -130,11 +121,7 @@ def _apply(base: Config, overrides: Mapping[str, JsonValue], paths: Mapping[str,
         for depth in range(1, len(parents) + 1):
             outer = ".".join(parents[:depth])
             if outer in overrides:
-                raise SpecError(
-                    f"'{outer}' and '{key}' override the same field",
-                    required="each field moved once",
-                    where=Where(field=paths[key]),
-                )
+                raise field_error(paths[key], f"'{outer}' and '{key}' override the same field", "each field moved once")
         branch = tree
         for part in parents:
             below = branch.get(part)
@@ -149,11 +136,11 @@ def _apply(base: Config, overrides: Mapping[str, JsonValue], paths: Mapping[str,
             else isinstance(branch[leaf], dict) and not isinstance(value, dict)
         )
         if section:
-            raise SpecError(
+            raise field_error(
+                paths[key],
                 f"'{key}' is a section of the base, not a field",
-                required="the dotted path of a field under base",
-                fix=", ".join(_leaves({leaf: branch[leaf]}, key.removesuffix(leaf))[:5]),
-                where=Where(field=paths[key]),
+                "the dotted path of a field under base",
+                ", ".join(_leaves({leaf: branch[leaf]}, key.removesuffix(leaf))[:5]),
             )
         branch[leaf] = value
     if not isinstance(base, Training):
@@ -170,11 +157,8 @@ def _apply(base: Config, overrides: Mapping[str, JsonValue], paths: Mapping[str,
 
 def _unknown(key: str, tree: Mapping[str, Any], path: FieldPath) -> SpecError:
     known = _leaves(tree)
-    return SpecError(
-        f"'{key}' is not a field of the base",
-        required="the dotted path of a field under base",
-        fix=nearest(key, known),
-        where=Where(field=path),
+    return field_error(
+        path, f"'{key}' is not a field of the base", "the dotted path of a field under base", nearest(key, known)
     )
 
 

@@ -45,6 +45,12 @@ _CORE: tuple[tuple[re.Pattern[str], Callable[[str], bool | int | float | None]],
 Lines = dict[FieldPath, int]
 
 
+def _fault(
+    found: str, required: str, fix: str = "", *, line: int | None = None, field: FieldPath = ()
+) -> StudyFileError:
+    return StudyFileError(found, required=required, fix=fix, where=Where(line=line, field=field))
+
+
 @dataclass(frozen=True)
 class Loaded:
     """A study and the exact bytes it was read from."""
@@ -84,36 +90,32 @@ def parse_yaml(source: bytes, lines: Lines, *, first: str = "study: NAME") -> di
         return _Builder(yaml.parse(text, Loader=yaml.SafeLoader), lines, first).document()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else None
-        raise StudyFileError(
-            f"not YAML: {error.problem or error.context}", required="one YAML mapping", where=Where(line=line)
-        ) from None
+        raise _fault(f"not YAML: {error.problem or error.context}", "one YAML mapping", line=line) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # PyYAML lets a bare ValueError out for an escape such as "\UFFFFFFFF".
-        raise StudyFileError(f"not YAML: {str(error).splitlines()[0]}", required="one YAML mapping") from None
+        raise _fault(f"not YAML: {str(error).splitlines()[0]}", "one YAML mapping") from None
 
 
 def read_text_file(path: Path) -> bytes:
     """The bytes of a YAML file, if it is one by its name and no larger than a study may be."""
+
+    def refusal(found: str, required: str, fix: str = "") -> StudyFileError:
+        return StudyFileError(found, required=required, fix=fix, where=Where(file=path))
+
     if path.suffix != ".yaml":
-        beside = Path(f"{path}.yaml")
-        fix = f"{beside}" if beside.is_file() else f"a study's file is named NAME.yaml; {_nearest_study(path)}"
-        raise StudyFileError(
-            f"'{path.name}' does not end in .yaml", required="the path of a study file", fix=fix, where=Where(file=path)
-        )
+        named = Path(f"{path}.yaml")
+        fix = f"{named}" if named.is_file() else f"a study's file is named NAME.yaml; {_nearest_study(path)}"
+        raise refusal(f"'{path.name}' does not end in .yaml", "the path of a study file", fix)
     try:
         with open_regular(path) as stream:
             source = stream.read(_LARGEST_BYTES + 1)
     except FileNotFoundError:
-        raise StudyFileError(
-            "no such file", required="the path of a study file", fix=_nearest_study(path), where=Where(file=path)
-        ) from None
+        raise refusal("no such file", "the path of a study file", _nearest_study(path)) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise StudyFileError(f"cannot be read: {reason}", required="a readable file", where=Where(file=path)) from None
+        raise refusal(f"cannot be read: {reason}", "a readable file") from None
     if len(source) > _LARGEST_BYTES:
-        raise StudyFileError(
-            "the file is larger than 1 MiB", required="a study that can be read", where=Where(file=path)
-        )
+        raise refusal("the file is larger than 1 MiB", "a study that can be read")
     return source
 
 
@@ -129,11 +131,8 @@ def _decode(source: bytes) -> str:
     try:
         text = source.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise StudyFileError(
-            f"byte {error.start} is not UTF-8",
-            required="UTF-8 text",
-            where=Where(line=source.count(b"\n", 0, error.start) + 1),
-        ) from None
+        at = source.count(b"\n", 0, error.start) + 1
+        raise _fault(f"byte {error.start} is not UTF-8", "UTF-8 text", line=at) from None
     for number, line in enumerate(text.split("\n"), start=1):
         _check_text(line.removesuffix("\r"), number, blank="\t")
     return text
@@ -148,49 +147,38 @@ def _check_text(text: str, line: int, blank: str = "\t\n") -> None:
         # Putting a long row of marks into normal form takes time that grows with its square.
         marks = marks + 1 if unicodedata.combining(character) else 0
         if marks > _MOST_MARKS:
-            raise StudyFileError(
-                f"more than {_MOST_MARKS} combining marks on one letter, at column {column}",
-                required="text that can be read",
-                fix="delete the marks",
-                where=Where(line=line),
-            )
+            found = f"more than {_MOST_MARKS} combining marks on one letter, at column {column}"
+            raise _fault(found, "text that can be read", "delete the marks", line=line)
         # Cc control, Cf invisible and bidirectional, Cs surrogates, Zl and Zp line and paragraph separators.
         if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in blank:
             name = unicodedata.name(character, "a control character")
-            raise StudyFileError(
-                f"U+{ord(character):04X} ({name}) at column {column}",
-                required="text without control, invisible or bidirectional characters",
-                fix="delete the character",
-                where=Where(line=line),
-            )
+            found = f"U+{ord(character):04X} ({name}) at column {column}"
+            required = "text without control, invisible or bidirectional characters"
+            raise _fault(found, required, "delete the character", line=line)
     if not unicodedata.is_normalized("NFC", text):
         composed = unicodedata.normalize("NFC", text)
         differs = next(i for i, (a, b) in enumerate(zip(text, composed + " ", strict=False)) if a != b)
-        raise StudyFileError(
+        raise _fault(
             f"text that is not in Unicode normal form C, at column {differs + 1}",
-            required="normal form C, so that equal words have equal bytes",
-            fix=f"write '{composed[differs : differs + 1]}' as one character",
-            where=Where(line=line),
+            "normal form C, so that equal words have equal bytes",
+            f"write '{composed[differs : differs + 1]}' as one character",
+            line=line,
         )
 
 
 def _refuse_published(document: dict[str, JsonValue], path: Path) -> None:
     if path.name.endswith(PUBLISHED_SUFFIX) and "study" not in document:
-        raise StudyFileError(
+        raise _fault(
             "published figures, not a study",
-            required="the path of a study file",
-            fix=f"{path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX))}.yaml, which is read together with them",
+            "the path of a study file",
+            f"{path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX))}.yaml, which is read together with them",
         )
 
 
 def _check_name(name: str, path: Path) -> None:
     if name != path.stem:
-        raise StudyFileError(
-            f"study '{name}' lies in a file named '{path.name}'",
-            required="the study's id is its file's name",
-            fix=f"study: {path.stem}",
-            where=Where(field=("study",)),
-        )
+        found, required = f"study '{name}' lies in a file named '{path.name}'", "the study's id is its file's name"
+        raise _fault(found, required, f"study: {path.stem}", field=("study",))
 
 
 def line_of(field: FieldPath, lines: Lines) -> int | None:
@@ -214,7 +202,7 @@ class _Builder:
         next(self.events)  # the stream
         start = next(self.events)
         if not isinstance(start, yaml.DocumentStartEvent):
-            raise StudyFileError("the file is empty", required="one YAML mapping", fix=self.first)
+            raise _fault("the file is empty", "one YAML mapping", self.first)
         if start.version or start.tags:
             raise self.refusal(start, "a YAML directive", "no lines that begin with %")
         first = next(self.events)
@@ -310,7 +298,7 @@ class _Builder:
 
     @staticmethod
     def refusal(event: yaml.Event, found: str, required: str, path: FieldPath = (), fix: str = "") -> StudyFileError:
-        return StudyFileError(found, required=required, fix=fix, where=Where(line=_line(event), field=path))
+        return _fault(found, required, fix, line=_line(event), field=path)
 
 
 def _line(event: yaml.Event) -> int:

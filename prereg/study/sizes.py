@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from prereg.errors import SpecError, Where, nearest
+from prereg.errors import field_error, nearest
 from prereg.frozen import Part
 from prereg.study.arms import Arm
 from prereg.study.training import Bpe, Data, Model, Positive, Training
@@ -119,19 +119,19 @@ def resolved(match: Match, arms: Mapping[str, Arm], baseline: str) -> Match:
     """The same with its widths filled in, each checked. `arms` are those of the study before any of them is matched."""
     for place, name in enumerate(match.arms):
         if name not in arms or name == baseline:
-            raise SpecError(
+            raise field_error(
+                ("match", "arms", place),
                 f"'{name}' is the baseline" if name == baseline else f"'{name}' is not a variant",
-                required="arms that are to be matched to the baseline",
-                fix="" if name == baseline else nearest(name, arms),
-                where=Where(field=("match", "arms", place)),
+                "arms that are to be matched to the baseline",
+                "" if name == baseline else nearest(name, arms),
             )
     chosen = match.arms or tuple(name for name in arms if name != baseline)
     strangers = [name for name in match.feed_width if name not in chosen or WIDTH in arms[name].overrides]
     if strangers:
-        raise SpecError(
+        raise field_error(
+            ("match", "feed_width", strangers[0]),
             f"a width for '{strangers[0]}', which is not matched",
-            required="no widths: they are found when the study is read",
-            where=Where(field=("match", "feed_width", strangers[0])),
+            "no widths: they are found when the study is read",
         )
     widths: dict[str, int] = {}
     for name in chosen:
@@ -147,12 +147,12 @@ def _width(match: Match, arms: Mapping[str, Arm], name: str, baseline: str) -> i
     assert isinstance(arm, Training) and isinstance(other, Training), name
     found = fit(arm, other, match.by, vocabulary=match.vocabulary)
     if found is None:
-        raise SpecError(
+        raise field_error(
+            ("match",),
             f"'{name}' and '{baseline}' differ in width or tied embeddings, so their sizes depend on the number of "
             "tokens, which the tokenizer takes from the corpus",
-            required="the number of tokens, to match their sizes",
-            fix=f"match: {{by: {match.by}, vocabulary: 65}}   (`ablate check` shows the number of a corpus)",
-            where=Where(field=("match",)),
+            "the number of tokens, to match their sizes",
+            f"match: {{by: {match.by}, vocabulary: 65}}   (`ablate check` shows the number of a corpus)",
         )
     own = WIDTH in arms[name].overrides
     if own:
@@ -164,11 +164,11 @@ def _width(match: Match, arms: Mapping[str, Arm], name: str, baseline: str) -> i
         remaining, width = found.remaining, found.feed_width
     if abs(remaining) > match.within:
         better = f"{WIDTH}: {found.feed_width} leaves {found.remaining:+.2%}" if found.feed_width != width else ""
-        raise SpecError(
+        raise field_error(
+            ("variants", name, WIDTH) if own and len(arms[name].overrides) else ("match",),
             f"'{name}' with {WIDTH} {width} differs from '{baseline}' by {remaining:+.2%} in {match.by}",
-            required=f"at most {match.within:.2%} either way",
-            fix=better or f"match: {{by: {match.by}, arms: [...]}} without it, or another size of the baseline",
-            where=Where(field=("variants", name, WIDTH) if own and len(arms[name].overrides) else ("match",)),
+            f"at most {match.within:.2%} either way",
+            better or f"match: {{by: {match.by}, arms: [...]}} without it, or another size of the baseline",
         )
     return None if own or width == arm.model.inner_width else width
 
