@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from ablate.records.evidence import Evidence
-from prereg.metrics.items import ITEM_METRICS
+from prereg.metrics.catalogue import ITEM_METRICS
 from prereg.registry.plan import Cell
 from prereg.study.analysis import AtStep, OverLast
 from prereg.study.spec import Study

@@ -18,7 +18,7 @@ from ablate.judge.audit.stability import CURVE
 from ablate.judge.readings import item_means
 from ablate.judge.verdict import Severity
 from ablate.records.run_record import RunRecord
-from prereg.metrics.items import ITEM_METRICS
+from prereg.metrics.catalogue import ITEM_METRICS
 from prereg.registry.plan import Cell
 from prereg.rule.divergence import is_worse
 from prereg.study.analysis import Ceiling
