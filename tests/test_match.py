@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from ablate import api
-from ablate.reporting.sizes import print_sizes, sizes_differ
+from ablate.reporting.study_summary import sizes_sections
+from ablate.reporting.terminal import show
 from ablate.runner.progress import PlainWatcher
 from prereg.documents.configuration import arm_sentences, arms_in_brief
 from prereg.errors import SpecError, StudyError
@@ -198,7 +199,7 @@ def test_what_is_trained_has_the_registered_width_and_matches(house: House) -> N
 
 def told(made: Study, vocabulary: int | None) -> str:
     stream = StringIO()
-    print_sizes(Console(file=stream, width=140), made, vocabulary)
+    show(Console(file=stream, width=140), *sizes_sections(made, vocabulary))
     return stream.getvalue()
 
 
@@ -213,5 +214,4 @@ def test_check_shows_sizes_against_the_baseline_and_offers_the_width_that_matche
 
 
 def test_sizes_that_do_not_differ_are_not_shown() -> None:
-    assert sizes_differ(study())
-    assert not sizes_differ(study(variants={"none": {}, "layernorm": {"optim.lr": 0.1}}))
+    assert sizes_sections(study(variants={"none": {}, "layernorm": {"optim.lr": 0.1}}), VOCABULARY) == []

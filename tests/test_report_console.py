@@ -13,11 +13,11 @@ from ablate.api.status import RunHealth, StudyHealth
 from ablate.judge.design.characteristics import Design
 from ablate.judge.design.characteristics import design as design_study
 from ablate.reporting.decision_summary import decision_document
-from ablate.reporting.design_lines import print_design
+from ablate.reporting.plan_summary import design_section
 from ablate.reporting.proof_summary import verification_section
 from ablate.reporting.run_summary import corpora_section, status_section
 from ablate.reporting.sections.design import text_chart
-from ablate.reporting.study_lines import print_check
+from ablate.reporting.study_summary import study_section
 from ablate.reporting.terminal import show, show_document
 from ablate.reporting.text import shown_truth
 from ablate.verification.result import Item, Verification
@@ -121,11 +121,11 @@ def test_square_brackets_of_a_title_are_not_markup() -> None:
 
 def test_a_check_shows_arms_claims_and_the_rule() -> None:
     console, stream = written()
-    print_check(console, told().study)
+    show(console, study_section(told().study))
     text = read(stream)
     for needed in (
         "3 arms x 5 seeds (1 to 5) = 15 runs",
-        "model.embedding_norm = layernorm",
+        'model.embedding_norm = "layernorm"',
         "0.02 nats/token",
         "guardrail",
         "otherwise",
@@ -150,7 +150,7 @@ def test_a_command_is_shown_before_anything_runs() -> None:
         }
     )
     console, stream = written()
-    print_check(console, study)
+    show(console, study_section(study))
     assert "without a shell: python train.py --seed={seed}" in read(stream)
 
 
@@ -161,7 +161,7 @@ def design() -> Design:
 def test_a_design_shows_power_and_the_chance_of_every_verdict() -> None:
     console, stream = written()
     found = design()
-    print_design(console, found)
+    show(console, design_section(found))
     text = read(stream)
     assert "5 seeds, 15 runs" in text and "any outcome" in text
     for scenario in found.scenarios:
@@ -177,7 +177,7 @@ def test_a_design_shows_power_and_the_chance_of_every_verdict() -> None:
 def test_a_hopeless_design_names_the_verdict_and_the_remedy() -> None:
     console, stream = written()
     hopeless = design().model_copy(update={"unreachable": ("adopt layernorm",), "remedy": "seven seeds"})
-    print_design(console, hopeless)
+    show(console, design_section(hopeless))
     text = read(stream)
     assert "No data can lead to the verdict 'adopt layernorm'." in text and "Remedy: seven seeds" in text
 

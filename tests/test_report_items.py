@@ -12,10 +12,10 @@ from ablate.judge.decide import decide
 from ablate.judge.design.characteristics import design
 from ablate.reporting.context import ReportContext
 from ablate.reporting.decision_summary import decision_document
-from ablate.reporting.design_lines import print_design
 from ablate.reporting.html import render as render_html
 from ablate.reporting.markdown import render
-from ablate.reporting.terminal import show_document
+from ablate.reporting.plan_summary import design_section
+from ablate.reporting.terminal import show, show_document
 from prereg.study.spec import Study
 
 TASKS = [f"paradigm{place % 6}" for place in range(60)]
@@ -36,7 +36,7 @@ def told(study: Study, *, gain: float = 0.2) -> ReportContext:
 def terminal(told: ReportContext) -> str:
     stream = StringIO()
     console = Console(file=stream, width=80, force_terminal=False)
-    print_design(console, design(told.study, n_sims=50))
+    show(console, design_section(design(told.study, n_sims=50)))
     show_document(console, decision_document(told.decision, report_path=None, ledger_head="f" * 64))
     assert max(map(len, stream.getvalue().splitlines())) <= 80
     return stream.getvalue()

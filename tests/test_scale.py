@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from ablate import api
 from ablate.cli import app
-from ablate.reporting.scale_table import as_json, print_scale
+from ablate.reporting.plan_summary import scale_json, scale_sections
+from ablate.reporting.terminal import show
 from ablate.runner.progress import PlainWatcher
 from ablate.scale.devices import CPU, KNOWN, activations, device_named, is_of, state_parts
 from ablate.scale.wish import SHAPES, Wish, shaped
@@ -272,10 +273,10 @@ def test_arms_of_different_size_are_summed_and_the_heaviest_sets_the_memory(hous
 def test_the_table_fits_eighty_columns_and_the_json_holds_every_number(study: Path) -> None:
     found = api.plan_at_scale(study, XL, mfu=0.4, price=2.5)
     out = StringIO()
-    print_scale(Console(file=out, width=80, highlight=False), found)
+    show(Console(file=out, width=80, highlight=False), *scale_sections(found))
     assert max(len(line.rstrip()) for line in out.getvalue().splitlines()) <= 80
     assert "ASSUMED" in out.getvalue() and "64 x H100 SXM" in out.getvalue()
-    read = json.loads(as_json(found))
+    read = json.loads(scale_json(found))
     keys = [line.key for section in found.sections for line in section.lines]
     assert list(read["numbers"]) == keys and len(keys) == len(set(keys))
     assert all(number["how"] for number in read["numbers"].values())

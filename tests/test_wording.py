@@ -18,8 +18,8 @@ from ablate.judge.wording import said_p
 from ablate.reporting import markdown
 from ablate.reporting.decision_summary import decision_document
 from ablate.reporting.sections.findings import centre_in_words, tell_findings
-from ablate.reporting.study_lines import print_check
-from ablate.reporting.terminal import show_document
+from ablate.reporting.study_summary import study_section
+from ablate.reporting.terminal import show, show_document
 from prereg.documents.conduct import deciding_test, plain_outcomes
 from prereg.documents.page import markdown as page_of
 from prereg.documents.source import Source
@@ -37,7 +37,7 @@ def lines(decision: Decision) -> str:
 
 def checked(study: Study) -> str:
     stream = io.StringIO()
-    print_check(Console(file=stream, width=80), study)
+    show(Console(file=stream, width=80), study_section(study))
     assert all(len(line.rstrip()) <= 80 for line in stream.getvalue().splitlines())
     return " ".join(stream.getvalue().split())
 

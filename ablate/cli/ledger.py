@@ -144,14 +144,15 @@ def plan(
 
     Example:  ablate plan studies/embnorm.yaml --scale "1.3B x 50B tokens x 5 seeds on 64 H100" --mfu 0.4
     """
-    from ablate.reporting import scale_table
+    from ablate.reporting import plan_summary
+    from ablate.reporting.terminal import show
 
     if scale is None:
         runs = api.plan_runs(study, root=root)
         if as_json:
             put_json(json.dumps(asdict(runs), indent=2))
         else:
-            scale_table.print_runs(console(), runs.study, len(runs.seeds), runs.arms)
+            show(console(), plan_summary.runs_section(runs))
         return
     found = api.plan_at_scale(
         study,
@@ -168,6 +169,6 @@ def plan(
         price=price,
     )
     if as_json:
-        put_json(scale_table.as_json(found))
+        put_json(plan_summary.scale_json(found))
     else:
-        scale_table.print_scale(console(), found)
+        show(console(), *plan_summary.scale_sections(found))

@@ -52,24 +52,24 @@ def check(
 
     Example:  ablate check studies/embnorm.yaml
     """
-    from ablate.reporting.declaration_lines import print_admissibility, print_touches
-    from ablate.reporting.sizes import print_sizes, sizes_differ
-    from ablate.reporting.study_lines import print_check
+    from ablate.reporting import study_summary
+    from ablate.reporting.terminal import show
     from prereg.errors import StudyFileError
 
     if admissibility:
-        return print_admissibility(console())
+        return show(console(), *study_summary.checks_sections())
     if amendments:
-        return print_touches(console())
+        return show(console(), *study_summary.amendment_rules_sections())
     if study is None:
         raise StudyFileError("no study is named", required="a study file", fix="ablate check studies/quickstart.yaml")
     case = api.check(study, root)
     beside = api.published_beside(case)
     scripts, data = api.pin_code(case) if case.study.trainer == "command" else ((), ())
-    print_check(console(), case.study, scripts, data)
+    sections = [study_summary.study_section(case.study, scripts, data)]
+    if case.study.trainer == "gpt":
+        sections += study_summary.sizes_sections(case.study, api.find_vocabulary(case))
+    show(console(), *sections)
     _print_repeated(case)
-    if case.study.trainer == "gpt" and sizes_differ(case.study):
-        print_sizes(console(), case.study, api.find_vocabulary(case))
     if beside is not None:
         put(beside.words)
     return None
@@ -99,13 +99,14 @@ def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_js
 
     Example:  ablate design studies/embnorm.yaml
     """
-    from ablate.reporting.design_lines import print_design
+    from ablate.reporting.plan_summary import design_section
+    from ablate.reporting.terminal import show
 
     found = api.design(study, root=root, pilot=pilot)
     if as_json:
         put_json(found.model_dump_json(indent=2))
     else:
-        print_design(console(), found)
+        show(console(), design_section(found))
 
 
 def register(
@@ -155,11 +156,12 @@ def _print_repeated(case: api.Case) -> None:
 def _print_power(registration: Registration) -> None:
     """What the new registration can find."""
     from ablate.judge.design.hindsight import frozen_design
-    from ablate.reporting.design_lines import print_power
+    from ablate.reporting.plan_summary import power_section
+    from ablate.reporting.terminal import show
 
     found = frozen_design(registration)
     assert found is not None, registration.study.study
-    print_power(console(), found)
+    show(console(), power_section(found))
 
 
 def amend(
@@ -176,10 +178,11 @@ def amend(
 
     Example:  ablate amend studies/embnorm.yaml --reason "two more seeds, before any run"
     """
-    from ablate.reporting.amendment_lines import print_amendment
+    from ablate.reporting.study_summary import amendment_section
+    from ablate.reporting.terminal import show
 
     registration, entry = api.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
-    print_amendment(console(), registration.study, api.registrations(study, root), entry)
+    show(console(), amendment_section(registration.study, api.registrations(study, root), entry))
     put(f"registration page: {api.open_case(study, root).root.page(registration.study.study)}")
     put(f"ledger head {entry.sha256}")
 

@@ -16,6 +16,7 @@ from ablate.reporting import text as words
 from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.design import facts_of, looks_shown, power_figure
+from ablate.reporting.study_summary import arms_table, hypotheses_table
 from prereg.documents.configuration import extent
 from prereg.documents.procedures import CORRECTIONS, divergence, errors_held, instability, lost_starts, stopping, test
 from prereg.study.command import command_line
@@ -79,7 +80,7 @@ def tell_promise(told: ReportContext) -> Section:
     blocks: list[Block] = []
     if study.question:
         blocks.append(Paragraph(study.question.strip(), "lead"))
-    blocks += [_terms(told), _arms(study), _hypotheses(study), _decision_list(told), *_frozen_design(told)]
+    blocks += [_terms(told), arms_table(study), hypotheses_table(study), _decision_list(told), *_frozen_design(told)]
     if told.registration.previous:
         reason = told.registration.reason or "no reason recorded"
         blocks.insert(
@@ -298,39 +299,6 @@ def detectable_of(one: HypothesisDesign) -> str:
     if one.detectable is not None:
         return words.compact(float(f"{one.detectable:.3g}"))
     return f"{words.number(one.detectable_sd_corrected, 2)} SD of differences"
-
-
-def _arms(study: Study) -> Table:
-    rows = []
-    for arm in study.arms.values():
-        moved = "; ".join(f"{field} = {json.dumps(value)}" for field, value in arm.overrides.items())
-        rows.append((arm.name, moved or "the base, unchanged", "baseline" if arm.name == study.baseline else ""))
-    return Table(
-        "Arms and what each changes in the base configuration.",
-        (Column("Arm"), Column("Changes"), Column("Used as")),
-        tuple(rows),
-    )
-
-
-def _hypotheses(study: Study) -> Table:
-    rows = []
-    for name, hypothesis in study.hypotheses.items():
-        metric = study.claims[name].metric
-        unit = words.unit_of(metric, hypothesis.scale, study.own_units)
-        way = {"lower": "lower", "higher": "higher", "neither": "neither way"}[study.better(name)]
-        smallest = f"{words.compact(hypothesis.smallest)} {unit}".strip()
-        rows.append((name, hypothesis.claim, hypothesis.role, smallest, way))
-    return Table(
-        "Hypotheses, in the registered words.",
-        (
-            Column("Hypothesis"),
-            Column("Claim"),
-            Column("Role"),
-            Column("Smallest difference that matters"),
-            Column("Better"),
-        ),
-        tuple(rows),
-    )
 
 
 def _decision_list(told: ReportContext) -> Table:
