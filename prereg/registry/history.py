@@ -3,7 +3,7 @@
 A lock holds only the promise in force. An amendment's entry names the promise before it by its hash, and each
 field that changed with its earlier value; so the earlier promise can be rebuilt by undoing the differences, and its
 hash tells whether the rebuilding is right. Where the lock is gone or changed, or a difference does not fit, the
-promise is counted and not told. What was registered and never entered the ledger is unknown to everybody.
+promise is counted and not shown. What was registered and never entered the ledger is unknown to everybody.
 
 And whether a study repeats another: the same configurations with the same seeds give the same runs.
 """
@@ -102,39 +102,37 @@ def differing_pins(
     tasks: TaskPin | None = None,
     data_files: tuple[ScriptPin, ...] = (),
 ) -> list[Difference]:
-    was, now = ({pin.path: pin.sha256 for pin in pins or ()} for pins in (registered.scripts, scripts))
-    read, reads = ({pin.path: pin.sha256 for pin in pins} for pins in (registered.data_files, data_files))
+    """The corpora, code and tasks that are not what was registered."""
+
+    def files(pins: tuple[ScriptPin, ...] | None) -> dict[str, JsonValue]:
+        return {pin.path: pin.sha256 for pin in pins or ()}
+
     return [
         *differences(plain(registered.corpus), plain(corpus), ("corpus",)),
         *differences(plain(registered.data), plain(data), ("data",)),
-        *differences(dict(was), dict(now), ("scripts",)),
-        *differences(dict(read), dict(reads), ("data_files",)),
+        *differences(files(registered.scripts), files(scripts), ("scripts",)),
+        *differences(files(registered.data_files), files(data_files), ("data_files",)),
         *differences(plain(registered.tasks), plain(tasks), ("tasks",)),
     ]
 
 
 def differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Difference]:
+    """The values below a path that differ; lists that are not mappings of equal number are compared whole."""
+    below: list[tuple[str | int, JsonValue, JsonValue]] | None = None
     if isinstance(old, dict) and isinstance(new, dict):
-        return [
-            found
-            for key in dict.fromkeys([*old, *new])
-            for found in differences(old.get(key, ABSENT), new.get(key, ABSENT), (*path, key))
-        ]
-    if (
-        isinstance(old, list)
-        and isinstance(new, list)
-        and len(old) == len(new)
-        and all(isinstance(item, dict) for item in [*old, *new])
-    ):
-        return [
-            found
-            for index, (a, b) in enumerate(zip(old, new, strict=True))
-            for found in differences(a, b, (*path, index))
-        ]
+        below = [(key, old.get(key, ABSENT), new.get(key, ABSENT)) for key in dict.fromkeys([*old, *new])]
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and _all_mappings(old, new):
+        below = [(at, *pair) for at, pair in enumerate(zip(old, new, strict=True))]
+    if below is not None:
+        return [found for key, a, b in below for found in differences(a, b, (*path, key))]
     # As canonical bytes: to Python, true equals 1.
     if canonical_bytes(old) == canonical_bytes(new):
         return []
     return [Difference(field=dotted(path), registered=old, now=new)]
+
+
+def _all_mappings(*lists: list[JsonValue]) -> bool:
+    return all(isinstance(item, dict) for items in lists for item in items)
 
 
 def code_of(pins: dict[str, CheckPin]) -> dict[str, Any]:
@@ -165,15 +163,15 @@ class Promise(Part):
     index: int
     """The ledger's entry that registered it."""
     document: dict[str, JsonValue] | None
-    """The study as plain data; none where it cannot be told."""
+    """The study as plain data; none where it is unknown."""
     proven: bool
     """Whether the document has the promise's hash."""
     unknown: str = ""
-    """Why the document cannot be told, or cannot be proven."""
+    """Why the document is unknown, or cannot be proven."""
 
 
 def promises(root: Root, study: str, entries: Sequence[Entry]) -> tuple[Promise, ...]:
-    """Every promise of a study, oldest first. Nothing is raised for what is missing: it is told."""
+    """Every promise of a study, oldest first. Nothing is raised for what is missing: `unknown` says it."""
     made = [entry for entry in entries if entry.study == study and entry.event in ("registered", "amended")]
     found: list[Promise] = []
     whole, unknown = _lock(root, study, made[-1]) if made else (None, "")
@@ -181,17 +179,9 @@ def promises(root: Root, study: str, entries: Sequence[Entry]) -> tuple[Promise,
         proven = whole is not None and _hash(whole) == entry.registration
         if whole is not None and not proven:
             unknown = "rebuilt from the differences in the ledger, but not to the hash of the promise"
-        document = None if whole is None else whole["study"]
+        known: dict[str, Any] = {"document": whole and whole["study"], "unknown": "" if proven else unknown}
         found.append(
-            Promise(
-                study=study,
-                sha256=entry.registration,
-                at=entry.at,
-                index=entry.index,
-                document=document,
-                proven=proven,
-                unknown="" if proven else unknown,
-            )
+            Promise(study=study, sha256=entry.registration, at=entry.at, index=entry.index, proven=proven, **known)
         )
         if whole is not None and entry.event == "amended":
             whole = _undone(whole, entry.body.get("differences"))
@@ -260,7 +250,7 @@ def _made_of(arm: Arm) -> str:
 
 
 def _lock(root: Root, study: str, entry: Entry) -> tuple[dict[str, Any] | None, str]:
-    """Study, corpus and code of the lock in force, or why they cannot be told."""
+    """Study, corpus and code of the lock in force, or why they are unknown."""
     path = root.lock(study)
     try:
         data = read_regular(path, LARGEST_LOCK)
@@ -269,13 +259,10 @@ def _lock(root: Root, study: str, entry: Entry) -> tuple[dict[str, Any] | None, 
     if sha256_bytes(data) != entry.body.get("lock_sha256"):
         return None, f"{path.name} is not as it was registered"
     document = json.loads(data)
-    files = {
-        kind: {pin["path"]: pin["sha256"] for pin in document.get(kind) or ()} for kind in ("scripts", "data_files")
-    }
-    checks = document.get("own_checks") or {}
-    pins = {name: document.get(name) for name in ("data", "tasks")}
-    whole = {"study": document["study"], "corpus": document["corpus"], "own_checks": checks}
-    return whole | files | pins, ""
+    whole = {name: document.get(name) for name in ("study", "corpus", "own_checks", "data", "tasks")}
+    for kind in ("scripts", "data_files"):
+        whole[kind] = {pin["path"]: pin["sha256"] for pin in document.get(kind) or ()}
+    return whole | {"own_checks": whole["own_checks"] or {}}, ""
 
 
 def _hash(whole: dict[str, Any]) -> str | None:
@@ -306,9 +293,9 @@ def _undone(whole: dict[str, Any], differences: JsonValue) -> dict[str, Any] | N
                 return None
             before["study"]["factors"] = {str(name): factors[str(name)] for name in old}
             continue
-        # Corpus and code stand beside the study, and their differences begin with their names.
+        # Corpus and code are next to the study, and their differences begin with their names.
         pinned = re.match(r"(corpus|data|data_files|own_checks|scripts|tasks)($|[.\[])", field)
-        # `data` of a study is a list of paths, always told whole; `data` beside it holds pins of corpora.
+        # `data` of a study is a list of paths, always shown whole; `data` next to it holds pins of corpora.
         paths = field == "data" and (isinstance(old, list) or isinstance(new, list))
         inside = before if pinned and not paths else before["study"]
         if not any(_put_back(parent, key, old, new) for parent, key in _places(inside, field)):

@@ -12,7 +12,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -56,10 +56,8 @@ class LedgerLock:
             if self._claim.held:
                 yield
                 return
-            try:
+            with self._refusing(f"a folder that can be written to: {self.ledger.parent}"):
                 stream = _locked(self.path, "ab", fcntl.LOCK_EX)
-            except OSError as error:
-                raise self._cannot(error, f"a folder that can be written to: {self.ledger.parent}") from None
             with stream:  # closing it gives the lock back, and so does the death of the process
                 self._claim.held = True
                 try:
@@ -90,42 +88,29 @@ class LedgerLock:
             if self._claim.held:
                 yield
                 return
-            first = second = None
-            try:
-                first = self._reading(self.path)
+            with ExitStack() as held:
+                with self._refusing(f"a lock file that can be read: {self.path}"), suppress(FileNotFoundError):
+                    held.enter_context(_locked(self.path, "rb", fcntl.LOCK_SH))
                 with suppress(OSError):  # a ledger that cannot be opened is the reader's to report
-                    second = _locked(self.ledger, "rb", fcntl.LOCK_SH)
+                    held.enter_context(_locked(self.ledger, "rb", fcntl.LOCK_SH))
                 yield
-            finally:
-                for stream in (second, first):
-                    if stream is not None:
-                        stream.close()
-
-    def _reading(self, path: Path) -> IO[bytes] | None:
-        try:
-            return _locked(path, "rb", fcntl.LOCK_SH)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._cannot(error, f"a lock file that can be read: {path}") from None
 
     def _hold_ledger(self, mode: str) -> None:
-        try:
+        with self._refusing(f"a file that can be written to: {self.ledger}"), suppress(FileNotFoundError):
             self._claim.ledger = _locked(self.ledger, mode, fcntl.LOCK_EX)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise self._cannot(error, f"a file that can be written to: {self.ledger}") from None
 
     def _let_go(self) -> None:
         if self._claim.ledger is not None:
             self._claim.ledger.close()
             self._claim.ledger = None
 
-    def _cannot(self, error: OSError, required: str) -> LedgerError:
-        return LedgerError(
-            f"the ledger cannot be locked: {error.strerror}", required=required, where=Where(file=self.ledger)
-        )
+    @contextmanager
+    def _refusing(self, required: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            found = f"the ledger cannot be locked: {error.strerror}"
+            raise LedgerError(found, required=required, where=Where(file=self.ledger)) from None
 
 
 def _locked(path: Path, mode: str, kind: int) -> IO[bytes]:
