@@ -13,9 +13,9 @@ from prereg.registry.amendments import TOUCHES, amendments_of, touched
 from prereg.registry.ledger import Entry
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
+from prereg.study.measure import is_folder
 from prereg.study.sizes import WIDTH, Count, Match, count, fit, mismatch, vocabulary_of
 from prereg.study.spec import Study
-from prereg.study.tasks import is_folder
 
 _COUNTS: tuple[tuple[Count, str], ...] = (("parameters", "Parameters"), ("flops", "Training FLOPs per token"))
 
