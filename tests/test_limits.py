@@ -16,7 +16,7 @@ from own_trainer import OwnHouse
 from ablate import api
 from ablate.api.status import read_status
 from ablate.records.run_record import RunRecord
-from ablate.reporting.ledger_summary import describe
+from ablate.reporting.summaries.ledger import describe
 from ablate.runner.progress import PlainWatcher
 from ablate.training.device import Peak
 from prereg.documents.configuration import SAID, base_in_brief, base_sentences

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from ablate import api
-from ablate.reporting.study_summary import sizes_sections
+from ablate.reporting.summaries.study import sizes_sections
 from ablate.reporting.terminal import show
 from ablate.runner.progress import PlainWatcher
 from prereg.documents.configuration import arm_sentences, arms_in_brief

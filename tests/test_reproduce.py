@@ -22,7 +22,7 @@ from ablate import api, cli
 from ablate.records.comparison import MetricCompared, Reproduction, compare_items, compare_rows
 from ablate.records.run_record import RunRecord
 from ablate.records.store import ItemScore, Row, RunFolder, items_bytes, parquet_bytes
-from ablate.reporting.run_summary import reproduction_section
+from ablate.reporting.summaries.run import reproduction_section
 from ablate.reporting.terminal import show
 from ablate.runner.messages import Message
 from ablate.runner.progress import PlainWatcher

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from ablate import api
 from ablate.cli import app
-from ablate.reporting.plan_summary import scale_json, scale_sections
+from ablate.reporting.summaries.plan import scale_json, scale_sections
 from ablate.reporting.terminal import show
 from ablate.runner.progress import PlainWatcher
 from ablate.scale.devices import CPU, KNOWN, activations, device_named, is_of, state_parts

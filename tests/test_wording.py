@@ -16,9 +16,9 @@ from ablate.judge.findings import judge_hypotheses
 from ablate.judge.verdict import Check, Decision
 from ablate.judge.wording import said_p
 from ablate.reporting import markdown
-from ablate.reporting.decision_summary import decision_document
 from ablate.reporting.sections.findings import centre_in_words, tell_findings
-from ablate.reporting.study_summary import study_section
+from ablate.reporting.summaries.decision import decision_document
+from ablate.reporting.summaries.study import study_section
 from ablate.reporting.terminal import show, show_document
 from prereg.documents.conduct import deciding_test, plain_outcomes
 from prereg.documents.page import markdown as page_of

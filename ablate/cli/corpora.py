@@ -26,7 +26,7 @@ def corpus_list(root: RootFolder = None) -> None:
 
     Example:  ablate corpus list
     """
-    from ablate.reporting.run_summary import corpora_section
+    from ablate.reporting.summaries.run import corpora_section
     from ablate.reporting.terminal import show
 
     library = _library(root)

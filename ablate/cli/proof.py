@@ -42,7 +42,7 @@ def verify(
 
     Example:  ablate verify studies/embnorm.yaml
     """
-    from ablate.reporting.proof_summary import bundle_check_section, verification_section
+    from ablate.reporting.summaries.proof import bundle_check_section, verification_section
     from ablate.reporting.terminal import show
     from ablate.verification.verify import verify_house, verify_study
 
@@ -85,7 +85,7 @@ def bundle(
 
     Example:  ablate bundle studies/embnorm.yaml
     """
-    from ablate.reporting.proof_summary import bundle_section
+    from ablate.reporting.summaries.proof import bundle_section
     from ablate.reporting.terminal import show
 
     made = api.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights)
@@ -130,7 +130,7 @@ def reproduce(
 
     Example:  ablate reproduce studies/embnorm.yaml --run layernorm/1
     """
-    from ablate.reporting.run_summary import reproduction_section
+    from ablate.reporting.summaries.run import reproduction_section
     from ablate.reporting.terminal import show
 
     found = api.reproduce(study, run, steps=steps, within=within, keep=keep, root=root, onlooker=_teller(run))

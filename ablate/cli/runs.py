@@ -111,7 +111,7 @@ def status(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
     Example:  ablate status studies/embnorm.yaml
     """
     from ablate.api.status import read_status
-    from ablate.reporting.run_summary import status_section
+    from ablate.reporting.summaries.run import status_section
     from ablate.reporting.terminal import show
 
     found = read_status(api.open_case(study, root))
@@ -139,7 +139,7 @@ def peek(
 
     Example:  ablate peek studies/embnorm.yaml --reason "the loss of one arm looks broken"
     """
-    from ablate.reporting.run_summary import early_look_section
+    from ablate.reporting.summaries.run import early_look_section
     from ablate.reporting.terminal import show
 
     if past is not None:
@@ -172,7 +172,7 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
 
     Example:  ablate decide studies/embnorm.yaml
     """
-    from ablate.reporting.decision_summary import decision_document
+    from ablate.reporting.summaries.decision import decision_document
     from ablate.reporting.terminal import show_document
 
     decided = api.decide(study, root=root)

@@ -52,7 +52,7 @@ def check(
 
     Example:  ablate check studies/embnorm.yaml
     """
-    from ablate.reporting import study_summary
+    from ablate.reporting.summaries import study as study_summary
     from ablate.reporting.terminal import show
     from prereg.errors import StudyFileError
 
@@ -99,7 +99,7 @@ def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_js
 
     Example:  ablate design studies/embnorm.yaml
     """
-    from ablate.reporting.plan_summary import design_section
+    from ablate.reporting.summaries.plan import design_section
     from ablate.reporting.terminal import show
 
     found = api.design(study, root=root, pilot=pilot)
@@ -156,7 +156,7 @@ def _print_repeated(case: api.Case) -> None:
 def _print_power(registration: Registration) -> None:
     """What the new registration can find."""
     from ablate.judge.design.hindsight import frozen_design
-    from ablate.reporting.plan_summary import power_section
+    from ablate.reporting.summaries.plan import power_section
     from ablate.reporting.terminal import show
 
     found = frozen_design(registration)
@@ -178,7 +178,7 @@ def amend(
 
     Example:  ablate amend studies/embnorm.yaml --reason "two more seeds, before any run"
     """
-    from ablate.reporting.study_summary import amendment_section
+    from ablate.reporting.summaries.study import amendment_section
     from ablate.reporting.terminal import show
 
     registration, entry = api.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)

@@ -12,8 +12,8 @@ from ablate.judge.verdict import Check
 from ablate.reporting import text
 from ablate.reporting.blocks import Block, Column, Paragraph, Section, Table
 from ablate.reporting.context import ReportContext
-from ablate.reporting.ledger_summary import describe_decision
 from ablate.reporting.sections.audit import in_order
+from ablate.reporting.summaries.ledger import describe_decision
 from prereg.registry.amendments import Amendment, amendments_of, reached, touched
 from prereg.registry.ledger import Entry
 from prereg.registry.looks import decisions_before

@@ -16,7 +16,7 @@ from ablate.reporting import text as words
 from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.design import facts_of, looks_shown, power_figure
-from ablate.reporting.study_summary import arms_table, hypotheses_table
+from ablate.reporting.summaries.study import arms_table, hypotheses_table
 from prereg.documents.configuration import extent
 from prereg.documents.procedures import CORRECTIONS, divergence, errors_held, instability, lost_starts, stopping, test
 from prereg.study.command import command_line
