@@ -34,13 +34,13 @@ try:
         from ablate.records.rows import read_table
         read_table(Path(places[0]))
     elif kind == "verify":
-        from ablate import chain
+        from ablate import api
         from ablate.verification.check import check_bundle
         found = check_bundle(Path(places[0]), tell=lambda *_: {})
         print("; ".join(fault for item in found.items for fault in item.faults))
     else:
-        from ablate import chain
-        print("; ".join(check.found for check in chain.decide(Path(places[0])).decision.checks if not check.passed))
+        from ablate import api
+        print("; ".join(check.found for check in api.decide(Path(places[0])).decision.checks if not check.passed))
 except StudyError as error:
     print(error.text())
 # Not ru_maxrss: across fork and exec it keeps the peak of the process that started this one.

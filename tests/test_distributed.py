@@ -332,8 +332,8 @@ def test_whoever_is_killed_leaves_no_rank_behind_and_no_folder(
 
 STANDS_FOR_A_WORKER = """
 import json, subprocess, sys
-from prereg import scratch
-meeting = scratch.make("ranks")
+from prereg.registry import disk
+meeting = disk.make("ranks")
 words = [sys.executable, "-m", "ablate.runner.builtin.rank"]
 follower = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
 order = {"do": "join", "rank": 1, "size": 2, "shard": "ddp", "place": str(meeting / "ranks"), "corpora": "."}
@@ -360,7 +360,7 @@ def test_a_rank_whose_worker_was_killed_clears_up_after_it_and_ends(
 
 def a_follower_told_to_join(place: Path, *, before: str = "") -> subprocess.Popen[str]:
     """A rank that was told where to meet the others, and whose orders have not ended."""
-    words = [sys.executable, "-c", f"from ablate.runner import follower\n{before}\nfollower.main()"]
+    words = [sys.executable, "-c", f"from ablate.runner.builtin import rank\n{before}\nrank.main()"]
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     follower = subprocess.Popen(words, text=True, **streams)  # type: ignore[call-overload]
     assert follower.stdin is not None
@@ -393,7 +393,7 @@ def test_a_rank_that_finds_no_folder_to_meet_in_ends_by_itself_and_says_so(tmp_p
 def test_a_rank_whose_folder_goes_while_it_opens_the_file_is_ended_by_the_kernel(tmp_path: Path) -> None:
     place = tmp_path / "ranks"
     place.symlink_to(tmp_path / "gone" / "ranks")  # torch meets what it would meet in a folder that has just gone
-    status, _ = how_it_ended(a_follower_told_to_join(place, before="follower.MEETING_PATIENCE_S = 0.5"))
+    status, _ = how_it_ended(a_follower_told_to_join(place, before="rank.MEETING_PATIENCE_S = 0.5"))
     assert status == -signal.SIGALRM
 
 
@@ -406,12 +406,12 @@ class Late(queue.Queue):
         cleared.wait()
         return order
 queue.Queue = Late
-clear_up = follower._clear_up
+clear_up = rank._clear_up
 def clear_up_and_dawdle(meeting):
     clear_up(meeting)
     cleared.set()
     time.sleep(1.0)
-follower._clear_up = clear_up_and_dawdle
+rank._clear_up = clear_up_and_dawdle
 """
 
 
@@ -426,10 +426,10 @@ def test_a_rank_that_has_cleared_up_after_its_worker_meets_nobody_and_ends_at_on
 
 BROKEN_BEFORE_IT_HEARS = """
 import time
-cleared = follower._clear_up
+cleared = rank._clear_up
 def broken(*_): raise RuntimeError("connection closed by peer")
 def slowly(meeting): time.sleep(1.0); cleared(meeting)
-follower._follow, follower._clear_up = broken, slowly
+rank._follow, rank._clear_up = broken, slowly
 """
 
 

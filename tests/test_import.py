@@ -413,7 +413,7 @@ def test_a_curve_that_diverges_is_an_outcome_here_too(here: OwnHouse, cluster: P
 CRASHES = """
 import os, signal, sys
 from pathlib import Path
-from ablate import chain
+from ablate import api
 from ablate.records import placing
 real, calls = placing.NAME, []
 def dies(*words):
@@ -422,7 +422,7 @@ def dies(*words):
         os.kill(os.getpid(), signal.SIGKILL)
     return real(*words)
 placing.NAME = dies
-chain.bring(Path(sys.argv[1]), Path(sys.argv[2]), note="made on the cluster")
+api.bring(Path(sys.argv[1]), Path(sys.argv[2]), note="made on the cluster")
 """
 
 

@@ -278,7 +278,7 @@ def test_a_metric_that_nothing_interrupts_fails_its_run_alone_and_says_why(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The watchdog waits this long for what was interrupted, and nothing here hears an interruption.
-    monkeypatch.setattr(WARM, "before", "from prereg import own_limit\nown_limit.GRACE_S = 0.3")
+    monkeypatch.setattr(WARM, "before", "from prereg.metrics import user_code\nuser_code.GRACE_S = 0.3")
     study, stream = endless_house(house), StringIO()
     summary = api.run(study, slots=1, watcher=PlainWatcher(stream)).summary
     assert (summary.sealed, len(summary.failed)) == (2, 2)

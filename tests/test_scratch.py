@@ -18,8 +18,8 @@ from prereg.registry import disk
 
 HOLDS = """
 import sys, time
-from prereg import scratch
-path = scratch.make("ranks")
+from prereg.registry import disk
+path = disk.make("ranks")
 (path / "deep").mkdir()
 (path / "deep" / "file").write_text("x")
 print(path, flush=True)
@@ -29,11 +29,11 @@ sys.stdin.read()
 
 FORKS = """
 import os
-from prereg import scratch
-path = scratch.make("ranks")
+from prereg.registry import disk
+path = disk.make("ranks")
 child = os.fork()
 if not child:
-    scratch.remove_all()
+    disk.remove_all()
     os._exit(0)
 os.waitpid(child, 0)
 print("still there" if path.is_dir() else "gone", flush=True)

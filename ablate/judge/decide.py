@@ -36,7 +36,7 @@ from ablate.judge.audit.stability import judge_stability
 from ablate.judge.audit.user_checks import not_run, quiet
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.readings import read_values, reading_of
-from ablate.judge.recompute import recompute
+from ablate.judge.recompute import check_numbers, recompute
 from ablate.judge.stats.nulls import found_nulls, require_known_methods
 from ablate.judge.stopping import settles
 from ablate.judge.verdict import Check, Decision, Finding, Outcome, Stability
@@ -79,7 +79,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
         look=look,
         items=evidence.items,
     )
-    checks += recompute(study, findings, look).checks()
+    checks += check_numbers(recompute(study, findings, look))
     stability = judge_stability(study, evidence)
     moved = spread(study, findings, touched(study, amendments_of(evidence.ledger)))
     findings = mark(findings, moved)

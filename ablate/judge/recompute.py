@@ -16,15 +16,15 @@ from math import isclose, sqrt
 
 import numpy as np
 
+from ablate.judge.audit.checks import Found, check
 from ablate.judge.stats.max_t import Null
 from ablate.judge.stats.nulls import nulls_of
 from ablate.judge.stats.procedure import Floats, Side
-from ablate.judge.verdict import Check, Finding, Interval
+from ablate.judge.verdict import Finding, Interval
 from prereg.registry.looks import Look
 from prereg.study.spec import Study
 
 RELATIVE, ABSOLUTE = 1e-9, 1e-12
-CHECK = "independent computations of the deciding numbers agree"
 _SIDES = {"two": "two-sided", "less": "less", "greater": "greater"}
 _MOST_FLIPPED = 12
 """Pairs up to which all sign flips are enumerated a second time."""
@@ -68,14 +68,21 @@ class Recomputed:
         close = f"largest relative difference {apart:.0e}" if apart else "no difference"
         return f"{len(self.numbers)} numbers were recomputed by {self.libraries}: {close}.{left_out}"
 
-    def checks(self) -> tuple[Check, ...]:
-        """A failed check where numbers differ. None where they agree: a library's version must not change a verdict."""
-        apart = [one for one in self.numbers if not one.equal]
-        if not apart:
-            return ()
-        first = "; ".join(f"{one.hypothesis} {one.name} {one.ours!r}, recomputed {one.theirs!r}" for one in apart[:3])
-        found = f"{len(apart)} of {len(self.numbers)} numbers differ: {first}"
-        return (Check(name=CHECK, passed=False, severity="inadmissible", found=found, required=self.libraries),)
+
+@check(
+    "independent computations of the deciding numbers agree",
+    "inadmissible",
+    looks_at="every number of a finding that pingouin or scipy computes too",
+    why="of two computations that differ one is wrong; a library's version must not change a verdict otherwise",
+    required="numbers equal to 1e-9 of their size",
+    only_failed=True,
+)
+def check_numbers(recomputed: Recomputed) -> Found:
+    return [
+        f"{one.hypothesis} {one.name} {one.ours!r}, recomputed {one.theirs!r}"
+        for one in recomputed.numbers
+        if not one.equal
+    ]
 
 
 def recompute(study: Study, findings: Sequence[Finding], look: Look | None = None) -> Recomputed:

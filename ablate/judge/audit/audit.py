@@ -10,13 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 
-from ablate.judge import view
-from ablate.judge.audit import amendments, headroom, history, ledger, lost_pairs, outcomes, pairs, runs, user_checks
+from ablate.judge import recompute, view
+from ablate.judge.audit import (
+    amendments,
+    headroom,
+    history,
+    ledger,
+    lost_pairs,
+    outcomes,
+    pairs,
+    provenance,
+    runs,
+    user_checks,
+)
 from ablate.judge.audit.checks import DECLARED, AuditContext, Declared
 from ablate.judge.verdict import Check
 
-OF_EVIDENCE = (ledger, runs, pairs, runs, history, outcomes, view)
-OF_FINDINGS = (user_checks, headroom, amendments, lost_pairs)
+OF_EVIDENCE = (ledger, runs, pairs, provenance, history, outcomes, view)
+OF_FINDINGS = (user_checks, recompute, headroom, amendments, lost_pairs)
 """Modules whose checks `decide` makes itself, of more than an `AuditContext`."""
 
 
