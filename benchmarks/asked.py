@@ -66,7 +66,7 @@ def ask_again(study: Path, folder: Path, batch: int) -> dict[str, Any]:
     """The sealed weights, asked in batches of a size, and every score held against the sealed one."""
     import torch
 
-    from ablate.evaluation.harness.evaluate import ask
+    from ablate.evaluation.harness.evaluate import evaluate_tasks
     from ablate.records.store import RunFolder
     from ablate.runner.builtin.equipment import THREADS
     from ablate.runner.builtin.worker import Worker
@@ -83,7 +83,7 @@ def ask_again(study: Path, folder: Path, batch: int) -> dict[str, Any]:
     assert str(trainer.paths) == record.provenance.paths, (trainer.paths, record.provenance.paths)
     put_in(trainer.model, run, record)
     wall, cpu = time.perf_counter(), time.process_time()
-    answers = ask(questions, trainer.model, spec.config.model.context, text.written_with, batch=batch)
+    answers = evaluate_tasks(questions, trainer.model, spec.config.model.context, text.written_with, batch=batch)
     seconds = {"cpu_s": round(time.process_time() - cpu, 1), "wall_s": round(time.perf_counter() - wall, 1)}
     asked = record.model_copy(update={"harness": answers.record})
     return {

@@ -19,7 +19,7 @@ import torch
 
 from ablate.data.batches import Split
 from ablate.data.tokenizers import CharTokenizer
-from ablate.evaluation.harness.evaluate import ask, prepare
+from ablate.evaluation.harness.evaluate import evaluate_tasks, prepare
 from ablate.evaluation.harness.pins import pin_tasks
 from ablate.records.outcome import outcome_hash
 from ablate.records.store import rows_of
@@ -57,7 +57,7 @@ def main(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"reachable": reachable(), "parameters": trainer.parameters, "answers": []}
     for batch in wanted.get("batches", [16]):
         began = time.process_time()
-        answers = ask(questions, trainer.model, config.model.context, tokenizer, batch=batch)
+        answers = evaluate_tasks(questions, trainer.model, config.model.context, tokenizer, batch=batch)
         found["answers"].append(
             {
                 "batch": batch,

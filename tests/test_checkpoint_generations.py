@@ -143,7 +143,7 @@ def test_a_full_disk_ends_the_run_with_what_to_do_and_leaves_the_checkpoint_befo
     assert said.error is not None
     assert "the checkpoint of step 3" in said.error
     assert "the one before it is still there" in said.error
-    assert "try: make room, and run again" in said.error
+    assert "try: free some space, and run again" in said.error
     assert record_of(folder).status == "failed"
     assert not list(folder.path.glob(".*.tmp")), "what was half written takes room that there is not"
     assert carry_out(house, folder, spec).status == "done"

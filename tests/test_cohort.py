@@ -92,13 +92,13 @@ def test_a_cohort_agrees_with_separate_runs_within_the_stated_tolerance(changes:
         norms = np.array([step[seed].grad_norm / one.grad_norm - 1 for step, one in zip(taken, steps, strict=True)])
         apart = max(
             float((one - other).abs().max())
-            for one, other in zip(weights(run).values(), weights(together.seat(seed)).values(), strict=True)
+            for one, other in zip(weights(run).values(), weights(together.member(seed)).values(), strict=True)
         )
         assert abs(losses).max() <= AGREES and abs(norms).max() <= 1e-3
         assert apart <= (MUON_AGREES if config.optim.name == "muon" else AGREES)
         progress, its = run.progress, together.progress[seed]
         assert (its.batches, its.dropout, its.tokens) == (progress.batches, progress.dropout, progress.tokens)
-        means, others = run.mean_grad_norms(), together.seat(seed).mean_grad_norms()
+        means, others = run.mean_grad_norms(), together.member(seed).mean_grad_norms()
         assert set(means) == {"grad/norm", "grad/layer_0", "grad/layer_1"}
         assert others == pytest.approx(means, rel=1e-3)
 
@@ -134,7 +134,7 @@ def test_runs_of_a_cohort_start_from_the_very_bytes_of_separate_runs() -> None:
     for seed in SEEDS:
         run = Trainer(config, SPLIT, 7)
         assert run.begin(seed) == hashes[seed]
-        assert run.weights() == together.seat(seed).weights()
+        assert run.weights() == together.member(seed).weights()
     assert len({json.dumps(found) for found in hashes.values()}) == len(SEEDS)
 
 
@@ -159,13 +159,13 @@ def test_what_is_not_finite_in_one_seat_changes_no_bit_of_the_others(optim: dict
                 wild.stacked[name][1] = math.nan if spoilt == "weights" else 1e38
         expected, found = calm.step(), wild.step()
         assert {seed: found[seed] for seed in (1, 5)} == {seed: expected[seed] for seed in (1, 5)}
-    assert wild.seat(2).diverged(found[2], 2.0)
+    assert wild.member(2).diverged(found[2], 2.0)
     wild.vacate(2)
     for _ in range(3):
         expected, found = calm.step(), wild.step()
         assert found == {seed: expected[seed] for seed in (1, 5)}
     for seed in (1, 5):
-        assert wild.seat(seed).weights() == calm.seat(seed).weights()
+        assert wild.member(seed).weights() == calm.member(seed).weights()
     assert all(bool(value.isfinite().all()) for value in wild.stacked.values())
 
 
@@ -204,14 +204,14 @@ def test_a_cohort_resumed_without_a_run_that_has_ended_gives_the_others_the_same
     other.restore(path)
     for expected in rest:
         assert other.step() == {seed: expected[seed] for seed in (1, 5)}
-    assert other.seat(5).weights() == whole.seat(5).weights()
+    assert other.member(5).weights() == whole.member(5).weights()
 
 
 def test_one_run_made_again_in_its_seat_gives_the_bits_that_it_had_in_full_company() -> None:
     full, lonely = cohort(configuration()), cohort(configuration(), live=(2,))
     for _ in range(5):
         assert lonely.step() == {2: full.step()[2]}
-    assert lonely.seat(2).weights() == full.seat(2).weights()
+    assert lonely.member(2).weights() == full.member(2).weights()
 
 
 def test_decay_falls_on_what_is_a_matrix_of_one_run_although_every_bias_is_one_in_the_stack() -> None:
@@ -224,11 +224,11 @@ def test_decay_falls_on_what_is_a_matrix_of_one_run_although_every_bias_is_one_i
 def test_each_run_is_clipped_by_its_own_norm() -> None:
     config = configuration(clip=1e-3, name="sgd", betas=[0.0, 0.9], weight_decay=0.0, warmup=0, schedule="constant")
     together = cohort(config)
-    before = {seed: weights(together.seat(seed)) for seed in SEEDS}
+    before = {seed: weights(together.member(seed)) for seed in SEEDS}
     norms = [step.grad_norm for step in together.step().values()]
     assert len(set(norms)) == 3 and min(norms) > 1e-3
     for seed in SEEDS:
-        after = weights(together.seat(seed))
+        after = weights(together.member(seed))
         moved = math.sqrt(sum(float((after[n] - before[seed][n]).double().square().sum()) for n in after))
         assert moved == pytest.approx(1e-3 * config.optim.lr, rel=2e-2)
 
@@ -264,4 +264,4 @@ def test_what_the_compiler_is_handed_computes_the_eager_steps(monkeypatch: pytes
             compiled.vacate(2)
         expected, found = eager.step(), compiled.step()
         assert all(abs(found[seed].loss - step.loss) <= AGREES for seed, step in expected.items())
-    assert made == ["cpu", "cpu"], "once each, for every part of a batch and with a vacant seat"
+    assert made == ["cpu", "cpu"], "once each, for every part of a batch and with a vacant member"

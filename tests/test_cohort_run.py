@@ -19,14 +19,14 @@ from test_run import QUIET, descendants, events, longer, outcomes, start, wait_u
 from ablate import api
 from ablate.records.checkpoints import Checkpoints
 from ablate.records.gather import gather
-from ablate.records.run_record import WHOLE_ONLY, RunRecord, layout_of, seats_in
+from ablate.records.run_record import WHOLE_ONLY, RunRecord, layout_of, members_in
 from ablate.records.store import RunFolder
 from ablate.runner.builtin import cohort as cohorts
 from ablate.runner.builtin import run
 from ablate.runner.builtin.cohort import carry_out_together
 from ablate.runner.builtin.worker import Worker
 from ablate.runner.messages import Message
-from ablate.runner.placement import Machine, Spread, choose_machine, seating
+from ablate.runner.placement import Machine, Spread, choose_machine, cohorts_by_seed
 from ablate.runner.progress import PlainWatcher
 from ablate.training import device as devices
 from prereg.errors import RunError
@@ -72,11 +72,11 @@ def carry_out(
     return said
 
 
-def kill(house: House, assigned: list[tuple[RunSpec, RunFolder]], *, step: int, seat: int | None = None) -> None:
-    """The same, until one of the runs, or that of a seat, is at a step: there the worker ends as if killed."""
+def kill(house: House, assigned: list[tuple[RunSpec, RunFolder]], *, step: int, member: int | None = None) -> None:
+    """The same, until one of the runs, or that of a member, is at a step: there the worker ends as if killed."""
 
     def dies(message: Message) -> None:
-        here = seat is None or message.run_id == assigned[seat][0].run_id
+        here = member is None or message.run_id == assigned[member][0].run_id
         if message.event == "progress" and message.step == step and here:
             raise Killed
 
@@ -130,7 +130,7 @@ def test_records_of_a_cohort_are_those_of_separate_runs_but_for_rounding_and_lay
         metrics = gather(case.root, api.require_registered(case)).metrics.astype({"variant": str, "metric": str})
         names = metrics["metric"].str
         kept = metrics[~names.startswith("speed/") & ~names.startswith(WHOLE_ONLY)]
-        # A seat of a cohort has no weights and moments of its own to be measured.
+        # A member of a cohort has no weights and moments of its own to be measured.
         assert bool(names.startswith(WHOLE_ONLY).any()) == (house is pair_of_houses[0])
         found.append(kept.set_index(["variant", "seed", "step", "metric"])["value"].sort_index())
     assert found[0].index.equals(found[1].index) and len(found[0]) > 100
@@ -160,7 +160,7 @@ def test_a_run_made_again_keeps_its_company_and_so_its_bits(
 def test_a_killed_cohort_is_taken_up_again_to_the_same_bits(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "SAY_EVERY_S", 0.0)
     assigned = planned(house)
-    kill(house, assigned, step=17, seat=1)
+    kill(house, assigned, step=17, member=1)
     assert [folder.read_record().status for _, folder in assigned] == ["running"] * 3  # type: ignore[union-attr]
     carry_out(house, assigned)
     resumed = {seed: record for (_, seed), record in records(house).items()}
@@ -178,7 +178,7 @@ def test_a_cohorts_damaged_newest_checkpoint_is_passed_over_aloud_and_costs_no_b
 ) -> None:
     monkeypatch.setattr(run, "SAY_EVERY_S", 0.0)
     assigned = planned(house)
-    kill(house, assigned, step=9, seat=2)
+    kill(house, assigned, step=9, member=2)
     kept = Checkpoints.at(house.path / "data" / "cohort.safetensors")
     kept.newest.write_bytes(b"damaged")
     carry_out(house, assigned)
@@ -294,7 +294,7 @@ def test_a_cohort_starts_over_where_the_rows_of_one_seat_were_changed(
 ) -> None:
     monkeypatch.setattr(run, "SAY_EVERY_S", 0.0)
     assigned = planned(house)
-    kill(house, assigned, step=9, seat=2)
+    kill(house, assigned, step=9, member=2)
     live = assigned[1][1].live_path
     rows = live.read_bytes()
     at = rows.index(b'"value": ') + len(b'"value": ')
@@ -313,7 +313,7 @@ def test_a_killed_worker_of_a_cohort_is_replaced_and_every_run_is_sealed(house: 
     os.kill(descendants(process.pid)[-1], signal.SIGKILL)
     output, _ = process.communicate(timeout=240)
     assert process.returncode == 0, output
-    assert "taking the runs up again" in output
+    assert "resuming the runs" in output
     assert events(house).count("sealed") == 6
 
 
@@ -354,9 +354,9 @@ def test_a_runs_error_in_a_cohort_is_final_for_the_call_and_the_ledger_has_each(
 
 
 def test_layouts_are_read_as_they_are_written() -> None:
-    for seats in ((1,), (1, 2, 5), (-3, 0, 12)):
-        assert seats_in(layout_of(seats)) == (seats if len(seats) > 1 else ())
-    assert seats_in("cohort of 2: seeds 1,2 and more") == ()
+    for members in ((1,), (1, 2, 5), (-3, 0, 12)):
+        assert members_in(layout_of(members)) == (members if len(members) > 1 else ())
+    assert members_in("cohort of 2: seeds 1,2 and more") == ()
 
 
 def sequential(**changes: object) -> object:
@@ -367,15 +367,15 @@ def sequential(**changes: object) -> object:
 
 def test_seats_are_filled_in_the_order_of_the_plan_and_never_across_a_look(pair_of_houses: tuple[House, House]) -> None:
     fixed, looking = sequential(), sequential(stopping={"looks": [3, 5, 7]})
-    on = seating(fixed, Machine("cpu", "on"), {})  # type: ignore[arg-type]
+    on = cohorts_by_seed(fixed, Machine("cpu", "on"), {})  # type: ignore[arg-type]
     assert set(on.values()) == {(1, 2, 3, 4, 5, 6, 7)}
-    assert sorted(set(seating(fixed, Machine("cpu", "3"), {}).values())) == [(1, 2, 3), (4, 5, 6), (7,)]  # type: ignore[arg-type]
-    assert sorted(set(seating(looking, Machine("cpu", "on"), {}).values())) == [(1, 2, 3), (4, 5), (6, 7)]  # type: ignore[arg-type]
-    assert set(seating(fixed, Machine("cpu", "auto"), {}).values()) == {(seed,) for seed in range(1, 8)}  # type: ignore[arg-type]
-    assert set(seating(fixed, Machine("cuda:0", "auto"), {}).values()) == {(1, 2, 3, 4, 5, 6, 7)}  # type: ignore[arg-type]
-    assert set(seating(fixed, Machine("cuda:0", "off"), {}).values()) == {(seed,) for seed in range(1, 8)}  # type: ignore[arg-type]
+    assert sorted(set(cohorts_by_seed(fixed, Machine("cpu", "3"), {}).values())) == [(1, 2, 3), (4, 5, 6), (7,)]  # type: ignore[arg-type]
+    assert sorted(set(cohorts_by_seed(looking, Machine("cpu", "on"), {}).values())) == [(1, 2, 3), (4, 5), (6, 7)]  # type: ignore[arg-type]
+    assert set(cohorts_by_seed(fixed, Machine("cpu", "auto"), {}).values()) == {(seed,) for seed in range(1, 8)}  # type: ignore[arg-type]
+    assert set(cohorts_by_seed(fixed, Machine("cuda:0", "auto"), {}).values()) == {(1, 2, 3, 4, 5, 6, 7)}  # type: ignore[arg-type]
+    assert set(cohorts_by_seed(fixed, Machine("cuda:0", "off"), {}).values()) == {(seed,) for seed in range(1, 8)}  # type: ignore[arg-type]
     standing = records(pair_of_houses[1])
-    stays = seating(fixed, Machine("cpu", "auto"), standing)  # type: ignore[arg-type]
+    stays = cohorts_by_seed(fixed, Machine("cpu", "auto"), standing)  # type: ignore[arg-type]
     assert stays == {seed: (1, 2, 3) if seed <= 3 else (seed,) for seed in range(1, 8)}
 
 
@@ -412,7 +412,7 @@ def test_arms_that_compute_blocks_again_are_trained_one_by_one_and_it_is_said(
     monkeypatch.setattr(devices, "cuda_devices", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "An Accelerator")
     found = choose_machine(tiny, [], device="auto", cohort="auto")
-    assert found.seats == 1 and found.why_apart.startswith("runs are trained one by one: arm ")
+    assert found.members == 1 and found.why_apart.startswith("runs are trained one by one: arm ")
     with pytest.raises(RunError, match=r"--devices-per-run 2 on cuda:0"):
         choose_machine(tiny, [], device="auto", cohort="auto", spread=Spread(2, "ddp"))
 

@@ -59,7 +59,7 @@ def trainer(config: Training, step: str = "compiled", live: tuple[int, ...] = SE
 
 
 def config_of(steps: int = 50, model: dict[str, Any] | None = None, **changes: Any) -> Training:
-    """One layer, for every operator of every seat is compiled."""
+    """One layer, for every operator of every member is compiled."""
     whole = {"layers": 1, "dropout": 0.2} | (model or {})
     return configuration(steps, model=whole, **json.loads(json.dumps(EVERYTHING | changes)))
 
@@ -160,7 +160,7 @@ def test_what_is_not_finite_in_one_seat_changes_no_bit_of_the_others() -> None:
                 wild.stacked["token.weight"][1] = math.nan
         expected, found = calm.step(), wild.step()
         assert {seed: found[seed] for seed in (1, 5)} == {seed: expected[seed] for seed in (1, 5)}
-    assert wild.seat(2).diverged(found[2], 2.0)
+    assert wild.member(2).diverged(found[2], 2.0)
     wild.vacate(2)
     for _ in range(3):
         expected, found = calm.step(), wild.step()

@@ -183,7 +183,7 @@ def test_runs_begun_on_one_device_are_not_completed_on_another(sealed: House, mo
         with pytest.raises(RunError, match=said):
             choose_machine(study, standing, device=wanted, cohort="auto")
     with_gpus(monkeypatch, 0)
-    with pytest.raises(RunError, match="would go on with cpu"):
+    with pytest.raises(RunError, match="would use cpu"):
         choose_machine(study, on_gpu, device="auto", cohort="auto")
 
 
@@ -308,7 +308,7 @@ def test_no_tensor_of_a_step_or_an_evaluation_stays_behind_on_the_cpu(
             together.step()
         together.vacate(2)
         together.step()
-        for one in (run, together.seat(3)):
+        for one in (run, together.member(3)):
             with one.evaluated() as judged:
                 assert judged.device.type == "meta"
                 evaluate(judged, SPLIT.validation, np.ones(7, dtype=int), ("loss",))  # others ask for values

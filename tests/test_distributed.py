@@ -27,7 +27,7 @@ from ablate import api
 from ablate.records.gather import gather
 from ablate.records.provenance import differing
 from ablate.records.run_record import Provenance
-from ablate.runner.builtin.ranks import Company
+from ablate.runner.builtin.ranks import RankGroup
 from ablate.runner.builtin.worker import Worker
 from ablate.runner.placement import Spread
 from ablate.runner.progress import PlainWatcher
@@ -80,17 +80,17 @@ def spread(house: House, spec: RunSpec, devices: int, shard: str, paths: Paths =
 @contextmanager
 def spread_with_company(
     house: House, spec: RunSpec, devices: int, shard: str, paths: Paths = PATHS
-) -> Iterator[tuple[Trainer, Company]]:
+) -> Iterator[tuple[Trainer, RankGroup]]:
     """The same, and the others."""
     lost: list[str] = []
-    company = Company(Spread.of(devices, shard), house.path / "data" / "corpora", lost=lost.append)
+    rank_group = RankGroup(Spread.of(devices, shard), house.path / "data" / "corpora", lost=lost.append)
     try:
-        company.tell("run", (spec.model_dump_json(), json.dumps(asdict(paths))))
-        yield trainer_of(house, spec, company.ranks, paths), company
+        rank_group.tell("run", (spec.model_dump_json(), json.dumps(asdict(paths))))
+        yield trainer_of(house, spec, rank_group.ranks, paths), rank_group
     finally:
-        company.end()
+        rank_group.end()
     assert not lost
-    assert [other.returncode for other in company.others] == [0] * (devices - 1)
+    assert [other.returncode for other in rank_group.others] == [0] * (devices - 1)
 
 
 def losses(steps: list[Step]) -> list[float]:
@@ -308,7 +308,7 @@ def test_a_killed_rank_ends_its_worker_and_the_run_is_taken_up_again_to_the_same
         os.kill(follower, signal.SIGKILL)
         output, _ = process.communicate(timeout=240)
     assert process.returncode == 0, output
-    assert re.search(r"the worker of tiny/\w+/none/1 died \(exit 4\); taking the run up again", output), output
+    assert re.search(r"the worker of tiny/\w+/none/1 died \(exit 4\); resuming the run", output), output
     assert until_gone([worker, follower]) == []
     assert sorted(record["attempts"] for record in records(house)) == [1, 1, 1, 2]
     other = House(house.path.parent / "other")
@@ -497,17 +497,17 @@ def test_an_error_of_one_spread_run_is_recorded_and_the_others_go_on_with_new_ra
 def test_an_error_at_one_rank_alone_ends_the_run_and_says_which(house: House) -> None:
     spec = spec_of(house)
     lost: list[str] = []
-    company = Company(Spread.of(2, "ddp"), house.path / "data" / "corpora", lost=lost.append)
+    rank_group = RankGroup(Spread.of(2, "ddp"), house.path / "data" / "corpora", lost=lost.append)
     try:
-        company.tell("step")  # before any configuration: an error there
-        company.others[0].wait(60)
-        assert not company.killed()  # no signal ended it: the worker is left the time to meet the error itself
-        company.tell("run", (spec.model_dump_json(), json.dumps(asdict(PATHS))))  # a broken pipe is no error here
+        rank_group.tell("step")  # before any configuration: an error there
+        rank_group.others[0].wait(60)
+        assert not rank_group.killed()  # no signal ended it: the worker is left the time to meet the error itself
+        rank_group.tell("run", (spec.model_dump_json(), json.dumps(asdict(PATHS))))  # a broken pipe is no error here
         with pytest.raises(RuntimeError):  # nobody is left to sum with, and that is not waited for
-            company.ranks.mean(torch.zeros(()))
+            rank_group.ranks.mean(torch.zeros(()))
     finally:
-        company.end()
-    assert company.others[0].returncode == 1
+        rank_group.end()
+    assert rank_group.others[0].returncode == 1
 
 
 @pytest.mark.slow
@@ -543,13 +543,13 @@ def test_a_damaged_checkpoint_is_met_by_all_ranks_and_they_begin_anew_together(h
 def test_no_rank_goes_on_before_all_have_read_the_checkpoint(house: House, tmp_path: Path) -> None:
     spec = spec_of(house)
     path = tmp_path / "c.safetensors"
-    with spread_with_company(house, spec, 2, "fsdp") as (run, company):
+    with spread_with_company(house, spec, 2, "fsdp") as (run, rank_group):
         run.begin(1)
         train(run, 2)
         path.write_bytes(run.checkpoint())
         rest = train(run, 2)
         run.begin(1)
-        [follower] = [other.pid for other in company.others]
+        [follower] = [other.pid for other in rank_group.others]
         os.kill(follower, signal.SIGSTOP)  # a busy machine: the other rank comes late
         later = threading.Timer(1.0, os.kill, (follower, signal.SIGCONT))
         later.start()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ablate.evaluation.harness import evaluate
 from ablate.evaluation.harness.adapter import Scorer
-from ablate.evaluation.harness.evaluate import Answers, ask, brier, calibration_error, prepare, probabilities
+from ablate.evaluation.harness.evaluate import Answers, brier, calibration_error, evaluate_tasks, prepare, probabilities
 from ablate.evaluation.harness.items import filled
 from ablate.evaluation.harness.packs import find_pack
 from ablate.evaluation.harness.pins import draw, pin_tasks
@@ -47,7 +47,7 @@ def questions(root: Root, harness: Harness = HARNESS) -> Questions:
 
 
 def answers(root: Root, model: nn.Module | None = None, harness: Harness = HARNESS) -> Answers:
-    return ask(questions(root, harness), model or tiny_model(CONTEXT), CONTEXT, tokenizer())
+    return evaluate_tasks(questions(root, harness), model or tiny_model(CONTEXT), CONTEXT, tokenizer())
 
 
 def outcome(found: Answers) -> tuple[Any, ...]:
@@ -77,7 +77,7 @@ def test_the_answers_are_those_of_an_independent_count(root: Root) -> None:
     drawn = draw(pack, HARNESS, tokenizer())
     scorer = Scorer(tiny_model(CONTEXT), CONTEXT, tokenizer())
     scores: dict[int, dict[str, list[float]]] = {0: defaultdict(list), 2: defaultdict(list)}
-    for task, items in drawn.asked.items():
+    for task, items in drawn.scored.items():
         shown = "".join(example.choices[example.gold] + "\n" for example in drawn.examples[task])
         for item in items:
             for shots in (0, 2):
@@ -106,8 +106,8 @@ def test_every_metric_is_declared_and_means_are_those_of_the_items(root: Root) -
 
 def test_asking_again_gives_the_same_bits_and_another_model_other_ones(root: Root) -> None:
     prepared = questions(root)
-    first = ask(prepared, tiny_model(CONTEXT), CONTEXT, tokenizer())
-    assert outcome(ask(prepared, tiny_model(CONTEXT), CONTEXT, tokenizer())) == outcome(first)
+    first = evaluate_tasks(prepared, tiny_model(CONTEXT), CONTEXT, tokenizer())
+    assert outcome(evaluate_tasks(prepared, tiny_model(CONTEXT), CONTEXT, tokenizer())) == outcome(first)
     assert outcome(answers(root)) == outcome(first), "prepared anew"
     assert answers(root, tiny_model(CONTEXT, seed=2)).items != first.items
 
@@ -116,7 +116,7 @@ def test_a_model_that_has_read_the_right_answers_is_right_more_often(root: Root)
     torch.manual_seed(0)
     model = tiny_model(CONTEXT, width=32)
     drawn = draw(find_pack(TASKS, root), HARNESS, tokenizer())
-    rights = [item.choices[item.gold] for items in drawn.asked.values() for item in items]
+    rights = [item.choices[item.gold] for items in drawn.scored.values() for item in items]
     rows = [torch.from_numpy(tokenizer().encode("\n" + right))[None] for right in rights]
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     before = answers(root, model).metrics
@@ -176,7 +176,7 @@ def test_prompts_and_examples_stand_before_the_choice_as_they_are_written(
     drawn = draw(find_pack(TASKS, root), HARNESS, tokenizer())
     expected = set()
     for text in THREE.values():
-        for task, items in drawn.asked.items():
+        for task, items in drawn.scored.items():
             shown = "".join(filled(text, one) + one.choices[one.gold] + "\n" for one in drawn.examples[task])
             expected |= {(b + filled(text, item), c) for item in items for b in ("", shown) for c in item.choices}
     assert set(asked) == expected
@@ -196,7 +196,7 @@ def test_the_record_knows_versions_prompts_and_requests(root: Root) -> None:
 
 def test_what_does_not_fit_is_cut_and_counted(root: Root) -> None:
     roomy = tiny_model(256)
-    assert ask(questions(root), roomy, 256, tokenizer()).metrics["harness/truncated"] == 0.0
+    assert evaluate_tasks(questions(root), roomy, 256, tokenizer()).metrics["harness/truncated"] == 0.0
     found = answers(root)
     # Two examples and an item are longer than 32 characters, an item alone is shorter: all of one half of the requests.
     assert found.metrics["harness/truncated"] == found.record.truncated == N_TASKS * 6 * 2
@@ -223,7 +223,7 @@ def test_a_lost_answer_is_our_bug_and_no_average_over_the_rest(root: Root, monke
     original = evaluate._answers
     monkeypatch.setattr(evaluate, "_answers", lambda *given: original(*given)[1:])
     with pytest.raises(AssertionError):
-        ask(prepared, tiny_model(CONTEXT), CONTEXT, tokenizer())
+        evaluate_tasks(prepared, tiny_model(CONTEXT), CONTEXT, tokenizer())
 
 
 def test_calibration_is_that_of_its_formulas() -> None:

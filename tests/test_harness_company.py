@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from ablate import api
 from ablate.api.context import pin
 from ablate.data.corpora import Library
-from ablate.evaluation.harness.evaluate import ask
+from ablate.evaluation.harness.evaluate import evaluate_tasks
 from ablate.records.gather import gather
 from ablate.records.store import RunFolder
 from ablate.runner.builtin.worker import Worker
@@ -58,7 +58,7 @@ def asked_of_sealed_weights(spec: RunSpec, worker: Worker, folder: RunFolder) ->
     assert questions is not None
     model = worker.trainer(spec, text).model
     model.load_state_dict(load_file(folder.weights_path), strict=False)
-    return [one.value for one in ask(questions, model, spec.config.model.context, text.written_with).items]
+    return [one.value for one in evaluate_tasks(questions, model, spec.config.model.context, text.written_with).items]
 
 
 def test_a_study_of_byte_pairs_pins_data_and_tasks_and_leaves_no_item_out(house: House) -> None:
@@ -141,7 +141,7 @@ def test_runs_that_are_asked_are_trained_one_by_one_and_it_is_said(
     monkeypatch.setattr(devices, "cuda_devices", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "An Accelerator")
     found = choose_machine(tiny, [], device="auto", cohort="auto")
-    assert found.seats == 1 and "measure.harness" in found.why_apart
+    assert found.members == 1 and "measure.harness" in found.why_apart
 
 
 def test_a_run_over_two_devices_is_asked_on_the_first_with_its_whole_weights(house: House) -> None:

@@ -11,7 +11,7 @@ import pytest
 from harness_samples import pairs, tiny_model, tokenizer
 
 from ablate.data.tokenizers import CharTokenizer
-from ablate.evaluation.harness.evaluate import ask, prepare
+from ablate.evaluation.harness.evaluate import evaluate_tasks, prepare
 from ablate.evaluation.harness.packs import find_pack
 from ablate.evaluation.harness.pins import pin_tasks
 from prereg.errors import CorpusError, UnsupportedError
@@ -59,10 +59,10 @@ def changed(root: Root, old: str, new: str, name: str = "order.yaml") -> None:
 def test_a_folder_in_the_harness_own_format_is_asked_like_any_other(root: Root) -> None:
     pin = pin_tasks(HARNESS, root, tokenizer())
     assert (pin.n_tasks, pin.n_items, pin.n_files, pin.n_unencodable) == (1, 5, 4, 0)
-    found = ask(prepare(HARNESS, pin, root, tokenizer()), tiny_model(64), 64, tokenizer())
+    found = evaluate_tasks(prepare(HARNESS, pin, root, tokenizer()), tiny_model(64), 64, tokenizer())
     assert (found.record.n_items, found.record.n_requests) == (5, 20)
     assert {one.item for one in found.items} == {"0", "1", "2", "3", "4"}
-    again = ask(prepare(HARNESS, pin, root, tokenizer()), tiny_model(64), 64, tokenizer())
+    again = evaluate_tasks(prepare(HARNESS, pin, root, tokenizer()), tiny_model(64), 64, tokenizer())
     assert again.items == found.items and again.metrics == found.metrics
 
 
@@ -83,7 +83,7 @@ def test_an_item_that_cannot_be_written_is_left_out(root: Root) -> None:
     path.write_text("\n".join(lines) + "\n")
     pin = pin_tasks(HARNESS, root, tokenizer())
     assert pin.n_unencodable == 1
-    found = ask(prepare(HARNESS, pin, root, tokenizer()), tiny_model(64), 64, tokenizer())
+    found = evaluate_tasks(prepare(HARNESS, pin, root, tokenizer()), tiny_model(64), 64, tokenizer())
     assert {one.item for one in found.items} == {"0", "1", "2", "4"}
     with pytest.raises(CorpusError, match="can write 0 of the 5 items"):
         pin_tasks(HARNESS, root, CharTokenizer.of("\n xyz"))
@@ -146,7 +146,10 @@ def test_tasks_of_the_harness_itself_are_pinned_by_their_documents(root: Root, m
     own = HARNESS.model_copy(update={"tasks": "lm_eval:order"})
     pin = pin_tasks(own, root, tokenizer())
     assert (pin.name, pin.n_files, pin.n_items) == ("lm_eval:order", 0, 5)
-    assert ask(prepare(own, pin, root, tokenizer()), tiny_model(64), 64, tokenizer()).record.tasks_sha256 == pin.sha256
+    assert (
+        evaluate_tasks(prepare(own, pin, root, tokenizer()), tiny_model(64), 64, tokenizer()).record.tasks_sha256
+        == pin.sha256
+    )
     changed(root, "the cat sat", "the hat sat", "scored.jsonl")
     with pytest.raises(CorpusError, match="not those registered"):
         prepare(own, pin, root, tokenizer())

@@ -98,7 +98,7 @@ def test_a_pair_of_equal_sentences_is_passed_over_and_counted(root: Root) -> Non
     pin = pin_tasks(harness(), root)
     assert (pin.n_void, pin.n_items) == (1, 18)
     drawn = draw(find_pack(TASKS, root), harness(), None)
-    assert [item.number for item in drawn.asked["order"]] == [0, 2, 3, 4, 5, 6]
+    assert [item.number for item in drawn.scored["order"]] == [0, 2, 3, 4, 5, 6]
 
 
 def test_examples_are_none_of_the_scored_items_and_drawn_by_the_study_s_seed(root: Root) -> None:
@@ -135,7 +135,7 @@ def test_items_that_the_tokenizer_cannot_write_are_left_out_and_counted(root: Ro
     assert (pin.n_items, pin.n_unencodable) == (18, 1)
     assert pin_tasks(harness(), root).n_unencodable == 0, "a tokenizer of bytes writes everything"
     drawn = draw(find_pack(TASKS, root), harness(), tokenizer())
-    assert [item.number for item in drawn.asked["article"]] == [0, 1, 3, 4, 5], "no other item takes its place"
+    assert [item.number for item in drawn.scored["article"]] == [0, 1, 3, 4, 5], "no other item takes its place"
 
 
 def test_a_task_that_the_tokenizer_cannot_write_at_all_is_refused(root: Root) -> None:

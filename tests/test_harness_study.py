@@ -255,7 +255,7 @@ def test_answers_are_those_of_the_averaged_weights_and_of_float32(house: House) 
     """A run in bfloat16 is asked in float32: the same weights give the same answers."""
     from safetensors.torch import load_file
 
-    from ablate.evaluation.harness.evaluate import ask
+    from ablate.evaluation.harness.evaluate import evaluate_tasks
 
     said: list[Message] = []
     base = items_document()["base"]
@@ -272,7 +272,7 @@ def test_answers_are_those_of_the_averaged_weights_and_of_float32(house: House) 
     assert questions is not None
     model = worker.trainer(spec, text).model
     model.load_state_dict(load_file(folder.weights_path), strict=False)
-    found = ask(questions, model, spec.config.model.context, text.tokenizer)
+    found = evaluate_tasks(questions, model, spec.config.model.context, text.tokenizer)
     import pyarrow.parquet as pq
 
     sealed = pq.read_table(folder.items_path)["value"].to_pylist()

@@ -96,7 +96,7 @@ def test_a_write_that_fails_names_its_file(tmp_path: Path) -> None:
                 write(path)
         assert raised.value.filename == str(path)
         line = said(raised.value, RunFolder(tmp_path))
-        assert line.startswith(f"{path} cannot be written, the disk is full") and "make room" in line
+        assert line.startswith(f"{path} cannot be written, the disk is full") and "free space" in line
 
 
 def _full(_: int) -> None:

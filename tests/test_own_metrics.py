@@ -155,7 +155,9 @@ def test_a_worker_that_is_handed_changed_code_fails_the_run_and_executes_nothing
     said: list[Message] = []
     spec, folder = plan(registration)[0], RunFolder(house.path / "run")
     assert isinstance(spec, RunSpec) and set(spec.own) == {"own/worst"}
-    worker = Worker(house.path / "data" / "corpora", said.append, threading.Event(), beside=house.path / "studies")
+    worker = Worker(
+        house.path / "data" / "corpora", said.append, threading.Event(), study_folder=house.path / "studies"
+    )
     worker.carry_out(spec, folder)
     assert [(one.event, one.status) for one in said] == [("ended", "failed")]
     assert "own/worst is not the registered code" in str(said[0].error) and not trap.exists()

@@ -243,7 +243,7 @@ def test_a_killed_worker_leaves_no_command_behind_and_the_run_is_made_again(hous
     assert all_dead([pid])
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
-    assert "taking the run up again" in output
+    assert "resuming the run" in output
     assert record(house, "slow", 1)["attempts"] == 2
 
 

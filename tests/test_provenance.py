@@ -34,7 +34,7 @@ def test_every_module_that_a_run_loads_is_hashed(house: House, tmp_path: Path, m
     monkeypatch.setattr(design_room, "design", partial(design_room.design, n_sims=20))
     registration, _ = api.register(house.write(base=longer(2)))
     spec = plan(registration)[0].model_dump(mode="json")
-    order = {"do": "run", "spec": spec, "folder": str(tmp_path / "run"), "beside": str(house.path)}
+    order = {"do": "run", "spec": spec, "folder": str(tmp_path / "run"), "study_folder": str(house.path)}
     order |= {"corpora": str(house.path / "data" / "corpora"), "root": str(house.path)}
     words = [sys.executable, "-c", WORKER, str(tmp_path / "files")]
     # Without a compiler on its path the worker takes torch's operators: compiling our own takes longer than all else.

@@ -184,7 +184,7 @@ def test_a_killed_worker_is_replaced_and_the_study_ends_as_if_nothing_had_happen
     os.kill(descendants(process.pid)[-1], signal.SIGKILL)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, output
-    assert "taking the run up again" in output
+    assert "resuming the run" in output
     assert events(house).count("sealed") == 4
 
 

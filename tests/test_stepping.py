@@ -12,7 +12,7 @@ from test_run import QUIET
 
 from ablate import api
 from ablate.cli import main
-from ablate.records.run_record import RunRecord, layout_of, seats_in, step_in
+from ablate.records.run_record import RunRecord, layout_of, members_in, step_in
 from ablate.records.store import RunFolder
 from ablate.runner import placement
 from ablate.runner.placement import Machine, Spread, choose_machine, step_of
@@ -26,11 +26,11 @@ LAYOUT, COMPILED = layout_of((1, 2, 3)), layout_of((1, 2, 3), "compiled")
 def test_layouts_with_a_kind_of_step_are_read_as_they_are_written() -> None:
     for kind in (*KINDS, "graph", "compiled-graph"):  # the last two in records of earlier versions
         layout = layout_of((1, 2, 5), kind)
-        assert (seats_in(layout), step_in(layout)) == ((1, 2, 5), kind)
+        assert (members_in(layout), step_in(layout)) == ((1, 2, 5), kind)
     assert layout_of((1, 2), EAGER) == "cohort of 2: seeds 1,2"  # as before there were kinds
     assert layout_of((1, 2), "compiled") == "cohort of 2: seeds 1,2; steps compiled"
     assert step_in("single") == step_in("2 devices, ddp") == step_in("cohort of 2: seeds 1,2") == EAGER
-    assert seats_in("cohort of 2: seeds 1,2; steps many words") == ()
+    assert members_in("cohort of 2: seeds 1,2; steps many words") == ()
 
 
 @pytest.mark.parametrize("word", ["many", "", "Compiled", "graph", "compiled-graph"])
@@ -90,18 +90,18 @@ def test_auto_keeps_the_kind_of_what_stands_and_is_eager_where_nothing_does(
 ) -> None:
     monkeypatch.setattr("ablate.training.cohort.steps.cannot_compile", lambda _device: "")
     api.run(house.write(base=short()), watcher=QUIET)
-    seats, auto = (1, 2, 3), Machine("cpu", "on")
-    standing = {("none", seed): record(house, seed, layout_of(seats, "compiled")) for seed in seats}
-    assert step_of(seats, auto, {}) == step_of(seats, Machine("cuda:0"), {}) == EAGER
-    assert step_of(seats, auto, standing) == "compiled"
-    assert step_of(seats, Machine("cpu", "on", step=EAGER), standing) == EAGER
+    members, auto = (1, 2, 3), Machine("cpu", "on")
+    standing = {("none", seed): record(house, seed, layout_of(members, "compiled")) for seed in members}
+    assert step_of(members, auto, {}) == step_of(members, Machine("cuda:0"), {}) == EAGER
+    assert step_of(members, auto, standing) == "compiled"
+    assert step_of(members, Machine("cpu", "on", step=EAGER), standing) == EAGER
     assert step_of((1, 2), auto, standing) == EAGER, "of another company"
     failed = {cell: one.model_copy(update={"status": "failed"}) for cell, one in standing.items()}
-    assert step_of(seats, auto, failed) == EAGER, "of runs that failed"
-    gone = {("none", seed): record(house, seed, layout_of(seats, "compiled-graph")) for seed in seats}
+    assert step_of(members, auto, failed) == EAGER, "of runs that failed"
+    gone = {("none", seed): record(house, seed, layout_of(members, "compiled-graph")) for seed in members}
     with pytest.raises(RunError, match=r"3 runs of .* with steps compiled-graph.*this version knows eager, compiled"):
-        step_of(seats, auto, gone)
-    assert step_of(seats, Machine("cpu", "on", step=EAGER), gone) == EAGER
+        step_of(members, auto, gone)
+    assert step_of(members, Machine("cpu", "on", step=EAGER), gone) == EAGER
 
 
 @pytest.fixture(scope="module")

@@ -75,7 +75,7 @@ ASKED = "s/12345678/a/1"
 def asking(requests: int, *, seconds: float = 60.0, left: float | None = 120.0, sealed: int = 0) -> Tally:
     """One run of four is being asked, all of its steps taken; ten minutes have passed."""
     found = tally(500, seconds=600.0)
-    found.sealed, found.asks, found.steps_done, found.steps_before = sealed, True, 500 * sealed, 0
+    found.sealed, found.has_tasks, found.steps_done, found.steps_before = sealed, True, 500 * sealed, 0
     told = Asking(tasks="blimp", shots=3, requests=requests, of=26800, seconds=seconds, seconds_left=left)
     found.hear(ASKED, Message(event="progress", run_id=ASKED, step=500, steps=500, asking=told))
     return found

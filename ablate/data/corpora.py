@@ -1,7 +1,7 @@
 """Corpora by name and sha256: find, download, verify, read. Never a silent stand-in.
 
 Known texts are pinned in `prereg.study.corpora`; a user's own are pinned by the manifest that `ablate corpus add`
-writes beside them. A corpus is searched in `ABLATE_CORPORA`, the repository's `data/corpora/`, the user's cache; then
+writes next to them. A corpus is searched in `ABLATE_CORPORA`, the repository's `data/corpora/`, the user's cache; then
 downloaded from its public address; then given up with one message that says all of that. Corpora that are stored
 as token ids are in `ablate.data.shards`.
 """
@@ -79,7 +79,7 @@ class Library:
         return self.own.parent / "tokenizers"
 
     def names(self) -> tuple[str, ...]:
-        """Every name that can be asked for: the toy, the pinned ones, the user's own."""
+        """Every name that can be requested: the toy, the pinned ones, the user's own."""
         added = {path.parent.name for folder in self.folders for path in folder.glob("*/manifest.json")}
         return ("toy", *sorted({*self.known, *added}))
 

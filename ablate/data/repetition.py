@@ -1,6 +1,6 @@
-"""How much of a text repeats itself, exactly: lines, paragraphs, and held-out text that stands in training text.
+"""How much of a text repeats itself, exactly: lines, paragraphs, and held-out text that occurs in training text.
 
-A line counts without the white space at its ends, and only if something is left; a paragraph is what stands between
+A line counts without the white space at its ends, and only if something is left; a paragraph is the text between
 empty lines. A unit is repeated when the same unit stood earlier in the text: of three equal lines two are. Near
 repetitions (Lee et al. 2022) are not looked for. It tells of a corpus; nothing is left out because of it.
 
@@ -51,7 +51,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Repetition:
-    """How much of a corpus stood earlier in it, and how much of its held-out part stands in the rest."""
+    """How much of a corpus stood earlier in it, and how much of its held-out part occurs in the rest."""
 
     lines: Share
     paragraphs: Share
@@ -66,8 +66,8 @@ def repetition_in(library: Library, name: str, validation: float | Literal["own"
     manifest = library.manifest(name)
     if manifest.shards is not None:
         return IDS_SHOW_NO_LINES
-    asked = {"method": _METHOD, "sha256": manifest.sha256, "validation": validation, "upto": EVERY_UNIT_UPTO}
-    note = library.cache / "repetition" / f"{sha256_of(asked)[:32]}.json"
+    key = {"method": _METHOD, "sha256": manifest.sha256, "validation": validation, "upto": EVERY_UNIT_UPTO}
+    note = library.cache / "repetition" / f"{sha256_of(key)[:32]}.json"
     try:
         kept = json.loads(note.read_bytes())
         parts = {part: Share(**kept[part]) for part in _PARTS}
@@ -119,7 +119,7 @@ def lines(text: str) -> Iterator[str]:
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """What stands between empty lines, without the white space at its ends."""
+    """Text between empty lines, without the white space at its ends."""
     begin = 0
     for gap in _EMPTY_LINES.finditer(text):
         if part := text[begin : gap.start()].strip():

@@ -185,7 +185,7 @@ def _lengths(path: Path, vocabulary: int) -> tuple[int, ...]:
     if not fit or len(lengths) != vocabulary:
         raise CorpusError(
             f"{path} is not a list of {vocabulary} numbers of bytes",
-            required="one whole number an entry of the vocabulary: the UTF-8 bytes that it stands for",
+            required="one whole number an entry of the vocabulary: the UTF-8 bytes that it represents",
         )
     return tuple(lengths)
 

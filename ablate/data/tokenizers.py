@@ -102,7 +102,7 @@ SMALLEST = 257
 
 @dataclass(frozen=True)
 class BpeTokenizer:
-    """Byte pairs. Equal entries and merges are an equal tokenizer, whoever trained it."""
+    """Byte pairs. Equal entries and merges are an equal tokenizer, no matter where it was trained."""
 
     entries: tuple[str, ...]
     """The vocabulary by id, each byte written as one character of GPT-2's table."""
@@ -162,7 +162,7 @@ class BpeTokenizer:
 
     @property
     def _engine(self) -> Any:
-        """The library's tokenizer; made when it is first asked for, and not part of what this one is."""
+        """The library's tokenizer; made on first use, and not part of what this one is."""
         if "engine" not in self._made:
             from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -205,12 +205,12 @@ def train_bpe(text: str, size: int) -> BpeTokenizer:
 def bpe_of(text: str, size: int, folder: Path, registered: str | None) -> BpeTokenizer:
     """The tokenizer of a training text: as it was registered and is kept in a folder, else trained.
 
-    What is trained may differ from what was registered; whoever asks for a registered one compares the hashes.
+    What is trained may differ from what was registered; the caller that needs a registered one compares the hashes.
     """
     kept = None if registered is None else _kept(folder, registered)
     if kept is not None:
         return kept
-    # Within one process a study is read more than once before it stands.
+    # Within one process a study is read more than once before it is registered.
     key = sha256_of({"text": sha256_bytes(text.encode()), "size": size})
     if key not in _TRAINED:
         _TRAINED[key] = train_bpe(text, size)
@@ -258,7 +258,7 @@ def _batches(text: str) -> Iterator[list[str]]:
 
 
 def _byte_of() -> dict[str, int]:
-    """The character that stands for each byte in GPT-2's table, as Radford et al. (2019) laid it out: printable bytes
+    """The character that represents each byte in GPT-2's table, as Radford et al. (2019) laid it out: printable bytes
     stand for themselves, the others take the next characters from 256 on."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]

@@ -98,7 +98,7 @@ def entropy_rate() -> float:
 @cache
 def text() -> str:
     """The corpus: the chain walked from its first state until the length is reached. The same on every machine."""
-    # Imported here: the entropy rate stands in reports, and a report needs no torch.
+    # Imported here: the entropy rate is printed in reports, and a report needs no torch.
     from ablate.training.streams import raw_words
 
     words, weights = chain()

@@ -1,7 +1,7 @@
 """What flows inside: embeddings before and after their norm, the residual stream, attention, logits.
 
-One forward pass over the first batch of validation windows, watched by hooks that only look. The model is run as it
-stands; attention weights, which it does not keep, are taken again from queries and keys.
+One forward pass over the first batch of validation windows, watched by hooks that only look. The model is run
+unchanged; attention weights, which it does not keep, are taken again from queries and keys.
 """
 
 from __future__ import annotations

@@ -144,19 +144,19 @@ def measure_calibration(model: GPT, tokens: Tokens | Pooled, bins: int) -> dict[
     first, second = halves(tokens, context)
     predicted, held_out = predictions_in(tokens), predictions_in(second)
     seen = _Seen()
-    told = np.zeros(len(TEMPERATURES))
+    totals = np.zeros(len(TEMPERATURES))
     losses, slopes = np.zeros(len(NODES)), np.zeros(len(NODES))
     for logits, wanted in _predictions(model, first):
         seen.take(logits, wanted)
         at_nodes = [tempered(logits, wanted, temperature) for temperature in NODES]
         losses += [float(loss.sum()) for loss, _ in at_nodes]
         slopes += [float(slope.sum()) for _, slope in at_nodes]
-    told += [losses[NODES.index(_node(temperature))] for temperature in TEMPERATURES.values()]
+    totals += [losses[NODES.index(_node(temperature))] for temperature in TEMPERATURES.values()]
     best = best_temperature(losses, slopes)
     plain = fitted = 0.0
     for logits, wanted in _predictions(model, second):
         seen.take(logits, wanted)
-        told += [float(tempered(logits, wanted, temperature)[0].sum()) for temperature in TEMPERATURES.values()]
+        totals += [float(tempered(logits, wanted, temperature)[0].sum()) for temperature in TEMPERATURES.values()]
         plain += float(tempered(logits, wanted, 1.0)[0].sum())
         fitted += float(tempered(logits, wanted, best)[0].sum())
     confidence, correct = np.concatenate(seen.confidence), np.concatenate(seen.correct)
@@ -169,7 +169,7 @@ def measure_calibration(model: GPT, tokens: Tokens | Pooled, bins: int) -> dict[
         "calibration/overconfidence": float(confidence.mean() - correct.mean()),
         "calibration/brier": seen.brier / predicted,
         "calibration/entropy": seen.entropy / predicted,
-        **{f"calibration/loss_t{end}": float(one) / predicted for end, one in zip(TEMPERATURES, told, strict=True)},
+        **{f"calibration/loss_t{end}": float(one) / predicted for end, one in zip(TEMPERATURES, totals, strict=True)},
         "calibration/temperature": best,
         "calibration/loss_tempered": fitted / held_out,
         "calibration/tempering_gain": (plain - fitted) / held_out,

@@ -75,7 +75,7 @@ class Meter:
             return None
 
     def read(self) -> float:
-        """Joules so far. To be asked more often than a counter fills (about every quarter of an hour at 250 W)."""
+        """Joules so far. To be read more often than a counter fills (about every quarter of an hour at 250 W)."""
         for index, folder in enumerate(self.folders):
             now = _microjoules(folder)
             step = now - self.last[index]
@@ -110,5 +110,5 @@ def measure_cost(
         "cost/flops_per_s": reached,
         "cost/mfu": reached / matmul_speed(model.token.weight.device, clock),
     }
-    told = {"cost/peak_memory": peak_bytes, "cost/energy": joules}
-    return found | {name: float(value) for name, value in told.items() if value is not None}
+    read = {"cost/peak_memory": peak_bytes, "cost/energy": joules}
+    return found | {name: float(value) for name, value in read.items() if value is not None}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 def copy_of(model: nn.Module) -> dict[str, Tensor]:
-    """The weights as they stand, to be held against those after the next step."""
+    """The weights now, to be compared with those after the next step."""
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 

@@ -62,7 +62,7 @@ class Tally:
     """By class of token; none where the classes are not known."""
     count_of: np.ndarray | None
 
-    def told(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """The metrics of the `loss` suite."""
         loss = self.nats / self.count
         # A diverging model's perplexity overflows before its loss does; the loss keeps the number.
@@ -93,11 +93,11 @@ def measure_loss(
     Without `classes` of the vocabulary, nothing is said by class.
     """
     if not isinstance(tokens, Pooled):
-        return tally(model, tokens, byte_lengths, classes).told()
+        return tally(model, tokens, byte_lengths, classes).metrics()
     tallies = {name: tally(model, part, byte_lengths, classes) for name, part in tokens.parts.items()}
-    found = _pooled(tallies.values()).told()
+    found = _pooled(tallies.values()).metrics()
     for name, one in tallies.items():
-        found |= {f"{metric}/{name}": value for metric, value in one.told().items() if metric in OF_SOURCES}
+        found |= {f"{metric}/{name}": value for metric, value in one.metrics().items() if metric in OF_SOURCES}
     return found
 
 
@@ -179,7 +179,7 @@ _BY_CATEGORY = {"L": "alphabetic", "M": "alphabetic", "N": "numeric"}
 
 
 def class_of(piece: bytes) -> str:
-    """The class of one token; the rule stands beside `TOKEN_CLASSES`."""
+    """The class of one token; the rule is documented at `TOKEN_CLASSES`."""
     if not piece:
         return "end_of_document"
     text = piece.decode("utf-8", errors="ignore")

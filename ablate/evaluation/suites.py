@@ -2,7 +2,7 @@
 
 A suite is a function of the model and the validation split that returns `{metric: value}`, with names
 declared in `prereg.metrics.catalogue`. It may not change the model or draw random numbers. It does not read the clock
-either (`cost` alone does, in `ablate.evaluation.cost`): whoever asks for times hands a clock to `evaluate`.
+either (`cost` alone does, in `ablate.evaluation.cost`): a caller that wants times passes a clock to `evaluate`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def evaluate(
     class of token.
     """
     bins = (calibration or Calibration()).bins
-    asked: dict[Suite, Callable[[], dict[str, float]]] = {
+    measures: dict[Suite, Callable[[], dict[str, float]]] = {
         "loss": lambda: measure_loss(model, tokens, byte_lengths, classes),
         "calibration": lambda: measure_calibration(model, tokens, bins),
         "activations": lambda: measure_activations(model, tokens, classes),
@@ -46,7 +46,7 @@ def evaluate(
     found: dict[str, float] = {}
     model.eval()
     with torch.inference_mode():
-        for suite, measure in asked.items():
+        for suite, measure in measures.items():
             if suite not in suites:
                 continue
             started = clock() if clock is not None else 0.0

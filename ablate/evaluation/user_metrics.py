@@ -2,7 +2,7 @@
 
 A metric is a plain function of one argument, a `View`. It sees a copy of the model and of the validation text: what it
 does to them changes no run. It sees no hypothesis, no other run and no training text. Its module is loaded anew for
-every evaluation, so that nothing is carried from one to the next, and a run that is taken up again gives the same.
+every evaluation, so that nothing is carried from one to the next, and a run that is resumed gives the same.
 
     returns a finite number            recorded
     returns NaN or an infinity         not recorded, as of any metric
@@ -69,7 +69,7 @@ class View:
 
 @dataclass(frozen=True)
 class Source:
-    """The registered code of one own metric, read and held against its pin."""
+    """The registered code of one own metric, read and compared with its pin."""
 
     metric: OwnMetric
     path: Path
@@ -109,7 +109,7 @@ def measure_own(
         text.flags.writeable = False
         view = View(copy.deepcopy(model).eval(), text, tuple(pieces or ()), step, _copied(tokens))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            found[source.metric.name] = _asked(source, view, deadly=deadly)
+            found[source.metric.name] = _value(source, view, deadly=deadly)
     return found
 
 
@@ -121,7 +121,7 @@ def _copied(tokens: Tokens | Pooled) -> Tokens | Pooled:
     return tokens.copy() if isinstance(tokens, np.ndarray) else tokens  # what lies in files cannot be written to
 
 
-def _asked(source: Source, view: View, *, deadly: bool) -> float:
+def _value(source: Source, view: View, *, deadly: bool) -> float:
     module, function = source.metric.entry_point.split(":")
     limit_s = source.metric.limit_s
     try:
@@ -135,7 +135,7 @@ def _asked(source: Source, view: View, *, deadly: bool) -> float:
             fix=f"make it faster, or register a larger limit_s of {source.metric.name}",
         ) from None
     except (Exception, SystemExit) as error:
-        # Not swallowed: whatever a user's code raises is told as the reason why the run failed.
+        # Not swallowed: whatever a user's code raises is reported as the reason why the run failed.
         raise EvidenceError(
             f"the metric {source.metric.name} raised {type(error).__name__}: {error}",
             required=f"a number from {source.metric.entry_point}",

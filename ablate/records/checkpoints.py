@@ -19,7 +19,7 @@ from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.disk import move, rotate_whole, write_whole
 
 _REMEMBERED = 3
-"""Hashes that are kept: of both files, and of one that a killed writer promised and never moved to its place."""
+"""Hashes that are kept: of both files, and of one that a killed writer announced and never moved to its place."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Generation:
     """One checkpoint file."""
 
     path: Path
-    """Where it stands, or should."""
+    """Its path, whether or not it exists."""
     fault: str | None
     """Why it cannot be used; none where its bytes are those that were written."""
 
@@ -63,7 +63,7 @@ class Checkpoints:
         rotate_whole(self.newest, data, earlier=self.previous)
 
     def generations(self) -> Iterator[Generation]:
-        """What stands there, the newest first, each with its fault. Nothing where no checkpoint was ever written."""
+        """The checkpoints that exist, the newest first, each with its fault. Empty where none was written."""
         if not self.exist():
             return
         known = self._known()
@@ -75,7 +75,7 @@ class Checkpoints:
         move(self.previous, self.newest)
 
     def exist(self) -> bool:
-        """Whether any checkpoint stands there, sound or not."""
+        """Whether any checkpoint exists, sound or not."""
         return self.newest.exists() or self.previous.exists()
 
     def clear(self) -> None:

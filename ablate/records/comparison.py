@@ -1,8 +1,8 @@
-"""Two records of one run held against each other: every metric at every step, and the weights. Nothing is run here.
+"""Two records of one run compared: every metric at every step, and the weights. Nothing is run here.
 
 Bits are compared, not digits: two numbers are equal when all sixty-four bits are. Of numbers that are not, the largest
-distances are told and never the numbers themselves, so that repeating a run of an unfinished study is no look at its
-outcome; of such a study only relative ones, since an absolute distance over a relative one is the number. Metrics
+distances are reported and never the numbers themselves, so that repeating a run of an unfinished study is no look at
+its outcome; of such a study only relative ones, since an absolute distance over a relative one is the number. Metrics
 whose definition says that they are not repeatable (speed, time) are left out, by name.
 """
 
@@ -78,7 +78,7 @@ class Reproduction(Part):
     status_again: str
     """How the other one did; `beginning` where only the first steps were made."""
     unpromised: tuple[str, ...]
-    """Why equal bits are not promised here, a sentence each; none where they are."""
+    """Why equal bits are not guaranteed here, a sentence each; none where they are."""
     provenance: tuple[Differing, ...]
     """Parts of the provenance that may move a bit and differ."""
     metrics: tuple[MetricCompared, ...]
@@ -92,7 +92,7 @@ class Reproduction(Part):
     items_apart: float | None = None
     """The largest relative difference of two scores of one item; none where the same items were not scored."""
     within: float | None = None
-    """The largest relative difference that the caller accepts where equal bits are not promised."""
+    """The largest relative difference that the caller accepts where equal bits are not guaranteed."""
     seconds: float = 0.0
     """What it took."""
 
@@ -109,7 +109,7 @@ class Reproduction(Part):
 
     @property
     def reproduced(self) -> bool:
-        """To the bit; or, where that is not promised, at every step within what the caller accepts."""
+        """To the bit; or, where that is not guaranteed, at every step within what the caller accepts."""
         if self.exact:
             return True
         alike = self.status_again in (self.status_sealed, "beginning")

@@ -3,11 +3,11 @@
 Three forms of a source:
 
     a folder of run folders       VARIANT/SEED/run.json with metrics.parquet, as `ablate run` leaves them
-    a folder with a manifest      manifest.json (`Manifest`) beside one metrics.jsonl, metrics.csv or metrics.parquet
+    a folder with a manifest      manifest.json (`Manifest`) next to one metrics.jsonl, metrics.csv or metrics.parquet
     a file of tidy rows           variant, seed, step, metric, value; JSON lines, CSV or Parquet
 
 The first two can be *bound*: each run names the registration it was made under, and says that it began after it. That
-is its maker's word; the hash shows which promise the maker held, for nobody can name one that was not yet written.
+is its maker's word; the hash shows which registration the maker had, for nobody can name one that was not yet written.
 What is not bound is taken in as exploratory or not at all, and then no verdict comes from it
 (`ablate.judge.audit.audit`). A name from a source becomes part of a path only after the plan is found to hold it.
 """
@@ -67,12 +67,12 @@ class Made(Part):
 
 
 class Manifest(Part):
-    """What the maker of tidy rows says of them: under which promise, when, with which code."""
+    """What the maker of tidy rows says of them: under which registration, when, with which code."""
 
     registration: str
     """sha256 of the registration: what a command is handed as ABLATE_REGISTRATION."""
     runs: tuple[Made, ...]
-    """Every run of the file beside it."""
+    """Every run of the file next to it."""
     code: dict[str, str] = {}
     """Path from the root -> sha256, of the files of the trainer's code, and of the data that the study pins."""
 
@@ -97,7 +97,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a source is held against."""
+    """What a source is compared with."""
 
     registration: Registration
     registered_at: str
@@ -289,7 +289,7 @@ def _require_bound(
         raise _unbound(
             place,
             f"{said(cell)} began {started}, before the registration of {terms.registered_at}",
-            "runs made after the promise",
+            "runs made after the registration",
         )
     if end < start or end > now + CLOCKS_APART:
         wrong = "before it began" if end < start else "which has not come yet"
@@ -316,7 +316,7 @@ def _unbound(place: Path, found: str, required: str) -> EvidenceError:
 
 
 def _wanted(terms: Terms, cell: Cell, place: Path) -> bool:
-    """Whether a cell is asked for. Nothing outside the plan is passed over in silence."""
+    """Whether a cell is requested. Nothing outside the plan is passed over in silence."""
     study = terms.registration.study
     if terms.only and cell not in terms.only:
         return False
@@ -337,7 +337,7 @@ def _wanted(terms: Terms, cell: Cell, place: Path) -> bool:
 
 
 def _planned(path: Path, terms: Terms) -> dict[Cell, list[Row]]:
-    """The rows of those runs of a file that are asked for."""
+    """The rows of those runs of a file that are requested."""
     return {cell: rows for cell, rows in read_table(path).items() if _wanted(terms, cell, path)}
 
 

@@ -53,10 +53,10 @@ def open_bounded(source: Path | bytes, columns: Sequence[str], *, most_rows: int
             raise TableError("is not a Parquet file")
         texts = _texts(pq.ParquetFile(pa.BufferReader(pa.py_buffer(data))), columns, most_rows)
         file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), read_dictionary=texts)
-        room = MOST_DECODED - file.metadata.num_rows * 8 * (len(columns) - len(texts))
+        left = MOST_DECODED - file.metadata.num_rows * 8 * (len(columns) - len(texts))
         for group in range(file.metadata.num_row_groups):
             _check_pages(data, file.metadata.row_group(group), set(columns))
-        _check_texts(file, texts, room)
+        _check_texts(file, texts, left)
     except (OSError, pa.ArrowException, ValueError, LookupError, TypeError, RecursionError, OverflowError) as error:
         raise error if isinstance(error, TableError) else TableError("is not a Parquet file") from None
     return file
@@ -135,8 +135,8 @@ def _check_pages(data: bytes | mmap.mmap, group: pq.RowGroupMetaData, wanted: se
             raise TableError("does not hold the rows that it says")
 
 
-def _check_texts(file: pq.ParquetFile, texts: list[str], room: int) -> None:
-    """The lengths of all texts, as often as they stand in a row, against the room that is left."""
+def _check_texts(file: pq.ParquetFile, texts: list[str], left: int) -> None:
+    """The lengths of all texts, as often as they stand in a row, against the left that is left."""
     import pyarrow.compute as pc
 
     for batch in file.iter_batches(_BATCH, columns=texts) if texts else ():
@@ -145,8 +145,8 @@ def _check_texts(file: pq.ParquetFile, texts: list[str], room: int) -> None:
             longest = pc.max(lengths).as_py() or 0
             if longest > LONGEST_TEXT:
                 raise TableError(f"has a text of {longest:,} bytes, and {LONGEST_TEXT:,} are the most")
-            room -= pc.sum(lengths.take(column.indices)).as_py() or 0
-        if room < 0:
+            left -= pc.sum(lengths.take(column.indices)).as_py() or 0
+        if left < 0:
             raise TableError(f"decodes to more than {MOST_DECODED:,} bytes, which are the most")
 
 

@@ -15,16 +15,16 @@ from prereg.registry.plan import cell_of
 
 
 def put(piece: Piece, folder: RunFolder) -> None:
-    """Lay a run in its place, whole or not at all: a folder beside it is filled and then renamed."""
-    beside = folder.path.with_name(f".{folder.path.name}.import")
-    beside.mkdir(parents=True, exist_ok=True)
-    write_whole(beside / folder.sealed_path.name, piece.metrics)
+    """Lay a run in its place, whole or not at all: a folder next to it is filled and then renamed."""
+    staging = folder.path.with_name(f".{folder.path.name}.import")
+    staging.mkdir(parents=True, exist_ok=True)
+    write_whole(staging / folder.sealed_path.name, piece.metrics)
     if piece.items is not None:
-        write_whole(beside / folder.items_path.name, piece.items)
-    write_whole(beside / folder.record_path.name, piece.run_json)
+        write_whole(staging / folder.items_path.name, piece.items)
+    write_whole(staging / folder.record_path.name, piece.run_json)
     if folder.path.is_dir():
         folder.path.rmdir()  # only an empty one: anything else in it is an error, and stays
-    move(beside, folder.path)
+    move(staging, folder.path)
 
 
 def standing(piece: Piece, folder: RunFolder, entries: Iterable[Entry]) -> tuple[bool, bool]:

@@ -11,11 +11,11 @@ from pathlib import Path
 from ablate.records.run_record import SINGLE, Provenance
 from prereg.registry.canon import sha256_bytes, sha256_of
 
-# What a run executes, room by room, so that no list of modules can go stale: a test compares it with what a real run
+# What a run executes, wing by wing, so that no list of modules can go stale: a test compares it with what a real run
 # loads and calls. Left out are the judge, reports, verbs, and `ablate.api`: importing the package loads the functions
 # of the chain, and no run calls one.
-_ROOMS = ("ablate/data", "ablate/training", "ablate/evaluation", "ablate/records", "ablate/runner")
-_PROMISE = ("prereg", "prereg/study", "prereg/rule", "prereg/metrics", "prereg/registry")
+_WINGS = ("ablate/data", "ablate/training", "ablate/evaluation", "ablate/records", "ablate/runner")
+_REGISTRATION = ("prereg", "prereg/study", "prereg/rule", "prereg/metrics", "prereg/registry")
 """Without seals and documents, which are no part of a run."""
 NOT_STATED = "not stated"
 NOT_INSTALLED = "not installed"
@@ -24,8 +24,8 @@ _SOURCE = Path(__file__).resolve().parents[2]
 
 def executed_files() -> tuple[Path, ...]:
     """The source files of every module that a run executes, and of the kernels that it compiles."""
-    within = (file for room in _ROOMS for file in (_SOURCE / room).rglob("*") if file.suffix in (".py", ".cpp", ".h"))
-    return (*sorted(within), *(file for room in _PROMISE for file in sorted((_SOURCE / room).glob("*.py"))))
+    within = (file for wing in _WINGS for file in (_SOURCE / wing).rglob("*") if file.suffix in (".py", ".cpp", ".h"))
+    return (*sorted(within), *(file for wing in _REGISTRATION for file in sorted((_SOURCE / wing).glob("*.py"))))
 
 
 @cache
@@ -42,7 +42,9 @@ def collect(
     """The provenance of a run made by this process."""
     commit = _git("rev-parse", "HEAD")
     status = (
-        _git("status", "--porcelain", "--", *_ROOMS, *(f":(glob){room}/*.py" for room in _PROMISE)) if commit else None
+        _git("status", "--porcelain", "--", *_WINGS, *(f":(glob){wing}/*.py" for wing in _REGISTRATION))
+        if commit
+        else None
     )
     return Provenance(
         code=code_hash(),

@@ -304,7 +304,7 @@ def _csv(data: bytes) -> Numbered:
 
 
 def _typed(column: str, text: str) -> object:
-    """A field of CSV as the type of its column, or as it stands, to be refused there."""
+    """A field of CSV as the type of its column, or unchanged, to be refused there."""
     if column in ("seed", "step"):
         return int(text) if re.fullmatch(r"[0-9]{1,16}", text) else text
     if column == "value":
@@ -324,5 +324,5 @@ def _parquet(data: bytes) -> Numbered:
 
 
 def most_rows(data: bytes) -> int:
-    """Rows that a Parquet file from elsewhere may hold: every one has a value, and values take room on a disk too."""
+    """Rows that a Parquet file from elsewhere may hold: every one has a value, and values take space on a disk too."""
     return min(MOST_ROWS, FREE_ROWS + len(data))

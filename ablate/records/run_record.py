@@ -1,7 +1,7 @@
 """What one run leaves behind in `run.json`: status, pairing, budget, provenance, seals.
 
 A run is done when its `run.json` says so and the hashes in it match; nothing else is believed.
-Metrics themselves live beside it, in `metrics.jsonl` while the run lives and `metrics.parquet`
+Metrics themselves live next to it, in `metrics.jsonl` while the run lives and `metrics.parquet`
 once sealed, and the scores of single items, where there are any, in `items.parquet` (see `ablate.records.store`).
 """
 
@@ -18,7 +18,7 @@ from prereg.registry.plan import Cell
 
 
 class HarnessRecord(Part):
-    """How one run was asked. Equal over runs but for time and truncation, or runs were asked differently."""
+    """How the tasks of one run were evaluated. Equal over comparable runs but for time and truncation."""
 
     version: str
     """Version of the harness."""
@@ -37,7 +37,7 @@ class HarnessRecord(Part):
     n_items: int
     """Items that were scored, all tasks together."""
     n_requests: int
-    """Log-likelihoods asked for, over all shots, prompts and choices."""
+    """Log-likelihoods requested, over all shots, prompts and choices."""
     unencodable: int
     """Items left out because the tokenizer cannot write them."""
     truncated: int
@@ -102,7 +102,7 @@ class Provenance(Part):
     sums are taken in another order then, and numbers agree to rounding, not to the bit. So is how the steps of a cohort
     were computed, where not operator by operator. Not written of a run by itself."""
     lacking: str = ""
-    """What this machine could not offer, and why: kernels of our own. What was computed instead stands in `paths`; of
+    """What this machine could not offer, and why: kernels of our own. What was computed instead is in `paths`; of
     two runs that took the same, one may have had the choice. Not written where nothing was lacking."""
 
     @model_serializer(mode="wrap")
@@ -207,7 +207,7 @@ class RunRecord(Part):
     items_sha256: str | None = None
     """sha256 of the sealed items.parquet; not written where no item was scored."""
     harness: HarnessRecord | None = None
-    """How the zero- and few-shot tasks were asked; not written where there were none."""
+    """How the zero- and few-shot tasks were evaluated; not written where there were none."""
 
     mixture: dict[str, int] | None = None
     """Windows of each source of a mixture that the run was trained on; not written where there is one source."""
@@ -255,7 +255,7 @@ class RunRecord(Part):
 
 WHOLE_ONLY = ("update/", "adam/")
 """Beginnings of the names of metrics that are measured only of a run whose weights and moments lie whole and alone in
-one process: of no seat of a cohort, and of no run cut over devices. A claim that reads one refuses these layouts."""
+one process: of no member of a cohort, and of no run cut over devices. A claim that reads one refuses these layouts."""
 
 
 _COHORT = re.compile(r"cohort of \d+: seeds (-?\d+(?:,-?\d+)+)(?:; steps ([a-z-]+))?")
@@ -263,17 +263,17 @@ PLAIN_STEP = "eager"
 """The way to compute steps that a layout does not mention."""
 
 
-def layout_of(seats: tuple[int, ...], step: str = PLAIN_STEP) -> str:
+def layout_of(members: tuple[int, ...], step: str = PLAIN_STEP) -> str:
     """The words for a provenance: `single`, `cohort of 3: seeds 1,2,3`, or the same with `; steps compiled`."""
-    assert len(set(seats)) == len(seats) > 0, seats
-    if len(seats) == 1:
+    assert len(set(members)) == len(members) > 0, members
+    if len(members) == 1:
         assert step == PLAIN_STEP, step
         return SINGLE
-    told = f"cohort of {len(seats)}: seeds {','.join(map(str, seats))}"
-    return told if step == PLAIN_STEP else f"{told}; steps {step}"
+    text = f"cohort of {len(members)}: seeds {','.join(map(str, members))}"
+    return text if step == PLAIN_STEP else f"{text}; steps {step}"
 
 
-def seats_in(layout: str) -> tuple[int, ...]:
+def members_in(layout: str) -> tuple[int, ...]:
     """The seeds of a cohort by its words; empty for a run by itself, and for words that are not ours."""
     found = _COHORT.fullmatch(layout)
     return tuple(int(seed) for seed in found.group(1).split(",")) if found else ()

@@ -1,8 +1,8 @@
 """The records of one run on disk: live JSONL, sealed Parquet, `run.json`. One folder a run.
 
-    run.json             what the run is and how it stands (`RunRecord`), replaced atomically
+    run.json             what the run is and its status (`RunRecord`), replaced atomically
     metrics.jsonl        one {"step", "metric", "value"} a line while the run lives
-    checkpoint.safetensors   where a killed run is taken up again, in two generations (`ablate.records.checkpoints`);
+    checkpoint.safetensors   where a killed run resumes, in two generations (`ablate.records.checkpoints`);
                          gone once sealed
     metrics.parquet      the sealed metrics; its sha256 is in run.json and in the ledger
     items.parquet        the score of every item, where items were scored; its sha256 likewise
@@ -275,7 +275,7 @@ class RunFolder:
         """Whether the sealed tables hold another run's rows, or other values than `outcome_sha256` says; at most one.
 
         The values are read and hashed again, for a record whose seals match (`faults`): those are hashes of files, and
-        whoever writes a file can write its hash.
+        anyone who writes a file can write its hash.
         """
         found = self.read_metrics(record)
         return [found] if isinstance(found, str) else []

@@ -1,7 +1,7 @@
 """Runs side by side on this machine: one worker process a core, each with one thread.
 
 Two runs with one thread each finish sooner than one run with two threads twice, so a study's own
-parallelism is used before a run's. Here is told what is left to do and when a study is finished; how it is
+parallelism is used before a run's. This module says what is left to do and when a study is finished; how it is
 done is the scheduler's.
 """
 
@@ -18,7 +18,7 @@ from ablate.records.gather import Seal, sealed_in_ledger, unlike
 from ablate.records.provenance import code_hash
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.runner.placement import Machine, Spread, records_of, seating, step_of
+from ablate.runner.placement import Machine, Spread, cohorts_by_seed, records_of, step_of
 from ablate.runner.processes import Job, Spec
 from ablate.runner.progress import Tally, Watcher
 from ablate.runner.scheduler import Scheduler
@@ -71,7 +71,7 @@ def run_study(
     tally = Tally(
         planned=len(specs),
         steps_planned=sum(spec.steps for spec in specs),
-        asks=registration.study.measure.harness is not None,
+        has_tasks=registration.study.measure.harness is not None,
     )
     scheduler = Scheduler(
         root,
@@ -110,7 +110,7 @@ def run_study(
         with watcher.watching(tally):
             interrupted = scheduler.serve(slots)
         if tally.sealed == len(specs):
-            # What a cohort would have been taken up from, where a crash kept the last of its runs from clearing it.
+            # What a cohort would have resumed from, where a crash kept the last of its runs from clearing it.
             for left in folder.glob("cohort-*-checkpoint*"):
                 left.unlink()
     # Where nothing was left to do, this entry repairs what a crash left in the ledger, and says so.
@@ -128,7 +128,7 @@ def _waiting(scheduler: Scheduler, specs: Sequence[Spec], known: Collection[Seal
     waiting: list[Spec] = []
     for spec in specs:
         folder = scheduler.folder(spec)
-        if not _stands(folder):
+        if not _is_sealed(folder):
             waiting.append(spec)
             continue
         record = folder.read_record()
@@ -148,10 +148,10 @@ def _jobs(root: Root, registration: Registration, machine: Machine, waiting: lis
         yield from (Job((spec,)) for spec in waiting)
         return
     records = records_of(root, registration)
-    seats = seating(study, machine, records)
+    members = cohorts_by_seed(study, machine, records)
     together: dict[tuple[str, tuple[int, ...]], list[Spec]] = {}
     for spec in waiting:
-        together.setdefault((spec.variant, seats[spec.seed]), []).append(spec)
+        together.setdefault((spec.variant, members[spec.seed]), []).append(spec)
     for (_, seeds), specs in together.items():
         if len(seeds) > 1:
             yield Job(tuple(specs), seeds, step_of(seeds, machine, records))
@@ -161,7 +161,7 @@ def _jobs(root: Root, registration: Registration, machine: Machine, waiting: lis
 
 def _unknown(folder: RunFolder, spec: Spec, known: Collection[Seal]) -> bool:
     """Whether a run is sealed on disk and no entry says so."""
-    record = folder.read_record() if _stands(folder) else None
+    record = folder.read_record() if _is_sealed(folder) else None
     return record is not None and (spec.variant, spec.seed, record.metrics_sha256) not in known
 
 
@@ -196,14 +196,14 @@ def default_slots() -> int:
 
 
 def slots_of(study: Study, machine: Machine, spread: Spread | None = None) -> int:
-    """Workers side by side unless told: as many as there are cores for all the devices of a run; one of a user's own
+    """Workers side by side by default: as many as there are cores for all the devices of a run; one of a user's own
     trainer or on an accelerator, which may want the whole of it."""
     devices = spread.devices if spread is not None else 1
     alone = study.trainer != "gpt" or machine.device != CPU
     return 1 if alone else max(1, default_slots() // devices)
 
 
-def _stands(folder: RunFolder) -> bool:
+def _is_sealed(folder: RunFolder) -> bool:
     """Whether a run is sealed; a seal that does not hold is never trained over in silence."""
     record: RunRecord | None = folder.read_record()
     if record is None or record.status in ("running", "failed"):

@@ -2,7 +2,7 @@
 
 scheduler ─▶ worker   {"do": "run", "spec": ..., "folder": ..., "corpora": ..., "root": ..., "device": ...,
                        "checkpoint_every_s": ..., "spread": ..., "until": ...}, {"do": "stop"},
-                      {"do": "cohort", "specs": [...], "folders": [...], "seats": [...], "step": ...,
+                      {"do": "cohort", "specs": [...], "folders": [...], "members": [...], "step": ...,
                        "checkpoint": ..., ...}, {"do": "noted"} once the ledger holds the start of a run
 worker ─▶ scheduler   Message, below
 """
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 
 class Asking(Part):
-    """How far a run has been asked its tasks: counts and seconds, never an answer."""
+    """How far the tasks of a run have been evaluated: counts and seconds, never an answer."""
 
     tasks: str
-    """What it is asked, as the study names it."""
+    """The tasks, as the study names them."""
     shots: int = 0
-    """Examples in the prompts that are being asked."""
+    """Examples in the prompts of the current requests."""
     requests: int = 0
     """Requests answered."""
     of: int = 0
     """Requests in all; 0 before they are known."""
     seconds: float = 0.0
-    """Since it began to be asked."""
+    """Since the evaluation began."""
     seconds_left: float | None = None
     """About how long the rest takes; none before there is a speed to go by."""
 
@@ -73,7 +73,7 @@ class Message(Part):
     falling: bool | None = None
     """Whether the training loss is below where it began; none before it is known."""
     asking: Asking | None = None
-    """While a trained run is asked its tasks."""
+    """While the tasks of a trained run are evaluated."""
     measuring: Measuring | None = None
     """While a metric of the study's own is taken."""
     status: Literal["done", "diverged", "failed"] | None = None
@@ -81,7 +81,7 @@ class Message(Part):
     error: str | None = None
     """Last line of the error of a failed run."""
     text: str = ""
-    """Of a note: one line. The same line of several workers is told once."""
+    """Of a note: one line. The same line of several workers is shown once."""
     attempt: int = 0
     """Of a run that has begun: which start of its record this is, from 1."""
     resumed: bool = False
@@ -156,7 +156,7 @@ class Pipes:
         abandoned()
 
 
-def take_up(
+def restore_newest(
     checkpoints: Checkpoints, restore: Callable[[Path], None], begin_anew: Callable[[], None], faults: list[str]
 ) -> Path | None:
     """The generation from which `restore` brought everything back, if any. `faults` gets what is wrong with others."""
@@ -182,20 +182,20 @@ def rows_fault(folder: RunFolder, progress: Progress) -> str | None:
 
 
 def save(checkpoints: Checkpoints, data: bytes, step: int) -> None:
-    """Make this the newest checkpoint; a disk that has no room for it is named, with what to do."""
+    """Make this the newest checkpoint; a disk that has no space for it is named, with what to do."""
     try:
         checkpoints.write(data)
     except OSError as error:
         raise RunError(
             f"the checkpoint of step {step} ({len(data) / 2**20:.1f} MiB) cannot be written "
             f"to {checkpoints.folder}: {error.strerror}; the one before it is still there",
-            required="room for three checkpoints: two are kept while the next is written",
-            fix="make room, and run again: the run goes on from the checkpoint that is there",
+            required="space for three checkpoints: two are kept while the next is written",
+            fix="free some space, and run again: the run resumes from the checkpoint that is there",
         ) from error
 
 
 def show_trace(error: Exception) -> None:
-    """The trace of an error into the worker's log, where there is room for it."""
+    """The trace of an error into the worker's log, where there is space for it."""
     with suppress(OSError):
         traceback.print_exception(error)
 
@@ -206,7 +206,7 @@ def said(error: Exception, folder: RunFolder) -> str:
         return f"{error.found}; try: {error.fix}" if error.fix else error.found
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         return (
-            f"{error.filename or folder.path} cannot be written, the disk is full ({error.strerror}); try: make room, "
+            f"{error.filename or folder.path} cannot be written, the disk is full ({error.strerror}); try: free space, "
             "and run again: the run goes on from its last checkpoint"
         )
     return f"{type(error).__name__}: {error}"

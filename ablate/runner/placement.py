@@ -4,8 +4,8 @@ Decided before anything is written.
 
 All of it follows what is there. Runs made on one kind of device are not completed on another, for no pair of them would
 be admissible; and where a seed already has runs of a layout, its other variants get the same one, so that pairs differ
-in their variant alone. Seats are a function of plan and layout, not of what happens to be unfinished: a run that is
-made again gets the seats that it had.
+in their variant alone. Members are a function of plan and layout, not of what happens to be unfinished: a run that is
+made again gets the members that it had.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ablate.records.provenance import NOT_STATED
-from ablate.records.run_record import SINGLE, WHOLE_ONLY, RunRecord, seats_in, step_in
+from ablate.records.run_record import SINGLE, WHOLE_ONLY, RunRecord, members_in, step_in
 from ablate.records.store import RunFolder
 from ablate.training.cohort.steps import AUTO, EAGER, cannot_take, choose_step
 from ablate.training.device import CPU, choose_device, device_name
@@ -42,7 +42,7 @@ class Spread:
 
     @classmethod
     def of(cls, devices: int, shard: str | None) -> Spread:
-        """As it was asked for; data parallel unless told otherwise."""
+        """The spread that the options name; data parallel by default."""
         if shard not in (None, "ddp", "fsdp"):
             raise RunError(
                 f"--shard {shard} is not known",
@@ -121,15 +121,15 @@ class Spread:
             )
 
 
-MOST_SEATS = 16
-"""Runs trained together at most, unless told: a bound on memory, not a measured optimum."""
+MOST_MEMBERS = 16
+"""Runs trained together at most, by default: a bound on memory, not a measured optimum."""
 WHOLE = Spread()
 """Each run on one device."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """On what runs are made, and in which company."""
+    """The device of the runs, and how many are trained together."""
 
     device: str = CPU
     """cpu, or cuda:N."""
@@ -138,15 +138,15 @@ class Machine:
     why_apart: str = ""
     """Why runs are trained one by one where `auto` would have trained them together; nothing where it would not."""
     step: str = AUTO
-    """auto, or the kind of step that is asked for (`ablate.training.cohort.steps`)."""
+    """auto, or the kind of step that is requested (`ablate.training.cohort.steps`)."""
 
     @property
-    def seats(self) -> int:
+    def members(self) -> int:
         """Seeds trained together where no standing run decides; one is a run by itself."""
         if self.cohort == "auto":
             # Measured on the CPU: no gain there (reports/LOG.md).
-            return 1 if self.device == CPU else MOST_SEATS
-        return {"on": MOST_SEATS, "off": 1}.get(self.cohort) or int(self.cohort)
+            return 1 if self.device == CPU else MOST_MEMBERS
+        return {"on": MOST_MEMBERS, "off": 1}.get(self.cohort) or int(self.cohort)
 
 
 def choose_machine(
@@ -158,9 +158,9 @@ def choose_machine(
     spread: Spread = WHOLE,
     step: str = AUTO,
 ) -> Machine:
-    """The device, the company and the kind of step that were asked for, or a refusal.
+    """The device, the cohorts and the kind of step that were requested. Raises `RunError` where they do not fit.
 
-    A run that is spread over devices has no company, and kinds of steps are those of cohorts.
+    A run that is spread over devices is in no cohort, and kinds of steps are those of cohorts.
     """
     if cohort not in ("auto", "on", "off") and not (cohort.isascii() and cohort.isdigit() and int(cohort) > 0):
         raise RunError(f"--cohort {cohort}", required="auto, on, off, or a number of runs", fix="--cohort auto")
@@ -184,13 +184,13 @@ def choose_machine(
                 fix=f"--device {CPU}, or leave --devices-per-run out",
             )
         return Machine(machine.device, "off")
-    return _stepped(_company(study, machine), step)
+    return _stepped(_grouped(study, machine), step)
 
 
 def _stepped(machine: Machine, wanted: str) -> Machine:
-    """With the kind of step that was asked for, which only cohorts take."""
+    """With the requested kind of step, which only cohorts take."""
     step = choose_step(wanted, machine.device)
-    if step not in (AUTO, EAGER) and machine.seats == 1:
+    if step not in (AUTO, EAGER) and machine.members == 1:
         raise RunError(
             f"--step {step}, and {machine.why_apart or 'runs are trained one by one'}",
             required="runs that are trained together: only their steps are computed in several ways",
@@ -214,8 +214,8 @@ def _require_apart(cohort: str, spread: Spread, step: str) -> None:
         )
 
 
-def _company(study: Study, machine: Machine) -> Machine:
-    """Company that every arm can be trained in, or none for any: the runs of a seed are to have the same layout."""
+def _grouped(study: Study, machine: Machine) -> Machine:
+    """Cohorts that every arm can be trained in, or none for any: the runs of a seed are to have the same layout."""
     if machine.cohort in ("off", "1"):
         return machine
     again = [
@@ -240,11 +240,11 @@ def _company(study: Study, machine: Machine) -> Machine:
             required="runs one by one",
             fix=fix,
         )
-    return Machine(machine.device, "off", f"runs are trained one by one: {blocks}" if machine.seats > 1 else "")
+    return Machine(machine.device, "off", f"runs are trained one by one: {blocks}" if machine.members > 1 else "")
 
 
 def _device(study: Study, records: Iterable[RunRecord], wanted: str) -> str:
-    """The device asked for; `auto` stays where the sealed runs were made."""
+    """The requested device; `auto` stays where the sealed runs were made."""
     made = Counter(record.provenance.device for record in records if record.status in ("done", "diverged"))
     made.pop(NOT_STATED, None)
     chosen = choose_device(CPU if wanted == "auto" and set(made) == {CPU} else wanted)
@@ -252,7 +252,7 @@ def _device(study: Study, records: Iterable[RunRecord], wanted: str) -> str:
     if made and name not in made:
         kind, count = made.most_common(1)[0]
         raise RunError(
-            f"{count} sealed runs of '{study.study}' were made on {kind}, and this call would go on with {name}",
+            f"{count} sealed runs of '{study.study}' were made on {kind}, and this call would use {name}",
             required="one device class for all runs: pairs across two are not admissible",
             fix=f"--device {CPU}" if kind == CPU else f"go on where there is a {kind}, or make a study of its own",
         )
@@ -269,38 +269,40 @@ def records_of(root: Root, registration: Registration) -> dict[tuple[str, int], 
     return found
 
 
-def seating(study: Study, machine: Machine, records: Mapping[tuple[str, int], RunRecord]) -> dict[int, tuple[int, ...]]:
-    """Seed -> the seeds it is trained with, itself included. Nothing is seated across a look."""
-    seats: dict[int, tuple[int, ...]] = {}
+def cohorts_by_seed(
+    study: Study, machine: Machine, records: Mapping[tuple[str, int], RunRecord]
+) -> dict[int, tuple[int, ...]]:
+    """Seed -> the seeds it is trained with, itself included. Nothing is grouped across a look."""
+    members: dict[int, tuple[int, ...]] = {}
     first = 0
     for end in (*(look.n_seeds for look in looks_of(study)), len(study.seeds)):
-        for start in range(first, end, machine.seats):
-            together = tuple(study.seeds[start : min(end, start + machine.seats)])
-            seats |= dict.fromkeys(together, together)
+        for start in range(first, end, machine.members):
+            together = tuple(study.seeds[start : min(end, start + machine.members)])
+            members |= dict.fromkeys(together, together)
         first = max(first, end)
     if machine.cohort == "auto":
-        seats |= _standing(study, records)
-    return seats
+        members |= _standing(study, records)
+    return members
 
 
-def step_of(seats: tuple[int, ...], machine: Machine, records: Mapping[tuple[str, int], RunRecord]) -> str:
-    """How a cohort's steps are computed: as asked for, else as of most of its standing runs, else operator by operator.
+def step_of(members: tuple[int, ...], machine: Machine, records: Mapping[tuple[str, int], RunRecord]) -> str:
+    """How a cohort's steps are computed: as requested, else as of most of its standing runs, else operator by operator.
 
-    Refused where that kind cannot be taken here: pairs would differ by more than their variant, and nobody asked.
+    Refused where that kind cannot be taken here: pairs would differ by more than their variant, unrequested.
     """
     if machine.step != AUTO:
         return machine.step
     found = Counter(
         step_in(record.provenance.layout)
         for record in records.values()
-        if record.status != "failed" and seats_in(record.provenance.layout) == seats
+        if record.status != "failed" and members_in(record.provenance.layout) == members
     )
     if not found:
         return EAGER
     (kind, count), *_ = found.most_common(1)
     if why := cannot_take(kind, machine.device):
         raise RunError(
-            f"{counted(count, 'run')} of seeds {', '.join(map(str, seats))} were trained with steps {kind}, "
+            f"{counted(count, 'run')} of seeds {', '.join(map(str, members))} were trained with steps {kind}, "
             f"and {machine.device} on this machine cannot take such steps: {why}",
             required=f"steps {kind} for the other runs of these seeds too: another kind rounds in another order",
             fix=f"--step {EAGER}, and the report lists the pairs of two layouts; or go on where those were trained",
@@ -316,22 +318,23 @@ def require_steps(
 ) -> None:
     """Refuse what `step_of` refuses, of every cohort that still has a run to be trained before a look, if there is one.
 
-    So nothing is written before. Asked again when the runs are given out: another process may have sealed some by then.
+    So nothing is written before. Checked again when the runs are given out: another process may have sealed some by
+    then.
     """
     if study.trainer == "command":
         return
-    seats = seating(study, machine, records)
+    members = cohorts_by_seed(study, machine, records)
     for seed in study.seeds if look is None else study.seeds[: look.n_seeds]:
         ended = all((arm, seed) in records and records[arm, seed].status in ("done", "diverged") for arm in study.arms)
-        if len(seats[seed]) > 1 and not ended:
-            step_of(seats[seed], machine, records)
+        if len(members[seed]) > 1 and not ended:
+            step_of(members[seed], machine, records)
 
 
 def _standing(study: Study, records: Mapping[tuple[str, int], RunRecord]) -> dict[int, tuple[int, ...]]:
     """What the runs that were begun already say; the layout of most, where they differ."""
     found: dict[int, Counter[tuple[int, ...]]] = {}
     for (_, seed), record in records.items():
-        seats = seats_in(record.provenance.layout)
-        if record.status != "failed" and set(seats) <= set(study.seeds):
-            found.setdefault(seed, Counter())[seats or (seed,)] += 1
+        members = members_in(record.provenance.layout)
+        if record.status != "failed" and set(members) <= set(study.seeds):
+            found.setdefault(seed, Counter())[members or (seed,)] += 1
     return {seed: counted.most_common(1)[0][0] for seed, counted in found.items()}

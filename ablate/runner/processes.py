@@ -35,7 +35,7 @@ class Job:
     """What a worker is sent: one run, or the runs of a variant that are trained together."""
 
     specs: tuple[Spec, ...]
-    seats: tuple[int, ...] = ()
+    members: tuple[int, ...] = ()
     """The seeds of a cohort, with those that have ended; none for a run by itself."""
     step: str = EAGER
     """How a cohort's steps are computed."""

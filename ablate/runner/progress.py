@@ -26,7 +26,7 @@ PLAIN_EVERY_S = 10.0
 
 @dataclass
 class Tally:
-    """Where a study stands."""
+    """Progress of a study."""
 
     planned: int
     steps_planned: int
@@ -34,11 +34,11 @@ class Tally:
     failed: int = 0
     steps_done: int = 0
     steps_before: int = 0
-    asks: bool = False
-    """Whether runs are asked tasks once they are trained."""
+    has_tasks: bool = False
+    """Whether tasks are evaluated once runs are trained."""
     running: dict[str, Message] = field(default_factory=dict)
-    asked: dict[str, Asking] = field(default_factory=dict)
-    """How far each run of this call that is being asked, or was, had come when it last said so."""
+    tasks: dict[str, Asking] = field(default_factory=dict)
+    """How far each run of this call whose tasks are being evaluated, or were, had come when it last said so."""
     side_by_side: int = 1
     """Most runs at work at once so far."""
     started: float = field(default_factory=time.monotonic)
@@ -48,7 +48,7 @@ class Tally:
         self.running[run_id] = message
         self.side_by_side = max(self.side_by_side, len(self.running))
         if message.asking is not None:
-            self.asked[run_id] = message.asking
+            self.tasks[run_id] = message.asking
 
     @property
     def steps(self) -> int:
@@ -65,18 +65,18 @@ class Tally:
     def seconds_left(self) -> float | None:
         """At the speed so far; none before a fiftieth of this call's work has shown what the speed is.
 
-        What asking takes is known from the first run that is asked, and counted from then on: before, this is the
+        The time of tasks is known from the first run that evaluates them, and counted from then on: before, this is the
         time left for training alone.
         """
         taken, wanted = self.steps - self.steps_before, self.steps_planned - self.steps_before
         if not taken * 50 >= wanted > 0:
             return None
-        each = self._asking_s
+        each = self._tasks_s
         if not each:
             return (self.steps_planned - self.steps) / self.steps_per_s
         # In seconds of one worker: those so far that were not spent on asking were spent on steps.
-        asked_s = sum(one.seconds for one in self.asked.values())
-        per_step = max(0.0, (time.monotonic() - self.started) * self.side_by_side - asked_s) / taken
+        task_s = sum(one.seconds for one in self.tasks.values())
+        per_step = max(0.0, (time.monotonic() - self.started) * self.side_by_side - task_s) / taken
         being = [m.asking.seconds_left or 0.0 for m in self.running.values() if m.asking is not None]
         unasked = max(0, self.planned - self.sealed - self.failed - len(being))
         to_ask = sum(being) + unasked * sum(each) / len(each)
@@ -84,14 +84,14 @@ class Tally:
         return max([whole / max(1, len(self.running)), *being])
 
     @property
-    def _asking_s(self) -> list[float]:
+    def _tasks_s(self) -> list[float]:
         """Seconds that asking takes, of each run of which that is known."""
-        return [one.seconds + one.seconds_left for one in self.asked.values() if one.seconds_left is not None]
+        return [one.seconds + one.seconds_left for one in self.tasks.values() if one.seconds_left is not None]
 
     def line(self) -> str:
         """The state in one line."""
         left = self.seconds_left
-        still = " of training, then the evaluation tasks" if self.asks and not self._asking_s else ""
+        still = " of training, then the evaluation tasks" if self.has_tasks and not self._tasks_s else ""
         when = "time left unknown" if left is None else f"{clock(left)} left{still}"
         return (
             f"{self.sealed}/{self.planned} runs done, {len(self.running)} running, {self.failed} failed, "
@@ -99,7 +99,7 @@ class Tally:
         )
 
     def doing(self) -> list[str]:
-        """What runs are at beside training, one line each."""
+        """What runs do besides training, one line each."""
         return [f"{short(run_id)}: {said}" for run_id, m in sorted(self.running.items()) if (said := doing(m))]
 
 
@@ -109,7 +109,7 @@ def short(run_id: str) -> str:
 
 
 def doing(message: Message) -> str:
-    """What a run is at beside its steps; nothing while it trains."""
+    """What a run does besides its steps; nothing while it trains."""
     if message.measuring is not None:
         return f"measuring {message.measuring.metric}"
     asking = message.asking

@@ -18,7 +18,7 @@ from ablate.records.store import RunFolder
 from ablate.runner.messages import Message
 from ablate.runner.placement import Spread
 from ablate.runner.processes import Spec, WorkerProcess, start_worker
-from ablate.runner.scheduler import study_folder
+from ablate.runner.scheduler import folder_of_study
 from ablate.training.device import CPU, choose_device
 from prereg.errors import RunError
 from prereg.registry.paths import Root
@@ -37,7 +37,7 @@ def make_again(
     spread: Spread | None = None,
     onlooker: Callable[[Message], None] | None = None,
 ) -> RunFolder:
-    """The folder of the run, sealed, or after step `until` as it then stands. Raises `RunError` where it fails.
+    """The folder of the run, sealed, or after step `until` as it is then. Raises `RunError` where it fails.
 
     By itself, on one device: a run that was made on an accelerator, on one where there is one.
     """
@@ -75,7 +75,7 @@ def _order(spec: Spec, folder: RunFolder, root: Root, device: str, until: int | 
         "folder": str(folder.path),
         "corpora": str(root.corpora),
         "root": str(root.path),
-        "beside": str(study_folder(root, spec.study)),
+        "study_folder": str(folder_of_study(root, spec.study)),
         "device": device,
         "until": until,
     }

@@ -1,6 +1,6 @@
 """The scheduler of one `ablate run`: jobs to workers, what they say into the ledger, the dead replaced.
 
-It is the only writer of the ledger; workers write only their run's folder. A killed worker's run is taken up from its
+It is the only writer of the ledger; workers write only their run's folder. A killed worker's run resumes from its
 checkpoint by another; an error inside a run is final for this call, because trying the same thing again would give the
 same error.
 """
@@ -42,7 +42,7 @@ WORKER_DEATHS_ALLOWED = 2
 STOP_PATIENCE_S = 60.0
 
 
-def study_folder(root: Root, study: str) -> Path:
+def folder_of_study(root: Root, study: str) -> Path:
     """Where a registered study's file lies, and with it the code of its own metrics."""
     entry = newest_promise(Ledger(root.ledger), study)
     assert entry is not None, study
@@ -67,7 +67,7 @@ class Scheduler:
     spread: Spread = field(default_factory=Spread)
     deaths: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
-    told: set[str] = field(default_factory=set)
+    noted: set[str] = field(default_factory=set)
     """Notes of workers, each said once."""
     checkpoint_every_s: float | None = None
     spawned: int = 0
@@ -77,12 +77,12 @@ class Scheduler:
     stopped: bool = False
 
     @cached_property
-    def beside(self) -> Path:
+    def study_folder(self) -> Path:
         """Where the study's file lies: looked up once, since every look reads the whole ledger."""
-        return study_folder(self.root, self.registration.study.study)
+        return folder_of_study(self.root, self.registration.study.study)
 
     @cached_property
-    def told_breaches(self) -> list[dict[str, JsonValue]]:
+    def logged_breaches(self) -> list[dict[str, JsonValue]]:
         """What the ledger said of broken limits when this call began, and what this call added."""
         return [entry.stated for entry in self.ledger.entries() if entry.event == "breached"]
 
@@ -105,12 +105,12 @@ class Scheduler:
         folder = self.folder(spec)
         record = folder.read_record()
         assert record is not None and record.metrics_sha256 is not None, spec.run_id
-        self.tell_breaches(spec, record)
+        self.log_breaches(spec, record)
         seal = record.seal(sha256_file(folder.record_path))
         self.log("sealed", seal | {"recovered": True} if recovered else seal)
         self.tally.sealed += 1
 
-    def tell_breaches(self, spec: Spec, record: RunRecord) -> None:
+    def log_breaches(self, spec: Spec, record: RunRecord) -> None:
         """Limits that a run broke go on record before its seal: a crash in between repeats them, and loses none."""
         if not isinstance(spec, RunSpec):
             return
@@ -118,9 +118,9 @@ class Scheduler:
         for breach in broken:
             body = {"variant": spec.variant, "seed": spec.seed, **breach.model_dump(mode="json")}
             body |= {"metrics_sha256": record.metrics_sha256}
-            if body not in self.told_breaches:
+            if body not in self.logged_breaches:
                 self.log("breached", body)
-                self.told_breaches.append(body)
+                self.logged_breaches.append(body)
                 self.watcher.note(f"{spec.run_id}: {breach.words}")
 
     def spawn(self) -> None:
@@ -163,26 +163,26 @@ class Scheduler:
                 "device": self.machine.device,
                 "checkpoint_every_s": self.checkpoint_every_s,
                 "spread": asdict(self.spread),
-                "beside": str(self.beside),
+                "study_folder": str(self.study_folder),
             }
         )
 
     def _command(self, job: Job) -> dict[str, object]:
         first = job.specs[0]
-        if not job.seats:
+        if not job.members:
             return {"do": "run", "spec": first.model_dump(mode="json"), "folder": str(self.folder(first).path)}
         return {
             "do": "cohort",
             "specs": [spec.model_dump(mode="json") for spec in job.specs],
             "folders": [str(self.folder(spec).path) for spec in job.specs],
-            "seats": list(job.seats),
+            "members": list(job.members),
             "step": job.step,
-            "checkpoint": str(self.cohort_checkpoint(first.variant, job.seats)),
+            "checkpoint": str(self.cohort_checkpoint(first.variant, job.members)),
         }
 
-    def cohort_checkpoint(self, variant: str, seats: tuple[int, ...]) -> Path:
-        """Where the runs of a cohort are taken up again: one file for all, in two generations, beside their folders."""
-        name = f"cohort-{variant}-{sha256_bytes(layout_of(seats).encode())[:8]}-checkpoint.safetensors"
+    def cohort_checkpoint(self, variant: str, members: tuple[int, ...]) -> Path:
+        """Where the runs of a cohort resume: one file for all, in two generations, next to their folders."""
+        name = f"cohort-{variant}-{sha256_bytes(layout_of(members).encode())[:8]}-checkpoint.safetensors"
         return self.root.runs(self.registration.study.study, self.registration.sha256) / name
 
     def handle(self, number: int, message: Message | None, at: float) -> None:
@@ -200,8 +200,8 @@ class Scheduler:
                 self._log_start(worker.open[message.run_id], message)
             if message.waits:
                 worker.send({"do": "noted"})
-        elif message.event == "note" and message.text not in self.told:
-            self.told.add(message.text)
+        elif message.event == "note" and message.text not in self.noted:
+            self.noted.add(message.text)
             self.watcher.note(message.text)
         elif message.event == "progress" and message.run_id:
             self.tally.hear(message.run_id, message)
@@ -238,7 +238,7 @@ class Scheduler:
         del self.workers[worker.number]
         worker.end()
         if worker.job is None and not worker.stopping:
-            self._tell_stillborn(worker)
+            self._count_stillborn(worker)
         blamed = self._end_overdue(worker, silent_s)
         for spec in worker.open.values():
             self.tally.running.pop(spec.run_id, None)
@@ -267,7 +267,7 @@ class Scheduler:
         if self.pending:
             self.spawn()
 
-    def _tell_stillborn(self, worker: WorkerProcess) -> None:
+    def _count_stillborn(self, worker: WorkerProcess) -> None:
         """A worker died before its first order. Another may live, but not without end."""
         self.stillborn += 1
         exit_status = worker.process.returncode
@@ -295,14 +295,14 @@ class Scheduler:
         return blamed
 
     def _again(self, job: Job, exit_status: int) -> None:
-        """Runs whose worker died: taken up again, or given up. A cohort's die together."""
+        """Runs whose worker died: resumed, or given up. A cohort's die together."""
         names = ", ".join(spec.run_id for spec in job.specs)
         if all(self.deaths.get(spec.run_id, 0) < WORKER_DEATHS_ALLOWED for spec in job.specs):
             for spec in job.specs:
                 self.deaths[spec.run_id] = self.deaths.get(spec.run_id, 0) + 1
             self.pending.appendleft(job)
             runs = "run" if len(job.specs) == 1 else "runs"
-            self.watcher.note(f"the worker of {names} died (exit {exit_status}); taking the {runs} up again")
+            self.watcher.note(f"the worker of {names} died (exit {exit_status}); resuming the {runs}")
             return
         error = f"its worker died {WORKER_DEATHS_ALLOWED + 1} times, last with exit {exit_status}"
         for spec in job.specs:

@@ -1,7 +1,8 @@
 """On what a run is computed: chosen by name, refused by name, the CPU without loading torch.
 
-`auto` takes the first CUDA device where there is one. Where no NVIDIA driver stands, or torch was built without CUDA,
-that is known without importing torch, which would cost `ablate run` a second or two before its first worker starts.
+`auto` takes the first CUDA device where there is one. Where no NVIDIA driver is installed, or torch was built without
+CUDA, that is known without importing torch, which would cost `ablate run` a second or two before its first worker
+starts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ reproducibility"); torch refuses deterministic matrix products on CUDA without i
 
 
 def choose_device(wanted: str) -> str:
-    """`cpu` or `cuda:N` for what was asked for: auto, cpu, cuda or cuda:N. Refuses a device that is not here."""
+    """`cpu` or `cuda:N` for a request: auto, cpu, cuda or cuda:N. Refuses a device that is not here."""
     if wanted == CPU:
         return CPU
     named = re.fullmatch(r"auto|cuda(?::(\d+))?", wanted)

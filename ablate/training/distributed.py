@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ablate.training.model import GPT
 
 Shard = Literal["none", "ddp", "fsdp"]
-Tell = Callable[[str, tuple[str | int, ...]], None]
+Send = Callable[[str, tuple[str | int, ...]], None]
 """Say an order and its words to the other ranks."""
 
 
@@ -41,7 +41,7 @@ class Ranks:
     size: int = 1
     shard: Shard = "none"
 
-    def tell(self, order: str, words: tuple[str | int, ...]) -> None:
+    def send(self, order: str, words: tuple[str | int, ...]) -> None:
         """Have the other ranks do the same."""
 
     def rows(self, batch: int) -> range:
@@ -94,13 +94,13 @@ class Replicated(Ranks):
 
     shard: Shard = "ddp"
 
-    def __init__(self, rank: int, size: int, tell: Tell | None = None) -> None:
+    def __init__(self, rank: int, size: int, send: Send | None = None) -> None:
         self.rank, self.size = rank, size
-        self._tell = tell
+        self._send = send
 
-    def tell(self, order: str, words: tuple[str | int, ...]) -> None:
-        if self._tell is not None:
-            self._tell(order, words)
+    def send(self, order: str, words: tuple[str | int, ...]) -> None:
+        if self._send is not None:
+            self._send(order, words)
 
     def gather(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
         return super().gather(tensors) if self.rank == 0 else {}
@@ -187,12 +187,12 @@ def together(
     """A method that all ranks carry out at once. Its arguments are numbers and texts, or have a text as a path has."""
 
     @wraps(method)
-    def told(one: _One, /, *words: _Words.args, **named: _Words.kwargs) -> _Result:
+    def announced(one: _One, /, *words: _Words.args, **named: _Words.kwargs) -> _Result:
         assert not named, named
-        one.ranks.tell(method.__name__, tuple(word if isinstance(word, int) else str(word) for word in words))
+        one.ranks.send(method.__name__, tuple(word if isinstance(word, int) else str(word) for word in words))
         return method(one, *words, **named)
 
-    return told
+    return announced
 
 
 def meeting_at(place: Path, size: int) -> FileStore:
@@ -204,7 +204,7 @@ def meeting_at(place: Path, size: int) -> FileStore:
     return FileStore(str(place), size)
 
 
-def join(shard: Shard, rank: int, size: int, *, store: FileStore, tell: Tell | None = None) -> Ranks:
+def join(shard: Shard, rank: int, size: int, *, store: FileStore, send: Send | None = None) -> Ranks:
     """Meet the other ranks at a file. Blocks until all are there.
 
     They are processes of one machine, and no port of it is opened to others (a TCPStore listens on every interface).
@@ -213,7 +213,7 @@ def join(shard: Shard, rank: int, size: int, *, store: FileStore, tell: Tell | N
     if loopback is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
-    return Sharded(rank, size, tell) if shard == "fsdp" else Replicated(rank, size, tell)
+    return Sharded(rank, size, send) if shard == "fsdp" else Replicated(rank, size, send)
 
 
 def part() -> None:

@@ -101,7 +101,7 @@ class Step:
 
 @dataclass
 class Progress:
-    """Everything beside the tensors that a resumed run needs. JSON holds floats exactly."""
+    """Everything besides the tensors that a resumed run needs. JSON holds floats exactly."""
 
     step: int = 0
     tokens: int = 0
@@ -114,7 +114,7 @@ class Progress:
     train_s: float = 0.0
     eval_s: float = 0.0
     live_bytes: int = 0
-    """Length of the live rows when this was kept; whoever records the run says so before each checkpoint."""
+    """Length of the live rows when this was kept; the run's recorder says so before each checkpoint."""
     live_sha256: str = ""
     """Their sha256; empty in checkpoints of versions that kept none."""
 
@@ -131,7 +131,7 @@ class Progress:
 
 
 class Trained(ABC):
-    """A run in training, as whoever records it sees it: where it stands and its weights, not how its steps are taken.
+    """A run in training, as its recorder sees it: its progress and its weights, not how its steps are taken.
 
     Weights are drawn on the CPU whatever the device, so that a seed starts from the same bytes everywhere.
     """
@@ -330,9 +330,9 @@ class Trainer(Trained):
 
     @together
     def restore(self, path: Path) -> None:
-        """Take up a run where `checkpoint` left it, on all ranks or on none. Call `begin` with its seed first.
+        """Resume a run where `checkpoint` left it, on all ranks or on none. Call `begin` with its seed first.
 
-        When it returns, every rank has read the file, and whoever called may move it.
+        When it returns, every rank has read the file, and the caller may move it.
         """
         fault: Exception | None = None
         try:

@@ -1,13 +1,13 @@
 """Our model as the harness sees one: text in, log-likelihoods out. Always in float32, never sampled.
 
-**Bits.** A sequence's log-likelihood must not depend on what it is scored beside, nor on how many are taken at once. So
+**Bits.** A sequence's log-likelihood must not depend on what it is scored with, nor on how many are taken at once. So
 sequences of equal length go together (nothing is padded), and a batch of whatever size goes through the model in passes
 of the same number of rows, filled up with a repeated one: matrix kernels are chosen by shape, and with another number
 of rows the last bits of short sequences differ.
 
 **Contexts.** The continuation's tokens are those that follow the context's when both are written together, with blanks
 at the context's end counted to the continuation, as the harness' own adapters do; where one token would span both, each
-is written by itself. Where there is no context, a line break stands for one. What is longer than the model's context
+is written by itself. Where there is no context, a line break replaces one. What is longer than the model's context
 loses its beginning, and is counted; a continuation that is itself longer is scored in windows, each of its tokens once.
 """
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 
 Kind = tuple[tuple[int, ...], int]
-"""What makes two passes the same to the model: the tokens, and how many of the last are scored. Asked once."""
+"""What makes two passes the same to the model: the tokens, and how many of the last are scored."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where the asking of one model stands."""
+    """How far the evaluation of one model is."""
 
     shots: int
-    """Examples in the prompts that are being asked."""
+    """Examples in the prompts of the current requests."""
     requests: int
     """Requests answered, of all groups so far."""
     of: int
@@ -50,18 +50,18 @@ class Standing:
 
 
 class Course:
-    """Keeps count while groups are asked, and tells how they stand."""
+    """Counts requests while groups are evaluated, and reports progress."""
 
     def __init__(
-        self, shots: Sequence[int], context: int, tell: Callable[[Standing], None], clock: Callable[[], float]
+        self, shots: Sequence[int], context: int, report: Callable[[Standing], None], clock: Callable[[], float]
     ) -> None:
-        """`shots` of every group, in the order in which they are asked."""
-        self._shots, self._context, self._tell, self._clock = tuple(shots), context, tell, clock
+        """`shots` of every group, in the order of evaluation."""
+        self._shots, self._context, self._report, self._clock = tuple(shots), context, report, clock
         self._began = clock()
         self._group = -1
         self._answered = self._before = self._of = 0
         self._open: dict[int, int] = {}
-        self._asking: dict[Kind, list[int]] = {}
+        self._requests: dict[Kind, list[int]] = {}
         self._done = self._left = self._to_come = 0.0
 
     def next_group(self) -> None:
@@ -72,12 +72,12 @@ class Course:
 
     def expect(self, n_requests: int, windows: Iterable[tuple[int, Kind]]) -> None:
         """The requests of this group, each with the windows it is scored in."""
-        self._open, asking = defaultdict(int), defaultdict(list)
+        self._open, by_kind = defaultdict(int), defaultdict(list)
         for request, kind in windows:
             self._open[request] += 1
-            asking[kind].append(request)
-        self._asking = dict(asking)
-        lengths = [len(tokens) for tokens, _ in self._asking]
+            by_kind[kind].append(request)
+        self._requests = dict(by_kind)
+        lengths = [len(tokens) for tokens, _ in self._requests]
         self._left = float(sum(lengths))
         shots, later = self._shots[self._group], self._shots[self._group + 1 :]
         self._to_come = sum(
@@ -93,7 +93,7 @@ class Course:
             tokens = float(len(kind[0]))
             self._done += tokens
             self._left -= tokens
-            for request in self._asking[kind]:
+            for request in self._requests[kind]:
                 self._open[request] -= 1
                 self._answered += self._open[request] == 0
         self._say()
@@ -101,7 +101,7 @@ class Course:
     def _say(self) -> None:
         seconds = self._clock() - self._began
         left = (self._left + self._to_come) * seconds / self._done if self._done else None
-        self._tell(Standing(self._shots[self._group], self._before + self._answered, self._of, seconds, left))
+        self._report(Standing(self._shots[self._group], self._before + self._answered, self._of, seconds, left))
 
 
 ROWS = 16
@@ -132,8 +132,8 @@ class Window:
 class Scorer:
     """Log-likelihoods of texts under a model at rest. Changes nothing in it.
 
-    `batch` sequences are taken at once, and whether to stop is asked before each batch; no bit of an answer depends on
-    it. `course` is told how far it has come.
+    `batch` sequences are taken at once, and whether to stop is checked before each batch; no bit of an answer depends
+    on it. `course` counts what was scored.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Scorer:
     def _windows(self, number: int, before: list[int], wanted: list[int], *, counted: bool = True) -> Iterator[Window]:
         if counted and len(before) + len(wanted) - 1 > self.context:
             self.truncated += 1
-        # The first window holds as much context as its continuation leaves room for, and at least one token of it.
+        # The first window holds as much context as its continuation leaves space for, and at least one token of it.
         done = min(len(wanted), self.context)
         tokens = (before + wanted[:done])[-(self.context + 1) :]
         yield Window(number, tuple(tokens), done)
@@ -200,7 +200,7 @@ class Scorer:
             done += more
 
     def _scored(self, windows: list[Window], n_requests: int) -> list[tuple[float, bool]]:
-        """Sums over each request's windows. The same tokens are scored once, whoever asks for them."""
+        """Sums over each request's windows. The same tokens are scored once, however many requests have them."""
         kinds: dict[Kind, tuple[float, bool]] = {}
         lengths: dict[int, list[Kind]] = {}
         for window in windows:

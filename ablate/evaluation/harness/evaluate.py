@@ -1,4 +1,4 @@
-"""Ask a model all questions and say what it answered: scores of items, metrics, and a record of how it was asked.
+"""Ask a model all questions and say what it answered: scores of items, metrics, and a record of how it was answered.
 
 The harness builds the requests and decides which choice was given (its `acc`); everything is read off its samples, none
 of its own summaries is used. Every count is asserted: it returns empty results where it should raise.
@@ -42,31 +42,31 @@ def probabilities(scores: Sequence[float]) -> Floats:
     return np.asarray(shifted / shifted.sum())
 
 
-def brier(asked: Sequence[tuple[Floats, int]]) -> float:
+def brier(answered: Sequence[tuple[Floats, int]]) -> float:
     """Mean squared distance between the probabilities and the right answer, summed over choices (Brier 1950)."""
     total = 0.0
-    for chances, gold in asked:
+    for chances, gold in answered:
         truth = np.zeros_like(chances)
         truth[gold] = 1.0
         total += float(((chances - truth) ** 2).sum())
-    return total / len(asked)
+    return total / len(answered)
 
 
-def calibration_error(asked: Sequence[tuple[Floats, int]]) -> float:
+def calibration_error(answered: Sequence[tuple[Floats, int]]) -> float:
     """Expected calibration error (Guo et al. 2017): |accuracy - confidence|, over bins of confidence, weighted by n."""
-    sure = np.array([chances.max() for chances, _ in asked])
-    right = np.array([float(chances.argmax() == gold) for chances, gold in asked])
+    sure = np.array([chances.max() for chances, _ in answered])
+    right = np.array([float(chances.argmax() == gold) for chances, gold in answered])
     # Bins are half open to the left: a confidence of exactly 1 falls into the last.
     places = np.clip(np.ceil(sure * BINS).astype(int) - 1, 0, BINS - 1)
     gaps = np.bincount(places, weights=right - sure, minlength=BINS)
-    return float(np.abs(gaps).sum() / len(asked))
+    return float(np.abs(gaps).sum() / len(answered))
 
 
 Item = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Asking:
+class Response:
     """One item under one number of shots and one prompt, and the answer."""
 
     shots: int
@@ -107,7 +107,7 @@ def prepare(harness: Harness, pin: TaskPin, root: Root, tokenizer: Tokenizer) ->
     return questions_of_pack(pack, harness, tokenizer)
 
 
-def ask(
+def evaluate_tasks(
     questions: Questions,
     model: nn.Module,
     context: int,
@@ -115,24 +115,24 @@ def ask(
     *,
     batch: int = ROWS,
     stop: Callable[[], bool] = lambda: False,
-    tell: Callable[[Standing], None] = lambda _: None,
+    report: Callable[[Standing], None] = lambda _: None,
 ) -> Answers:
     """All questions, one group after another. The model is at rest, in float32, and left as it was.
 
-    No bit of an answer depends on `batch`, the sequences taken at once. `tell` hears how far it has come.
+    No bit of an answer depends on `batch`, the sequences taken at once. `report` hears how far it has come.
     """
     began = time.perf_counter()
-    course = Course([group.shots for group in questions.groups], context, tell, time.perf_counter)
+    course = Course([group.shots for group in questions.groups], context, report, time.perf_counter)
     scorer = Scorer(model, context, tokenizer, batch=batch, stop=stop, course=course)
-    asked: dict[Item, list[Asking]] = defaultdict(list)
+    answered: dict[Item, list[Response]] = defaultdict(list)
     for group in questions.groups:
         course.next_group()
-        for item, asking in _answers(group, questions, scorer):
-            asked[item].append(asking)
+        for item, response in _answers(group, questions, scorer):
+            answered[item].append(response)
     expected = {(task, number) for task, numbers in questions.numbers.items() for number in numbers}
-    assert set(asked) == expected, (len(asked), len(expected))
-    assert {len(askings) for askings in asked.values()} == {len(questions.groups)}, len(questions.groups)
-    metrics = _metrics(questions, asked)
+    assert set(answered) == expected, (len(answered), len(expected))
+    assert {len(responses) for responses in answered.values()} == {len(questions.groups)}, len(questions.groups)
+    metrics = _metrics(questions, answered)
     metrics |= {"harness/truncated": float(scorer.truncated), "harness/unencodable": float(questions.unencodable)}
     unknown = [name for name in metrics if name not in TASK_METRICS]
     assert not unknown, unknown
@@ -141,19 +141,21 @@ def ask(
         tasks=questions.name,
         tasks_sha256=questions.sha256,
         prompts_sha256=sha256_of([questions.prompts_sha256, prefix_of(tokenizer)]),
-        arguments_sha256=sha256_bytes(b"\n".join(_identity(item, asked[item]).encode() for item in sorted(asked))),
+        arguments_sha256=sha256_bytes(
+            b"\n".join(_identity(item, answered[item]).encode() for item in sorted(answered))
+        ),
         precision="float32",
         n_tasks=len(questions.numbers),
-        n_items=len(asked),
-        n_requests=sum(len(one.scores) for askings in asked.values() for one in askings),
+        n_items=len(answered),
+        n_requests=sum(len(one.scores) for responses in answered.values() for one in responses),
         unencodable=questions.unencodable,
         truncated=scorer.truncated,
         wall_s=time.perf_counter() - began,
     )
-    return Answers(metrics, tuple(_item_scores(asked)), record)
+    return Answers(metrics, tuple(_item_scores(answered)), record)
 
 
-def _answers(group: Group, questions: Questions, scorer: Scorer) -> list[tuple[Item, Asking]]:
+def _answers(group: Group, questions: Questions, scorer: Scorer) -> list[tuple[Item, Response]]:
     from lm_eval.evaluator import evaluate
 
     for task in group.tasks.values():
@@ -172,30 +174,30 @@ def _answers(group: Group, questions: Questions, scorer: Scorer) -> list[tuple[I
     for task, numbers in questions.numbers.items():
         samples = sorted(found["samples"][task], key=lambda sample: int(sample["doc_id"]))
         assert len(samples) == len(numbers), (task, len(samples), len(numbers))
-        answers += [((task, number), _asking(group, sample)) for number, sample in zip(numbers, samples, strict=True)]
+        answers += [((task, number), _response(group, sample)) for number, sample in zip(numbers, samples, strict=True)]
     return answers
 
 
-def _asking(group: Group, sample: Mapping[str, Any]) -> Asking:
+def _response(group: Group, sample: Mapping[str, Any]) -> Response:
     scores = tuple(float(score) for score, _ in sample["filtered_resps"])
     arguments = tuple((str(context), str(choice)) for context, choice in sample["arguments"])
     gold, right = int(sample["target"]), bool(sample["acc"])
     assert len(scores) == len(arguments) and 0 <= gold < len(scores), sample["doc_id"]
     assert right == (int(np.argmax(scores)) == gold), sample["doc_id"]
     lengths = tuple(len(choice) for _, choice in arguments)
-    return Asking(group.shots, group.prompt, right, gold, scores, lengths, arguments)
+    return Response(group.shots, group.prompt, right, gold, scores, lengths, arguments)
 
 
-def _metrics(questions: Questions, asked: Mapping[Item, list[Asking]]) -> dict[str, float]:
-    every = [one for item in sorted(asked) for one in asked[item]]
+def _metrics(questions: Questions, answered: Mapping[Item, list[Response]]) -> dict[str, float]:
+    every = [one for item in sorted(answered) for one in answered[item]]
     found = {
-        "harness/accuracy": _mean_over_items(asked, _every_asking),
-        "harness/macro_accuracy": _macro(asked, _every_asking),
+        "harness/accuracy": _mean_over_items(answered, _every_response),
+        "harness/macro_accuracy": _macro(answered, _every_response),
     }
     for shots in dict.fromkeys(group.shots for group in questions.groups):
-        found[f"harness/accuracy_shots_{shots}"] = _mean_over_items(asked, _with_shots(shots))
-        found[f"harness/macro_accuracy_shots_{shots}"] = _macro(asked, _with_shots(shots))
-    by_prompt = [_macro(asked, _under_prompt(name)) for name in questions.prompts]
+        found[f"harness/accuracy_shots_{shots}"] = _mean_over_items(answered, _with_shots(shots))
+        found[f"harness/macro_accuracy_shots_{shots}"] = _macro(answered, _with_shots(shots))
+    by_prompt = [_macro(answered, _under_prompt(name)) for name in questions.prompts]
     if len(by_prompt) > 1:
         found |= {f"harness/macro_accuracy_prompt_{number}": value for number, value in enumerate(by_prompt)}
     found["harness/macro_accuracy_median_prompt"] = statistics.median(by_prompt)
@@ -213,46 +215,46 @@ def _metrics(questions: Questions, asked: Mapping[Item, list[Asking]]) -> dict[s
     return found
 
 
-def _every_asking(_: Asking) -> bool:
+def _every_response(_: Response) -> bool:
     """All of them count."""
     return True
 
 
-def _with_shots(shots: int) -> Callable[[Asking], bool]:
+def _with_shots(shots: int) -> Callable[[Response], bool]:
     """Those with so many examples count."""
     return lambda one: one.shots == shots
 
 
-def _under_prompt(prompt: str) -> Callable[[Asking], bool]:
+def _under_prompt(prompt: str) -> Callable[[Response], bool]:
     """Those under one prompt count."""
     return lambda one: one.prompt == prompt
 
 
-def _score(askings: list[Asking], counts: Callable[[Asking], bool]) -> float:
-    right = [one.right for one in askings if counts(one)]
+def _score(responses: list[Response], counts: Callable[[Response], bool]) -> float:
+    right = [one.right for one in responses if counts(one)]
     return sum(right) / len(right)
 
 
-def _mean_over_items(asked: Mapping[Item, list[Asking]], counts: Callable[[Asking], bool]) -> float:
-    return statistics.fmean(_score(askings, counts) for askings in asked.values())
+def _mean_over_items(answered: Mapping[Item, list[Response]], counts: Callable[[Response], bool]) -> float:
+    return statistics.fmean(_score(responses, counts) for responses in answered.values())
 
 
-def _macro(asked: Mapping[Item, list[Asking]], counts: Callable[[Asking], bool]) -> float:
+def _macro(answered: Mapping[Item, list[Response]], counts: Callable[[Response], bool]) -> float:
     tasks: dict[str, list[float]] = defaultdict(list)
-    for (task, _), askings in asked.items():
-        tasks[task].append(_score(askings, counts))
+    for (task, _), responses in answered.items():
+        tasks[task].append(_score(responses, counts))
     return statistics.fmean(statistics.fmean(scores) for scores in tasks.values())
 
 
-def _item_scores(asked: Mapping[Item, list[Asking]]) -> list[ItemScore]:
+def _item_scores(answered: Mapping[Item, list[Response]]) -> list[ItemScore]:
     """One row for the score, one for that of each number of shots, one for every choice's log-likelihood."""
     rows = []
-    for (task, number), askings in sorted(asked.items()):
-        sha256 = sha256_bytes(_identity((task, number), askings).encode())
-        values = {"harness/accuracy": _score(askings, _every_asking)}
-        for shots in dict.fromkeys(one.shots for one in askings):
-            values[f"harness/accuracy_shots_{shots}"] = _score(askings, _with_shots(shots))
-        for one in askings:
+    for (task, number), responses in sorted(answered.items()):
+        sha256 = sha256_bytes(_identity((task, number), responses).encode())
+        values = {"harness/accuracy": _score(responses, _every_response)}
+        for shots in dict.fromkeys(one.shots for one in responses):
+            values[f"harness/accuracy_shots_{shots}"] = _score(responses, _with_shots(shots))
+        for one in responses:
             for place, score in enumerate(one.scores):
                 role = "right" if place == one.gold else f"wrong_{place - (place > one.gold)}"
                 values[f"harness/loglikelihood/shots_{one.shots}/{one.prompt}/{role}"] = score
@@ -260,8 +262,8 @@ def _item_scores(asked: Mapping[Item, list[Asking]]) -> list[ItemScore]:
     return rows
 
 
-def _identity(item: Item, askings: list[Asking]) -> str:
+def _identity(item: Item, responses: list[Response]) -> str:
     """Everything that the model was given for an item, and which answer is right."""
     task, number = item
-    asked = [[one.shots, one.prompt, one.gold, [list(pair) for pair in one.arguments]] for one in askings]
-    return canonical_bytes({"task": task, "item": number, "asked": asked}).decode()
+    requests = [[one.shots, one.prompt, one.gold, [list(pair) for pair in one.arguments]] for one in responses]
+    return canonical_bytes({"task": task, "item": number, "asked": requests}).decode()

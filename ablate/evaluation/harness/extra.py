@@ -1,7 +1,7 @@
 """The language-model evaluation harness is an optional extra, loaded late and shut off from the network.
 
-Its import takes seconds and brings much with it, so nothing here imports it before tasks are asked. A study that asks
-for it where it is missing is refused before anything is registered.
+Its import takes seconds and brings much with it, so nothing here imports it before tasks are evaluated. A study that
+asks for it where it is missing is refused before anything is registered.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def installed() -> str | None:
 
 
 def require_extra() -> str:
-    """The installed version, which must be the one we know; asked before anything is registered."""
+    """The installed version, which must be the one we know; checked before anything is registered."""
     found = installed()
     if found != WANTED:
         missing = "lm_eval, the language-model evaluation harness, is not installed"
@@ -63,7 +63,7 @@ def load_harness(*, network: bool = False) -> None:
         import lm_eval.evaluator
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     datasets.disable_progress_bars()
-    # Its bars would fill the worker's log; the variable above is read only by whoever imports tqdm first.
+    # Its bars would fill the worker's log; the variable above is read only by the first import of tqdm.
     lm_eval.api.task.tqdm = _plain
 
 

@@ -93,7 +93,7 @@ def _text(value: object) -> str:
 
 
 PLAIN: Mapping[str, str] = {"plain": "{query}"}
-"""The item as it stands."""
+"""The item unchanged."""
 
 THREE: Mapping[str, str] = {
     "bare": "",
@@ -103,7 +103,7 @@ THREE: Mapping[str, str] = {
 """Over minimal pairs: the sentence alone, the sentence announced, the sentence chosen from the two."""
 
 BETWEEN = "\n"
-"""What stands between an example and what follows it."""
+"""The separator between an example and what follows it."""
 _LONGEST = 4000
 
 

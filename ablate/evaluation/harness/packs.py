@@ -2,7 +2,7 @@
 
 A pack is looked for in the folders of `ABLATE_CORPORA`, in the repository's `data/corpora/` and `data/`, and in the
 user's cache, as `NAME/`. Known packs are pinned here, any other by the registration. A folder of the user's own is
-given from the root and may hold `prompts.json` beside its items:
+given from the root and may hold `prompts.json` next to its items:
 
     TASK.jsonl     one object a line: {"query": ..., "choices": [...], "gold": 0}, or a minimal pair,
                    {"sentence_good": ..., "sentence_bad": ...}
@@ -71,7 +71,7 @@ class Pack:
 
     @property
     def sha256(self) -> str:
-        """Of everything that is asked: the files and the prompts."""
+        """Of everything that is evaluated: the files and the prompts."""
         return sha256_of({"files": dict(self.files), "prompts": dict(self.prompts)})
 
     @property

@@ -18,7 +18,7 @@ from prereg.study.measure import OWN_TASKS, Harness
 from prereg.study.tasks import TaskPin
 
 PREFIXES = ("\n", " ")
-"""What stands for an empty context: the first of these that the tokenizer can write."""
+"""What replaces an empty context: the first of these that the tokenizer can write."""
 
 
 class Tokenizer(Protocol):
@@ -42,7 +42,7 @@ def can_write(tokenizer: Tokenizer, text: str) -> bool:
 
 
 def prefix_of(tokenizer: Tokenizer) -> str:
-    """The text that stands for an empty context."""
+    """The text that replaces an empty context."""
     for text in PREFIXES:
         if can_write(tokenizer, text):
             return text
@@ -84,7 +84,7 @@ def pin_tasks(harness: Harness, root: Root, tokenizer: Tokenizer | None = None) 
 class Drawn:
     """Which items of a pack are scored, and which stand before them as examples."""
 
-    asked: Mapping[str, tuple[Item, ...]]
+    scored: Mapping[str, tuple[Item, ...]]
     examples: Mapping[str, tuple[Item, ...]]
     unencodable: int
     """Items that would have been scored, and that the tokenizer cannot write under some prompt."""
@@ -92,24 +92,24 @@ class Drawn:
 
 def draw(pack: Pack, harness: Harness, tokenizer: Tokenizer | None) -> Drawn:
     """The scored items and the examples of every task; an item that cannot be written is neither."""
-    asked, examples, unencodable = {}, {}, 0
+    scored, examples, unencodable = {}, {}, 0
     for task, items in pack.items.items():
-        scored = scored_items(harness, task, items)
-        asked[task] = tuple(item for item in scored if _writable(tokenizer, pack.prompts, item))
-        unencodable += len(scored) - len(asked[task])
+        wanted = scored_items(harness, task, items)
+        scored[task] = tuple(item for item in wanted if _writable(tokenizer, pack.prompts, item))
+        unencodable += len(wanted) - len(scored[task])
         others = (item for item in pool(harness, task, items) if _writable(tokenizer, pack.prompts, item))
         examples[task] = tuple(item for item, _ in zip(others, range(max(harness.shots)), strict=False))
-        if not asked[task] or len(examples[task]) < max(harness.shots):
+        if not scored[task] or len(examples[task]) < max(harness.shots):
             assert tokenizer is not None, task
-            raise unwritable(task, len(asked[task]), len(scored), tokenizer)
-    return Drawn(asked, examples, unencodable)
+            raise unwritable(task, len(scored[task]), len(wanted), tokenizer)
+    return Drawn(scored, examples, unencodable)
 
 
-def unwritable(task: str, n_left: int, n_asked: int, tokenizer: Tokenizer) -> CorpusError:
+def unwritable(task: str, n_left: int, n_scored: int, tokenizer: Tokenizer) -> CorpusError:
     """The error of a task of which the tokenizer leaves nothing to score, or too few examples."""
     return CorpusError(
-        f"the tokenizer of {tokenizer.size} entries can write {n_left} of the {n_asked} items of task '{task}', or too "
-        "few others for the examples",
+        f"the tokenizer of {tokenizer.size} entries can write {n_left} of the {n_scored} items of task '{task}', or "
+        "too few others for the examples",
         required="tasks in the characters of the training corpus",
         fix="tokenizer: {bpe: 4096}, which can write every text; or other tasks",
         where=Where(field=("measure", "harness", "tasks")),
@@ -131,15 +131,15 @@ def require_pin(name: str, sha256: str, pin: TaskPin) -> None:
 
 def scored_items(harness: Harness, task: str, items: tuple[Item, ...]) -> tuple[Item, ...]:
     """The first so many items of a task that ask something."""
-    asked = tuple(item for item in items if not item.void)[: harness.items_per_task]
-    if len(asked) < harness.items_per_task:
+    found = tuple(item for item in items if not item.void)[: harness.items_per_task]
+    if len(found) < harness.items_per_task:
         raise CorpusError(
-            f"task '{task}' has {len(asked)} items, and items_per_task is {harness.items_per_task}",
+            f"task '{task}' has {len(found)} items, and items_per_task is {harness.items_per_task}",
             required="as many items in every task, so that all tasks are known equally well",
-            fix=f"items_per_task: {max(1, len(asked))}",
+            fix=f"items_per_task: {max(1, len(found))}",
             where=Where(field=("measure", "harness", "items_per_task")),
         )
-    return asked
+    return found
 
 
 def pool(harness: Harness, task: str, items: tuple[Item, ...]) -> tuple[Item, ...]:
@@ -155,7 +155,7 @@ def pool(harness: Harness, task: str, items: tuple[Item, ...]) -> tuple[Item, ..
     }
     if len(rest) < most:
         raise CorpusError(
-            f"task '{task}' has {len(rest)} items that are not scored, and {most} examples are asked for",
+            f"task '{task}' has {len(rest)} items that are not scored, and {most} examples are needed",
             required="examples that are none of the scored items",
             fix=f"shots: [0], or fewer items_per_task than {harness.items_per_task}",
             where=Where(field=("measure", "harness", "shots")),

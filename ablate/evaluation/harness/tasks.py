@@ -1,4 +1,4 @@
-"""The tasks of a pack as objects of the harness, ready to be asked of one model after another.
+"""The tasks of a pack as objects of the harness, ready to be evaluated on one model after another.
 
 Built in code and not from YAML: columns instead of templates take a tenth of the time, and no file of ours has to lie
 on disk for the harness to read. The examples are the same for all items of a task and for all runs.
@@ -33,7 +33,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Questions:
-    """All that a run is asked, the same for every run that writes with the same tokenizer."""
+    """All requests to a run, the same for every run that writes with the same tokenizer."""
 
     name: str
     sha256: str
@@ -42,7 +42,7 @@ class Questions:
     prompts: tuple[str, ...]
     groups: tuple[Group, ...]
     numbers: Mapping[str, tuple[int, ...]]
-    """Task -> the numbers of its scored items, in the order in which they are asked."""
+    """Task -> the numbers of its scored items, in the order of evaluation."""
     places: Mapping[str, tuple[int, ...]] | None
     """Task -> where these lie among the documents of the harness' object; none where they are all it has."""
     unencodable: int
@@ -59,7 +59,7 @@ def questions_of_pack(pack: Pack, harness: Harness, tokenizer: Tokenizer) -> Que
     groups = tuple(
         Group(shots, prompt, tasks)
         for prompt, text in texts.items()
-        for tasks in [{task: _task(task, text, items, drawn.examples[task]) for task, items in drawn.asked.items()}]
+        for tasks in [{task: _task(task, text, items, drawn.examples[task]) for task, items in drawn.scored.items()}]
         for shots in harness.shots
     )
     return Questions(
@@ -70,7 +70,7 @@ def questions_of_pack(pack: Pack, harness: Harness, tokenizer: Tokenizer) -> Que
         ),
         prompts=tuple(texts),
         groups=groups,
-        numbers={task: tuple(item.number for item in items) for task, items in drawn.asked.items()},
+        numbers={task: tuple(item.number for item in items) for task, items in drawn.scored.items()},
         places=None,
         unencodable=drawn.unencodable,
         seed=harness.examples_seed,
@@ -135,16 +135,16 @@ class Foreign:
         require_pin(self.name, self.sha256, pin)
         self._require_fit(harness)
         places = self._places(harness, tokenizer)
-        asked = {task: tuple(sorted(left)) for task, left in places.items()}
+        numbers = {task: tuple(sorted(left)) for task, left in places.items()}
         return Questions(
             name=self.name,
             sha256=self.sha256,
             prompts_sha256=sha256_of({"shots": list(harness.shots), "examples_seed": harness.examples_seed}),
             prompts=tuple(PLAIN),
             groups=tuple(Group(shots, "plain", self.tasks) for shots in harness.shots),
-            numbers=asked,
-            places=asked,
-            unencodable=sum(harness.items_per_task - len(left) for left in asked.values()),
+            numbers=numbers,
+            places=numbers,
+            unencodable=sum(harness.items_per_task - len(left) for left in numbers.values()),
             seed=harness.examples_seed,
         )
 

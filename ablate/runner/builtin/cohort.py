@@ -1,11 +1,12 @@
 """The runs of a cohort: steps taken together, everything else of each run its own, down to the folder it is sealed in.
 
 One checkpoint holds them all, so that no crash can leave two runs at different steps. A run that diverges, or fails, is
-recorded and leaves its seat vacant, and the others go on. A cohort is taken up from its checkpoint when every run that
+recorded and leaves its place vacant, and the others go on. A cohort resumes from its checkpoint when every run that
 is still to end was left by the same code, libraries, machine and layout; otherwise all of them start over.
 
 What a run costs: its share of the time, so that the times of runs add up to what they took; and the peak memory of the
-process, which is that of the whole cohort, in the record of each of its runs. `budget` promises are held against these.
+process, which is that of the whole cohort, in the record of each of its runs. Limits of `budget` are compared with
+these.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from ablate.records.run_record import layout_of
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.runner.builtin.run import Run, provenance_of
 from ablate.runner.builtin.worker import Worker
-from ablate.runner.messages import Message, rows_fault, save, take_up
+from ablate.runner.messages import Message, restore_newest, rows_fault, save
 from ablate.training.cohort.compiled import Made
 from ablate.training.cohort.steps import EAGER
-from ablate.training.cohort.trainer import CohortTrainer, Seat, read_cohort
+from ablate.training.cohort.trainer import CohortTrainer, Member, read_cohort
 from ablate.training.device import Peak
 from ablate.training.trainer import Step
 from prereg.errors import EvidenceError, RunError
@@ -39,57 +40,57 @@ Assigned = Sequence[tuple[RunSpec, RunFolder]]
 
 
 def carry_out_together(
-    worker: Worker, assigned: Assigned, seats: tuple[int, ...], checkpoint: Path, step: str = EAGER
+    worker: Worker, assigned: Assigned, members: tuple[int, ...], checkpoint: Path, step: str = EAGER
 ) -> None:
-    """Runs of one variant from where they stand to their seals. What goes wrong becomes `failed` records."""
+    """Carry the runs of one variant from their state to their seals. What goes wrong becomes `failed` records."""
     try:
-        cohort = CohortRun(worker, assigned, seats, checkpoint, step)
+        cohort = CohortRun(worker, assigned, members, checkpoint, step)
     except Exception as error:
         for spec, folder in assigned:
-            worker.fail(spec, folder, _plain(error, seats))
+            worker.fail(spec, folder, _plain(error, members))
         return
     cohort.finish()
 
 
 @dataclass(frozen=True)
-class TakenUp:
+class Resumed:
     """How the runs of a cohort were begun, all alike."""
 
     peak: Peak
     """Of the process, since the cohort was built."""
     path: Path | None
-    """The checkpoint they were taken up from; none where all start from their first step."""
+    """The checkpoint they resumed from; none where all start from their first step."""
     faults: tuple[str, ...]
     """What was wrong with others."""
     was_left: bool
-    """Whether an earlier attempt left what could have been taken up."""
+    """Whether an earlier attempt left what could have been resumed."""
 
 
-class SeatRun(Run):
-    """One run of a cohort. It observes, tells and seals as any run does; its steps are taken for it."""
+class MemberRun(Run):
+    """One run of a cohort. It observes, reports and seals as any run does; its steps are taken for it."""
 
     def __init__(
         self,
         worker: Worker,
         spec: RunSpec,
         folder: RunFolder,
-        seat: Seat,
+        member: Member,
         *,
         initial: dict[str, str],
-        taken_up: TakenUp,
+        resumed: Resumed,
     ) -> None:
-        self.peak = taken_up.peak
+        self.peak = resumed.peak
         self._hold(worker, spec, folder)
-        self.trainer = self.seat = seat
+        self.trainer = self.member = member
         self.rows: list[Row] = []
-        self._taken_up = taken_up
-        self._company = len(seat.cohort.live)
+        self._resumed = resumed
+        self._size = len(member.cohort.live)
         self._start(initial)
 
     @property
     def layout(self) -> str:
         """The words for its provenance."""
-        return layout_of(self.seat.cohort.seeds, self.seat.cohort.kind)
+        return layout_of(self.member.cohort.seeds, self.member.cohort.kind)
 
     def begin(self) -> None:
         """What is measured before the first step."""
@@ -108,7 +109,7 @@ class SeatRun(Run):
         if step.step % self.spec.measure.every == 0 or step.step == steps:
             self.keep()
             self._evaluate()
-        self._tell(step)
+        self._report(step)
         if step.step == steps:
             self._seal("done")
         return step.step == steps
@@ -119,34 +120,36 @@ class SeatRun(Run):
         self.rows = []
 
     def note(self) -> None:
-        """What the run has cost so far, for whoever takes it up again."""
+        """What the run has cost so far, for the attempt that resumes it."""
         self.folder.write_record(self.record.model_copy(update=self._cost()))
 
     def _restored(self, faults: list[str]) -> Path | None:
-        faults += self._taken_up.faults
-        return self._taken_up.path
+        faults += self._resumed.faults
+        return self._resumed.path
 
     def _was_left(self) -> bool:
-        return self._taken_up.was_left
+        return self._resumed.was_left
 
-    def _begun(self, taken_up: Path | None) -> None:
-        """Nothing: the checkpoint is that of all, and whoever holds them all sees to it."""
+    def _begun(self, resumed_from: Path | None) -> None:
+        """Nothing: the cohort saves one checkpoint for all."""
 
     def _wall(self) -> float:
         """Its share of the seconds of this attempt."""
-        return (time.perf_counter() - self.taken) / self._company
+        return (time.perf_counter() - self.taken) / self._size
 
 
 class CohortRun:
     """Runs in step: begin or resume, train, let each be recorded, checkpoint all at once."""
 
-    def __init__(self, worker: Worker, assigned: Assigned, seats: tuple[int, ...], checkpoint: Path, step: str) -> None:
+    def __init__(
+        self, worker: Worker, assigned: Assigned, members: tuple[int, ...], checkpoint: Path, step: str
+    ) -> None:
         self.worker, self.checkpoints = worker, Checkpoints.at(checkpoint)
         peak, was_left = Peak.reset(), self.checkpoints.exist()
         first, _ = assigned[0]
         assert all((spec.variant, spec.config) == (first.variant, first.config) for spec, _ in assigned), first.run_id
         text = worker.text(first)
-        self.trainer = CohortTrainer(first.config, text.split, text.tokenizer.size, seats, worker.device, step=step)
+        self.trainer = CohortTrainer(first.config, text.split, text.tokenizer.size, members, worker.device, step=step)
         self._seeds = [spec.seed for spec, _ in assigned]
         initial = self.trainer.begin(self._seeds)
         if made := self._prepared(first.variant):
@@ -154,13 +157,13 @@ class CohortRun:
         path, faults = self._restored(assigned) if was_left else (None, [])
         if path is None:
             self.checkpoints.clear()
-        taken_up = TakenUp(peak, path, tuple(faults), was_left)
-        self.open: dict[int, SeatRun] = {}
+        resumed = Resumed(peak, path, tuple(faults), was_left)
+        self.open: dict[int, MemberRun] = {}
         for spec, folder in assigned:
-            seat = self.trainer.seat(spec.seed)
+            member = self.trainer.member(spec.seed)
             with self._apart(spec, folder):
-                self.open[spec.seed] = SeatRun(
-                    worker, spec, folder, seat, initial=initial[spec.seed], taken_up=taken_up
+                self.open[spec.seed] = MemberRun(
+                    worker, spec, folder, member, initial=initial[spec.seed], resumed=resumed
                 )
         if path == self.checkpoints.previous:
             # Only now that the records tell of it. Left there, the damaged one would replace the sound one.
@@ -228,7 +231,7 @@ class CohortRun:
             run.note()
 
     def _restored(self, assigned: Assigned) -> tuple[Path | None, list[str]]:
-        """The checkpoint that holds every run that is to end, if each was left by what would take it up."""
+        """The checkpoint that holds every run that is to end, if each was left by an equal setup."""
         layout = layout_of(self.trainer.seeds, self.trainer.kind)
         mine = provenance_of(self.worker, self.trainer.paths, layout)
         faults = []
@@ -240,7 +243,7 @@ class CohortRun:
                 faults.append(f"seed {spec.seed} was left with {listed(others)} not as now")
         if faults:
             return None, faults
-        path = take_up(self.checkpoints, self._restore, self._begin_anew, faults)
+        path = restore_newest(self.checkpoints, self._restore, self._begin_anew, faults)
         if path is None:
             return None, faults
         changed = [
@@ -283,12 +286,12 @@ def compiled_words(variant: str, made: tuple[Made, ...]) -> str:
     return f"{variant}: steps {kept} in {seconds:.1f} s"
 
 
-def _plain(error: Exception, seats: tuple[int, ...]) -> Exception:
+def _plain(error: Exception, members: tuple[int, ...]) -> Exception:
     """A device without memory for a cohort, in words that say what to do."""
     if not isinstance(error, torch.OutOfMemoryError):
         return error
     traceback.print_exception(error)
     return RunError(
-        f"the device has no memory for {len(seats)} runs trained together",
-        fix=f"ablate run with --cohort {max(1, len(seats) // 2)}, or --cohort off",
+        f"the device has no memory for {len(members)} runs trained together",
+        fix=f"ablate run with --cohort {max(1, len(members) // 2)}, or --cohort off",
     )

@@ -24,7 +24,7 @@ from ablate.evaluation.harness.evaluate import prepare
 from ablate.evaluation.harness.tasks import Questions
 from ablate.evaluation.loss import classes_of
 from ablate.records.run_record import Repetition
-from ablate.runner.builtin.ranks import Company
+from ablate.runner.builtin.ranks import RankGroup
 from ablate.runner.messages import Message
 from ablate.runner.placement import Spread
 from ablate.training.device import CPU, device_name
@@ -65,7 +65,7 @@ CHECKPOINT_EVERY_S = 20.0
 
 
 class Equipment:
-    """Everything that a run is given by its process, and everything by which it is told to stop.
+    """Everything that a run is given by its process, and everything that stops it.
 
     `deadly` ends the process where code of the study's own cannot be stopped.
     """
@@ -75,7 +75,7 @@ class Equipment:
         corpora: Path,
         say: Callable[[Message], None],
         stop: threading.Event,
-        beside: Path = Path(),
+        study_folder: Path = Path(),
         *,
         checkpoint_every_s: float = CHECKPOINT_EVERY_S,
         spread: Spread | None = None,
@@ -84,7 +84,7 @@ class Equipment:
         deadly: bool = False,
     ) -> None:
         self.deadly = deadly
-        self.beside = beside
+        self.study_folder = study_folder
         self.corpora = corpora
         self.library = Library.of(corpora)
         self.root = Root(root if root is not None else corpora.parent.parent)
@@ -92,7 +92,7 @@ class Equipment:
         self.stop = stop
         self.checkpoint_every_s = checkpoint_every_s
         self.spread = spread if spread is not None else Spread()
-        self.company: Company | None = None
+        self.rank_group: RankGroup | None = None
         self.device = device
         self.device_name = device_name(device)
         self._texts: dict[str, Text] = {}
@@ -160,14 +160,14 @@ class Equipment:
     def end(self) -> None:
         """Leave the other ranks, where there are any. After an error nobody knows where they stand."""
         self._trainer = None
-        if self.company is not None:
-            self.company.end()
-            self.company = None
+        if self.rank_group is not None:
+            self.rank_group.end()
+            self.rank_group = None
 
     def _ranks(self, spec: RunSpec, paths: Paths) -> Ranks:
         if self.spread.devices == 1:
             return ALONE
-        if self.company is None:
-            self.company = Company(self.spread, self.corpora)
-        self.company.tell("run", (spec.model_dump_json(), json.dumps(asdict(paths))))
-        return self.company.ranks
+        if self.rank_group is None:
+            self.rank_group = RankGroup(self.spread, self.corpora)
+        self.rank_group.send("run", (spec.model_dump_json(), json.dumps(asdict(paths))))
+        return self.rank_group.ranks

@@ -33,8 +33,8 @@ class Watched:
 class Observer:
     """Evaluates the model of one run. Weights and moments stay as they are.
 
-    `deadly` ends the process where code of the study's own cannot be stopped; `tell` is told of such code before it is
-    called, and of none when it has ended.
+    `deadly` ends the process where code of the study's own cannot be stopped; `report` gets the name of such code
+    before it is called, and of none when it has ended.
     """
 
     def __init__(
@@ -47,16 +47,16 @@ class Observer:
         *,
         whole: Trainer | None,
         deadly: bool,
-        tell: Callable[[Measuring | None], None],
+        report: Callable[[Measuring | None], None],
     ) -> None:
         self.spec, self.text, self.own, self.trainer, self.peak = spec, text, own, trainer, peak
         self.whole = whole
         """The trainer, where weights and moments lie whole and alone in this process; elsewhere neither is measured."""
-        self._deadly, self._tell = deadly, tell
+        self._deadly, self._report = deadly, report
         self._watched: Watched | None = None
-        asked = "cost" in spec.measure.recorded
-        # Energy of a part of a run is not that of the run: one taken up from a checkpoint has no meter.
-        self._energy = Meter.started() if asked and trainer.progress.step == 0 else None
+        wanted = "cost" in spec.measure.recorded
+        # Energy of a part of a run is not that of the run: one resumed from a checkpoint has no meter.
+        self._energy = Meter.started() if wanted and trainer.progress.step == 0 else None
 
     def watch(self, step: int) -> None:
         """Keep the weights before a step whose update is measured."""
@@ -125,9 +125,9 @@ class Observer:
         found: dict[str, float] = {}
         for source in due:
             # Said first: of code that never ends, nothing can be said afterwards.
-            self._tell(Measuring(metric=source.metric.name, limit_s=source.metric.limit_s))
+            self._report(Measuring(metric=source.metric.name, limit_s=source.metric.limit_s))
             found |= measure_own((source,), model, text.split.validation, pieces, step, deadly=self._deadly)
-        self._tell(None)
+        self._report(None)
         return found | {"speed/measure_own_s": time.perf_counter() - started}
 
     def _measured_cost(self, model: GPT) -> dict[str, float]:

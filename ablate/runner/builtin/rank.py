@@ -1,6 +1,6 @@
 """A rank of a run other than the first: it does what the worker says, when it says so, and writes nothing.
 
-    worker ─▶ follower   {"do": "join", ...}, then for each configuration {"do": "run", "words": [SPEC, PATHS]}, then
+    worker ─▶ rank       {"do": "join", ...}, then for each configuration {"do": "run", "words": [SPEC, PATHS]}, then
                          the names of the methods of `Trainer` that all ranks carry out together, with their words,
                          and {"do": "end"} at last
 
@@ -73,8 +73,8 @@ def main() -> None:
     try:
         _follow(orders, meeting_gate)
     except Exception:
-        # What ranks do together breaks when the worker is killed, it may be a moment before its words end. Whoever
-        # listens then clears up, and ends this process.
+        # What ranks do together breaks when the worker is killed, it may be a moment before its words end. Any process
+        # that listens then clears up, and ends this process.
         traceback.print_exc()
         if worker_gone.wait(LAST_WORDS_S):
             listener.join(LOCK_PATIENCE_S + 1.0)
@@ -114,8 +114,8 @@ def _follow(orders: queue.Queue[dict[str, Any]], meeting_gate: threading.Lock) -
 def _ended_by_the_kernel_after(seconds: float) -> Iterator[None]:
     """End this process where the block takes longer, though no thread of Python may run meanwhile.
 
-    Somebody else can remove the folder (another rank whose worker was killed, whoever sweeps) between the look at it
-    and the opening of the file in it, which would then keep the listening thread from ending this process.
+    Somebody else can remove the folder (another rank whose worker was killed, any process that sweeps) between the look
+    at it and the opening of the file in it, which would then keep the listening thread from ending this process.
     """
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a handler of Python would wait for the interpreter's lock as well
     signal.setitimer(signal.ITIMER_REAL, seconds)

@@ -1,9 +1,9 @@
-"""The ranks of a run, as the first one sees them: started, told what to do, watched, ended. No pickle, no launcher.
+"""The ranks of a run, as the first one sees them: started, given orders, watched, ended. No pickle, no launcher.
 
 The worker is the first rank. The others are its children and read orders on their standard input, one JSON object a
 line; when the worker is gone, however it went, that input ends and they end with it, as the worker ends with its
 scheduler. When one of them is killed, the worker goes too, even out of a collective operation that would wait for
-ever: its scheduler sees the worker die, and has the run taken up from its checkpoint, a bounded number of times. One
+ever: its scheduler sees the worker die, and has the run resumed from its checkpoint, a bounded number of times. One
 that ends by an error of its own leaves the worker the time to meet the same error and record it.
 """
 
@@ -28,7 +28,7 @@ LOST_A_RANK = 4
 """Exit status of a worker that has lost one of its ranks."""
 
 
-class Company:
+class RankGroup:
     """The other ranks of this process' runs, from one run to the next."""
 
     def __init__(self, spread: Spread, corpora: Path, lost: Callable[[str], None] | None = None) -> None:
@@ -52,9 +52,9 @@ class Company:
                 },
             )
         store = meeting_at(place, spread.devices)
-        self.ranks: Ranks = join(spread.shard, 0, spread.devices, store=store, tell=self.tell)
+        self.ranks: Ranks = join(spread.shard, 0, spread.devices, store=store, send=self.send)
 
-    def tell(self, order: str, words: tuple[str | int, ...] = ()) -> None:
+    def send(self, order: str, words: tuple[str | int, ...] = ()) -> None:
         """One order to all of them. One that has just died is noticed by its watcher."""
         for other in self.others:
             self._say(other, {"do": order, "words": list(words)})

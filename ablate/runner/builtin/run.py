@@ -1,4 +1,4 @@
-"""What every run is, whether it takes its own steps or takes them together with others: begun, observed, told, sealed.
+"""What all runs share, alone or in a cohort: they are begun, observed, reported and sealed.
 
 The only module that joins gpt, measure, harness and records.
 """
@@ -36,7 +36,7 @@ def provenance_of(worker: Equipment, paths: Paths, layout: str) -> Provenance:
 
 
 class Run(ABC):
-    """One run, from its beginning to its seal. Who takes its steps, and where it is taken up from, its children say."""
+    """One run, from its beginning to its seal. Who takes its steps, and where it resumes from, its children say."""
 
     trainer: Trained
     peak: Peak
@@ -44,7 +44,7 @@ class Run(ABC):
     def _hold(self, worker: Equipment, spec: RunSpec, folder: RunFolder) -> None:
         self.taken = time.perf_counter()
         self.worker, self.spec, self.folder = worker, spec, folder
-        self.own = registered_sources(spec.measure.own, spec.own, worker.beside)
+        self.own = registered_sources(spec.measure.own, spec.own, worker.study_folder)
         self.text = worker.text(spec)
         self.questions = worker.questions(spec, self.text)
         counting = time.perf_counter()
@@ -56,7 +56,7 @@ class Run(ABC):
         self.record = self._begin()
         self._said = time.perf_counter()
         self._said_step = self.trainer.progress.step
-        self._told = Message(event="progress", run_id=self.spec.run_id, steps=self.spec.config.budget.steps)
+        self._reported = Message(event="progress", run_id=self.spec.run_id, steps=self.spec.config.budget.steps)
         self.observer = Observer(
             self.spec,
             self.text,
@@ -65,7 +65,7 @@ class Run(ABC):
             self.peak,
             whole=self._whole(),
             deadly=self.worker.deadly,
-            tell=lambda measuring: self.worker.say(self._at_rest(measuring=measuring)),
+            report=lambda measuring: self.worker.say(self._at_rest(measuring=measuring)),
         )
 
     def _whole(self) -> Trainer | None:
@@ -87,11 +87,11 @@ class Run(ABC):
 
     @abstractmethod
     def _was_left(self) -> bool:
-        """Whether an earlier attempt left what could have been taken up."""
+        """Whether an earlier attempt left what could have been resumed."""
 
     @abstractmethod
-    def _begun(self, taken_up: Path | None) -> None:
-        """Its record stands."""
+    def _begun(self, resumed_from: Path | None) -> None:
+        """Called once its record is written."""
 
     def _begin(self) -> RunRecord:
         """Take a live run up again when the same code, libraries and machine left it; otherwise start over.
@@ -105,9 +105,9 @@ class Run(ABC):
         attempts = (earlier.attempts if earlier is not None else 0) + 1
         others = differing(earlier.provenance, provenance) if earlier is not None else ()
         new: list[str] = []
-        taken_up = self._restored(new) if earlier is not None and not others else None
-        if taken_up is not None:
-            self._take_up()
+        resumed_from = self._restored(new) if earlier is not None and not others else None
+        if resumed_from is not None:
+            self._rewind()
             resumed = (*resumed, self.trainer.progress.step)
         else:
             if others and self._was_left():
@@ -115,7 +115,7 @@ class Run(ABC):
             self.folder.path.mkdir(parents=True, exist_ok=True)
             self.folder.clear()
         if new:
-            where = "started over" if taken_up is None else f"resumed at step {self.trainer.progress.step}"
+            where = "started over" if resumed_from is None else f"resumed at step {self.trainer.progress.step}"
             mishaps.append(f"attempt {attempts} {where}: {'; '.join(new)}")
             print(f"{self.spec.run_id}: {mishaps[-1]}", file=sys.stderr)
         record = RunRecord(
@@ -140,7 +140,7 @@ class Run(ABC):
             repetition=self.repetition,
         )
         self.folder.write_record(record)
-        self._begun(taken_up)
+        self._begun(resumed_from)
         # The record first: a kill in between leaves a start that the ledger lacks, and never one that the folder lacks.
         self.worker.say(
             Message(
@@ -148,13 +148,13 @@ class Run(ABC):
                 run_id=self.spec.run_id,
                 attempt=attempts,
                 step=self.trainer.progress.step,
-                resumed=taken_up is not None,
+                resumed=resumed_from is not None,
                 made_with=made_with(provenance),
             )
         )
         return record
 
-    def _take_up(self) -> None:
+    def _rewind(self) -> None:
         """Bring the live rows, found to be those that were written, to where the checkpoint left them."""
         self.folder.cut_back(self.trainer.progress.live_bytes)
 
@@ -213,7 +213,7 @@ class Run(ABC):
         )
 
     def say_stopped(self) -> None:
-        """It goes no further for now, and may be taken up again."""
+        """It goes no further for now, and may be resumed."""
         step, steps = self.trainer.progress.step, self.spec.config.budget.steps
         self.worker.say(Message(event="stopped", run_id=self.spec.run_id, step=step, steps=steps))
 
@@ -224,23 +224,23 @@ class Run(ABC):
             return None
         return train.drawn(self.spec.seed, self.trainer.progress.step, self.spec.config.budget.batch)
 
-    def _tell(self, step: Step) -> None:
+    def _report(self, step: Step) -> None:
         now = time.perf_counter()
         if now - self._said < SAY_EVERY_S:
             return
         first = self.trainer.progress.first_loss
         assert first is not None
         speed = (step.step - self._said_step) / (now - self._said)
-        self._told = self._told.model_copy(
+        self._reported = self._reported.model_copy(
             update={"step": step.step, "steps_per_s": speed, "falling": step.loss < first}
         )
-        self.worker.say(self._told)
+        self.worker.say(self._reported)
         self._said, self._said_step = now, step.step
 
     def _at_rest(self, *, asking: Asking | None = None, measuring: Measuring | None = None) -> Message:
-        """What a run is at beside its steps, with its speed and the like as last told."""
+        """What a run does between its steps, with its speed and the like as last reported."""
         step = self.trainer.progress.step
-        return self._told.model_copy(update={"step": step, "asking": asking, "measuring": measuring})
+        return self._reported.model_copy(update={"step": step, "asking": asking, "measuring": measuring})
 
     def _cost(self) -> dict[str, object]:
         """Time and memory so far, earlier attempts included."""

@@ -1,6 +1,6 @@
 """The process of the built-in trainer: it serves a scheduler, one run or one cohort after another.
 
-When its scheduler dies, standard input ends and the process ends at once: whatever was checkpointed is taken up by the
+When its scheduler dies, standard input ends and the process ends at once: whatever was checkpointed is resumed by the
 next `ablate run`.
 """
 
@@ -48,10 +48,10 @@ def _leave() -> NoReturn:
 
 
 def _worker(pipes: Pipes, order: dict[str, Any]) -> Worker:
-    corpora, beside, root = (Path(str(order[place])) for place in ("corpora", "beside", "root"))
+    corpora, study_folder, root = (Path(str(order[place])) for place in ("corpora", "study_folder", "root"))
     given, device = order.get("spread"), str(order.get("device") or CPU)
     spread = Spread(**given) if isinstance(given, dict) else Spread()
-    return Worker(corpora, pipes.say, pipes.stop, beside, spread=spread, device=device, root=root, deadly=True)
+    return Worker(corpora, pipes.say, pipes.stop, study_folder, spread=spread, device=device, root=root, deadly=True)
 
 
 def _obey(worker: Worker, order: dict[str, Any]) -> None:
@@ -64,7 +64,7 @@ def _obey(worker: Worker, order: dict[str, Any]) -> None:
     specs = [RunSpec.model_validate_json(json.dumps(spec)) for spec in order["specs"]]
     folders = [RunFolder(Path(folder)) for folder in order["folders"]]
     assigned = list(zip(specs, folders, strict=True))
-    carry_out_together(worker, assigned, tuple(order["seats"]), Path(order["checkpoint"]), str(order["step"]))
+    carry_out_together(worker, assigned, tuple(order["members"]), Path(order["checkpoint"]), str(order["step"]))
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ablate.evaluation.harness.adapter import Standing, Stopped
-from ablate.evaluation.harness.evaluate import Answers, ask
+from ablate.evaluation.harness.evaluate import Answers, evaluate_tasks
 from ablate.records.run_record import utc_now
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.runner.builtin.equipment import Equipment
 from ablate.runner.builtin.ranks import LOST_A_RANK
 from ablate.runner.builtin.run import SAY_EVERY_S, Run
-from ablate.runner.messages import Asking, Message, rows_fault, said, save, show_trace, take_up
+from ablate.runner.messages import Asking, Message, restore_newest, rows_fault, said, save, show_trace
 from ablate.training.device import Peak
 from ablate.training.trainer import Trainer
 from prereg.registry import disk
@@ -63,7 +63,7 @@ class SingleRun(Run):
                 self.folder.append(rows)
                 rows = []
                 self._evaluate()
-            self._tell(step)
+            self._report(step)
             if step.step == until and until < steps:
                 self.folder.append(rows)
                 self.say_stopped()
@@ -80,7 +80,7 @@ class SingleRun(Run):
 
     def _restored(self, faults: list[str]) -> Path | None:
         """The generation of the checkpoint that gave the trainer its state back; what is wrong with those before it."""
-        found = take_up(self.folder.checkpoints, self.trainer.restore, self._begin_anew, faults)
+        found = restore_newest(self.folder.checkpoints, self.trainer.restore, self._begin_anew, faults)
         changed = None if found is None else rows_fault(self.folder, self.trainer.progress)
         if changed is None:
             return found
@@ -93,37 +93,37 @@ class SingleRun(Run):
         self.initial = self.trainer.begin(self.spec.seed)
 
     def _was_left(self) -> bool:
-        """Whether an earlier attempt left what could have been taken up."""
+        """Whether an earlier attempt left what could have been resumed."""
         return self.folder.checkpoints.exist()
 
-    def _begun(self, taken_up: Path | None) -> None:
-        """Its record stands."""
-        if taken_up == self.folder.checkpoints.previous:
+    def _begun(self, resumed_from: Path | None) -> None:
+        """Called once its record is written."""
+        if resumed_from == self.folder.checkpoints.previous:
             # Only now that the record tells of it. Left there, the damaged one would replace the sound one.
             self.folder.checkpoints.fall_back()
-        self._saved_step = None if taken_up is None else self.trainer.progress.step
+        self._saved_step = None if resumed_from is None else self.trainer.progress.step
 
     def _ask(self) -> Answers | None:
-        """The zero- and few-shot tasks, once training has ended. A run killed meanwhile is asked again, not trained."""
+        """Evaluate the tasks once training has ended. A run killed meanwhile repeats this, not its training."""
         if self.questions is None:
             return None
         self._checkpoint([])
         started = time.perf_counter()
-        self._tell_asked(None)
+        self._report_tasks(None)
         with self.trainer.evaluated() as model:
-            answers = ask(
+            answers = evaluate_tasks(
                 self.questions,
                 model,
                 self.spec.config.model.context,
                 self.text.written_with,
                 stop=self.worker.stop.is_set,
-                tell=self._tell_asked,
+                report=self._report_tasks,
             )
         self.trainer.progress.eval_s += time.perf_counter() - started
         return answers
 
-    def _tell_asked(self, standing: Standing | None) -> None:
-        """How far the run has been asked its tasks; none when that begins."""
+    def _report_tasks(self, standing: Standing | None) -> None:
+        """Report how far the tasks have been evaluated; none when that begins."""
         now = time.perf_counter()
         ended = standing is not None and standing.requests == standing.of
         if standing is not None and not ended and now - self._said < SAY_EVERY_S:
@@ -148,17 +148,17 @@ class Worker(Equipment):
     """Carries out runs one after another."""
 
     def carry_out(self, spec: RunSpec, folder: RunFolder, until: int | None = None) -> None:
-        """One run from where it stands to its seal. Everything that goes wrong becomes a `failed` record.
+        """One run from its current state to its seal. Everything that goes wrong becomes a `failed` record.
 
         `until` ends it after that step, unsealed: the beginning of a run, made again to be compared.
         """
         try:
             SingleRun(self, spec, folder).finish(until)
         except Exception as error:
-            if self.company is not None and self.company.killed():
+            if self.rank_group is not None and self.rank_group.killed():
                 traceback.print_exception(error)
                 disk.remove_all()
-                os._exit(LOST_A_RANK)  # no error of the run: it is taken up again
+                os._exit(LOST_A_RANK)  # no error of the run: it is resumed
             self.end()
             self.fail(spec, folder, error)
 

@@ -1,8 +1,8 @@
 """One process of the user's own: started in a group of its own, its output kept in bounds, ended with all it started.
 
-A child must not outlive whoever started it, or two processes might train in one folder. Its worker ends it when the
-scheduler is gone. A worker that is killed itself cannot: so it has left the child's number and time of birth in the
-run's folder, and whoever takes the run up next ends that process first, if it still is the same one.
+A child must not outlive the process that started it, or two processes might train in one folder. Its worker ends it
+when the scheduler is gone. A worker that is killed itself cannot: so it has left the child's number and time of birth
+in the run's folder, and the worker that resumes the run ends that process first, if it still is the same one.
 
 A process that leaves its group (setsid, a daemon) becomes the worker's own child on Linux when its parent ends
 (`adopt_orphans`): it is found there when the run ends, ended too, and named in the run's record. Elsewhere, and in a
@@ -30,7 +30,7 @@ from prereg.registry.disk import write_passing
 HEAD_BYTES = 256 * 2**10
 TAIL_BYTES = 768 * 2**10
 TERM_PATIENCE_S = 30.0
-"""What a child that is asked to stop has, to save where it stands."""
+"""What a child that is sent SIGTERM has, to save its state."""
 _PIECE = 64 * 2**10
 _DRAIN_S = 5.0
 _PR_SET_CHILD_SUBREAPER = 36
@@ -123,12 +123,12 @@ class Kept:
                     self._take(piece)
 
     def _take(self, piece: bytes) -> None:
-        room = HEAD_BYTES - self._written
-        if room > 0:
-            self._file.write(piece[:room])
+        left = HEAD_BYTES - self._written
+        if left > 0:
+            self._file.write(piece[:left])
             self._file.flush()
-            self._written += len(piece[:room])
-            piece = piece[room:]
+            self._written += len(piece[:left])
+            piece = piece[left:]
         if piece:
             self._tail.append(piece)
             self._held += len(piece)
@@ -181,7 +181,7 @@ def _end_orphans() -> tuple[str, ...]:
 
 
 def _has_children() -> bool:
-    """Whether this process has children, alive or not: asked first, because to name them takes a look at all processes
+    """Whether this process has children, alive or not: checked first, because naming them takes a look at all processes
     of the machine."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -211,9 +211,9 @@ def born(pid: int) -> str | None:
         except OSError:
             return None
         return None if fields[0] in ("Z", "X") else f"{boot} {fields[19]}"
-    asked = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-    told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-    return None if not told or told.startswith("Z") else told.partition(" ")[2].strip()
+    command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+    output = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return None if not output or output.startswith("Z") else output.partition(" ")[2].strip()
 
 
 def _signal(group: int, number: signal.Signals) -> None:

@@ -3,11 +3,11 @@
     run folder / code     the root as the trainer sees it, while the run lives
 
 Each pinned file of the code lies in the copy under its path from the root, written from bytes that were hashed in the
-copy itself: what is exchanged under the root afterwards is not what runs. Beside these files lie links to whatever else
-the root has there, so that paths relative to a script lead where they always led; none inside a folder that `code:`
-names, none to `__pycache__`, and none to a module that would be imported in place of a pinned one. So no bytecode that
-somebody left is taken for that of a pinned file. Whoever may write under the root may write in the copy too: a change
-that is undone before the run ends shows nowhere.
+copy itself: what is exchanged under the root afterwards is not what runs. Next to these files lie links to whatever
+else the root has there, so that paths relative to a script lead where they always led; none inside a folder that
+`code:` names, none to `__pycache__`, and none to a module that would be imported in place of a pinned one. So no
+bytecode that somebody left is taken for that of a pinned file. A process that may write under the root may write in the
+copy too: a change that is undone before the run ends shows nowhere.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class PrivateCopy:
         shutil.rmtree(self.place, ignore_errors=True)
 
     def word(self, word: str) -> str:
-        """A word of the command: the place of a pinned file that it names, else as it stands."""
+        """A word of the command: the place of a pinned file that it names, else unchanged."""
         path = script_of(self.root, word)
         name = "" if path is None else path.relative_to(self.root).as_posix()
         if any(pin.path == name for pin in self.spec.scripts):
@@ -129,7 +129,7 @@ class PrivateCopy:
         return str(self.place / inside) if holds else entry
 
     def _link_beside(self, folder: PurePosixPath, pinned: set[str]) -> None:
-        """Links to what lies in a folder of the root beside its pinned files, whose names without endings are given."""
+        """Link what lies in a folder of the root next to its pinned files, given by their names without endings."""
         here = self.place / folder
         named = {PurePosixPath(name) for name in self.spec.code}
         whole = bool(named & {folder, *folder.parents})

@@ -8,7 +8,7 @@ Each attempt begins in an empty directory, unless the one before left a file nam
 command says that it can go on from what lies there. It is then started again (ABLATE_ATTEMPT counts) with its metrics
 file as it left it, a torn last line cut off; a step that it repeats it must take out of that file first.
 
-The child is told its seed, its variant and its configuration, never a hypothesis. By the registered rule a run diverges
+The child gets its seed, its variant and its configuration, never a hypothesis. By the registered rule a run diverges
 at the step whose recorded train/loss says so; it ends there, whatever its exit status. Any other status than 0 is a
 failure. What the child is to record is checked at the end of each run, not when all of them have been paid for.
 """
@@ -199,7 +199,7 @@ class CommandRun:
         return child
 
     def _watch(self, child: Child) -> bool:
-        """Wait for the end. True when the scheduler asked to stop."""
+        """Wait for the end. True when the scheduler sent a stop."""
         said = noted = time.perf_counter()
         step, pause = 0, FIRST_POLL_S
         while child.ended() is None:
@@ -230,7 +230,7 @@ class CommandRun:
         return False
 
     def _has_diverged(self) -> bool:
-        """What a glance suspects, asked of the whole file."""
+        """Checks what a glance suspects on the whole file."""
         try:
             return diverged_at(read_rows(self.metrics, torn=True), self.spec.diverged_above) is not None
         except EvidenceError:
@@ -289,7 +289,7 @@ class Glance:
         self.worst: float | None = None
 
     def look(self) -> None:
-        """Take in the last whole lines."""
+        """Read the last whole lines."""
         try:
             with self.path.open("rb") as stream:
                 if self.first is None:

@@ -4,7 +4,7 @@ They are traced first into one list of elementary operations, `vmap` and gradien
 the Python they are written in: no guard, no break of the graph, no compiling anew in the middle of a run. Weights,
 batches, masks and the model's tables are inputs. The learning rate is none of it: the optimiser is torch's, as ever.
 
-What is kept lies in torch's own format in the user's cache, beside the libraries of `ablate.training.kernels.library`.
+What is kept lies in torch's own format in the user's cache, next to the libraries of `ablate.training.kernels.library`.
 torch names it by a hash of graph, settings and its own version; the folder is named by processor and compiler, so that
 a cache on a shared disk hands no machine's code to another.
 """
@@ -87,7 +87,7 @@ class CompiledJoint:
         return losses, dict(zip(names, found, strict=True))
 
     def clip(self, gradient: Mapping[str, Tensor], vacant: Tensor | None) -> tuple[dict[str, Tensor], Norms]:
-        """As `Joint.clip`; here every call names the vacant seats, so that there is one graph for all."""
+        """As `Joint.clip`; here every call names the vacant members, so that there is one graph for all."""
         assert vacant is not None
         names = list(gradient)
 

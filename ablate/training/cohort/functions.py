@@ -1,7 +1,7 @@
-"""What the seats of a cohort compute, as functions of tensors alone: so the same lines are run, or compiled.
+"""What the members of a cohort compute, as functions of tensors alone: so the same lines are run, or compiled.
 
-The forward is `GPT.loss` itself under `torch.func.vmap`. Nothing is summed over seats but the losses, whose gradient
-with respect to a seat's weights is that of its own loss, so nothing that is not finite crosses from seat to seat.
+The forward is `GPT.loss` itself under `torch.func.vmap`. Nothing is summed over members but the losses, whose gradient
+with respect to a member's weights is that of its own loss, so nothing that is not finite crosses from member to member.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ class Masks(DropoutStream):
 
 
 class Listed(DropoutStream):
-    """Lets everything pass and notes what was asked for."""
+    """Lets everything pass and records each request."""
 
     def __init__(self) -> None:
         super().__init__(seed=0)
-        self.asked: list[tuple[str, Tensor, float]] = []
+        self.requests: list[tuple[str, Tensor, float]] = []
 
     def mask(self, place: str, like: Tensor, rate: float) -> Tensor:
         """Ones."""
         # One value that looks like the whole: shape, type and device without the memory.
-        self.asked.append((place, torch.empty((), dtype=like.dtype, device=like.device).expand(like.shape), rate))
+        self.requests.append((place, torch.empty((), dtype=like.dtype, device=like.device).expand(like.shape), rate))
         return torch.ones_like(like)
 
 
-class SeatMasks:
-    """The masks of every seat, one step at a time, for a whole batch or one micro-batch after another."""
+class MemberMasks:
+    """The masks of every member, one step at a time, for a whole batch or one micro-batch after another."""
 
     def __init__(self, model: GPT, config: Training, seeds: tuple[int, ...], device: torch.device) -> None:
         self.model, self.config, self.seeds, self.device = model, config, seeds, device
         self.streams = {seed: DropoutStream(seed) for seed in seeds}
-        self._asked: list[tuple[str, Tensor, float]] | None = None
+        self._requests: list[tuple[str, Tensor, float]] | None = None
         self._live: Collection[int] = ()
 
     def at(self, step: int, live: Collection[int]) -> None:
-        """Move to a step. Vacant seats draw no masks."""
+        """Move to a step. Vacant members draw no masks."""
         self._live = live
         for seed in live:
             self.streams[seed].at(step)
@@ -65,22 +65,22 @@ class SeatMasks:
         """Tensors like the masks that `drawn` gives for such inputs. Nothing is drawn, and no key counted."""
         if self.config.model.dropout == 0.0:
             return {}
-        if self._asked is None:
-            self._asked = self._listed(inputs)
+        if self._requests is None:
+            self._requests = self._listed(inputs)
         return {
             place: torch.zeros((len(self.seeds), *like.shape), dtype=like.dtype, device=like.device)
-            for place, like, _ in self._asked
+            for place, like, _ in self._requests
         }
 
     def drawn(self, inputs: Tensor, first: int) -> dict[str, Tensor]:
-        """Place -> masks of all seats for the sequences of a batch from one on; nothing where nothing is dropped.
+        """Place -> masks of all members for the sequences of a batch from one on; nothing where nothing is dropped.
 
-        `inputs` are those of one seat: every seat's have the same shape, in every micro-batch.
+        `inputs` are those of one member: every member's have the same shape, in every micro-batch.
         """
         if self.config.model.dropout == 0.0:
             return {}
-        if self._asked is None:
-            self._asked = self._listed(inputs)
+        if self._requests is None:
+            self._requests = self._listed(inputs)
         live = self._live
         for seed in live:
             self.streams[seed].from_sequence(first)
@@ -91,22 +91,22 @@ class SeatMasks:
                     for seed in self.seeds
                 ]
             )
-            for place, like, rate in self._asked
+            for place, like, rate in self._requests
         }
 
     def _listed(self, inputs: Tensor) -> list[tuple[str, Tensor, float]]:
         listed = Listed()
         with torch.no_grad(), arithmetic(self.config, self.device):
             self.model(inputs, listed)
-        places = [place for place, _, _ in listed.asked]
+        places = [place for place, _, _ in listed.requests]
         assert len(set(places)) == len(places), places
-        return listed.asked
+        return listed.requests
 
 
 CLIP_EPS = 1e-6
 """Added to the norm before dividing, as `torch.nn.utils.clip_grad_norm_` does."""
-# On the CPU vmap takes the fused attention seat by seat, which is as exact, and says so in every call.
-_SEAT_BY_SEAT = "There is a performance drop because we have not yet implemented the batching rule"
+# On the CPU vmap takes the fused attention member by member, which is as exact, and says so in every call.
+_MEMBER_BY_MEMBER = "There is a performance drop because we have not yet implemented the batching rule"
 
 
 Norms = tuple[Tensor, ...]
@@ -124,7 +124,7 @@ class Loss(nn.Module):
 
 
 class Joint:
-    """Gradient, norms and clipping of all seats of one configuration."""
+    """Gradient, norms and clipping of all members of one configuration."""
 
     def __init__(self, model: GPT, config: Training, device: torch.device) -> None:
         self.config, self.device = config, device
@@ -144,7 +144,7 @@ class Joint:
         masks: dict[str, Tensor],
         constants: Mapping[str, Tensor] | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Each seat's share of its mean loss over the whole batch, and the gradient of that share."""
+        """Each member's share of its mean loss over the whole batch, and the gradient of that share."""
         with torch.enable_grad():
             leaves = {name: value.detach().requires_grad_() for name, value in weights.items()}
             known = self.constants if constants is None else constants
@@ -160,7 +160,7 @@ class Joint:
         masks: dict[str, Tensor],
         constants: Mapping[str, Tensor],
     ) -> Tensor:
-        """Mean cross-entropy of every seat."""
+        """Mean cross-entropy of every member."""
 
         def of_one(own: Mapping[str, Tensor], x: Tensor, y: Tensor, drawn: dict[str, Tensor]) -> Tensor:
             replaced = {f"model.{name}": value for name, value in (*own.items(), *constants.items())}
@@ -168,14 +168,14 @@ class Joint:
             return loss
 
         with warnings.catch_warnings(), arithmetic(self.config, self.device):
-            warnings.filterwarnings("ignore", message=_SEAT_BY_SEAT)
+            warnings.filterwarnings("ignore", message=_MEMBER_BY_MEMBER)
             losses: Tensor = vmap(of_one)(weights, inputs, targets, masks)
         return losses
 
     def clip(self, gradient: Mapping[str, Tensor], vacant: Tensor | None) -> tuple[dict[str, Tensor], Norms]:
-        """The gradient with each seat clipped by its own norm and vacant ones at zero; none given: every seat is taken.
+        """The gradient with each member clipped by its own norm and vacant ones at zero.
 
-        And its norm before clipping, of every seat, then of each block of every seat.
+        And its norm before clipping, of every member, then of each block of every member.
         """
         norms = {
             name: torch.linalg.vector_norm(value.reshape(len(value), -1), dim=1) for name, value in gradient.items()

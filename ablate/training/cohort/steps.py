@@ -1,7 +1,7 @@
 """How the steps of a cohort are computed: operator by operator, or compiled.
 
 Both compute the same thing, but `compiled` has torch fuse operators, which rounds in another order. The kind is layout,
-not promise: it is chosen when a study is run, and kept in each run's provenance. Loads no torch.
+not state: it is chosen when a study is run, and kept in each run's provenance. Loads no torch.
 
 `auto` is eager everywhere. On the CPU that was measured (reports/LOG.md: compiling gains nothing there). On a GPU the
 other has never been run, and what has never been run is no default.

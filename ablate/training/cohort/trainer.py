@@ -1,11 +1,11 @@
-"""The runs of one configuration trained together: every tensor has a leading axis of seats, one seat a seed.
+"""The runs of one configuration trained together: every tensor has a leading axis of members, one member a seed.
 
 A model of a few million parameters keeps a GPU waiting for kernels to be launched, so one step of many runs costs
-little more than one step of one. What the seats compute stands in `ablate.training.cohort.functions`, and in which of
+little more than one step of one. What the members compute is in `ablate.training.cohort.functions`, and in which of
 equal ways it is computed in `ablate.training.cohort.steps`. What belongs to one run stays its own: initial weights,
 batches, dropout masks, gradient norm and clipping, moments, averages, divergence.
 
-The number of seats never changes. A seed that has ended leaves its seat vacant: zeros, with no gradient. What the
+The number of members never changes. A seed that has ended leaves its place vacant: zeros, with no gradient. What the
 others compute then has the same shapes, and the same bits, as if it had stayed.
 """
 
@@ -25,7 +25,7 @@ from torch.nn import Parameter
 
 from ablate.data.batches import Batches, Split
 from ablate.training.cohort.compiled import CompiledJoint, Made, compiled_folder
-from ablate.training.cohort.functions import Joint, Norms, SeatMasks
+from ablate.training.cohort.functions import Joint, MemberMasks, Norms
 from ablate.training.cohort.steps import COMPILED, EAGER, compiler_name
 from ablate.training.kernels.backends import default_paths
 from ablate.training.model import GPT, count_parameters, initialise
@@ -50,7 +50,7 @@ class CohortTrainer:
         torch.use_deterministic_algorithms(config.numerics.deterministic)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         assert len(set(seeds)) == len(seeds) > 0, seeds
-        # What is computed again in the backward pass is computed outside `vmap`, where there are no seats.
+        # What is computed again in the backward pass is computed outside `vmap`, where there are no members.
         assert config.numerics.recompute == "none", config.numerics
         self.config = config
         self.split = split
@@ -69,7 +69,7 @@ class CohortTrainer:
         self.parameters = count_parameters(self.model)
 
     def begin(self, live: Collection[int]) -> dict[int, dict[str, str]]:
-        """Seat the seeds that are to be trained; returns the hash of each one's initial parameters."""
+        """Member the seeds that are to be trained; returns the hash of each one's initial parameters."""
         self.live = [seed for seed in self.seeds if seed in live]
         assert set(self.live) == set(live), (live, self.seeds)
         names = dict(self.model.named_parameters())
@@ -87,7 +87,7 @@ class CohortTrainer:
         self._build_optimizers()
         model, budget = self.config.model, self.config.budget
         self.batches = {seed: Batches(self.split.train, model.context, budget.batch, seed) for seed in self.live}
-        self.masks = SeatMasks(self.model, self.config, self.seeds, self.device)
+        self.masks = MemberMasks(self.model, self.config, self.seeds, self.device)
         self.progress = {
             seed: Progress(dropout=self.masks.streams[seed].chain, layer_norm_sums=[0.0] * model.layers)
             for seed in self.live
@@ -101,8 +101,8 @@ class CohortTrainer:
             return ()
         inputs, targets, _ = self.batches[self.live[0]].at(1)
         rows = [one[: self.at_once].to(self.device) for one in (inputs, targets)]
-        seated = [one.expand(len(self.seeds), *one.shape).contiguous() for one in rows]
-        self.joint.prepare(self.stacked, seated[0], seated[1], self.masks.blank(rows[0]))
+        expanded = [one.expand(len(self.seeds), *one.shape).contiguous() for one in rows]
+        self.joint.prepare(self.stacked, expanded[0], expanded[1], self.masks.blank(rows[0]))
         return tuple(self.joint.made.values())
 
     @property
@@ -133,29 +133,29 @@ class CohortTrainer:
         return steps
 
     def vacate(self, seed: int) -> None:
-        """A run has ended: its seat stays, empty."""
-        seat = self.seeds.index(seed)
+        """A run has ended: its member stays, empty."""
+        member = self.seeds.index(seed)
         self.live.remove(seed)
-        self.vacant[seat] = True
+        self.vacant[member] = True
         del self.progress[seed]
         with torch.no_grad():
             for value in (*self.stacked.values(), *self.average.values()):
-                value[seat].zero_()
+                value[member].zero_()
             for name, parameter in self._held.items():
-                # The count of steps that some optimisers keep is shared by all seats.
+                # The count of steps that some optimisers keep is shared by all members.
                 moments = [value for value in self._state(parameter).values() if value.shape == parameter.shape]
                 for moment in moments:
                     if "@" not in name:
-                        moment[seat].zero_()
+                        moment[member].zero_()
                     elif name.endswith(f"@{seed}"):
                         moment.zero_()
 
-    def seat(self, seed: int) -> Seat:
-        """One run of the cohort, for whoever records it."""
-        return Seat(self, seed)
+    def member(self, seed: int) -> Member:
+        """One run of the cohort, for its recorder."""
+        return Member(self, seed)
 
     def _gradient(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor], Norms]:
-        """Each seat's mean loss of its whole batch, its gradient, clipped, and the norms of that before clipping.
+        """Each member's mean loss of its whole batch, its gradient, clipped, and the norms of that before clipping.
 
         The gradient is summed over equal micro-batches, as of one run.
         """
@@ -176,7 +176,7 @@ class CohortTrainer:
         for name, parameter in self._held.items():
             if "@" not in name:
                 parameter.grad = clipped[name]
-        for name, apart in self._seats_apart.items():
+        for name, apart in self._members_apart.items():
             for one, its in zip(apart, clipped[name], strict=True):
                 one.grad = its
         for optimizer in self.optimizers:
@@ -195,12 +195,12 @@ class CohortTrainer:
         inner = [name for name, dim in dims.items() if dim >= 2 and name.startswith("blocks.")]
         outer = [name for name, dim in dims.items() if dim >= 2 and name not in inner]
         vectors = [name for name, dim in dims.items() if dim < 2]
-        self._seats_apart: dict[str, list[Parameter]] = {}
+        self._members_apart: dict[str, list[Parameter]] = {}
         self._held = {name: self.stacked[name] for name in outer + vectors}
         if self.config.optim.name == "muon":
-            # Muon orthogonalises one matrix at a time, so each seat's is a parameter of its own: the same memory.
-            self._seats_apart = {name: [Parameter(one) for one in self.stacked[name].data] for name in inner}
-            for name, apart in self._seats_apart.items():
+            # Muon orthogonalises one matrix at a time, so each member's is a parameter of its own: the same memory.
+            self._members_apart = {name: [Parameter(one) for one in self.stacked[name].data] for name in inner}
+            for name, apart in self._members_apart.items():
                 self._held |= {f"{name}@{seed}": one for seed, one in zip(self.seeds, apart, strict=True)}
         else:
             self._held |= {name: self.stacked[name] for name in inner}
@@ -232,7 +232,7 @@ class CohortTrainer:
         return bytes(save(tensors, metadata={"cohort": json.dumps(cohort, allow_nan=False)}))
 
     def restore(self, path: Path) -> None:
-        """Take up the runs where `checkpoint` left them. Call `begin` first; seats that ended since stay vacant."""
+        """Resume the runs where `checkpoint` left them. Call `begin` first; members that ended since stay vacant."""
         try:
             cohort = read_cohort(path)
             with safe_open(path, framework="pt") as stored, torch.no_grad():
@@ -268,7 +268,7 @@ class CohortTrainer:
         )
 
 
-class Seat(Trained):
+class Member(Trained):
     """One run of a cohort: its own progress and its own weights. The cohort takes the steps."""
 
     def __init__(self, cohort: CohortTrainer, seed: int) -> None:
@@ -283,16 +283,16 @@ class Seat(Trained):
     @contextmanager
     def evaluated(self) -> Iterator[GPT]:
         """The cohort's one plain model, with this run's weights, or their average."""
-        seat = self.cohort.seeds.index(self.seed)
+        member = self.cohort.seeds.index(self.seed)
         values = self.cohort.average or self.cohort.stacked
         with torch.no_grad():
             for name, parameter in self.cohort.model.named_parameters():
-                parameter.copy_(values[name][seat])
+                parameter.copy_(values[name][member])
         yield self.cohort.model
 
 
 def read_cohort(path: Path) -> dict[int, Progress]:
-    """Which runs a cohort's checkpoint holds, and where each stands."""
+    """Which runs a cohort's checkpoint holds, and the progress of each."""
     try:
         with safe_open(path, framework="pt") as stored:
             cohort = json.loads(stored.metadata()["cohort"])
@@ -302,7 +302,7 @@ def read_cohort(path: Path) -> dict[int, Progress]:
 
 
 def unreadable(path: Path, error: Exception) -> EvidenceError:
-    """A checkpoint that cannot be taken up."""
+    """A checkpoint that cannot be resumed."""
     return EvidenceError(
         f"checkpoint {path} cannot be read: {error}",
         fix=f"remove {path}; its runs then start again from their first step",

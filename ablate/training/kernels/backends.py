@@ -61,10 +61,10 @@ class Paths:
     """Why kernels of our own were no candidates where they could have been felt; it moves no bit of what was taken."""
 
     def __str__(self) -> str:
-        told = f"attention {self.attention}, gelu {self.gelu}"
-        told += f", products {self.products}" if self.products != "torch" else ""
-        told += f", kernels {self.kernels[:12]}" if self.kernels else ""
-        return f"{told}, compiled by {self.compiled}" if self.compiled else told
+        text = f"attention {self.attention}, gelu {self.gelu}"
+        text += f", products {self.products}" if self.products != "torch" else ""
+        text += f", kernels {self.kernels[:12]}" if self.kernels else ""
+        return f"{text}, compiled by {self.compiled}" if self.compiled else text
 
 
 def default_paths(config: Training) -> Paths:
@@ -78,7 +78,7 @@ def choose_paths(config: Training, folder: Path, *, device: str = "cpu") -> Path
     if device != "cpu" or batch * model.heads * model.context**2 < FELT_FROM:
         return default_paths(config)
     built = kernels()
-    asked = {
+    request = {
         "machine": platform.machine(),
         "processor": _processor(),
         "torch": torch.__version__,
@@ -95,9 +95,9 @@ def choose_paths(config: Training, folder: Path, *, device: str = "cpu") -> Path
     }
     with _held(folder) as path:
         kept = _kept(path)
-        found = next((entry for entry in kept if entry["asked"] == asked), None)
+        found = next((entry for entry in kept if entry["asked"] == request), None)
         if found is None:
-            found = {"asked": asked, "made": time.strftime("%Y-%m-%d", time.gmtime()), **_measure(config, built)}
+            found = {"asked": request, "made": time.strftime("%Y-%m-%d", time.gmtime()), **_measure(config, built)}
             write_whole(path, (json.dumps([*kept, found], indent=2) + "\n").encode())
     attention, gelu, products = (found[part]["taken"] for part in PARTS)
     assert attention in get_args(AttentionPath) and {gelu, products} <= set(get_args(GeluPath)), found
@@ -183,7 +183,7 @@ def _fastest(candidates: Mapping[str, Callable[..., Tensor]], given: tuple[Tenso
 
 
 def _milliseconds(candidate: Callable[..., Tensor], given: tuple[Tensor, ...]) -> float:
-    """CPU time rather than wall time: another run is usually at work beside this one."""
+    """CPU time rather than wall time: another run is usually at work next to this one."""
     given = tuple(one.clone().requires_grad_() for one in given)
     slope: Tensor | None = None
     times = []

@@ -71,8 +71,8 @@ def _error(
     """The largest error of a value and its gradients, relative to their largest entry. A NaN stays one."""
     with torch.enable_grad():
         wide = [one.double().requires_grad_() for one in given if one is not None]
-        told = curve(*wide)
-        exact = (told, *torch.autograd.grad(told, wide, slope.double()))
+        value = curve(*wide)
+        exact = (value, *torch.autograd.grad(value, wide, slope.double()))
     errors = []
     for one, other in zip(ours, exact, strict=True):
         assert one is not None

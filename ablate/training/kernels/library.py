@@ -65,7 +65,7 @@ class Kernels:
         batch, time, _, heads, size = qkv.shape
         y = torch.empty((batch, time, heads, size), dtype=qkv.dtype)
         levels = torch.empty((batch, heads, time), dtype=torch.float32)
-        self._ask("attention_forward", _half(qkv), *_places(qkv, bias, y, levels), *_sizes(qkv))
+        self._call("attention_forward", _half(qkv), *_places(qkv, bias, y, levels), *_sizes(qkv))
         return y, levels
 
     def attention_slope(
@@ -74,26 +74,26 @@ class Kernels:
         """The gradients of `attention` by its two inputs."""
         slope, slope_bias = torch.empty_like(qkv), _zeros(bias)
         places = _places(qkv, bias, levels, dy, slope, slope_bias)
-        self._ask("attention_backward", _half(qkv), *places, *_sizes(qkv))
+        self._call("attention_backward", _half(qkv), *places, *_sizes(qkv))
         return slope, slope_bias
 
     def gelu(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """GELU of x + bias by the tanh formula, entry by entry."""
         y = torch.empty_like(x)
-        self._ask("gelu_forward", _half(x), *_places(x, bias, y), *_table(x))
+        self._call("gelu_forward", _half(x), *_places(x, bias, y), *_table(x))
         return y
 
     def gelu_slope(self, x: Tensor, bias: Tensor | None, dy: Tensor) -> tuple[Tensor, Tensor | None]:
         """The gradients of `gelu` by its two inputs."""
         slope, slope_bias = torch.empty_like(x), _zeros(bias)
-        self._ask("gelu_backward", _half(x), *_places(x, bias, dy, slope, slope_bias), *_table(x))
+        self._call("gelu_backward", _half(x), *_places(x, bias, dy, slope, slope_bias), *_table(x))
         return slope, slope_bias
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """x W^T + bias, of float32 and widths that are multiples of 16."""
         assert x.dtype == torch.float32, x.dtype
         y = torch.empty((*x.shape[:-1], len(weight)))
-        self._ask("linear_forward", *_places(x, weight, bias, y), *_table(x), len(weight))
+        self._call("linear_forward", *_places(x, weight, bias, y), *_table(x), len(weight))
         return y
 
     def linear_slope(
@@ -101,7 +101,7 @@ class Kernels:
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """The gradients of `linear` by its three inputs."""
         dx, dweight, dbias = torch.empty_like(x), torch.zeros_like(weight), _zeros(bias)
-        self._ask("linear_backward", *_places(x, weight, dy, dx, dweight, dbias), *_table(x), len(weight))
+        self._call("linear_backward", *_places(x, weight, dy, dx, dweight, dbias), *_table(x), len(weight))
         return dx, dweight, dbias
 
     def feed(self, x: Tensor, part: Part, *, keep: bool) -> tuple[Tensor, Tensor | None]:
@@ -110,14 +110,14 @@ class Kernels:
         height, width, wide = *_table(x), len(part.first[0])
         y = torch.empty_like(x)
         inner = torch.empty((-(-height // ROWS), -(-wide // PANEL), ROWS, PANEL)) if keep else None
-        self._ask("feed_forward", *_places(x, *part.tensors, y, inner), height, width, wide, *part.norm.told)
+        self._call("feed_forward", *_places(x, *part.tensors, y, inner), height, width, wide, *part.norm.arguments)
         return y, inner
 
     def feed_slope(self, x: Tensor, part: Part, inner: Tensor, dy: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of `feed` by its input and by each tensor of the part."""
         dx, slopes = torch.empty_like(x), [_zeros(one) for one in part.tensors]
         places = _places(x, *part.without_biases, inner, dy, dx, *slopes)
-        self._ask("feed_backward", *places, *_table(x), len(part.first[0]), *part.norm.told)
+        self._call("feed_backward", *places, *_table(x), len(part.first[0]), *part.norm.arguments)
         return dx, *slopes
 
     def attend(self, x: Tensor, part: Part, heads: int, *, keep: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -131,7 +131,7 @@ class Kernels:
             shapes = ((batch, time, 3 * inner), (batch, heads, time), (batch, time, inner))
             kept = tuple(torch.empty(shape) for shape in shapes)
         places = _places(x, *part.tensors, y, *(kept or (None, None, None)))
-        self._ask("attend_forward", *places, *x.shape, *_heads(inner, heads), *part.norm.told)
+        self._call("attend_forward", *places, *x.shape, *_heads(inner, heads), *part.norm.arguments)
         return y, kept
 
     def attend_slope(
@@ -140,10 +140,10 @@ class Kernels:
         """The gradients of `attend` by its input and by each tensor of the part."""
         dx, slopes = torch.empty_like(x), [_zeros(one) for one in part.tensors]
         places = _places(x, *part.without_biases, *kept, dy, dx, *slopes)
-        self._ask("attend_backward", *places, *x.shape, *_heads(part.second[0].shape[1], heads), *part.norm.told)
+        self._call("attend_backward", *places, *x.shape, *_heads(part.second[0].shape[1], heads), *part.norm.arguments)
         return dx, *slopes
 
-    def _ask(self, name: str, *words: int | float | None) -> None:
+    def _call(self, name: str, *words: int | float | None) -> None:
         if getattr(self.library, name)(*words):
             raise MemoryError(f"{name} found no memory for its scratch")
 

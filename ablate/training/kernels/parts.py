@@ -21,7 +21,7 @@ class Norm:
     eps: float = 0.0
 
     @property
-    def told(self) -> tuple[int, float]:
+    def arguments(self) -> tuple[int, float]:
         """As the library knows it."""
         return ("none", "layernorm", "rmsnorm").index(self.kind), self.eps
 
