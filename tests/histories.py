@@ -36,6 +36,7 @@ from ablate.runner import scheduler as scheduler_room
 from ablate.runner.external import trainer as command_room
 from ablate.runner.external.trainer import Server
 from ablate.runner.messages import Message
+from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher, Tally
 from prereg.errors import StudyError
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_file
@@ -220,7 +221,7 @@ class History:
         """One call of `ablate run`; whether it lived to its end. It dies at a chosen end of a run, or with a worker."""
         self.luck = FakeTrainer.luck = Luck(**luck)
         try:
-            api.run(self.study, watcher=Watcher(dies_at, with_worker=with_worker), slots=1, now=self.now)
+            api.run(self.study, RunOptions(slots=1), watcher=Watcher(dies_at, with_worker=with_worker), now=self.now)
         except Killed:
             return False
         return True

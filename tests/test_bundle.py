@@ -18,6 +18,7 @@ from conftest import House, tiny_document
 from test_cli import ablate
 
 from ablate import api
+from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification import rejudge
 from ablate.verification.archive import Source, measure, write_archive
@@ -41,7 +42,7 @@ def decided(tmp_path_factory: pytest.TempPathFactory) -> House:
     made = House(tmp_path_factory.mktemp("decided") / "house")
     api.register(made.write(tiny_document(study="neighbour")))
     study = made.write()
-    api.run(study, watcher=QUIET, slots=2)
+    api.run(study, RunOptions(slots=2), watcher=QUIET)
     api.decide(study)
     return made
 

@@ -21,6 +21,7 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner.builtin.worker import SingleRun, Worker
 from ablate.runner.messages import Message
+from ablate.runner.options import RunOptions
 from prereg.registry.plan import RunSpec, plan
 
 STRIKER = Path(__file__).with_name("killed_writer.py")
@@ -368,7 +369,7 @@ def test_what_went_wrong_stands_in_the_verdict_and_costs_none(house: House) -> N
     folder = RunFolder(api.open_case(study).root.run(spec.study, spec.registration, spec.variant, spec.seed))
     carry_out(house, folder, spec, 20)
     flipped(folder.checkpoints.newest)
-    assert api.run(study, checkpoint_every_s=1.0).summary.complete
+    assert api.run(study, RunOptions(checkpoint_every_s=1.0)).summary.complete
     decided = api.decide(study).decision
     check = {check.name: check for check in decided.checks}["every run was made in one go"]
     assert (check.passed, check.severity) == (False, "note")

@@ -26,6 +26,7 @@ from ablate.runner.builtin import run
 from ablate.runner.builtin.cohort import carry_out_together
 from ablate.runner.builtin.worker import Worker
 from ablate.runner.messages import Message
+from ablate.runner.options import RunOptions
 from ablate.runner.placement import Machine, Spread, choose_machine, cohorts_by_seed
 from ablate.runner.progress import PlainWatcher
 from ablate.training import device as devices
@@ -88,8 +89,8 @@ def kill(house: House, assigned: list[tuple[RunSpec, RunFolder]], *, step: int, 
 def pair_of_houses(tmp_path_factory: pytest.TempPathFactory) -> tuple[House, House]:
     """The tiny study, its runs one by one and in cohorts."""
     apart, together = (House(tmp_path_factory.mktemp(name) / "house") for name in ("apart", "together"))
-    api.run(apart.write(), watcher=QUIET, cohort="off")
-    api.run(together.write(), watcher=QUIET, cohort="on")
+    api.run(apart.write(), RunOptions(cohort="off"), watcher=QUIET)
+    api.run(together.write(), RunOptions(cohort="on"), watcher=QUIET)
     return apart, together
 
 
@@ -331,7 +332,9 @@ def test_ctrl_c_saves_a_cohort_and_the_next_call_resumes_it_to_the_same_bits(hou
     assert any(0 < step < 900 for record in found.values() for step in record.resumed_from)
     assert {record.provenance.layout for record in found.values()} == {LAYOUT}
     other = House(house.path.parent / "other")
-    api.run(other.write(base=longer(900), seeds=[1, 2, 3], measure={"every": 300}), watcher=QUIET, cohort="on")
+    api.run(
+        other.write(base=longer(900), seeds=[1, 2, 3], measure={"every": 300}), RunOptions(cohort="on"), watcher=QUIET
+    )
     assert outcomes(house) == outcomes(other)
 
 
@@ -342,7 +345,7 @@ def test_a_runs_error_in_a_cohort_is_final_for_the_call_and_the_ledger_has_each(
     spoiled = case.root.run("tiny", api.require_registered(case).sha256, "none", 1)
     (spoiled / "metrics.jsonl").mkdir(parents=True)
     told = StringIO()
-    ran = api.run(study, watcher=PlainWatcher(told), cohort="on")
+    ran = api.run(study, RunOptions(cohort="on"), watcher=PlainWatcher(told))
     assert [line.split(":")[0] for line in ran.summary.failed] == [f"tiny/{ran.registration.sha256[:8]}/none/1"]
     assert (events(house).count("failed"), events(house).count("sealed")) == (1, 5)
     (spoiled / "metrics.jsonl").rmdir()
@@ -384,7 +387,7 @@ def test_a_word_that_names_no_company_is_refused_and_nothing_changes(house: Hous
     study = house.write()
     before = house.snapshot()
     with pytest.raises(RunError, match=r"auto, on, off, or a number"):
-        api.run(study, watcher=QUIET, cohort=word)
+        api.run(study, RunOptions(cohort=word), watcher=QUIET)
     assert house.snapshot() == before
 
 
@@ -393,10 +396,12 @@ def test_a_run_is_spread_over_devices_or_in_company_not_both(house: House, word:
     study = house.write()
     before = house.snapshot()
     with pytest.raises(RunError, match=f"--cohort {word} with --devices-per-run 2"):
-        api.run(study, watcher=QUIET, cohort=word, devices_per_run=2)
+        api.run(study, RunOptions(cohort=word, devices_per_run=2), watcher=QUIET)
     assert house.snapshot() == before
     tiny = api.open_case(study).study
-    assert choose_machine(tiny, [], device="cpu", cohort="auto", spread=Spread(2, "ddp")) == Machine("cpu", "off")
+    assert choose_machine(tiny, [], RunOptions(device="cpu", devices_per_run=2, shard="ddp")) == Machine(
+        "cpu", "off", spread=Spread(2, "ddp")
+    )
 
 
 def test_arms_that_compute_blocks_again_are_trained_one_by_one_and_it_is_said(
@@ -405,16 +410,16 @@ def test_arms_that_compute_blocks_again_are_trained_one_by_one_and_it_is_said(
     study = house.write(base=longer(4) | {"numerics": {"recompute": "blocks"}})
     before = house.snapshot()
     with pytest.raises(RunError, match=r"numerics\.recompute"):
-        api.run(study, watcher=QUIET, cohort="on")
+        api.run(study, RunOptions(cohort="on"), watcher=QUIET)
     assert house.snapshot() == before
     tiny = api.open_case(study).study
-    assert choose_machine(tiny, [], device="cpu", cohort="auto") == Machine("cpu", "off")  # as it would have been
+    assert choose_machine(tiny, [], RunOptions(device="cpu")) == Machine("cpu", "off")  # as it would have been
     monkeypatch.setattr(devices, "cuda_devices", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "An Accelerator")
-    found = choose_machine(tiny, [], device="auto", cohort="auto")
+    found = choose_machine(tiny, [], RunOptions())
     assert found.members == 1 and found.why_apart.startswith("runs are trained one by one: arm ")
     with pytest.raises(RunError, match=r"--devices-per-run 2 on cuda:0"):
-        choose_machine(tiny, [], device="auto", cohort="auto", spread=Spread(2, "ddp"))
+        choose_machine(tiny, [], RunOptions(devices_per_run=2, shard="ddp"))
 
 
 def test_a_device_without_memory_says_how_to_go_on() -> None:

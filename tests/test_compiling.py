@@ -27,6 +27,7 @@ from ablate import api
 from ablate.runner.builtin import cohort as cohorts
 from ablate.runner.builtin import run
 from ablate.runner.messages import Message
+from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.training.cohort.compiled import Made
 from ablate.training.cohort.steps import cannot_compile
@@ -202,9 +203,9 @@ LAYOUT = "cohort of 3: seeds 1,2,3; steps compiled"
 
 def test_a_study_of_compiled_steps_says_so_in_every_record_and_comes_to_the_same_verdict(house: House) -> None:
     apart = House(house.path.parent / "apart")
-    api.run(apart.write(), watcher=QUIET, cohort="on")
+    api.run(apart.write(), RunOptions(cohort="on"), watcher=QUIET)
     study, told = house.write(), StringIO()
-    ran = api.run(study, watcher=PlainWatcher(told), cohort="on", step="compiled")
+    ran = api.run(study, RunOptions(cohort="on", step="compiled"), watcher=PlainWatcher(told))
     assert ran.summary.complete, told.getvalue()
     assert told.getvalue().count(": steps ") == 2, told.getvalue()
     others = records(apart)
@@ -228,7 +229,7 @@ def test_a_study_of_compiled_steps_says_so_in_every_record_and_comes_to_the_same
     # Of two kinds in one pair the judge is told.
     (lost,) = house.path.glob("data/runs/tiny/*/none/3")
     shutil.rmtree(lost)
-    api.run(study, watcher=QUIET, cohort="on", step="eager")
+    api.run(study, RunOptions(cohort="on", step="eager"), watcher=QUIET)
     found = [check for check in api.decide(study).decision.checks if "same layout" in check.name]
     assert [check.passed for check in found] == [False] and "steps compiled" in found[0].found
 

@@ -28,6 +28,7 @@ from ablate.records.provenance import collect, differing
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner import local, processes
+from ablate.runner.options import RunOptions
 from ablate.runner.placement import Machine, choose_machine
 from ablate.runner.scheduler import Scheduler
 from ablate.training import device as devices
@@ -130,9 +131,9 @@ def test_cuda_is_asked_of_torch_only_where_a_driver_stands(
 @pytest.mark.parametrize("option", [{"device": "cpu"}, {"cohort": "off"}], ids=str)
 def test_a_users_own_trainer_chooses_for_itself(option: dict[str, str]) -> None:
     study = study_from_document(own_document())
-    assert choose_machine(study, [], device="auto", cohort="auto") == Machine()
+    assert choose_machine(study, [], RunOptions()) == Machine()
     with pytest.raises(RunError, match="brings its own trainer"):
-        choose_machine(study, [], **{"device": "auto", "cohort": "auto", **option})
+        choose_machine(study, [], RunOptions(**option))
 
 
 def test_resuming_asks_device_and_layout() -> None:
@@ -170,28 +171,28 @@ def test_runs_begun_on_one_device_are_not_completed_on_another(sealed: House, mo
     study = api.open_case(sealed.path / "studies" / "tiny.yaml").study
     with_gpus(monkeypatch, 1)
     on_cpu, on_gpu, elsewhere = (records(sealed, name) for name in ("cpu", "An Accelerator", "Another"))
-    assert choose_machine(study, on_cpu, device="auto", cohort="auto") == Machine("cpu", "auto")
-    assert choose_machine(study, on_gpu, device="auto", cohort="auto") == Machine("cuda:0", "auto")
-    assert choose_machine(study, on_gpu, device="cuda", cohort="off") == Machine("cuda:0", "off")
-    assert choose_machine(study, [], device="auto", cohort="auto") == Machine("cuda:0", "auto")
-    assert choose_machine(study, records(sealed, "not stated"), device="auto", cohort="on").device == "cuda:0"
+    assert choose_machine(study, on_cpu, RunOptions()) == Machine("cpu", "auto")
+    assert choose_machine(study, on_gpu, RunOptions()) == Machine("cuda:0", "auto")
+    assert choose_machine(study, on_gpu, RunOptions(device="cuda", cohort="off")) == Machine("cuda:0", "off")
+    assert choose_machine(study, [], RunOptions()) == Machine("cuda:0", "auto")
+    assert choose_machine(study, records(sealed, "not stated"), RunOptions(cohort="on")).device == "cuda:0"
     for standing, wanted, said in (
         (on_cpu, "cuda", "6 sealed runs of 'tiny' were made on cpu"),
         (on_gpu, "cpu", "made on An Accelerator"),
         (elsewhere, "auto", "made on Another"),
     ):
         with pytest.raises(RunError, match=said):
-            choose_machine(study, standing, device=wanted, cohort="auto")
+            choose_machine(study, standing, RunOptions(device=wanted))
     with_gpus(monkeypatch, 0)
     with pytest.raises(RunError, match="would use cpu"):
-        choose_machine(study, on_gpu, device="auto", cohort="auto")
+        choose_machine(study, on_gpu, RunOptions())
 
 
 def test_a_refusal_to_mix_devices_changes_nothing(sealed: House, monkeypatch: pytest.MonkeyPatch) -> None:
     with_gpus(monkeypatch, 1)
     before = sealed.snapshot()
     with pytest.raises(RunError, match="--device cpu"):
-        api.run(sealed.path / "studies" / "tiny.yaml", watcher=QUIET, device="cuda")
+        api.run(sealed.path / "studies" / "tiny.yaml", RunOptions(device="cuda"), watcher=QUIET)
     done = CliRunner().invoke(app, ["run", str(sealed.path / "studies" / "tiny.yaml"), "--device", "cuda"])
     assert isinstance(done.exception, StudyError)
     assert sealed.snapshot() == before

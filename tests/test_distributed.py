@@ -29,6 +29,7 @@ from ablate.records.provenance import differing
 from ablate.records.run_record import Provenance
 from ablate.runner.builtin.ranks import RankGroup
 from ablate.runner.builtin.worker import Worker
+from ablate.runner.options import RunOptions
 from ablate.runner.placement import Spread
 from ablate.runner.progress import PlainWatcher
 from ablate.training.distributed import ALONE, Ranks
@@ -284,7 +285,7 @@ def family(process: subprocess.Popen[str]) -> tuple[int, int]:
 @pytest.mark.slow
 def test_a_study_is_trained_on_two_devices_a_run_and_every_record_says_so(house: House) -> None:
     study = study_of(house)
-    done = api.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp")
+    done = api.run(study, RunOptions(slots=1, devices_per_run=2, shard="fsdp"), watcher=QUIET)
     assert done.summary.complete
     assert {r["provenance"]["layout"] for r in records(house)} == {"2 devices, fsdp"}
     alone = House(house.path.parent / "alone")
@@ -312,7 +313,7 @@ def test_a_killed_rank_ends_its_worker_and_the_run_is_taken_up_again_to_the_same
     assert until_gone([worker, follower]) == []
     assert sorted(record["attempts"] for record in records(house)) == [1, 1, 1, 2]
     other = House(house.path.parent / "other")
-    api.run(study_of(other, steps=120), watcher=QUIET, slots=1, devices_per_run=2)
+    api.run(study_of(other, steps=120), RunOptions(slots=1, devices_per_run=2), watcher=QUIET)
     require_same_bits(house, other)
 
 
@@ -466,9 +467,9 @@ def test_ctrl_c_saves_a_spread_run_which_resumes_under_its_spread_and_starts_ove
     other = House(house.path.parent / "other")
     shutil.copytree(house.path, other.path, dirs_exist_ok=True)
     # A run that failed has no outcome, and would look like one with another.
-    done = api.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp").summary
+    done = api.run(study, RunOptions(slots=1, devices_per_run=2, shard="fsdp"), watcher=QUIET).summary
     assert done.complete, done.failed
-    done = api.run(other.path / "studies" / "tiny.yaml", watcher=QUIET, slots=1).summary
+    done = api.run(other.path / "studies" / "tiny.yaml", RunOptions(slots=1), watcher=QUIET).summary
     assert done.complete, done.failed
     taken_up, begun_again = (
         next(record for record in records(one) if record["attempts"] == 2) for one in (house, other)
@@ -477,7 +478,9 @@ def test_ctrl_c_saves_a_spread_run_which_resumes_under_its_spread_and_starts_ove
     assert begun_again["resumed_from"] == []
     assert "layout" not in begun_again["provenance"]
     whole = House(house.path.parent / "whole")
-    done = api.run(study_of(whole, steps=120), watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp").summary
+    done = api.run(
+        study_of(whole, steps=120), RunOptions(slots=1, devices_per_run=2, shard="fsdp"), watcher=QUIET
+    ).summary
     assert done.complete, done.failed
     require_same_bits(house, whole)
 
@@ -489,7 +492,7 @@ def test_an_error_of_one_spread_run_is_recorded_and_the_others_go_on_with_new_ra
     case = api.open_case(study)
     spoiled = case.root.run("tiny", api.require_registered(case).sha256, "none", 1)
     (spoiled / "metrics.jsonl").mkdir(parents=True)  # a folder where the live rows should go
-    done = api.run(study, watcher=QUIET, slots=1, devices_per_run=2)
+    done = api.run(study, RunOptions(slots=1, devices_per_run=2), watcher=QUIET)
     assert len(done.summary.failed) == 1 and "/none/1: " in done.summary.failed[0]
     assert (done.summary.sealed, done.summary.planned) == (3, 4)
 
@@ -513,7 +516,7 @@ def test_an_error_at_one_rank_alone_ends_the_run_and_says_which(house: House) ->
 @pytest.mark.slow
 def test_a_spread_run_is_reproduced_as_it_was_spread(house: House) -> None:
     study = study_of(house, steps=20)
-    assert api.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp").summary.complete
+    assert api.run(study, RunOptions(slots=1, devices_per_run=2, shard="fsdp"), watcher=QUIET).summary.complete
     again = api.reproduce(study, "none/1")
     assert again.weights == "equal"
     assert "layout" not in [other.part for other in again.provenance]
@@ -590,7 +593,7 @@ def test_a_spread_that_cannot_be_is_refused_before_anything_is_written(
     study = house.write(base={**longer(30), **base})
     before = house.snapshot()
     with pytest.raises(RunError, match=re.escape(said)) as caught:
-        api.run(study, watcher=QUIET, devices_per_run=devices, shard=shard)
+        api.run(study, RunOptions(devices_per_run=devices, shard=shard), watcher=QUIET)
     assert caught.value.required and caught.value.fix
     assert house.snapshot() == before
 

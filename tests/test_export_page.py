@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from ablate import api
 from ablate.cli import app
+from ablate.runner.options import RunOptions
 from ablate.verification.result import Verification
 from ablate.verification.verify import verify_study
 from prereg.documents.page import UNMARKED, WORDING, keep_page, markdown
@@ -101,7 +102,7 @@ def test_a_crash_before_the_page_is_mended_by_the_next_verb(
             amended(house, study)
     assert page_of(house).read_bytes() == earlier, "the registration has moved on, its page has not"
     assert "does not say what the lock" in item(verify_study(study)).faults[0]
-    api.register(study) if verb == "register" else api.run(study, slots=1)
+    api.register(study) if verb == "register" else api.run(study, RunOptions(slots=1))
     assert b"Another title" in page_of(house).read_bytes()
     assert verify_study(study).stands
 

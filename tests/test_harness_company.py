@@ -21,6 +21,7 @@ from ablate.evaluation.harness.evaluate import evaluate_tasks
 from ablate.records.gather import gather
 from ablate.records.store import RunFolder
 from ablate.runner.builtin.worker import Worker
+from ablate.runner.options import RunOptions
 from ablate.runner.placement import Machine, choose_machine
 from ablate.runner.progress import PlainWatcher
 from ablate.training import device as devices
@@ -64,7 +65,7 @@ def asked_of_sealed_weights(spec: RunSpec, worker: Worker, folder: RunFolder) ->
 def test_a_study_of_byte_pairs_pins_data_and_tasks_and_leaves_no_item_out(house: House) -> None:
     study = items_house(house, base=with_data(corpus="tiny", tokenizer={"bpe": 262}))
     write_pack(house.path, strange=True)
-    ran = api.run(study, watcher=QUIET, slots=1)
+    ran = api.run(study, RunOptions(slots=1), watcher=QUIET)
     assert ran.summary.complete
     registration = load_registration(Root(house.path), "tiny")
     assert registration is not None and registration.data is not None and registration.tasks is not None
@@ -133,21 +134,21 @@ def test_runs_that_are_asked_are_trained_one_by_one_and_it_is_said(
     study = items_house(house)
     before = house.snapshot()
     with pytest.raises(RunError, match=r"--cohort on, and measure\.harness") as caught:
-        api.run(study, watcher=QUIET, cohort="on")
+        api.run(study, RunOptions(cohort="on"), watcher=QUIET)
     assert "--cohort off" in caught.value.fix
     assert house.snapshot() == before
     tiny = api.open_case(study).study
-    assert choose_machine(tiny, [], device="cpu", cohort="auto") == Machine("cpu", "off")
+    assert choose_machine(tiny, [], RunOptions(device="cpu")) == Machine("cpu", "off")
     monkeypatch.setattr(devices, "cuda_devices", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "An Accelerator")
-    found = choose_machine(tiny, [], device="auto", cohort="auto")
+    found = choose_machine(tiny, [], RunOptions())
     assert found.members == 1 and "measure.harness" in found.why_apart
 
 
 def test_a_run_over_two_devices_is_asked_on_the_first_with_its_whole_weights(house: House) -> None:
     base = items_document()["base"] | {"optim": {"lr": 0.01, "ema": 0.5}}
     study = items_house(house, base=base)
-    assert api.run(study, watcher=QUIET, slots=1, devices_per_run=2, shard="fsdp").summary.complete
+    assert api.run(study, RunOptions(slots=1, devices_per_run=2, shard="fsdp"), watcher=QUIET).summary.complete
     case = api.open_case(study)
     runs = gather(case.root, api.require_registered(case)).runs
     assert {run.provenance.layout for run in runs} == {"2 devices, fsdp"}
@@ -158,7 +159,7 @@ def test_a_run_over_two_devices_is_asked_on_the_first_with_its_whole_weights(hou
 
 def test_a_run_that_was_asked_is_made_again_with_the_same_answers(house: House) -> None:
     study = items_house(house)
-    assert api.run(study, watcher=QUIET, slots=1).summary.complete
+    assert api.run(study, RunOptions(slots=1), watcher=QUIET).summary.complete
     found = api.reproduce(study, "layernorm/2")
     assert found.exact and found.items == "equal" and found.unpromised == ()
     assert "harness/accuracy" in {metric.metric for metric in found.metrics}

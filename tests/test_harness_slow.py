@@ -15,6 +15,7 @@ from conftest import House
 from harness_samples import items_document
 
 from ablate import api
+from ablate.runner.options import RunOptions
 
 HERE = Path(__file__).resolve().parent
 PARADIGMS, ITEMS = 67, 100
@@ -81,7 +82,7 @@ def test_a_study_over_paradigms_of_blimp_is_run_and_decided(
     )
     document["base"] = document["base"] | {"data": {"corpus": "tinyshakespeare"}}
     study = house.write(document)
-    assert api.run(study, slots=1).summary.complete
+    assert api.run(study, RunOptions(slots=1)).summary.complete
     decided = api.decide(study)
     assert decided.decision.status == "decided" and decided.decision.verdict == "adopt layernorm"
     page = decided.markdown_path.read_text()

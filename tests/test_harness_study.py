@@ -27,6 +27,7 @@ from ablate.runner import progress
 from ablate.runner.builtin import worker as single
 from ablate.runner.builtin.worker import SingleRun, Worker
 from ablate.runner.messages import Asking, Message
+from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_study
 from prereg.errors import CorpusError, RegistrationError, SpecError, StudyError, UnsupportedError
@@ -46,7 +47,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("ABLATE_CORPORA", raising=False)
         patch.setattr(progress, "PLAIN_EVERY_S", -1.0)
-        ran = api.run(items_house(house), slots=1, watcher=PlainWatcher(stream))
+        ran = api.run(items_house(house), RunOptions(slots=1), watcher=PlainWatcher(stream))
     assert ran.summary.complete, ran.summary
     (house.path / "said.txt").write_text(stream.getvalue())
     return house.path

@@ -33,6 +33,7 @@ from ablate.records.gather import gather, repeated_elsewhere
 from ablate.reporting import html as html_room
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.deviations import tell_deviations
+from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_root
 from prereg.errors import EvidenceError
@@ -92,7 +93,7 @@ class Attacked(OwnHouse):
 
     def run(self, **todo: Any) -> None:
         Path(os.environ["ATTACK"]).write_text(json.dumps(todo))
-        verbs.run(self.study, watcher=QUIET, slots=1)
+        verbs.run(self.study, RunOptions(slots=1), watcher=QUIET)
 
     def decide(self) -> Decision:
         return verbs.decide(self.study).decision

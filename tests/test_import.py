@@ -24,6 +24,7 @@ from ablate import api
 from ablate.records.gather import gather
 from ablate.records.store import ItemScore, Row, RunFolder
 from ablate.reporting.context import ReportContext
+from ablate.runner.options import RunOptions
 from ablate.verification.verify import verify_study
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes, sha256_file
@@ -171,7 +172,7 @@ def test_scores_of_items_come_along_and_are_checked(here: OwnHouse, cluster: Pat
 def test_an_import_and_runs_made_here_mix_and_are_listed(here: OwnHouse, cluster: Path) -> None:
     done = bring(here, cluster, only=["slow/1", "fast/1"])
     assert (done.taken, done.missing) == (("slow/1", "fast/1"), 4)
-    ran = api.run(study_of(here), slots=2)
+    ran = api.run(study_of(here), RunOptions(slots=2))
     assert ran.summary.complete, ran.summary.failed
     assert events(here).count("sealed") == 4
     assert events(here)[-1] == "finished"

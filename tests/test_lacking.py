@@ -14,6 +14,7 @@ from ablate import api
 from ablate.cli import app
 from ablate.records.provenance import MOVES_BITS, collect, differing
 from ablate.records.run_record import Provenance
+from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 
 SAID = "no kernels of our own: no C++ compiler (c++, g++, clang++)"
@@ -36,7 +37,7 @@ def test_a_machine_without_a_compiler_says_so_once_and_every_record_keeps_it(
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     study, told = house.write(felt()), StringIO()
-    assert api.run(study, watcher=PlainWatcher(told), slots=2).summary.complete
+    assert api.run(study, RunOptions(slots=2), watcher=PlainWatcher(told)).summary.complete
     assert told.getvalue().count(SAID) == 1, told.getvalue()
     found = provenances(house)
     assert [one["lacking"] for one in found] == [SAID] * 6

@@ -17,6 +17,7 @@ from ablate import api
 from ablate.api.status import read_status
 from ablate.records.run_record import RunRecord
 from ablate.reporting.summaries.ledger import describe
+from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.training.device import Peak
 from prereg.documents.configuration import SAID, base_in_brief, base_sentences
@@ -270,5 +271,5 @@ def test_a_users_own_trainer_saves_where_it_stands_itself(tmp_path: Path) -> Non
     before = house.snapshot()
     path = house.write()
     with pytest.raises(RunError, match="checkpoint-every is for the built-in trainer"):
-        api.run(path, watcher=QUIET, checkpoint_every_s=5.0)
+        api.run(path, RunOptions(checkpoint_every_s=5.0), watcher=QUIET)
     assert house.snapshot().keys() - before.keys() == {"studies/own.yaml"}

@@ -22,6 +22,7 @@ from ablate import api
 from ablate.evaluation.user_metrics import Source, measure_own
 from ablate.records.store import RunFolder
 from ablate.runner.messages import Measuring, Message
+from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.runner.reproduce import make_again
 from prereg.documents.claims import recorded
@@ -280,7 +281,7 @@ def test_a_metric_that_nothing_interrupts_fails_its_run_alone_and_says_why(
     # The watchdog waits this long for what was interrupted, and nothing here hears an interruption.
     monkeypatch.setattr(WARM, "before", "from prereg.metrics import user_code\nuser_code.GRACE_S = 0.3")
     study, stream = endless_house(house), StringIO()
-    summary = api.run(study, slots=1, watcher=PlainWatcher(stream)).summary
+    summary = api.run(study, RunOptions(slots=1), watcher=PlainWatcher(stream)).summary
     assert (summary.sealed, len(summary.failed)) == (2, 2)
     assert all("own/worst took longer than its limit of 2 s" in one for one in summary.failed)
     assert "died" not in stream.getvalue(), "it is not tried again"

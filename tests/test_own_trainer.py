@@ -29,6 +29,7 @@ from ablate.reporting.sections.audit import tell_pairs, tell_runs
 from ablate.reporting.sections.registration import tell_promise
 from ablate.runner.external import child as child_room
 from ablate.runner.external.trainer import Server
+from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from prereg.errors import RegistrationError, RunError
 from prereg.registry.ledger import Ledger
@@ -94,7 +95,7 @@ def all_dead(pids: list[int]) -> bool:
 def test_from_a_script_to_a_verdict_and_running_again_does_nothing(house: OwnHouse) -> None:
     registration = house.register()
     study = house.path / "studies" / "own.yaml"
-    ran = api.run(study, watcher=QUIET, slots=2)
+    ran = api.run(study, RunOptions(slots=2), watcher=QUIET)
     assert ran.summary.complete, ran.summary.failed
     assert events(house) == ["registered", "started", *["sealed"] * 6, "finished"]
     before = house.snapshot()
@@ -148,7 +149,7 @@ def test_a_failure_tells_the_end_of_stderr_and_the_others_go_on(house: OwnHouse)
         "    raise SystemExit(3)\n"
     )
     registration = house.register(seeds=[1, 2])
-    ran = api.run(house.path / "studies" / "own.yaml", watcher=QUIET, slots=2)
+    ran = api.run(house.path / "studies" / "own.yaml", RunOptions(slots=2), watcher=QUIET)
     failure = f"own/{registration.sha256[:8]}/fast/2: exit status 3; stderr ends: a / [31mbad 0.4"
     assert ran.summary.failed == (failure,)
     assert (events(house).count("sealed"), events(house).count("failed")) == (3, 1)
@@ -427,7 +428,7 @@ def test_what_a_run_costs_beside_its_work_does_not_grow_with_the_ledger(
     assert size > 200_000
     monkeypatch.setattr(Ledger, "_bytes", read_bytes)
     monkeypatch.setattr(os, "fsync", sync)
-    summary = api.run(house.path / "studies" / "own.yaml", watcher=QUIET, slots=1).summary
+    summary = api.run(house.path / "studies" / "own.yaml", RunOptions(slots=1), watcher=QUIET).summary
     assert summary.sealed == 24
     whole = [n for n in read if n >= size]
     # The whole ledger is read when a call begins and ends, not once a run: 24 runs would make it 24 times more.

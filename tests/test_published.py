@@ -16,6 +16,7 @@ from test_cli import ablate
 
 from ablate import api
 from ablate.data.batches import Split
+from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.training.trainer import Trainer
 from ablate.verification.verify import verify_study
@@ -57,7 +58,7 @@ def decided(tmp_path_factory: pytest.TempPathFactory) -> House:
     """The tiny study, run and decided with published figures beside it."""
     made = House(tmp_path_factory.mktemp("published") / "house")
     study = made.write()
-    api.run(study, watcher=QUIET, slots=2)
+    api.run(study, RunOptions(slots=2), watcher=QUIET)
     write(made)
     api.decide(study)
     return made

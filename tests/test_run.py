@@ -17,6 +17,7 @@ from conftest import House
 from ablate import api
 from ablate.records.gather import gather
 from ablate.runner.local import study_lock
+from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.ledger import Ledger
@@ -81,7 +82,7 @@ def kill_tree(process: subprocess.Popen[str]) -> None:
 def twin(tmp_path_factory: pytest.TempPathFactory) -> House:
     """The tiny study, run once without incident: what every other run of it must equal."""
     twin = House(tmp_path_factory.mktemp("twin") / "house")
-    api.run(twin.write(), watcher=QUIET, slots=2)
+    api.run(twin.write(), RunOptions(slots=2), watcher=QUIET)
     return twin
 
 
@@ -122,7 +123,7 @@ def test_running_a_finished_study_again_does_nothing(twin: House) -> None:
 
 
 def test_a_run_from_scratch_gives_the_same_bits(twin: House, house: House) -> None:
-    api.run(house.write(), watcher=QUIET, slots=1)
+    api.run(house.write(), RunOptions(slots=1), watcher=QUIET)
     assert outcomes(house) == outcomes(twin)
 
 

@@ -17,6 +17,7 @@ from ablate import api
 from ablate.cli import app
 from ablate.reporting.summaries.plan import scale_json, scale_sections
 from ablate.reporting.terminal import show
+from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.scale.devices import CPU, KNOWN, activations, device_named, is_of, state_parts
 from ablate.scale.wish import SHAPES, Wish, shaped
@@ -95,7 +96,7 @@ def test_without_a_measurement_or_an_assumption_there_is_no_time(study: Path) ->
 
 def test_a_recorded_run_gives_the_speed_of_its_kind_of_device_and_of_no_other(house: House) -> None:
     study = house.write()
-    api.run(study, watcher=PlainWatcher(StringIO()), slots=1)
+    api.run(study, RunOptions(slots=1), watcher=PlainWatcher(StringIO()))
     records = [json.loads(path.read_text()) for path in house.path.glob("data/runs/*/*/*/*/run.json")]
     found = api.plan_at_scale(study, "on 1 cpu")
     rates = [record["tokens"] / record["train_s"] for record in records]

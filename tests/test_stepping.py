@@ -15,7 +15,8 @@ from ablate.cli import main
 from ablate.records.run_record import RunRecord, layout_of, members_in, step_in
 from ablate.records.store import RunFolder
 from ablate.runner import placement
-from ablate.runner.placement import Machine, Spread, choose_machine, step_of
+from ablate.runner.options import RunOptions
+from ablate.runner.placement import Machine, choose_machine, step_of
 from ablate.training.cohort import steps
 from ablate.training.cohort.steps import AUTO, EAGER, KINDS, cannot_take, choose_step
 from prereg.errors import RunError
@@ -53,13 +54,13 @@ def test_kinds_are_of_runs_trained_together_and_of_one_device(house: House, monk
     monkeypatch.setattr("ablate.training.cohort.steps.cannot_compile", lambda _device: "")
     tiny = api.open_case(house.write()).study
     with pytest.raises(RunError, match=r"--step compiled, and runs are trained one by one"):
-        choose_machine(tiny, [], device="cpu", cohort="auto", step="compiled")
+        choose_machine(tiny, [], RunOptions(device="cpu", step="compiled"))
     with pytest.raises(RunError, match=r"--step compiled with --devices-per-run 2"):
-        choose_machine(tiny, [], device="cpu", cohort="auto", step="compiled", spread=Spread(2, "ddp"))
-    found = choose_machine(tiny, [], device="cpu", cohort="on", step="compiled")
+        choose_machine(tiny, [], RunOptions(device="cpu", step="compiled", devices_per_run=2, shard="ddp"))
+    found = choose_machine(tiny, [], RunOptions(device="cpu", cohort="on", step="compiled"))
     assert found == Machine("cpu", "on", step="compiled")
     for step in (AUTO, EAGER):  # which runs by themselves take anyway
-        assert choose_machine(tiny, [], device="cpu", cohort="off", step=step).step == step
+        assert choose_machine(tiny, [], RunOptions(device="cpu", cohort="off", step=step)).step == step
 
 
 def test_a_machine_that_cannot_compile_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_auto_keeps_the_kind_of_what_stands_and_is_eager_where_nothing_does(
 def finished(tmp_path_factory: pytest.TempPathFactory) -> House:
     """A study in cohorts, all of whose records say that steps were compiled."""
     made = House(tmp_path_factory.mktemp("finished") / "house")
-    api.run(made.write(base=short()), watcher=QUIET, cohort="on")
+    api.run(made.write(base=short()), RunOptions(cohort="on"), watcher=QUIET)
     for path in made.path.glob("data/runs/*/*/*/*/run.json"):
         path.write_text(path.read_text().replace(LAYOUT, COMPILED))
     return made
@@ -145,7 +146,7 @@ def test_what_stands_compiled_is_not_gone_on_with_in_silence_where_there_is_no_c
     assert "required: steps compiled" in told and "--step eager" in told.split("try: ")[1]
     assert house.snapshot() == before
 
-    api.run(study, watcher=QUIET, step=EAGER)  # asked for in words, it is trained, and the report lists it
+    api.run(study, RunOptions(step=EAGER), watcher=QUIET)  # asked for in words, it is trained, and the report lists it
     found = {check.name: check for check in api.decide(study).decision.checks if not check.passed}
     apart = found["pairs were trained in the same layout"]
     assert apart.severity == "deviation" and f"layernorm {LAYOUT} against none {COMPILED}" in apart.found

@@ -12,6 +12,7 @@ from conftest import House, tiny_document
 
 from ablate import api
 from ablate.runner import scheduler
+from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from prereg.errors import RunError
 
@@ -42,7 +43,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, deaths: int) -> list[int]:
 
 def test_a_worker_that_dies_before_it_is_ready_is_replaced(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     started, stream = dying(monkeypatch, 2), StringIO()
-    ran = api.run(house.write(tiny_document()), slots=1, watcher=PlainWatcher(stream))
+    ran = api.run(house.write(tiny_document()), RunOptions(slots=1), watcher=PlainWatcher(stream))
     assert ran.summary.complete and len(started) == 3
     assert stream.getvalue().count("a worker died before it was ready (exit 7); starting another") == 2
 
@@ -52,7 +53,7 @@ def test_workers_that_never_start_end_the_call_and_say_where_to_look(
 ) -> None:
     started = dying(monkeypatch, 99)
     with pytest.raises(RunError, match=r"3 workers in a row died before they were ready .*exit 7") as caught:
-        api.run(house.write(tiny_document()), slots=1, watcher=PlainWatcher(StringIO()))
+        api.run(house.write(tiny_document()), RunOptions(slots=1), watcher=PlainWatcher(StringIO()))
     assert len(started) == 3
     assert "worker-2.log" in caught.value.fix
     (log,) = house.path.glob("data/runs/*/*/worker-2.log")

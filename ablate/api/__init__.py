@@ -35,6 +35,7 @@ from ablate.api.registering import (
     save,
 )
 from ablate.api.running import Imported, Ran, bring, look_to_run_up_to, run
+from ablate.runner.options import RunOptions
 
 __all__ = [
     "Case",
@@ -44,6 +45,7 @@ __all__ = [
     "Peeked",
     "PlannedRuns",
     "Ran",
+    "RunOptions",
     "accepted",
     "amend",
     "bring",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ablate.api.context import Case, Clock, check, open_case, require_pinned, require_registered, utc_now
 from ablate.api.registering import preflight, register
+from ablate.runner.options import RunOptions
 
 if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
@@ -31,32 +32,21 @@ class Ran:
 
 def run(
     path: str | Path,
+    options: RunOptions = RunOptions(),  # noqa: B008
     *,
     root: Path | None = None,
-    slots: int | None = None,
     watcher: Watcher | None = None,
     now: Clock = utc_now,
-    next_look: bool = False,
     accept_underpowered: str | None = None,
     pilot: str | None = None,
-    checkpoint_every_s: float | None = None,
-    devices_per_run: int = 1,
-    shard: str | None = None,
-    device: str = "auto",
-    cohort: str = "auto",
-    step: str = "auto",
 ) -> Ran:
     """Register if need be, then train what is left of the plan; of a sequential study, what its next look needs.
 
-    `next_look` says so in words, and is refused for a fixed number of seeds. `checkpoint_every_s` moves no bit.
-    `devices_per_run` spreads each run over so many devices, `shard` says how (`ddp`, or `fsdp`). `device` is auto, cpu,
-    cuda or cuda:N, and `cohort` auto, on, off, or how many seeds at most are trained together: a run is spread over
-    devices, or trained together with others, not both. `step` is how steps of runs trained together are computed: auto,
-    eager or compiled.
+    Returns how far the plan is. Raises `StudyError` where the study or the options cannot be carried out.
     """
     import sys
 
-    from ablate.runner.local import run_study, slots_of, study_lock
+    from ablate.runner.local import run_study, study_lock
     from ablate.runner.placement import Spread, choose_machine, records_of, require_steps
     from ablate.runner.progress import PlainWatcher
     from prereg.errors import RunError
@@ -66,15 +56,14 @@ def run(
 
     case = check(Path(path), root)
     name = case.study.study
-    spread = Spread.of(devices_per_run, shard)
-    spread.require_possible(case.study)
-    if next_look and case.study.stopping == "fixed":
+    Spread.of(options.devices_per_run, options.shard).require_possible(case.study)
+    if options.next_look and case.study.stopping == "fixed":
         raise RunError(
             f"'{name}' has a fixed number of seeds, and so no next look",
             required="stopping: {looks: [...]} or {evidence: e_process, max_seeds: N}",
             fix=f"ablate run {case.path}",
         )
-    if checkpoint_every_s is not None and case.study.trainer != "gpt":
+    if options.checkpoint_every_s is not None and case.study.trainer != "gpt":
         raise RunError(
             "--checkpoint-every is for the built-in trainer",
             required="a user's own trainer to save its own checkpoints, and to leave a file named resumable",
@@ -90,7 +79,7 @@ def run(
     else:
         planned = preflight(case, accept_underpowered=accept_underpowered, pilot=pilot)
     records = records_of(case.root, standing) if standing is not None else {}
-    machine = choose_machine(case.study, records.values(), device=device, cohort=cohort, spread=spread, step=step)
+    machine = choose_machine(case.study, records.values(), options)
     require_steps(case.study, machine, records, due)
     onlooker: Watcher = watcher if watcher is not None else PlainWatcher(sys.stderr)
     if machine.why_apart:
@@ -107,17 +96,7 @@ def run(
             for other in repeated(case.root, registration.study):
                 onlooker.note(other.words)
         look = look_to_run_up_to(case, registration)
-        summary = run_study(
-            case.root,
-            registration,
-            slots=slots or slots_of(registration.study, machine, spread),
-            now=now,
-            watcher=onlooker,
-            look=look,
-            machine=machine,
-            checkpoint_every_s=checkpoint_every_s,
-            spread=spread,
-        )
+        summary = run_study(case.root, registration, options, machine, now=now, watcher=onlooker, look=look)
     return Ran(registration, entry is not None, summary, look)
 
 

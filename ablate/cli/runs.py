@@ -59,18 +59,20 @@ def run(
     """
     done = api.run(
         study,
+        api.RunOptions(
+            slots=slots,
+            next_look=next_look,
+            checkpoint_every_s=checkpoint_every,
+            devices_per_run=devices_per_run,
+            shard=shard,
+            device=device,
+            cohort=cohort,
+            step=step,
+        ),
         root=root,
-        slots=slots,
         watcher=_watcher(as_json),
-        next_look=next_look,
         pilot=pilot,
         accept_underpowered=accept,
-        checkpoint_every_s=checkpoint_every,
-        devices_per_run=devices_per_run,
-        shard=shard,
-        device=device,
-        cohort=cohort,
-        step=step,
     )
     summary, name = done.summary, done.registration.study.study
     if as_json:

@@ -18,7 +18,8 @@ from ablate.records.gather import Seal, sealed_in_ledger, unlike
 from ablate.records.provenance import code_hash
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.runner.placement import Machine, Spread, cohorts_by_seed, records_of, step_of
+from ablate.runner.options import RunOptions
+from ablate.runner.placement import Machine, cohorts_by_seed, records_of, step_of
 from ablate.runner.processes import Job, Spec
 from ablate.runner.progress import Tally, Watcher
 from ablate.runner.scheduler import Scheduler
@@ -51,14 +52,12 @@ class Summary:
 def run_study(
     root: Root,
     registration: Registration,
+    options: RunOptions,
+    machine: Machine,
     *,
-    slots: int,
     now: Callable[[], str],
     watcher: Watcher,
     look: Look | None = None,
-    machine: Machine,
-    checkpoint_every_s: float | None = None,
-    spread: Spread | None = None,
 ) -> Summary:
     """Carry out what is left of a registration's plan, up to a look if there is one. The caller holds the lock."""
     ledger = Ledger(root.ledger)
@@ -73,18 +72,9 @@ def run_study(
         steps_planned=sum(spec.steps for spec in specs),
         has_tasks=registration.study.measure.harness is not None,
     )
-    scheduler = Scheduler(
-        root,
-        registration,
-        ledger,
-        now,
-        watcher,
-        tally,
-        deque(),
-        machine,
-        spread=spread or Spread(),
-        checkpoint_every_s=checkpoint_every_s,
-    )
+    every_s = options.checkpoint_every_s
+    scheduler = Scheduler(root, registration, ledger, now, watcher, tally, deque(), machine, checkpoint_every_s=every_s)
+    slots = options.slots or slots_of(registration.study, machine)
     known = sealed_in_ledger(ledger, registration.sha256)
     waiting = _waiting(scheduler, specs, known)
     tally.steps_before = tally.steps_done
@@ -195,12 +185,11 @@ def default_slots() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def slots_of(study: Study, machine: Machine, spread: Spread | None = None) -> int:
+def slots_of(study: Study, machine: Machine) -> int:
     """Workers side by side by default: as many as there are cores for all the devices of a run; one of a user's own
     trainer or on an accelerator, which may want the whole of it."""
-    devices = spread.devices if spread is not None else 1
     alone = study.trainer != "gpt" or machine.device != CPU
-    return 1 if alone else max(1, default_slots() // devices)
+    return 1 if alone else max(1, default_slots() // machine.spread.devices)
 
 
 def _is_sealed(folder: RunFolder) -> bool:

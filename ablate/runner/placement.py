@@ -19,6 +19,7 @@ from typing import Literal
 from ablate.records.provenance import NOT_STATED
 from ablate.records.run_record import SINGLE, WHOLE_ONLY, RunRecord, members_in, step_in
 from ablate.records.store import RunFolder
+from ablate.runner.options import RunOptions
 from ablate.training.cohort.steps import AUTO, EAGER, cannot_take, choose_step
 from ablate.training.device import CPU, choose_device, device_name
 from prereg.errors import RunError
@@ -139,6 +140,8 @@ class Machine:
     """Why runs are trained one by one where `auto` would have trained them together; nothing where it would not."""
     step: str = AUTO
     """auto, or the kind of step that is requested (`ablate.training.cohort.steps`)."""
+    spread: Spread = WHOLE
+    """The devices of each run."""
 
     @property
     def members(self) -> int:
@@ -152,16 +155,14 @@ class Machine:
 def choose_machine(
     study: Study,
     records: Iterable[RunRecord],
-    *,
-    device: str,
-    cohort: str,
-    spread: Spread = WHOLE,
-    step: str = AUTO,
+    options: RunOptions,
 ) -> Machine:
     """The device, the cohorts and the kind of step that were requested. Raises `RunError` where they do not fit.
 
     A run that is spread over devices is in no cohort, and kinds of steps are those of cohorts.
     """
+    device, cohort, step = options.device, options.cohort, options.step
+    spread = Spread.of(options.devices_per_run, options.shard)
     if cohort not in ("auto", "on", "off") and not (cohort.isascii() and cohort.isdigit() and int(cohort) > 0):
         raise RunError(f"--cohort {cohort}", required="auto, on, off, or a number of runs", fix="--cohort auto")
     if study.trainer == "command":
@@ -183,7 +184,7 @@ def choose_machine(
                 required="processors of this machine: the ranks of a spread run speak over gloo, on the CPU",
                 fix=f"--device {CPU}, or leave --devices-per-run out",
             )
-        return Machine(machine.device, "off")
+        return Machine(machine.device, "off", spread=spread)
     return _stepped(_grouped(study, machine), step)
 
 

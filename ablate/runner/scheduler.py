@@ -26,7 +26,7 @@ from ablate.records.run_record import RunRecord, layout_of
 from ablate.records.store import RunFolder
 from ablate.runner.external.child import end_leftover
 from ablate.runner.messages import Message
-from ablate.runner.placement import Machine, Spread
+from ablate.runner.placement import Machine
 from ablate.runner.processes import Job, Spec, WorkerProcess, start_worker
 from ablate.runner.progress import Tally, Watcher
 from prereg.errors import RunError
@@ -64,7 +64,6 @@ class Scheduler:
     workers: dict[int, WorkerProcess] = field(default_factory=dict)
     events: queue.Queue[tuple[int, Message | None, float]] = field(default_factory=queue.Queue)
     """Worker, what it said (none: it is gone), and when that arrived."""
-    spread: Spread = field(default_factory=Spread)
     deaths: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     noted: set[str] = field(default_factory=set)
@@ -162,7 +161,7 @@ class Scheduler:
                 "root": str(self.root.path),
                 "device": self.machine.device,
                 "checkpoint_every_s": self.checkpoint_every_s,
-                "spread": asdict(self.spread),
+                "spread": asdict(self.machine.spread),
                 "study_folder": str(self.study_folder),
             }
         )
