@@ -51,12 +51,12 @@ def measure_verbs() -> dict[str, Any]:
 
 def fill_with_records(path: Path) -> None:
     """A plausible run.json for every planned run, to be read and not believed."""
-    from ablate.api import open_case, require_registered
+    from ablate.api import open_study, require_registered
     from ablate.records.provenance import collect
     from ablate.records.run_record import RunRecord
     from prereg.registry.plan import RunSpec, plan
 
-    case = open_case(path)
+    case = open_study(path)
     made = collect(threads=1)
     for spec in plan(require_registered(case)):
         assert isinstance(spec, RunSpec), spec.run_id

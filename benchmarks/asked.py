@@ -96,10 +96,10 @@ def ask_again(study: Path, folder: Path, batch: int) -> dict[str, Any]:
 
 def first_run(study: Path) -> tuple[Root, RunSpec]:
     """The first run of a registered study's plan: the baseline with the first seed."""
-    from ablate.api import open_case, require_registered
+    from ablate.api import open_study, require_registered
     from prereg.registry.plan import RunSpec, plan
 
-    case = open_case(study)
+    case = open_study(study)
     spec = plan(require_registered(case))[0]
     assert isinstance(spec, RunSpec), spec
     return case.root, spec

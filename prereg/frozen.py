@@ -9,7 +9,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 
-class Part(BaseModel):
+class FrozenModel(BaseModel):
     """A frozen value that travels between rooms."""
 
     model_config = ConfigDict(

@@ -270,7 +270,7 @@ def train_honestly(history: History, most: int = 4) -> None:
             with history.root.ledger.open("ab") as stream:
                 stream.write(line[: rng.randrange(1, len(line) - 1)])
         else:
-            read_status(api.open_case(history.study))
+            read_status(api.open_study(history.study))
     assert history.run()
 
 

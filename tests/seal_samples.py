@@ -13,7 +13,7 @@ from pathlib import Path
 
 from prereg_samples import AT, PIN, house_with
 
-from ablate.api import Case
+from ablate.api import StudyContext
 from prereg.registry.paths import Root
 from prereg.registry.register import register
 from prereg.registry.registration import Registration
@@ -60,11 +60,11 @@ def git(folder: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
-def registered(tmp_path: Path) -> tuple[Case, Registration]:
+def registered(tmp_path: Path) -> tuple[StudyContext, Registration]:
     """A registered study in a root of its own."""
     root, loaded = house_with(tmp_path)
     registration, _ = register(root, loaded, corpus=PIN, design=None, tool={"ablate": "test"}, at=AT)
-    return Case(loaded.path, root, loaded), registration
+    return StudyContext(loaded.path, root, loaded), registration
 
 
 def snapshot(root: Root) -> dict[str, bytes]:

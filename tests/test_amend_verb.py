@@ -46,7 +46,7 @@ def test_the_verb_says_what_changed_what_was_known_and_what_it_made_exploratory(
     after = amend(path)
     assert "evidence by then: outcomes read" in after
     assert "exploratory from now on: gain; no verdict rests on them" in after.replace("\n", " ")
-    now = api.require_registered(api.open_case(path))
+    now = api.require_registered(api.open_study(path))
     assert f"registrations: {first.sha256[:8]} -> " in after and f"-> {now.sha256[:8]}" in after
     house.write(hypotheses={"gain": GAIN["gain"] | {"smallest": 0.01}}, title="Another", seeds=[1, 2, 3, 4])
     assert "stable(none) and stable(layernorm)" in amend(path).replace("\n", " ")
@@ -62,7 +62,7 @@ def test_runs_of_an_earlier_registration_do_not_enter(house: House) -> None:
     house.write(**small, title="The same study, said better")
     registration, entry = api.amend(path, reason="a typo")
     assert entry.body["evidence"] == "runs started"
-    evidence = gather(api.open_case(path).root, registration)
+    evidence = gather(api.open_study(path).root, registration)
     assert evidence.runs == () and len(evidence.missing) == 6 and evidence.metrics.empty
     decided = api.decide(path)
     assert decided.decision.status == "inadmissible" and decided.decision.findings == ()

@@ -12,7 +12,7 @@ from prereg_samples import AT, EMBNORM, PIN, changed, load_text
 from seal_samples import Authority, Server, allow, git, merkle_root, registered, serving, snapshot, ssh_key
 
 from ablate import cli
-from ablate.api import Case
+from ablate.api import StudyContext
 from ablate.verification.result import Verification
 from ablate.verification.seal import Sealing, attest
 from ablate.verification.verify import verify_study
@@ -51,21 +51,21 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
 
 
-def sealed(case: Case, registration: Registration, **asked: object) -> Sealing:
+def sealed(case: StudyContext, registration: Registration, **asked: object) -> Sealing:
     return attest(case, registration, now=lambda: AT, **asked)  # type: ignore[arg-type]
 
 
-def verified(case: Case, **trust: Path) -> Verification:
+def verified(case: StudyContext, **trust: Path) -> Verification:
     return verify_study(case.path, case.root.path, **trust)
 
 
-def check(case: Case, kind: str, **trust: Path) -> SealCheck:
+def check(case: StudyContext, kind: str, **trust: Path) -> SealCheck:
     found = [check for check in verified(case, **trust).seals if check.kind == kind]
     assert len(found) == 1, found
     return found[0]
 
 
-def events(case: Case) -> list[str]:
+def events(case: StudyContext) -> list[str]:
     return [entry.event for entry in Ledger(case.root.ledger).entries()]
 
 
@@ -150,7 +150,7 @@ def test_a_sound_seal_of_another_lock_is_a_fault_even_if_the_ledger_names_it(ser
             Ledger(other.root.ledger).append(
                 "attested", study="embnorm", registration=changed_to.sha256, body=body, at=AT
             )
-    found = verified(Case(loaded.path, other.root, loaded)).seals
+    found = verified(StudyContext(loaded.path, other.root, loaded)).seals
     assert {check.kind: check.state for check in found} == {"ssh": "broken", "rfc3161": "broken", "ots": "broken"}
 
 
@@ -280,7 +280,7 @@ def test_an_amendment_keeps_the_seals_of_what_it_replaces(server: Server, author
     loaded = load_text(case.root.studies, text)
     second, entry = amend(case.root, loaded, corpus=PIN, design=None, tool={}, at=AT, reason="seeds", evidence="none")
     assert entry.body["evidence"] == "none"  # a seal is no evidence
-    case = Case(loaded.path, case.root, loaded)
+    case = StudyContext(loaded.path, case.root, loaded)
     sealed(case, second, sign=key)
     found = verified(case)
     assert found.stands, found
@@ -296,7 +296,7 @@ def test_an_earlier_lock_that_is_nowhere_leaves_its_signature_unchecked(tmp_path
     sealed(case, registration, sign=ssh_key(tmp_path / "keys"))
     loaded = load_text(case.root.studies, changed(EMBNORM, "seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 6]"))
     amend(case.root, loaded, corpus=PIN, design=None, tool={}, at=AT, reason="seeds", evidence="none")
-    [found] = verified(Case(loaded.path, case.root, loaded)).seals
+    [found] = verified(StudyContext(loaded.path, case.root, loaded)).seals
     assert (found.state, found.superseded) == ("unchecked", True)
     with pytest.raises(RegistrationError, match="not the one that was registered"):
         sealed(case, registration)

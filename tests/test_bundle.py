@@ -68,7 +68,7 @@ def checked(path: Path, pages: Mapping[str, bytes] = NO_PAGES) -> BundleCheck:
 
 def bundled(study: Path, *, out: Path, **options: bool) -> Bundled:
     """A bundle of a study, checked in the same way before it is left behind."""
-    case = api.open_case(study)
+    case = api.open_study(study)
     return write_bundle(case.root, api.require_registered(case), out, check=checked, **options)
 
 

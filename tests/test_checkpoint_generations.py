@@ -366,7 +366,7 @@ def test_what_went_wrong_stands_in_the_verdict_and_costs_none(house: House) -> N
     study = house.write(seeds=[1, 2])
     registration, _ = api.register(study)
     spec = plan(registration)[0]
-    folder = RunFolder(api.open_case(study).root.run(spec.study, spec.registration, spec.variant, spec.seed))
+    folder = RunFolder(api.open_study(study).root.run(spec.study, spec.registration, spec.variant, spec.seed))
     carry_out(house, folder, spec, 20)
     flipped(folder.checkpoints.newest)
     assert api.run(study, RunOptions(checkpoint_every_s=1.0)).summary.complete

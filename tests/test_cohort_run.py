@@ -53,7 +53,7 @@ def planned(house: House, lr: float = 1e-3, variant: str = "none") -> list[tuple
     model = {"layers": 1, "width": 16, "heads": 2, "context": 16, "dropout": 0.1}
     study = house.write(base=longer(30) | {"model": model, "optim": {"lr": lr}})
     api.register(study)
-    case = api.open_case(study)
+    case = api.open_study(study)
     found = []
     for spec in plan(api.require_registered(case)):
         assert isinstance(spec, RunSpec)
@@ -127,7 +127,7 @@ def test_records_of_a_cohort_are_those_of_separate_runs_but_for_rounding_and_lay
         assert other.train_s > 0 and other.eval_s > 0 and other.wall_s > other.train_s
     found = []
     for house in pair_of_houses:
-        case = api.open_case(house.path / "studies" / "tiny.yaml")
+        case = api.open_study(house.path / "studies" / "tiny.yaml")
         metrics = gather(case.root, api.require_registered(case)).metrics.astype({"variant": str, "metric": str})
         names = metrics["metric"].str
         kept = metrics[~names.startswith("speed/") & ~names.startswith(WHOLE_ONLY)]
@@ -341,7 +341,7 @@ def test_ctrl_c_saves_a_cohort_and_the_next_call_resumes_it_to_the_same_bits(hou
 def test_a_runs_error_in_a_cohort_is_final_for_the_call_and_the_ledger_has_each(house: House) -> None:
     study = house.write()
     api.register(study)
-    case = api.open_case(study)
+    case = api.open_study(study)
     spoiled = case.root.run("tiny", api.require_registered(case).sha256, "none", 1)
     (spoiled / "metrics.jsonl").mkdir(parents=True)
     told = StringIO()
@@ -398,7 +398,7 @@ def test_a_run_is_spread_over_devices_or_in_company_not_both(house: House, word:
     with pytest.raises(RunError, match=f"--cohort {word} with --devices-per-run 2"):
         api.run(study, RunOptions(cohort=word, devices_per_run=2), watcher=QUIET)
     assert house.snapshot() == before
-    tiny = api.open_case(study).study
+    tiny = api.open_study(study).study
     assert choose_machine(tiny, [], RunOptions(device="cpu", devices_per_run=2, shard="ddp")) == Machine(
         "cpu", "off", spread=Spread(2, "ddp")
     )
@@ -412,7 +412,7 @@ def test_arms_that_compute_blocks_again_are_trained_one_by_one_and_it_is_said(
     with pytest.raises(RunError, match=r"numerics\.recompute"):
         api.run(study, RunOptions(cohort="on"), watcher=QUIET)
     assert house.snapshot() == before
-    tiny = api.open_case(study).study
+    tiny = api.open_study(study).study
     assert choose_machine(tiny, [], RunOptions(device="cpu")) == Machine("cpu", "off")  # as it would have been
     monkeypatch.setattr(devices, "cuda_devices", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "An Accelerator")

@@ -73,7 +73,7 @@ class Decided(OwnHouse):
         return api.decide(self.study).decision
 
     def bundled(self, out: Path) -> Path:
-        case = api.open_case(self.study)
+        case = api.open_study(self.study)
         told = write_bundle(case.root, api.require_registered(case), out, check=checked)
         assert told.check.stands
         return told.path

@@ -168,7 +168,7 @@ def records(house: House, device: str) -> list[RunRecord]:
 
 
 def test_runs_begun_on_one_device_are_not_completed_on_another(sealed: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = api.open_case(sealed.path / "studies" / "tiny.yaml").study
+    study = api.open_study(sealed.path / "studies" / "tiny.yaml").study
     with_gpus(monkeypatch, 1)
     on_cpu, on_gpu, elsewhere = (records(sealed, name) for name in ("cpu", "An Accelerator", "Another"))
     assert choose_machine(study, on_cpu, RunOptions()) == Machine("cpu", "auto")
@@ -201,7 +201,7 @@ def test_a_refusal_to_mix_devices_changes_nothing(sealed: House, monkeypatch: py
 def test_workers_of_a_gpu_start_with_what_deterministic_products_need_and_one_at_a_time(
     sealed: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = api.open_case(sealed.path / "studies" / "tiny.yaml")
+    case = api.open_study(sealed.path / "studies" / "tiny.yaml")
     assert local.slots_of(case.study, Machine("cuda:0")) == 1
     assert local.slots_of(case.study, Machine("cpu")) == local.default_slots()
     started: list[dict[str, str]] = []

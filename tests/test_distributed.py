@@ -63,7 +63,7 @@ def spec_of(house: House, **base: dict[str, Any]) -> RunSpec:
         parts[name] = {**parts.get(name, {}), **change}
     study = house.write(tiny_document(base=parts))
     api.register(study)
-    return plan(api.require_registered(api.open_case(study)))[0]
+    return plan(api.require_registered(api.open_study(study)))[0]
 
 
 def trainer_of(house: House, spec: RunSpec, ranks: Ranks = ALONE, paths: Paths = PATHS) -> Trainer:
@@ -293,7 +293,7 @@ def test_a_study_is_trained_on_two_devices_a_run_and_every_record_says_so(house:
     assert all("layout" not in r["provenance"] for r in records(alone))
     curves = []
     for one in (house, alone):
-        case = api.open_case(one.path / "studies" / "tiny.yaml")
+        case = api.open_study(one.path / "studies" / "tiny.yaml")
         evidence = gather(case.root, api.require_registered(case))
         curves.append(evidence.curve("val/loss").sort_values(["variant", "seed", "step"])["value"].tolist())
     assert len(curves[0]) == 4 * 4
@@ -489,7 +489,7 @@ def test_ctrl_c_saves_a_spread_run_which_resumes_under_its_spread_and_starts_ove
 def test_an_error_of_one_spread_run_is_recorded_and_the_others_go_on_with_new_ranks(house: House) -> None:
     study = study_of(house)
     api.register(study)
-    case = api.open_case(study)
+    case = api.open_study(study)
     spoiled = case.root.run("tiny", api.require_registered(case).sha256, "none", 1)
     (spoiled / "metrics.jsonl").mkdir(parents=True)  # a folder where the live rows should go
     done = api.run(study, RunOptions(slots=1, devices_per_run=2), watcher=QUIET)

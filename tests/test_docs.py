@@ -68,7 +68,7 @@ def test_every_study_loads_and_this_version_can_carry_it_out(path: Path) -> None
 
 def test_every_file_of_published_figures_has_its_study_and_can_be_read() -> None:
     for path in PUBLISHED:
-        case = api.open_case(path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX) + ".yaml"))
+        case = api.open_study(path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX) + ".yaml"))
         assert api.published_beside(case) is not None, path
 
 

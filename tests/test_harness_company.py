@@ -45,7 +45,7 @@ def with_data(**data: Any) -> dict[str, Any]:
 
 def first_run(house: House, study: Path) -> tuple[RunSpec, Worker, RunFolder]:
     """The first run of a registered study, as it is recorded."""
-    registration = api.require_registered(api.open_case(study))
+    registration = api.require_registered(api.open_study(study))
     spec = plan(registration)[0]
     assert isinstance(spec, RunSpec)
     worker = Worker(house.path / "data" / "corpora", lambda _: None, threading.Event(), root=house.path)
@@ -84,13 +84,13 @@ def test_a_study_of_byte_pairs_pins_data_and_tasks_and_leaves_no_item_out(house:
 def test_the_letters_of_every_source_of_a_mixture_can_be_written(house: House) -> None:
     study = items_house(house)
     write_pack(house.path, strange=True)
-    alone = pin(api.open_case(study)).tasks
+    alone = pin(api.open_study(study)).tasks
     source = house.path / "other.txt"
     source.write_text("the dog barked at the bakery.\n" * 60)
     Library.of(house.path / "data" / "corpora", {}).add("other", source)
     study = items_house(house, base=with_data(mixture={"tiny": 1.0, "other": 0.0}))
     write_pack(house.path, strange=True)
-    mixed = pin(api.open_case(study))
+    mixed = pin(api.open_study(study))
     assert alone is not None and mixed.tasks is not None and mixed.data is not None
     assert (alone.n_unencodable, mixed.tasks.n_unencodable) == (1, 0)
 
@@ -137,7 +137,7 @@ def test_runs_that_are_asked_are_trained_one_by_one_and_it_is_said(
         api.run(study, RunOptions(cohort="on"), watcher=QUIET)
     assert "--cohort off" in caught.value.fix
     assert house.snapshot() == before
-    tiny = api.open_case(study).study
+    tiny = api.open_study(study).study
     assert choose_machine(tiny, [], RunOptions(device="cpu")) == Machine("cpu", "off")
     monkeypatch.setattr(devices, "cuda_devices", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "An Accelerator")
@@ -149,7 +149,7 @@ def test_a_run_over_two_devices_is_asked_on_the_first_with_its_whole_weights(hou
     base = items_document()["base"] | {"optim": {"lr": 0.01, "ema": 0.5}}
     study = items_house(house, base=base)
     assert api.run(study, RunOptions(slots=1, devices_per_run=2, shard="fsdp"), watcher=QUIET).summary.complete
-    case = api.open_case(study)
+    case = api.open_study(study)
     runs = gather(case.root, api.require_registered(case)).runs
     assert {run.provenance.layout for run in runs} == {"2 devices, fsdp"}
     assert {run.harness.n_items for run in runs if run.harness} == {N} and len(runs) == 4

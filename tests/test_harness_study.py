@@ -64,7 +64,7 @@ def study_of(path: Path) -> Path:
 
 
 def records(path: Path) -> list[RunRecord]:
-    case = api.open_case(study_of(path))
+    case = api.open_study(study_of(path))
     return list(gather(case.root, api.require_registered(case)).runs)
 
 
@@ -87,7 +87,7 @@ def test_a_study_over_items_is_run_decided_and_told(copy: Path) -> None:
 
 
 def test_the_judge_reads_the_very_items_that_were_scored(ended: Path) -> None:
-    case = api.open_case(study_of(ended))
+    case = api.open_study(study_of(ended))
     evidence = gather(case.root, api.require_registered(case))
     assert evidence.items is not None
     accuracy = evidence.items[evidence.items["metric"] == "harness/accuracy"]
@@ -300,7 +300,7 @@ def test_runs_that_were_asked_differently_are_told(
 ) -> None:
     from dataclasses import replace
 
-    case = api.open_case(study_of(ended))
+    case = api.open_study(study_of(ended))
     registration = api.require_registered(case)
     evidence = gather(case.root, registration)
     assert all(check.passed for check in audit(AuditContext(registration, evidence)) if check.name == name)
@@ -355,7 +355,7 @@ def test_check_shows_what_will_be_asked_and_what_that_may_execute(
 def test_variants_whose_tokenizers_leave_out_different_items_are_refused(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = api.open_case(items_house(house, variants={"none": {}, "layernorm": {"data.corpus": "toy"}}))
+    case = api.open_study(items_house(house, variants={"none": {}, "layernorm": {"data.corpus": "toy"}}))
     write_pack(house.path, strange=True)
     with pytest.raises(
         UnsupportedError, match=r"cannot write the same items of 'tasks/made-up': they leave out \[0, 1\]"

@@ -102,7 +102,7 @@ class Attacked(OwnHouse):
         return failed(*self.judged())
 
     def judged(self) -> tuple[Registration, Evidence]:
-        registration = verbs.require_registered(verbs.open_case(self.study))
+        registration = verbs.require_registered(verbs.open_study(self.study))
         return registration, gather(Root(self.path.resolve()), registration)
 
     def folder(self, cell: str) -> Path:

@@ -16,7 +16,7 @@ from ablate.training.kernels import library as module
 from ablate.training.kernels.errors import worst_error
 from ablate.training.kernels.library import Absent, Kernels, load
 from ablate.training.kernels.operators import own_attend, own_attention, own_feed, own_gelu, own_linear
-from ablate.training.kernels.parts import Norm, Part
+from ablate.training.kernels.parts import BlockPart, Norm
 
 FOLDER = module.cache_folder()
 
@@ -137,10 +137,10 @@ def part_of(
     return [torch.randn(*sizes[at], generator=drawn) / sizes[at][-1] ** 0.5 for at in places], places
 
 
-def assembled(kind: str, tensors: list[torch.Tensor], places: list[int]) -> Part:
+def assembled(kind: str, tensors: list[torch.Tensor], places: list[int]) -> BlockPart:
     found: dict[int, torch.Tensor] = dict(zip(places, tensors, strict=True))
     norm = Norm(kind, found.get(0), found.get(1), 1e-5)  # type: ignore[arg-type]
-    return Part(norm, (found[2], found.get(3)), (found[4], found.get(5)))
+    return BlockPart(norm, (found[2], found.get(3)), (found[4], found.get(5)))
 
 
 def normed(x: torch.Tensor, norm: Norm) -> torch.Tensor:

@@ -203,7 +203,7 @@ def test_a_crash_between_breach_and_seal_repeats_no_breach(costly: House, tmp_pa
 
 
 def test_status_shows_every_breach(costly: House) -> None:
-    health = read_status(api.open_case(costly.path / "studies" / "tiny.yaml"))
+    health = read_status(api.open_study(costly.path / "studies" / "tiny.yaml"))
     assert all(len(run.breaches) == 2 for run in health.runs)
     assert "promised at most 0.01 GiB" in health.runs[0].breaches[0]
 

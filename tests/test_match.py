@@ -144,7 +144,7 @@ def test_untied_embeddings_need_the_number_of_tokens_which_is_held_against_the_c
     with pytest.raises(StudyError) as error:
         api.register(path)
     assert "match.vocabulary is 7, and the corpus has" in error.value.found
-    size = api.find_vocabulary(api.open_case(path))
+    size = api.find_vocabulary(api.open_study(path))
     assert size is not None
     assert error.value.fix == f"vocabulary: {size}"
     registration, _ = api.register(house.write(document({"by": "parameters", "vocabulary": size}, variants=arms)))

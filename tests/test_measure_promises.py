@@ -139,7 +139,7 @@ def test_every_suite_is_recorded_when_it_was_promised(house: House) -> None:
     path = house.write(document)
     require_supported(study_from_document(document))
     api.run(path, watcher=PlainWatcher(StringIO()))
-    case = api.open_case(path)
+    case = api.open_study(path)
     frame = gather(case.root, api.require_registered(case)).metrics
     steps = {str(name): sorted(rows["step"].unique()) for name, rows in frame.groupby("metric")}
     absent = {name for name in METRICS if name not in steps}

@@ -167,7 +167,7 @@ def test_a_run_made_again_finds_the_code_of_its_own_metrics(house: House) -> Non
     path = house.write(own_document())
     (house.path / "studies" / "mine.py").write_text(CODE)
     registration, _ = api.register(path)
-    case = api.open_case(path)
+    case = api.open_study(path)
     made = make_again(plan(registration)[0], house.path / "again", case.root)
     record = made.read_record()
     assert record is not None and record.status == "done"
@@ -186,7 +186,7 @@ def test_a_run_records_it_and_a_claim_gets_its_verdict(house: House) -> None:
     path = house.write(document)
     require_supported(study_from_document(document))
     api.run(path, watcher=PlainWatcher(StringIO()))
-    case = api.open_case(path)
+    case = api.open_study(path)
     frame = gather(case.root, api.require_registered(case)).metrics
     rows = frame[(frame["variant"] == "none") & (frame["seed"] == 1)].set_index("metric")
     assert rows.loc[["own/often"]]["value"].tolist() == [0.0, 10.0, 20.0, 30.0]

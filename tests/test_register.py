@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, changed, house_with, load_text
 
-from ablate.api.context import open_case
+from ablate.api.context import open_study
 from prereg.errors import LedgerError, RegistrationError, StudyError
 from prereg.registry import register as registering
 from prereg.registry.canon import sha256_bytes, sha256_file
@@ -83,7 +83,7 @@ def test_a_default_that_has_changed_since_changes_no_registered_study(tmp_path: 
     assert registration.study.stable.loss_spike.above == 6.0
     require_unchanged(registration, loaded)
     assert do(root, loaded)[0] == registration
-    assert open_case(loaded.path).study == registration.study
+    assert open_study(loaded.path).study == registration.study
     with pytest.raises(RegistrationError, match="nothing differs"):
         redo(root, loaded)
     # Other bytes are read as they are now, and the difference is named.

@@ -61,7 +61,7 @@ def study_of(house: House) -> Path:
 
 
 def folder_of(house: House, run: str = "none/1") -> RunFolder:
-    case = api.open_case(study_of(house))
+    case = api.open_study(study_of(house))
     variant, seed = run.split("/")
     return RunFolder(case.root.run("tiny", api.require_registered(case).sha256, variant, int(seed)))
 

@@ -119,7 +119,7 @@ def test_a_damaged_ledger_shows_nothing_because_it_cannot_log_the_look(
 
 @pytest.mark.parametrize("spoil", ["no parquet", "garbage", "swapped", "unsealed"])
 def test_a_run_that_only_claims_its_end_is_missing_and_nothing_is_shown(copy: Path, spoil: str) -> None:
-    case = api.open_case(copy / "studies" / "tiny.yaml")
+    case = api.open_study(copy / "studies" / "tiny.yaml")
     registration = api.require_registered(case)
     one, two = (copy / "data" / "runs" / "tiny" / registration.sha256[:8] / "none" / seed for seed in ("1", "2"))
     if spoil == "no parquet":

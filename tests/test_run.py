@@ -88,7 +88,7 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> House:
 
 def test_every_run_is_sealed_in_the_ledger_and_the_study_finished(twin: House) -> None:
     assert events(twin) == ["registered", "started", *["sealed"] * 6, "finished"]
-    case = api.open_case(twin.path / "studies" / "tiny.yaml")
+    case = api.open_study(twin.path / "studies" / "tiny.yaml")
     evidence = gather(case.root, api.require_registered(case))
     assert evidence.missing == ()
     assert evidence.broken == ()
@@ -98,7 +98,7 @@ def test_every_run_is_sealed_in_the_ledger_and_the_study_finished(twin: House) -
 
 
 def test_pairs_match_by_construction(twin: House) -> None:
-    case = api.open_case(twin.path / "studies" / "tiny.yaml")
+    case = api.open_study(twin.path / "studies" / "tiny.yaml")
     runs = {(r.variant, r.seed): r for r in gather(case.root, api.require_registered(case)).runs}
     for seed in (1, 2, 3):
         none, layer = runs["none", seed].pairing, runs["layernorm", seed].pairing
@@ -191,7 +191,7 @@ def test_a_killed_worker_is_replaced_and_the_study_ends_as_if_nothing_had_happen
 
 def test_a_second_run_of_the_same_study_is_refused_and_changes_nothing(house: House) -> None:
     study = house.write()
-    root = api.open_case(study).root
+    root = api.open_study(study).root
     with study_lock(root, "tiny"):
         before = house.snapshot()
         with pytest.raises(RunError, match=rf"being run by another process \(pid {os.getpid()}\)"):
@@ -208,7 +208,7 @@ def test_a_diverging_run_is_an_outcome_with_its_curve_kept(house: House) -> None
     )
     ran = api.run(study, watcher=QUIET)
     assert ran.summary.complete
-    case = api.open_case(study)
+    case = api.open_study(study)
     evidence = gather(case.root, ran.registration)
     wild = [run for run in evidence.runs if run.variant == "wild"]
     assert {run.status for run in wild} == {"diverged"}
@@ -221,7 +221,7 @@ def test_a_diverging_run_is_an_outcome_with_its_curve_kept(house: House) -> None
 def test_an_error_inside_a_run_is_recorded_logged_and_ends_the_others_normally(house: House) -> None:
     study = house.write()
     api.register(study)
-    case = api.open_case(study)
+    case = api.open_study(study)
     spoiled = case.root.run("tiny", api.require_registered(case).sha256, "none", 1)
     spoiled.mkdir(parents=True)
     (spoiled / "metrics.jsonl").mkdir()  # a folder where the live rows should go

@@ -242,7 +242,7 @@ def test_a_study_of_shards_runs_and_decides_and_verify_reads_every_byte(
     pin = ran.registration.corpus
     assert pin is not None
     assert (pin.tokens, pin.characters) == (2000, 0)
-    case = api.open_case(study)
+    case = api.open_study(study)
     assert "val/bits_per_byte" not in set(gather(case.root, ran.registration).metrics["metric"])
     assert api.decide(study).decision.status in ("decided", "inconclusive")
     assert check_corpus(case.root, "tiny").note == "'ids' holds the registered shards"
@@ -270,7 +270,7 @@ def test_bits_a_byte_are_claimed_only_where_the_bytes_of_an_id_are_known(
     assert take(house, monkeypatch, *words) == 0
     ran = api.run(study_of(house, "val/bits_per_byte", corpus="known"), watcher=QUIET)
     assert ran.summary.complete, ran.summary.failed
-    rows = gather(api.open_case(house.path / "studies" / "tiny.yaml").root, ran.registration).metrics
+    rows = gather(api.open_study(house.path / "studies" / "tiny.yaml").root, ran.registration).metrics
     final = rows[rows["step"] == rows["step"].max()].pivot_table(
         index=["variant", "seed"], columns="metric", values="value"
     )

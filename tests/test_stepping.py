@@ -52,7 +52,7 @@ def test_a_word_that_names_no_kind_is_refused_in_one_message_and_nothing_changes
 
 def test_kinds_are_of_runs_trained_together_and_of_one_device(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ablate.training.cohort.steps.cannot_compile", lambda _device: "")
-    tiny = api.open_case(house.write()).study
+    tiny = api.open_study(house.write()).study
     with pytest.raises(RunError, match=r"--step compiled, and runs are trained one by one"):
         choose_machine(tiny, [], RunOptions(device="cpu", step="compiled"))
     with pytest.raises(RunError, match=r"--step compiled with --devices-per-run 2"):

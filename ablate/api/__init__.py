@@ -5,11 +5,11 @@ here as an argument with a default and reaches only the dates of the ledger and 
 """
 
 from ablate.api.context import (
-    Case,
+    StudyContext,
     check,
     find_vocabulary,
     load,
-    open_case,
+    open_study,
     pin,
     pin_code,
     pin_corpus,
@@ -38,7 +38,6 @@ from ablate.api.running import Imported, Ran, bring, look_to_run_up_to, run
 from ablate.runner.options import RunOptions
 
 __all__ = [
-    "Case",
     "Decided",
     "Document",
     "Imported",
@@ -46,6 +45,7 @@ __all__ = [
     "PlannedRuns",
     "Ran",
     "RunOptions",
+    "StudyContext",
     "accepted",
     "amend",
     "bring",
@@ -59,7 +59,7 @@ __all__ = [
     "find_vocabulary",
     "load",
     "look_to_run_up_to",
-    "open_case",
+    "open_study",
     "peek",
     "pin",
     "pin_code",

@@ -29,7 +29,7 @@ def utc_now() -> str:
 
 
 @dataclass(frozen=True)
-class Case:
+class StudyContext:
     """A study file that has been read, and the house it lies in."""
 
     path: Path
@@ -41,7 +41,7 @@ class Case:
         return self.loaded.study
 
 
-def open_case(path: Path, root: Path | None = None) -> Case:
+def open_study(path: Path, root: Path | None = None) -> StudyContext:
     """Read a study file; a bare name is looked for under `studies/`. What was registered from its bytes holds."""
     from prereg.errors import StudyError
     from prereg.registry.history import as_registered
@@ -56,72 +56,72 @@ def open_case(path: Path, root: Path | None = None) -> Case:
         standing = load_registration(found, loaded.study.study)
     except StudyError:
         standing = None  # whatever needs the registration says what is wrong with it
-    return Case(path, found, loaded if standing is None else as_registered(standing, loaded))
+    return StudyContext(path, found, loaded if standing is None else as_registered(standing, loaded))
 
 
 def load(path: str | Path) -> Study:
     """The study of a file, resolved and checked."""
-    return open_case(Path(path)).study
+    return open_study(Path(path)).study
 
 
-def check(path: Path, root: Path | None = None) -> Case:
+def check(path: Path, root: Path | None = None) -> StudyContext:
     """Everything that can be known without a corpus: the file is well formed and this version can carry it out."""
     from ablate.api.support import require_supported
 
-    case = open_case(path, root)
-    placed(case, lambda: require_supported(case.study))
-    placed(case, lambda: require_own_checks(case))
-    placed(case, lambda: require_harness(case))
-    return case
+    context = open_study(path, root)
+    placed(context, lambda: require_supported(context.study))
+    placed(context, lambda: require_own_checks(context))
+    placed(context, lambda: require_harness(context))
+    return context
 
 
-def require_harness(case: Case) -> None:
+def require_harness(context: StudyContext) -> None:
     """The harness that a study asks for is installed, in the version that its numbers come from."""
-    if case.study.measure.harness is not None:
+    if context.study.measure.harness is not None:
         from ablate.evaluation.harness.extra import require_extra
 
         require_extra()
 
 
-def require_own_checks(case: Case) -> None:
+def require_own_checks(context: StudyContext) -> None:
     """The code of every check that the study brings can be found and read. None of it is executed."""
     from prereg.metrics.user_code import pin_checks
 
-    pin_checks(case.study, case.path.parent)
+    pin_checks(context.study, context.path.parent)
 
 
-def published_beside(case: Case) -> LoadedPublished | None:
+def published_beside(context: StudyContext) -> LoadedPublished | None:
     """The published figures beside the study, read and held against it; none where there are none."""
     from prereg.documents.published import load_published
 
-    return load_published(case.root, case.study)
+    return load_published(context.root, context.study)
 
 
-def require_registered(case: Case) -> Registration:
+def require_registered(context: StudyContext) -> Registration:
     """The registration that stands, of an unchanged study."""
     from prereg.errors import RegistrationError
     from prereg.registry.history import require_unchanged
     from prereg.registry.registration import load_registration
 
-    standing = load_registration(case.root, case.study.study)
+    standing = load_registration(context.root, context.study.study)
     if standing is None:
         raise RegistrationError(
-            f"'{case.study.study}' is not registered",
+            f"'{context.study.study}' is not registered",
             required="a registration before any evidence",
-            fix=f"ablate run {case.path}   (registers, then trains)",
+            fix=f"ablate run {context.path}   (registers, then trains)",
         )
-    require_unchanged(standing, case.loaded)
+    require_unchanged(standing, context.loaded)
     return standing
 
 
-def pin_corpus(case: Case) -> CorpusPin:
+def pin_corpus(context: StudyContext) -> CorpusPin:
     """What the baseline's corpus name means now; of a mixture, the first of its sources."""
-    pinned = pin_data(case, read_data(case)).corpus
-    assert pinned is not None, case.study.study
+    pinned = pin_data(context, read_data(context)).corpus
+    assert pinned is not None, context.study.study
     return pinned
 
 
-def read_data(case: Case, registered: DataPins | None = None) -> dict[str, Reading]:
+def read_data(context: StudyContext, registered: DataPins | None = None) -> dict[str, Reading]:
     """What each arm reads now: found, verified, long enough. What several arms read is read once.
 
     A tokenizer is trained from the text, unless the one that is `registered` is kept.
@@ -129,11 +129,11 @@ def read_data(case: Case, registered: DataPins | None = None) -> dict[str, Readi
     from ablate.data.corpora import Library
     from ablate.data.reading import read
 
-    library = Library.of(case.root.corpora)
+    library = Library.of(context.root.corpora)
     readings: dict[str, Reading] = {}
     found: dict[str, Reading] = {}
-    for arm in case.study.arms:
-        config = case.study.training(arm)
+    for arm in context.study.arms:
+        config = context.study.training(arm)
         key = config.data.model_dump_json()
         if key not in readings:
             known = registered.tokenizers.get(arm) if registered is not None else None
@@ -143,7 +143,7 @@ def read_data(case: Case, registered: DataPins | None = None) -> dict[str, Readi
     return found
 
 
-def pin_data(case: Case, readings: Mapping[str, Reading]) -> Pins:
+def pin_data(context: StudyContext, readings: Mapping[str, Reading]) -> Pins:
     """What the study's corpus names and tokenizers mean now, measured.
 
     `data` stays empty where all arms read one text, character by character: its corpus says all.
@@ -156,11 +156,11 @@ def pin_data(case: Case, readings: Mapping[str, Reading]) -> Pins:
     tokenizers: dict[str, str] = {}
     plain = True
     for arm, reading in readings.items():
-        config = case.study.training(arm)
+        config = context.study.training(arm)
         tokenizers[arm] = reading.tokenizer.sha256
-        if arm == case.study.baseline:
+        if arm == context.study.baseline:
             found_size = reading.tokenizer.size
-            placed(case, lambda size=found_size: require_vocabulary(case.study, size))  # type: ignore[misc]
+            placed(context, lambda size=found_size: require_vocabulary(context.study, size))  # type: ignore[misc]
         plain = plain and config.data.tokenizer == "char" and config.data.mixture is None
         for name, found in reading.corpora.items():
             shards = found.manifest.shards
@@ -172,9 +172,9 @@ def pin_data(case: Case, readings: Mapping[str, Reading]) -> Pins:
                 tokens=None if shards is None else shards.tokens,
             )
         if reading.tokenizer.byte_lengths() is None:
-            placed(case, partial(_require_no_bytes, case.study, arm))
-    placed(case, lambda: require_one_tokenizer(case.study, tokenizers))
-    first = corpora[case.study.training(case.study.baseline).data.sources[0]]
+            placed(context, partial(_require_no_bytes, context.study, arm))
+    placed(context, lambda: require_one_tokenizer(context.study, tokenizers))
+    first = corpora[context.study.training(context.study.baseline).data.sources[0]]
     if plain and len(corpora) == 1:
         return Pins(first, None)
     trained = tuple(t for t in _different(readings) if isinstance(t, BpeTokenizer))
@@ -218,17 +218,17 @@ def require_vocabulary(study: Study, found: int) -> None:
         )
 
 
-def find_vocabulary(case: Case) -> int | None:
+def find_vocabulary(context: StudyContext) -> int | None:
     """Number of tokens of a corpus that is here and read by its characters; none where it is not here."""
     from ablate.data.corpora import Library
     from ablate.data.tokenizers import CharTokenizer
     from prereg.errors import CorpusError
 
-    data = case.study.training(case.study.baseline).data
+    data = context.study.training(context.study.baseline).data
     if data.tokenizer != "char" or data.mixture is not None:
         return None
     try:
-        return CharTokenizer.of(Library.of(case.root.corpora).find(data.corpus).text).size
+        return CharTokenizer.of(Library.of(context.root.corpora).find(data.corpus).text).size
     except CorpusError:
         return None
 
@@ -266,19 +266,19 @@ def require_gpt() -> None:
             raise missing_gpt(package)
 
 
-def pin(case: Case, registered: DataPins | None = None) -> Pins:
+def pin(context: StudyContext, registered: DataPins | None = None) -> Pins:
     """The bytes that the study's names stand for, found and hashed."""
-    if case.study.trainer == "gpt":
+    if context.study.trainer == "gpt":
         require_gpt()
-        readings = read_data(case, registered)
-        return replace(pin_data(case, readings), tasks=pin_tasks(case, readings))
-    scripts, data_files = pin_code(case)
+        readings = read_data(context, registered)
+        return replace(pin_data(context, readings), tasks=pin_tasks(context, readings))
+    scripts, data_files = pin_code(context)
     return Pins(None, scripts, data_files=data_files)
 
 
-def pin_tasks(case: Case, readings: Mapping[str, Reading]) -> TaskPin | None:
+def pin_tasks(context: StudyContext, readings: Mapping[str, Reading]) -> TaskPin | None:
     """What the study's zero- and few-shot tasks are now; none where it declares none. Nothing is scored."""
-    harness = case.study.measure.harness
+    harness = context.study.measure.harness
     if harness is None:
         return None
     from ablate.data.tokenizers import CharTokenizer
@@ -288,40 +288,40 @@ def pin_tasks(case: Case, readings: Mapping[str, Reading]) -> TaskPin | None:
     found: list[TaskPin] = []
     # A tokenizer of bytes can write every text, and is not asked.
     for tokenizer in dict.fromkeys(one if isinstance(one, CharTokenizer) else None for one in _different(readings)):
-        placed(case, lambda known=tokenizer: found.append(pinned(harness, case.root, known)))  # type: ignore[misc]
+        placed(context, lambda known=tokenizer: found.append(pinned(harness, context.root, known)))  # type: ignore[misc]
     if len(set(found)) > 1:
         left_out = sorted({one.n_unencodable for one in found})
         raise UnsupportedError(
             f"the variants' tokenizers cannot write the same items of '{harness.tasks}': they leave out {left_out}",
             required="the same items for every variant",
             fix="one tokenizer for all variants, or tasks that all of them can write",
-            where=Where(file=case.path, field=("measure", "harness", "tasks")),
+            where=Where(file=context.path, field=("measure", "harness", "tasks")),
         )
     return found[0]
 
 
-def pin_code(case: Case) -> tuple[tuple[ScriptPin, ...], tuple[ScriptPin, ...]]:
+def pin_code(context: StudyContext) -> tuple[tuple[ScriptPin, ...], tuple[ScriptPin, ...]]:
     """The files of a user's own trainer and those it reads, as they are now; its program is here to be started."""
     from prereg.study.command import pin_data, pin_scripts
 
     found: list[tuple[ScriptPin, ...]] = []
-    placed(case, lambda: found.append(pin_scripts(case.root, case.study)))
-    placed(case, lambda: found.append(pin_data(case.root, case.study)))
-    placed(case, lambda: _require_program(case))
+    placed(context, lambda: found.append(pin_scripts(context.root, context.study)))
+    placed(context, lambda: found.append(pin_data(context.root, context.study)))
+    placed(context, lambda: _require_program(context))
     return found[0], found[1]
 
 
-def _require_program(case: Case) -> None:
+def _require_program(context: StudyContext) -> None:
     import os
     import shutil
 
     from prereg.errors import RunError, Where
     from prereg.study.command import script_of
 
-    word = case.study.command[0]
+    word = context.study.command[0]
     if word == "{python}":
         return
-    script = script_of(case.root.path, word)
+    script = script_of(context.root.path, word)
     if os.access(script, os.X_OK) if script is not None else shutil.which(word):
         return
     raise RunError(
@@ -332,11 +332,11 @@ def _require_program(case: Case) -> None:
     )
 
 
-def require_pinned(case: Case, registration: Registration) -> None:
+def require_pinned(context: StudyContext, registration: Registration) -> None:
     """The corpus, or the trainer's code, that was registered is here, and is still the same."""
     from prereg.errors import CorpusError, RegistrationError
 
-    now = pin(case, registration.data)
+    now = pin(context, registration.data)
     if now.corpus is not None and now.corpus != registration.corpus:
         wanted = registration.corpus.sha256 if registration.corpus else "none"
         raise CorpusError(
@@ -350,7 +350,7 @@ def require_pinned(case: Case, registration: Registration) -> None:
             f"the tasks '{now.tasks.name if now.tasks else ''}' are not what was registered on "
             f"{registration.registered_at}",
             required=f"sha256 {registration.tasks.sha256 if registration.tasks else 'none'}",
-            fix=f'restore their files, or: ablate amend {case.path} --reason "..."',
+            fix=f'restore their files, or: ablate amend {context.path} --reason "..."',
         )
     for what, registered, here in (
         ("code", registration.scripts, now.scripts),
@@ -363,7 +363,7 @@ def require_pinned(case: Case, registration: Registration) -> None:
                 f"the trainer's {what} is not what was registered on {registration.registered_at}: "
                 + ", ".join(moved[:5]),
                 required="the registered files, byte for byte",
-                fix=f'restore them, or: ablate amend {case.path} --reason "..."',
+                fix=f'restore them, or: ablate amend {context.path} --reason "..."',
             )
 
 
@@ -387,11 +387,11 @@ def _refuse_data(now: DataPins | None, registration: Registration) -> None:
     raise CorpusError("the study's corpora are not pinned as they were", required="the registered corpora")
 
 
-def placed(case: Case, ask: Callable[[], None]) -> None:
+def placed(context: StudyContext, ask: Callable[[], None]) -> None:
     """Give an error about a field the file and line of that field."""
     from prereg.errors import StudyError
 
     try:
         ask()
     except StudyError as error:
-        raise error.at(file=case.path, line=case.loaded.line(error.where.field)) from None
+        raise error.at(file=context.path, line=context.loaded.line(error.where.field)) from None

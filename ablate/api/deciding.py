@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import Case, Clock, open_case, published_beside, require_registered, utc_now
+from ablate.api.context import Clock, StudyContext, open_study, published_beside, require_registered, utc_now
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -48,18 +48,18 @@ def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     from prereg.registry.disk import write_whole
     from prereg.registry.ledger import Ledger
 
-    case = open_case(Path(path), root)
-    registration = require_registered(case)
-    published = published_beside(case)  # a mistake in it is found before anything is logged
-    evidence = gather(case.root, registration)
-    decision = judge(registration, evidence, partial(run_own_checks, registration, folder=case.path.parent))
+    context = open_study(Path(path), root)
+    registration = require_registered(context)
+    published = published_beside(context)  # a mistake in it is found before anything is logged
+    evidence = gather(context.root, registration)
+    decision = judge(registration, evidence, partial(run_own_checks, registration, folder=context.path.parent))
     evidence, look = view(registration, evidence).evidence, decision.look
     unfit = look is not None and not look.last and decision.status == "inadmissible"
     if evidence.missing or evidence.ledger_faults or unfit:
         # Nothing may be written: either the study is unfinished, or the ledger cannot take an entry.
         return Decided(decision, registration, evidence.ledger_head, None, None, None)
     if look is not None:
-        head = _log_look(case, registration, evidence, look, final=decision.status != "continue", at=now())
+        head = _log_look(context, registration, evidence, look, final=decision.status != "continue", at=now())
         if decision.status == "continue":
             return Decided(decision, registration, head, None, None, None)
     verdict = verdict_bytes(decision)
@@ -70,23 +70,25 @@ def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
         "evidence": decision.evidence,
     }
     # A folder that cannot be written is found before the decision is logged.
-    folder = _report_folder(case)
+    folder = _report_folder(context)
     earlier = [entry for entry in evidence.ledger if entry.event == "decided"]
     if earlier and earlier[-1].registration == registration.sha256 and earlier[-1].stated == body:
         entry = earlier[-1]
     else:
-        entry = Ledger(case.root.ledger).append(
-            "decided", study=case.study.study, registration=registration.sha256, body=body, at=now()
+        entry = Ledger(context.root.ledger).append(
+            "decided", study=context.study.study, registration=registration.sha256, body=body, at=now()
         )
     write_whole(folder / "verdict.json", verdict)
-    return _tell(case, registration, entry, decision, evidence, published=published, at=now())
+    return _tell(context, registration, entry, decision, evidence, published=published, at=now())
 
 
-def _log_look(case: Case, registration: Registration, evidence: Evidence, look: Look, *, final: bool, at: str) -> str:
+def _log_look(
+    context: StudyContext, registration: Registration, evidence: Evidence, look: Look, *, final: bool, at: str
+) -> str:
     """Put a look in the ledger, once; returns the ledger's head. Only that it was taken is said, not what it showed."""
     from prereg.registry.ledger import Ledger
 
-    ledger = Ledger(case.root.ledger)
+    ledger = Ledger(context.root.ledger)
     body: dict[str, JsonValue] = {
         "look": look.number,
         "of": look.of,
@@ -98,7 +100,7 @@ def _log_look(case: Case, registration: Registration, evidence: Evidence, look: 
         entry.event == "looked" and entry.registration == registration.sha256 and entry.stated == body
         for entry in evidence.ledger
     ):
-        ledger.append("looked", study=case.study.study, registration=registration.sha256, body=body, at=at)
+        ledger.append("looked", study=context.study.study, registration=registration.sha256, body=body, at=at)
     return ledger.head()
 
 
@@ -117,40 +119,40 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     from prereg.registry.canon import sha256_bytes
     from prereg.registry.ledger import Ledger
 
-    case = open_case(Path(path), root)
-    registration = require_registered(case)
-    published = published_beside(case)
-    mine = [entry for entry in Ledger(case.root.ledger).entries() if entry.study == case.study.study]
+    context = open_study(Path(path), root)
+    registration = require_registered(context)
+    published = published_beside(context)
+    mine = [entry for entry in Ledger(context.root.ledger).entries() if entry.study == context.study.study]
     decided = [entry for entry in mine if entry.event == "decided"]
-    if decided and not all(_present(case, decided[-1], mine)):
-        return _keep(case, registration, decided[-1], mine, at=now())
+    if decided and not all(_present(context, decided[-1], mine)):
+        return _keep(context, registration, decided[-1], mine, at=now())
     entries = [entry for entry in decided if entry.registration == registration.sha256]
     if not entries:
         raise EvidenceError(
-            f"'{case.study.study}' has not been decided",
+            f"'{context.study.study}' has not been decided",
             required="a decision to report",
-            fix=f"ablate decide {case.path}",
+            fix=f"ablate decide {context.path}",
         )
-    evidence = gather(case.root, registration)
-    decision = judge(registration, evidence, partial(run_own_checks, registration, folder=case.path.parent))
+    evidence = gather(context.root, registration)
+    decision = judge(registration, evidence, partial(run_own_checks, registration, folder=context.path.parent))
     if sha256_bytes(verdict_bytes(decision)) != entries[-1].body["verdict_sha256"]:
         raise EvidenceError(
             "the evidence on disk does not give the decision in the ledger",
             required=f"the evidence of the decision taken {entries[-1].at}",
-            fix=f"ablate verify {case.path}, then ablate decide {case.path}",
+            fix=f"ablate verify {context.path}, then ablate decide {context.path}",
         )
     seen = view(registration, evidence).evidence
-    return _tell(case, registration, entries[-1], decision, seen, published=published, at=now())
+    return _tell(context, registration, entries[-1], decision, seen, published=published, at=now())
 
 
-def _present(case: Case, decision: Entry, mine: list[Entry]) -> list[bool]:
+def _present(context: StudyContext, decision: Entry, mine: list[Entry]) -> list[bool]:
     """Whether it is on this disk, of every run that the ledger has sealed under the registration of a decision."""
     from prereg.registry.plan import sealed_places
 
-    return [path.exists() for path in sealed_places(case.root, mine).get(decision.registration, {})]
+    return [path.exists() for path in sealed_places(context.root, mine).get(decision.registration, {})]
 
 
-def _keep(case: Case, registration: Registration, decision: Entry, mine: list[Entry], *, at: str) -> Decided:
+def _keep(context: StudyContext, registration: Registration, decision: Entry, mine: list[Entry], *, at: str) -> Decided:
     """Keep the pages of a decision that cannot be judged again, under a notice; the ledger takes their new hashes.
 
     Raises `EvidenceError` where verdict.json or a page is not what was written.
@@ -162,8 +164,8 @@ def _keep(case: Case, registration: Registration, decision: Entry, mine: list[En
     from prereg.registry.disk import write_whole
     from prereg.registry.ledger import Ledger
 
-    folder, known = case.root.report(case.study.study), known_pages(decision, mine)
-    present = _present(case, decision, mine)
+    folder, known = context.root.report(context.study.study), known_pages(decision, mine)
+    present = _present(context, decision, mine)
     absent, sealed = present.count(False), len(present)
     gone = f"the sealed records of {absent} of {sealed} runs are not here, and "
     verdict = folder / "verdict.json"
@@ -216,9 +218,9 @@ def _keep(case: Case, registration: Registration, decision: Entry, mine: list[En
     # The published figures that the kept pages show are those that they were written with.
     if reported and "published" in reported[-1].body:
         body["published"] = reported[-1].body["published"]
-    ledger = Ledger(case.root.ledger)
+    ledger = Ledger(context.root.ledger)
     if not reported or not body.items() <= reported[-1].body.items():
-        ledger.append("reported", study=case.study.study, registration=decision.registration, body=body, at=at)
+        ledger.append("reported", study=context.study.study, registration=decision.registration, body=body, at=at)
     markdown, html = (folder / page if page in there else None for page in ("report.md", "report.html"))
     decision_read = Decision.model_validate_json(verdict.read_bytes())
     return Decided(decision_read, registration, ledger.head(), verdict, markdown, html, absent=absent)
@@ -256,7 +258,7 @@ def _reads_toy_by_characters(registration: Registration) -> bool:
 
 
 def _tell(
-    case: Case,
+    context: StudyContext,
     registration: Registration,
     entry: Entry,
     decision: Decision,
@@ -275,11 +277,11 @@ def _tell(
     from prereg.registry.ledger import Ledger
     from prereg.registry.looks import decisions_before
 
-    folder = _report_folder(case)
+    folder = _report_folder(context)
     written = pages(registration, entry, decision, evidence, published)
     for page, data in written.items():
         write_whole(folder / page, data)
-    ledger, name = Ledger(case.root.ledger), case.study.study
+    ledger, name = Ledger(context.root.ledger), context.study.study
     body: dict[str, JsonValue] = {"decision": entry.sha256, **{p: sha256_bytes(data) for p, data in written.items()}}
     if published is not None:
         body["published"] = published.sha256
@@ -292,7 +294,7 @@ def _tell(
     return Decided(decision, registration, ledger.head(), verdict, markdown, html, earlier=before)
 
 
-def _report_folder(case: Case) -> Path:
-    folder = case.root.report(case.study.study)
+def _report_folder(context: StudyContext) -> Path:
+    folder = context.root.report(context.study.study)
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import Case, Clock, open_case, require_registered, utc_now
+from ablate.api.context import Clock, StudyContext, open_study, require_registered, utc_now
 
 if TYPE_CHECKING:
     from ablate.judge.glimpse import Glimpse
@@ -33,10 +33,10 @@ def peek(path: str | Path, *, reason: str, root: Path | None = None, now: Clock 
     from prereg.errors import EvidenceError
     from prereg.registry.ledger import Ledger
 
-    case = open_case(Path(path), root)
-    registration = require_registered(case)
-    _require_reason(case, reason)
-    evidence = gather(case.root, registration)
+    context = open_study(Path(path), root)
+    registration = require_registered(context)
+    _require_reason(context, reason)
+    evidence = gather(context.root, registration)
     due = view(registration, evidence)
     if not due.evidence.missing:
         what = (
@@ -45,25 +45,25 @@ def peek(path: str | Path, *, reason: str, root: Path | None = None, now: Clock 
         raise EvidenceError(
             f"there is nothing to peek at: {what}",
             required="a study whose runs have not all ended",
-            fix=f"ablate decide {case.path}",
+            fix=f"ablate decide {context.path}",
         )
     if evidence.broken or evidence.ledger_faults:
         raise EvidenceError(
             f"what lies on disk is not what was sealed: {[*evidence.broken, *evidence.ledger_faults][0]}",
             required="sealed records as they were written",
-            fix=f"ablate verify {case.path}",
+            fix=f"ablate verify {context.path}",
         )
     ended = len(evidence.planned) - len(evidence.missing)
     if not ended:
         raise EvidenceError(
-            f"none of the {len(evidence.planned)} planned runs of '{case.study.study}' has ended",
+            f"none of the {len(evidence.planned)} planned runs of '{context.study.study}' has ended",
             required="at least one run that has ended",
-            fix=f"ablate status {case.path}",
+            fix=f"ablate status {context.path}",
         )
     # First the entry, then the numbers: a look that a crash kept from being logged would be a free one.
-    entry = Ledger(case.root.ledger).append(
+    entry = Ledger(context.root.ledger).append(
         "peeked",
-        study=case.study.study,
+        study=context.study.study,
         registration=registration.sha256,
         body={
             "reason": reason.strip(),
@@ -73,7 +73,7 @@ def peek(path: str | Path, *, reason: str, root: Path | None = None, now: Clock 
         },
         at=now(),
     )
-    return Peeked(glimpse(registration, open_tables(case.root, evidence, look=entry)), entry)
+    return Peeked(glimpse(registration, open_tables(context.root, evidence, look=entry)), entry)
 
 
 def record_look(
@@ -88,12 +88,12 @@ def record_look(
     from prereg.registry.looks import TOOK_PLACE
     from prereg.registry.plan import Cell, cell_of, plan
 
-    case = open_case(Path(path), root)
-    registration = require_registered(case)
-    _require_reason(case, reason)
-    ledger, at = Ledger(case.root.ledger), now()
-    entries = [entry for entry in ledger.entries() if entry.study == case.study.study]
-    when = _moment(case, took_place)
+    context = open_study(Path(path), root)
+    registration = require_registered(context)
+    _require_reason(context, reason)
+    ledger, at = Ledger(context.root.ledger), now()
+    entries = [entry for entry in ledger.entries() if entry.study == context.study.study]
+    when = _moment(context, took_place)
     planned = {(spec.variant, spec.seed) for spec in plan(registration)}
     seals: dict[Cell, datetime] = {}  # the first of each run, not the newest: its values were there to see from then on
     for entry in entries:
@@ -103,7 +103,7 @@ def record_look(
     begun = [datetime.fromisoformat(entry.at) for entry in entries if entry.event in ("started", *SEALS)]
     finals = [datetime.fromisoformat(entry.at) for entry in entries if entry.event == "decided"]
     # With a fixed number of seeds nothing is early once all have ended; in a sequence every look but the planned ones.
-    ends = [max(seals.values())] if case.study.stopping == "fixed" and len(seals) == len(planned) else finals[:1]
+    ends = [max(seals.values())] if context.study.stopping == "fixed" and len(seals) == len(planned) else finals[:1]
     wrong = ""
     if not begun or when < min(begun):
         wrong = f"the first run was started at {min(begun).isoformat()}" if begun else "no run has been started"
@@ -113,13 +113,13 @@ def record_look(
         wrong = f"the last run ended, or the decision was taken, at {ends[0].isoformat()}"
     if wrong:
         raise EvidenceError(
-            f"a look at {took_place} was no early look at '{case.study.study}': {wrong}",
+            f"a look at {took_place} was no early look at '{context.study.study}': {wrong}",
             required="a time after the first run was started and before the last planned run ended",
-            fix=f'ablate peek {case.path} --reason "..." --past TIME',
+            fix=f'ablate peek {context.path} --reason "..." --past TIME',
         )
     return ledger.append(
         "peeked",
-        study=case.study.study,
+        study=context.study.study,
         registration=registration.sha256,
         body={
             "reason": reason.strip(),
@@ -131,18 +131,18 @@ def record_look(
     )
 
 
-def _require_reason(case: Case, reason: str) -> None:
+def _require_reason(context: StudyContext, reason: str) -> None:
     from prereg.errors import EvidenceError
 
     if not reason.strip():
         raise EvidenceError(
             "a look without a reason",
             required="why the numbers are needed before the last run has ended, in words",
-            fix=f'ablate peek {case.path} --reason "..."',
+            fix=f'ablate peek {context.path} --reason "..."',
         )
 
 
-def _moment(case: Case, text: str) -> datetime:
+def _moment(context: StudyContext, text: str) -> datetime:
     from prereg.errors import EvidenceError
 
     try:
@@ -153,6 +153,6 @@ def _moment(case: Case, text: str) -> datetime:
         raise EvidenceError(
             f"'{text}' is not a time with its offset from UTC",
             required="when the look took place, as in 2026-11-22T00:31:20+00:00",
-            fix=f'ablate peek {case.path} --reason "..." --past 2026-11-22T00:31:20+00:00',
+            fix=f'ablate peek {context.path} --reason "..." --past 2026-11-22T00:31:20+00:00',
         )
     return when.astimezone(UTC)

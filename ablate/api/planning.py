@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import Case, check
+from ablate.api.context import StudyContext, check
 
 if TYPE_CHECKING:
     from ablate.scale.devices import Device
@@ -39,15 +39,15 @@ def plan_runs(path: str | Path, *, root: Path | None = None) -> PlannedRuns:
     """Every arm with its size and its budget."""
     from prereg.study.sizes import flops_per_token, parameters
 
-    case = check(Path(path), root)
-    study = case.study
+    context = check(Path(path), root)
+    study = context.study
     if study.trainer != "gpt":
         arms = tuple(PlannedArm(arm, None, None, None) for arm in study.arms)
         return PlannedRuns(study.study, study.seeds, arms)
     found = []
     for arm in study.arms:
         config = study.training(arm)
-        vocabulary, _ = _vocabulary(case, arm)
+        vocabulary, _ = _vocabulary(context, arm)
         flops = flops_per_token(config.model, vocabulary) * config.tokens
         found.append(PlannedArm(arm, parameters(config.model, vocabulary), config.tokens, flops))
     return PlannedRuns(study.study, study.seeds, tuple(found))
@@ -78,8 +78,8 @@ def plan_at_scale(
     from ablate.scale.wish import VOCABULARY, Wish, shaped
     from prereg.errors import StudyError
 
-    case = check(Path(path), root)
-    study = case.study
+    context = check(Path(path), root)
+    study = context.study
     if study.trainer != "gpt":
         raise StudyError(
             f"'{study.study}' brings its own trainer",
@@ -90,11 +90,11 @@ def plan_at_scale(
     device = device_named(wanted.device, peak_tflops=peak_tflops, memory_gb=memory_gb)
     arms = {arm: _with(study.training(arm), numerics or {}) for arm in study.arms}
     if wanted.size is not None:
-        _require_of_that_shape(case, wanted.size)
+        _require_of_that_shape(context, wanted.size)
         arms = {arm: shaped(config, wanted.size) for arm, config in arms.items()}
         count, told = VOCABULARY, "GPT-2's"
     else:
-        count, told = max(_vocabulary(case, arm) for arm in study.arms)
+        count, told = max(_vocabulary(context, arm) for arm in study.arms)
     if vocabulary is not None:
         count, told = vocabulary, "--vocabulary"
     if devices_per_run is not None and wanted.devices % devices_per_run:
@@ -120,7 +120,7 @@ def plan_at_scale(
             shard=how,
             mfu=mfu,
             price=price,
-            measured=_measured(case, device),
+            measured=_measured(context, device),
             micro_batch=micro_batch,
         )
     )
@@ -145,11 +145,11 @@ def _with(config: Training, numerics: Mapping[str, str | None]) -> Training:
         ) from error
 
 
-def _require_of_that_shape(case: Case, size: str) -> None:
+def _require_of_that_shape(context: StudyContext, size: str) -> None:
     from ablate.scale.wish import REPLACED
     from prereg.errors import StudyError
 
-    for name, arm in case.study.arms.items():
+    for name, arm in context.study.arms.items():
         own = [path for path in arm.overrides if path in REPLACED]
         if own:
             raise StudyError(
@@ -159,15 +159,15 @@ def _require_of_that_shape(case: Case, size: str) -> None:
             )
 
 
-def _vocabulary(case: Case, arm: str) -> tuple[int, str]:
+def _vocabulary(context: StudyContext, arm: str) -> tuple[int, str]:
     """Entries of an arm's vocabulary, and whose they are. Nothing is tokenised for it."""
     from ablate.data.corpora import Library
     from prereg.study.training import Bpe
 
-    data = case.study.training(arm).data
+    data = context.study.training(arm).data
     if isinstance(data.tokenizer, Bpe):
         return data.tokenizer.bpe, "of the tokenizer"
-    library, told = Library.of(case.root.corpora), f"of {', '.join(data.sources)}"
+    library, told = Library.of(context.root.corpora), f"of {', '.join(data.sources)}"
     if data.tokenizer == "own":
         from ablate.data.reading import read
 
@@ -176,7 +176,7 @@ def _vocabulary(case: Case, arm: str) -> tuple[int, str]:
     return len(set().union(*({*found.text, *(found.held_out or "")} for found in texts))), told
 
 
-def _measured(case: Case, device: Device) -> Measured | None:
+def _measured(context: StudyContext, device: Device) -> Measured | None:
     """FLOP/s that this study's sealed runs reached on one device of the kind, each run counted once."""
     from ablate.records.store import RunFolder
     from ablate.runner.placement import Spread
@@ -186,19 +186,19 @@ def _measured(case: Case, device: Device) -> Measured | None:
     from prereg.registry.registration import load_registration
     from prereg.study.sizes import flops_per_token
 
-    registration = load_registration(case.root, case.study.study)
+    registration = load_registration(context.root, context.study.study)
     if registration is None:
         return None
     rates: dict[str, list[float]] = {}
     for spec in plan(registration):
-        record = RunFolder(case.root.run(spec.study, spec.registration, spec.variant, spec.seed)).read_record()
+        record = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed)).read_record()
         if record is None or record.status != "done" or record.train_s <= 0:
             continue
         made = record.provenance
         config = registration.study.training(spec.variant)
         if not is_of(device, made.device):
             continue
-        each = flops_per_token(config.model, _vocabulary(case, spec.variant)[0])
+        each = flops_per_token(config.model, _vocabulary(context, spec.variant)[0])
         devices = Spread.of_layout(made.layout).devices
         name = made.processor if made.device == "cpu" else made.device
         rates.setdefault(name, []).append(each * record.tokens / record.train_s / devices)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import Case, open_case, require_pinned, require_registered
+from ablate.api.context import StudyContext, open_study, require_pinned, require_registered
 
 if TYPE_CHECKING:
     from ablate.judge.verdict import Decision
@@ -47,23 +47,23 @@ def reproduce(
     from prereg.registry.ledger import Ledger
     from prereg.registry.looks import is_unfinished
 
-    case = open_case(Path(path), root)
-    registration = require_registered(case)
-    spec, sealed = _recorded(case, registration, run)
-    _require_possible(case, spec, sealed, steps)
-    require_pinned(case, registration)
-    unfinished = is_unfinished(registration, Ledger(case.root.ledger).entries())
+    context = open_study(Path(path), root)
+    registration = require_registered(context)
+    spec, sealed = _recorded(context, registration, run)
+    _require_possible(context, spec, sealed, steps)
+    require_pinned(context, registration)
+    unfinished = is_unfinished(registration, Ledger(context.root.ledger).entries())
     if keep is not None:
-        _require_elsewhere(case, keep)
+        _require_elsewhere(context, keep)
         if unfinished:
             raise RunError(
-                f"--keep while runs of '{case.study.study}' are missing: what it keeps holds the values of the run",
+                f"--keep while runs of '{context.study.study}' are missing: what it keeps holds the values of the run",
                 required="a study of which every planned run has ended",
-                fix=f"ablate reproduce {case.path} --run {run}",
+                fix=f"ablate reproduce {context.path} --run {run}",
             )
-        return _held_against(case, spec, sealed, keep.resolve(), steps=steps, within=within, onlooker=onlooker)
+        return _held_against(context, spec, sealed, keep.resolve(), steps=steps, within=within, onlooker=onlooker)
     with scratch("reproduce") as folder:
-        found = _held_against(case, spec, sealed, folder / "run", steps=steps, within=within, onlooker=onlooker)
+        found = _held_against(context, spec, sealed, folder / "run", steps=steps, within=within, onlooker=onlooker)
     if not unfinished:
         return found
     hidden = tuple(metric.model_copy(update={"largest_absolute": None}) for metric in found.metrics)
@@ -71,7 +71,7 @@ def reproduce(
 
 
 def _held_against(
-    case: Case,
+    context: StudyContext,
     spec: RunSpec | CommandSpec,
     sealed: RunRecord,
     scratch: Path,
@@ -92,11 +92,11 @@ def _held_against(
     until = None if steps is None or steps >= sealed.steps else steps
     spread = Spread.of_layout(sealed.provenance.layout)
     device = sealed.provenance.device
-    made = make_again(spec, scratch, case.root, made_on=device, until=until, spread=spread, onlooker=onlooker)
+    made = make_again(spec, scratch, context.root, made_on=device, until=until, spread=spread, onlooker=onlooker)
     record = made.read_record()
     assert record is not None, scratch
     whole = record.status in ("done", "diverged")
-    place = RunFolder(case.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+    place = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
     rows = made.sealed_rows() if whole else made.rows()
     compared = max(sealed.steps, record.steps) if until is None else until
     alike = sealed.provenance.layout == record.provenance.layout
@@ -136,7 +136,7 @@ def _unpromised(spec: RunSpec | CommandSpec, others: list[str]) -> tuple[str, ..
     return (*why, f"{listed(others)} not as in the sealed run") if others else tuple(why)
 
 
-def _recorded(case: Case, registration: Registration, run: str) -> tuple[RunSpec | CommandSpec, RunRecord]:
+def _recorded(context: StudyContext, registration: Registration, run: str) -> tuple[RunSpec | CommandSpec, RunRecord]:
     """The planned run of a name, and its sealed record."""
     from ablate.records.store import RunFolder
     from prereg.errors import EvidenceError, RunError, nearest
@@ -145,27 +145,27 @@ def _recorded(case: Case, registration: Registration, run: str) -> tuple[RunSpec
     specs = {f"{spec.variant}/{spec.seed}": spec for spec in plan(registration)}
     if run not in specs:
         raise RunError(
-            f"'{run}' is not a run of '{case.study.study}'",
+            f"'{run}' is not a run of '{context.study.study}'",
             required="VARIANT/SEED of a planned run",
             fix=nearest(run, specs),
         )
     spec = specs[run]
-    folder = RunFolder(case.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+    folder = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
     record = folder.read_record()
     if record is None or record.status not in ("done", "diverged"):
         raise EvidenceError(
             f"run {run} has no sealed record: "
             + ("nothing is here" if record is None else f"its status is {record.status}"),
             required="a run that has ended",
-            fix=f"ablate run {case.path}   (or ablate import, where it was made elsewhere)",
+            fix=f"ablate run {context.path}   (or ablate import, where it was made elsewhere)",
         )
     faults = folder.faults(record)
     if faults:
-        raise EvidenceError(faults[0], required="the record that was sealed", fix=f"ablate verify {case.path}")
+        raise EvidenceError(faults[0], required="the record that was sealed", fix=f"ablate verify {context.path}")
     return spec, record
 
 
-def _require_possible(case: Case, spec: RunSpec | CommandSpec, sealed: RunRecord, steps: int | None) -> None:
+def _require_possible(context: StudyContext, spec: RunSpec | CommandSpec, sealed: RunRecord, steps: int | None) -> None:
     """Refuse what could only end in a difference that says nothing."""
     from ablate.records.gather import unlike
     from prereg.errors import EvidenceError, RunError
@@ -175,21 +175,21 @@ def _require_possible(case: Case, spec: RunSpec | CommandSpec, sealed: RunRecord
         raise RunError(
             "--steps with a user's own trainer, which alone knows what a step is",
             required="the whole run",
-            fix=f"ablate reproduce {case.path} --run {spec.variant}/{spec.seed}",
+            fix=f"ablate reproduce {context.path} --run {spec.variant}/{spec.seed}",
         )
     if unlike(sealed, spec):
         raise EvidenceError(
             f"the record of {spec.variant}/{spec.seed} is of another configuration or registration",
             required="a run of what is registered",
-            fix=f"ablate verify {case.path}",
+            fix=f"ablate verify {context.path}",
         )
 
 
-def _require_elsewhere(case: Case, keep: Path) -> None:
+def _require_elsewhere(context: StudyContext, keep: Path) -> None:
     """A new record must not lie where it could be taken for evidence, or over anything."""
     from prereg.errors import RunError
 
-    runs = (case.root.path / "data" / "runs").resolve()
+    runs = (context.root.path / "data" / "runs").resolve()
     taken = keep.exists() and (not keep.is_dir() or any(keep.iterdir()))
     if taken or keep.resolve().is_relative_to(runs):
         raise RunError(
@@ -210,10 +210,12 @@ def bundle(
     """Write the bundle of a registered study, and check it as a stranger would before it is left behind."""
     from ablate.verification.write import SUFFIX, write_bundle
 
-    case = open_case(Path(path), root)
-    registration = require_registered(case)
-    target = out or Path(f"{case.study.study}{SUFFIX}")
-    return write_bundle(case.root, registration, target, check=check_bundle, whole_ledger=whole_ledger, weights=weights)
+    context = open_study(Path(path), root)
+    registration = require_registered(context)
+    target = out or Path(f"{context.study.study}{SUFFIX}")
+    return write_bundle(
+        context.root, registration, target, check=check_bundle, whole_ledger=whole_ledger, weights=weights
+    )
 
 
 def check_bundle(path: Path, *, signers: Path | None = None, roots: Path | None = None) -> BundleCheck:

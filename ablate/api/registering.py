@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ablate.api.context import Case, Clock, check, open_case, pin, placed, require_registered, utc_now
+from ablate.api.context import Clock, StudyContext, check, open_study, pin, placed, require_registered, utc_now
 
 if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
@@ -21,23 +21,23 @@ def design(path: str | Path, *, root: Path | None = None, pilot: str | None = No
     return characterise(check(Path(path), root), pilot=pilot)
 
 
-def characterise(case: Case, *, pilot: str | None = None) -> Design:
+def characterise(context: StudyContext, *, pilot: str | None = None) -> Design:
     """The design of a study, from its own beliefs or from what a pilot's records tell."""
     from ablate.judge.design.assumptions import learned
     from ablate.judge.design.characteristics import design as simulate
     from ablate.records.gather import gather
 
     if pilot is None:
-        return simulate(case.study)
-    other = open_case(Path(pilot), case.root.path)
+        return simulate(context.study)
+    other = open_study(Path(pilot), context.root.path)
     earlier = require_registered(other)
     found: list[Design] = []
     evidence = gather(other.root, earlier)
-    placed(case, lambda: found.append(simulate(case.study, beliefs=learned(case.study, earlier, evidence))))
+    placed(context, lambda: found.append(simulate(context.study, beliefs=learned(context.study, earlier, evidence))))
     return found[0]
 
 
-def accepted(case: Case, characteristics: Design, reason: str | None) -> Override | None:
+def accepted(context: StudyContext, characteristics: Design, reason: str | None) -> Override | None:
     """Refuse a hopeless design, or put on record that the user goes on with it and why."""
     from ablate.judge.design.undecidable import obstacle
     from prereg.errors import HopelessDesignError, RegistrationError
@@ -55,15 +55,15 @@ def accepted(case: Case, characteristics: Design, reason: str | None) -> Overrid
     if reason is None or not reason.strip():
         advice = "; or, on record: --accept-underpowered " + '"why it is run all the same"'
         hopeless = HopelessDesignError(found.found, required=found.required, fix=found.fix + advice, where=found.where)
-        raise hopeless.at(file=case.path, line=case.loaded.line(found.where.field))
+        raise hopeless.at(file=context.path, line=context.loaded.line(found.where.field))
     return Override(obstacle=found.found, reason=reason.strip())
 
 
-def preflight(case: Case, *, accept_underpowered: str | None = None, pilot: str | None = None) -> Design:
+def preflight(context: StudyContext, *, accept_underpowered: str | None = None, pilot: str | None = None) -> Design:
     """What would stop a registration, found before anything is written; returns the design."""
-    pin(case)
-    characteristics = characterise(case, pilot=pilot)
-    accepted(case, characteristics, accept_underpowered)
+    pin(context)
+    characteristics = characterise(context, pilot=pilot)
+    accepted(context, characteristics, accept_underpowered)
     return characteristics
 
 
@@ -86,19 +86,19 @@ def register(
     from prereg.registry.history import require_unchanged
     from prereg.registry.registration import load_registration
 
-    case = check(Path(path), root)
-    standing = load_registration(case.root, case.study.study)
+    context = check(Path(path), root)
+    standing = load_registration(context.root, context.study.study)
     if standing is not None:
-        require_unchanged(standing, case.loaded)
-        promise.complete(case.root, case.study.study)
-        keep_page(case.root, case.study.study)
+        require_unchanged(standing, context.loaded)
+        promise.complete(context.root, context.study.study)
+        keep_page(context.root, context.study.study)
         return standing, None
-    pins = pin(case)
-    characteristics = planned or characterise(case, pilot=pilot)
-    override = accepted(case, characteristics, accept_underpowered)
+    pins = pin(context)
+    characteristics = planned or characterise(context, pilot=pilot)
+    override = accepted(context, characteristics, accept_underpowered)
     registered = promise.register(
-        case.root,
-        case.loaded,
+        context.root,
+        context.loaded,
         corpus=pins.corpus,
         scripts=pins.scripts,
         data=pins.data,
@@ -109,8 +109,8 @@ def register(
         at=now(),
         override=override,
     )
-    pins.keep(case.root)
-    keep_page(case.root, case.study.study)
+    pins.keep(context.root)
+    keep_page(context.root, context.study.study)
     return registered
 
 
@@ -128,13 +128,13 @@ def amend(
     from prereg.documents.page import keep_page
     from prereg.registry import register as promise
 
-    case = check(path, root)
-    pins = pin(case)
-    characteristics = characterise(case, pilot=pilot)
-    override = accepted(case, characteristics, accept_underpowered)
+    context = check(path, root)
+    pins = pin(context)
+    characteristics = characterise(context, pilot=pilot)
+    override = accepted(context, characteristics, accept_underpowered)
     amended = promise.amend(
-        case.root,
-        case.loaded,
+        context.root,
+        context.loaded,
         corpus=pins.corpus,
         scripts=pins.scripts,
         data=pins.data,
@@ -147,8 +147,8 @@ def amend(
         evidence="none",  # the ledger knows of more, and what it shows counts
         override=override,
     )
-    pins.keep(case.root)
-    keep_page(case.root, case.study.study)
+    pins.keep(context.root)
+    keep_page(context.root, context.study.study)
     return amended
 
 
@@ -156,10 +156,10 @@ def registrations(path: Path, root: Path | None = None) -> tuple[Entry, ...]:
     """The ledger's entries that registered a study and amended it, oldest first."""
     from prereg.registry.ledger import Ledger
 
-    case = open_case(path, root)
-    entries = Ledger(case.root.ledger).entries()
+    context = open_study(path, root)
+    entries = Ledger(context.root.ledger).entries()
     return tuple(
-        entry for entry in entries if entry.study == case.study.study and entry.event in ("registered", "amended")
+        entry for entry in entries if entry.study == context.study.study and entry.event in ("registered", "amended")
     )
 
 
@@ -213,10 +213,10 @@ def _source(path: Path, root: Path | None) -> Source:
     from prereg.documents.source import Source, registered_source
     from prereg.registry.registration import load_registration
 
-    case = open_case(path, root)
-    if load_registration(case.root, case.study.study) is None:
-        return Source(case.study)
-    require_registered(case)
-    source = registered_source(case.root, case.study.study)
-    assert source is not None, case.study.study
+    context = open_study(path, root)
+    if load_registration(context.root, context.study.study) is None:
+        return Source(context.study)
+    require_registered(context)
+    source = registered_source(context.root, context.study.study)
+    assert source is not None, context.study.study
     return source

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import Case, Clock, check, open_case, require_pinned, require_registered, utc_now
+from ablate.api.context import Clock, StudyContext, check, open_study, require_pinned, require_registered, utc_now
 from ablate.api.registering import preflight, register
 from ablate.runner.options import RunOptions
 
@@ -54,53 +54,53 @@ def run(
     from prereg.registry.ledger import Ledger
     from prereg.registry.registration import load_registration
 
-    case = check(Path(path), root)
-    name = case.study.study
-    Spread.of(options.devices_per_run, options.shard).require_possible(case.study)
-    if options.next_look and case.study.stopping == "fixed":
+    context = check(Path(path), root)
+    name = context.study.study
+    Spread.of(options.devices_per_run, options.shard).require_possible(context.study)
+    if options.next_look and context.study.stopping == "fixed":
         raise RunError(
             f"'{name}' has a fixed number of seeds, and so no next look",
             required="stopping: {looks: [...]} or {evidence: e_process, max_seeds: N}",
-            fix=f"ablate run {case.path}",
+            fix=f"ablate run {context.path}",
         )
-    if options.checkpoint_every_s is not None and case.study.trainer != "gpt":
+    if options.checkpoint_every_s is not None and context.study.trainer != "gpt":
         raise RunError(
             "--checkpoint-every is for the built-in trainer",
             required="a user's own trainer to save its own checkpoints, and to leave a file named resumable",
-            fix=f"ablate run {case.path}",
+            fix=f"ablate run {context.path}",
         )
-    standing = load_registration(case.root, name)
+    standing = load_registration(context.root, name)
     planned: Design | None = None
     due: Look | None = None
     if standing is not None:
-        require_unchanged(standing, case.loaded)
-        require_pinned(case, standing)
-        due = look_to_run_up_to(case, standing)
+        require_unchanged(standing, context.loaded)
+        require_pinned(context, standing)
+        due = look_to_run_up_to(context, standing)
     else:
-        planned = preflight(case, accept_underpowered=accept_underpowered, pilot=pilot)
-    records = records_of(case.root, standing) if standing is not None else {}
-    machine = choose_machine(case.study, records.values(), options)
-    require_steps(case.study, machine, records, due)
+        planned = preflight(context, accept_underpowered=accept_underpowered, pilot=pilot)
+    records = records_of(context.root, standing) if standing is not None else {}
+    machine = choose_machine(context.study, records.values(), options)
+    require_steps(context.study, machine, records, due)
     onlooker: Watcher = watcher if watcher is not None else PlainWatcher(sys.stderr)
     if machine.why_apart:
         onlooker.note(machine.why_apart)
-    with study_lock(case.root, name):
-        left = Ledger(case.root.ledger).unfinished()
+    with study_lock(context.root, name):
+        left = Ledger(context.root.ledger).unfinished()
         if left:
             onlooker.note(left)
         registration, entry = register(
-            case.path, root=root, now=now, accept_underpowered=accept_underpowered, pilot=pilot, planned=planned
+            context.path, root=root, now=now, accept_underpowered=accept_underpowered, pilot=pilot, planned=planned
         )
         if entry is not None:
             onlooker.note(f"registered {name} as {registration.sha256[:8]}, before any run; ledger head {entry.sha256}")
-            for other in repeated(case.root, registration.study):
+            for other in repeated(context.root, registration.study):
                 onlooker.note(other.words)
-        look = look_to_run_up_to(case, registration)
-        summary = run_study(case.root, registration, options, machine, now=now, watcher=onlooker, look=look)
+        look = look_to_run_up_to(context, registration)
+        summary = run_study(context.root, registration, options, machine, now=now, watcher=onlooker, look=look)
     return Ran(registration, entry is not None, summary, look)
 
 
-def look_to_run_up_to(case: Case, registration: Registration) -> Look | None:
+def look_to_run_up_to(context: StudyContext, registration: Registration) -> Look | None:
     """The first look not taken yet, or none for a fixed number of seeds. Refused once a look has ended the study."""
     from prereg.errors import RunError
     from prereg.registry.ledger import Ledger
@@ -109,13 +109,13 @@ def look_to_run_up_to(case: Case, registration: Registration) -> Look | None:
     study = registration.study
     if not looks_of(study):
         return None
-    taken = taken_looks(Ledger(case.root.ledger).entries(), registration.sha256)
+    taken = taken_looks(Ledger(context.root.ledger).entries(), registration.sha256)
     look = next_look(study, taken)
     if look is None:
         raise RunError(
             f"'{study.study}' was decided at look {taken[-1].number} of {len(looks_of(study))}",
             required="no seed added after the verdict: more of them would undo the error rate that was promised",
-            fix=f"ablate report {case.path}",
+            fix=f"ablate report {context.path}",
         )
     return look
 
@@ -155,9 +155,9 @@ def bring(
     from prereg.registry.ledger import Ledger
     from prereg.registry.plan import plan
 
-    case = open_case(Path(path), root)
-    registration = require_registered(case)
-    name, ledger = case.study.study, Ledger(case.root.ledger)
+    context = open_study(Path(path), root)
+    registration = require_registered(context)
+    name, ledger = context.study.study, Ledger(context.root.ledger)
     if not note.strip() or len(note) > 2000:
         raise EvidenceError(
             "an import without a note" if not note.strip() else f"a note of {len(note):,} characters",
@@ -171,9 +171,9 @@ def bring(
     )
     at = now()
     terms = Terms(registration, registered_at, at, exploratory, tuple(_cell(word) for word in only))
-    with study_lock(case.root, name):
+    with study_lock(context.root, name):
         pieces = read_source(source, terms)
-        folders = [RunFolder(case.root.run(name, registration.sha256, one.variant, one.seed)) for one in pieces]
+        folders = [RunFolder(context.root.run(name, registration.sha256, one.variant, one.seed)) for one in pieces]
         found = [standing(one, folder, ledger.entries()) for one, folder in zip(pieces, folders, strict=True)]
         whole = sha256_of([piece.body for piece in pieces])
         taken: list[str] = []
@@ -186,7 +186,7 @@ def bring(
                 ledger.append("imported", study=name, registration=registration.sha256, body=body, at=at)
             if not placed:
                 put(piece, folder)
-        runs = [RunFolder(case.root.run(name, registration.sha256, s.variant, s.seed)) for s in plan(registration)]
+        runs = [RunFolder(context.root.run(name, registration.sha256, s.variant, s.seed)) for s in plan(registration)]
         missing = sum(not folder.record_path.is_file() for folder in runs)
     return Imported(registration, tuple(taken), tuple(there), not exploratory, missing, ledger.head())
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from ablate.api.context import Case
+from ablate.api.context import StudyContext
 from ablate.records.store import RunFolder
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 
 if TYPE_CHECKING:
     from prereg.registry.plan import CommandSpec, RunSpec
 
 
-class RunHealth(Part):
+class RunHealth(FrozenModel):
     """One run."""
 
     variant: str
@@ -41,7 +41,7 @@ class RunHealth(Part):
     """What the machine that made it could not offer, and why."""
 
 
-class StudyHealth(Part):
+class StudyHealth(FrozenModel):
     """One study."""
 
     study: str
@@ -70,7 +70,7 @@ class StudyHealth(Part):
         return sum(run.state == state for run in self.runs)
 
 
-def read_status(case: Case) -> StudyHealth:
+def read_status(context: StudyContext) -> StudyHealth:
     """The state of a study from its files."""
     from prereg.registry.history import differing_fields
     from prereg.registry.ledger import Ledger
@@ -78,12 +78,12 @@ def read_status(case: Case) -> StudyHealth:
     from prereg.registry.plan import plan
     from prereg.registry.registration import load_registration
 
-    study = case.study
-    ledger = Ledger(case.root.ledger).entries()  # a damaged ledger is an error here, not an unregistered study
-    registration = load_registration(case.root, study.study)
+    study = context.study
+    ledger = Ledger(context.root.ledger).entries()  # a damaged ledger is an error here, not an unregistered study
+    registration = load_registration(context.root, study.study)
     if registration is None:
         waiting = tuple(
-            RunHealth(variant=arm, seed=seed, state="waiting", step=0, steps=_steps(case, arm))
+            RunHealth(variant=arm, seed=seed, state="waiting", step=0, steps=_steps(context, arm))
             for seed in study.seeds
             for arm in study.arms
         )
@@ -96,10 +96,10 @@ def read_status(case: Case) -> StudyHealth:
             decided=None,
             runs=waiting,
         )
-    active = _is_active(case)
+    active = _is_active(context)
     health = []
     for spec in plan(registration):
-        folder = RunFolder(case.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+        folder = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
         found = _health(folder, spec.variant, spec.seed, spec.steps, active=active)
         health.append(found.model_copy(update={"breaches": _breaches(folder, spec)}))
     mine = [entry for entry in ledger if entry.study == study.study]
@@ -120,10 +120,10 @@ def read_status(case: Case) -> StudyHealth:
     )
 
 
-def _steps(case: Case, arm: str) -> int:
+def _steps(context: StudyContext, arm: str) -> int:
     from prereg.study.training import Training
 
-    config = case.study.arms[arm].config
+    config = context.study.arms[arm].config
     return config.budget.steps if isinstance(config, Training) else 0
 
 
@@ -169,11 +169,11 @@ def _breaches(folder: RunFolder, spec: RunSpec | CommandSpec) -> tuple[str, ...]
     return tuple(breach.words for breach in broken)
 
 
-def _is_active(case: Case) -> bool:
+def _is_active(context: StudyContext) -> bool:
     """Whether another process holds the study's lock. Asks without creating anything."""
     import fcntl
 
-    path = case.root.path / "data" / "runs" / case.study.study / ".lock"
+    path = context.root.path / "data" / "runs" / context.study.study / ".lock"
     if not path.is_file():
         return False
     with path.open("r", encoding="utf-8") as stream:

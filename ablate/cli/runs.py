@@ -116,7 +116,7 @@ def status(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
     from ablate.reporting.summaries.run import status_section
     from ablate.reporting.terminal import show
 
-    found = read_status(api.open_case(study, root))
+    found = read_status(api.open_study(study, root))
     if as_json:
         put_json(found.model_dump_json(indent=2))
     else:

@@ -62,14 +62,14 @@ def check(
         return show(console(), *study_summary.amendment_rules_sections())
     if study is None:
         raise StudyFileError("no study is named", required="a study file", fix="ablate check studies/quickstart.yaml")
-    case = api.check(study, root)
-    beside = api.published_beside(case)
-    scripts, data = api.pin_code(case) if case.study.trainer == "command" else ((), ())
-    sections = [study_summary.study_section(case.study, scripts, data)]
-    if case.study.trainer == "gpt":
-        sections += study_summary.sizes_sections(case.study, api.find_vocabulary(case))
+    context = api.check(study, root)
+    beside = api.published_beside(context)
+    scripts, data = api.pin_code(context) if context.study.trainer == "command" else ((), ())
+    sections = [study_summary.study_section(context.study, scripts, data)]
+    if context.study.trainer == "gpt":
+        sections += study_summary.sizes_sections(context.study, api.find_vocabulary(context))
     show(console(), *sections)
-    _print_repeated(case)
+    _print_repeated(context)
     if beside is not None:
         put(beside.words)
     return None
@@ -138,18 +138,18 @@ def register(
             return
     else:
         put(f"registered {name} as {registration.sha256[:8]} at {registration.registered_at}")
-        _print_repeated(api.open_case(study, root))
+        _print_repeated(api.open_study(study, root))
         _print_power(registration)
-        put(f"registration page: {api.open_case(study, root).root.page(name)}")
-    case = api.open_case(study, root)
-    tell_seals(attest(case, registration, sign=sign, timestamp=timestamp, ots=ots), study)
+        put(f"registration page: {api.open_study(study, root).root.page(name)}")
+    context = api.open_study(study, root)
+    tell_seals(attest(context, registration, sign=sign, timestamp=timestamp, ots=ots), study)
 
 
-def _print_repeated(case: api.Case) -> None:
+def _print_repeated(context: api.StudyContext) -> None:
     """Other registered studies whose runs this one would make again."""
     from prereg.registry.history import repeated
 
-    for other in repeated(case.root, case.study):
+    for other in repeated(context.root, context.study):
         put(f"Note: {other.words}.")
 
 
@@ -183,7 +183,7 @@ def amend(
 
     registration, entry = api.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
     show(console(), amendment_section(registration.study, api.registrations(study, root), entry))
-    put(f"registration page: {api.open_case(study, root).root.page(registration.study.study)}")
+    put(f"registration page: {api.open_study(study, root).root.page(registration.study.study)}")
     put(f"ledger head {entry.sha256}")
 
 

@@ -15,13 +15,13 @@ from ablate.judge.findings import contrast
 from ablate.judge.readings import reading_of
 from ablate.judge.verdict import ArmSummary
 from ablate.records.evidence import Evidence
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.registry.registration import Registration
 from prereg.study.spec import Study
 from prereg.text import unit_of
 
 
-class ClaimSoFar(Part):
+class ClaimSoFar(FrozenModel):
     """One claim's values among the runs that have ended."""
 
     hypothesis: str
@@ -44,7 +44,7 @@ class ClaimSoFar(Part):
     """Why there is no difference."""
 
 
-class Glimpse(Part):
+class Glimpse(FrozenModel):
     """What an unfinished study holds so far."""
 
     study: str

@@ -21,7 +21,7 @@ from datetime import datetime
 from math import exp, log, sqrt
 from typing import Any, Literal, get_args
 
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.history import Promise, promises
 from prereg.registry.ledger import Entry, Ledger
@@ -95,7 +95,7 @@ Ending = Literal[
 ENDINGS: tuple[Ending, ...] = get_args(Ending)
 
 
-class Registered(Part):
+class Registered(FrozenModel):
     """One hypothesis of one registration."""
 
     study: str
@@ -134,7 +134,7 @@ class Registered(Part):
     """The same, corrected within its study."""
 
 
-class Untold(Part):
+class Untold(FrozenModel):
     """A registration whose hypotheses cannot be read."""
 
     study: str
@@ -147,7 +147,7 @@ class Untold(Part):
     """Why."""
 
 
-class Step(Part):
+class Step(FrozenModel):
     """One decided test, in the order of decisions."""
 
     number: int
@@ -172,7 +172,7 @@ class Step(Part):
     """Whether p was at most that."""
 
 
-class Programme(Part):
+class Programme(FrozenModel):
     """All of it."""
 
     confirmatory: tuple[Registered, ...]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import Better
 from prereg.registry.looks import Look
 from prereg.study.analysis import Role, Scale
@@ -23,7 +23,7 @@ Zone = Literal["at least the margin", "undecided", "short of the margin"]
 """Where an effect lies against the smallest difference that matters, in the direction that the claim speaks of."""
 
 
-class Interval(Part):
+class Interval(FrozenModel):
     """An interval and what it is."""
 
     low: float | None
@@ -36,7 +36,7 @@ class Interval(Part):
     """In words: how it was computed and, if simultaneous, over how many."""
 
 
-class ItemLayout(Part):
+class ItemLayout(FrozenModel):
     """The items that a test over seeds and items met."""
 
     n_items: int
@@ -58,7 +58,7 @@ class ItemLayout(Part):
         return written
 
 
-class Estimate(Part):
+class Estimate(FrozenModel):
     """One test of one contrast."""
 
     method: str
@@ -96,7 +96,7 @@ class Estimate(Part):
         return written
 
 
-class EffectSize(Part):
+class EffectSize(FrozenModel):
     """A standardised effect, always next to the raw difference."""
 
     name: Literal["d_z", "g_z", "g_av", "cliff_delta"]
@@ -109,7 +109,7 @@ class EffectSize(Part):
     """Degrees of freedom of the correction."""
 
 
-class Pair(Part):
+class Pair(FrozenModel):
     """One seed's contrast."""
 
     seed: int
@@ -122,7 +122,7 @@ class Pair(Part):
     """Left minus right."""
 
 
-class ArmSummary(Part):
+class ArmSummary(FrozenModel):
     """Description of one arm's final values over seeds, on the metric's own scale."""
 
     arm: str
@@ -135,7 +135,7 @@ class ArmSummary(Part):
     """Standard deviation over seeds."""
 
 
-class MarginTest(Part):
+class MarginTest(FrozenModel):
     """The effect against the registered smallest difference d, in the direction that the claim speaks of: the claimed
     one, or towards worse for `does_not_worsen`, or either for `changes` and `does_not_change`."""
 
@@ -151,7 +151,7 @@ class MarginTest(Part):
     bounds, as margins are tested."""
 
 
-class Finding(Part):
+class Finding(FrozenModel):
     """What became of one hypothesis."""
 
     hypothesis: str
@@ -226,7 +226,7 @@ class Finding(Part):
         return written
 
 
-class Check(Part):
+class Check(FrozenModel):
     """One check of the evidence before any inference."""
 
     name: str
@@ -241,7 +241,7 @@ class Check(Part):
     """What the registration asks."""
 
 
-class Stability(Part):
+class Stability(FrozenModel):
     """One variant's stability by the registered rule."""
 
     variant: str
@@ -267,7 +267,7 @@ class Stability(Part):
         return written
 
 
-class Decision(Part):
+class Decision(FrozenModel):
     """The verdict and everything it rests on."""
 
     study: str

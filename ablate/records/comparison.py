@@ -16,12 +16,12 @@ from ablate.records.outcome import is_repeatable
 from ablate.records.provenance import differing
 from ablate.records.run_record import Provenance
 from ablate.records.store import ItemScore, Row
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 
 Compared = Literal["equal", "different", "not compared"]
 
 
-class Differing(Part):
+class Differing(FrozenModel):
     """One part of the provenance in which the two runs differ."""
 
     part: str
@@ -32,7 +32,7 @@ class Differing(Part):
     """Of the run made again."""
 
 
-class MetricCompared(Part):
+class MetricCompared(FrozenModel):
     """One metric of both runs."""
 
     metric: str
@@ -58,7 +58,7 @@ class MetricCompared(Part):
         return not (self.n_different or self.only_sealed or self.only_again)
 
 
-class Reproduction(Part):
+class Reproduction(FrozenModel):
     """What came of making a run again."""
 
     study: str

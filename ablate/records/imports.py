@@ -43,7 +43,7 @@ from ablate.records.rows import (
 from ablate.records.run_record import RunRecord
 from ablate.records.store import ItemScore, Row, RunFolder, parquet_bytes, record_bytes
 from prereg.errors import EvidenceError, StudyError, Where, nearest
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.plan import Cell, asks_stability, needed_metrics
 from prereg.registry.registration import Registration
@@ -53,7 +53,7 @@ CLOCKS_APART = timedelta(minutes=10)
 """How far the clocks of two machines may differ before a time is taken for one in the future."""
 
 
-class Made(Part):
+class Made(FrozenModel):
     """When one run of a manifest was made."""
 
     variant: str
@@ -66,7 +66,7 @@ class Made(Part):
     """Its end."""
 
 
-class Manifest(Part):
+class Manifest(FrozenModel):
     """What the maker of tidy rows says of them: under which registration, when, with which code."""
 
     registration: str

@@ -13,11 +13,11 @@ from typing import Literal
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.registry.plan import Cell
 
 
-class HarnessRecord(Part):
+class HarnessRecord(FrozenModel):
     """How the tasks of one run were evaluated. Equal over comparable runs but for time and truncation."""
 
     version: str
@@ -56,7 +56,7 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-class Pairing(Part):
+class Pairing(FrozenModel):
     """What makes two runs of one seed a matched pair. Equal hashes, or no pair."""
 
     initial: dict[str, str]
@@ -71,7 +71,7 @@ class Pairing(Part):
     """sha256 of the tokenizer's definition."""
 
 
-class Provenance(Part):
+class Provenance(FrozenModel):
     """With what the run was made."""
 
     code: str
@@ -116,7 +116,7 @@ class Provenance(Part):
         return written
 
 
-class Repeated(Part):
+class Repeated(FrozenModel):
     """So many units of so many."""
 
     repeated: int
@@ -130,7 +130,7 @@ class Repeated(Part):
         return self.repeated / self.units if self.units else 0.0
 
 
-class Repetition(Part):
+class Repetition(FrozenModel):
     """How much of a corpus repeats itself, exactly alike; or why that was not measured."""
 
     lines: Repeated | None = None
@@ -147,7 +147,7 @@ class Repetition(Part):
     """Why nothing was counted."""
 
 
-class RunRecord(Part):
+class RunRecord(FrozenModel):
     """One run: of one study, one registration, one variant, one seed."""
 
     study: str

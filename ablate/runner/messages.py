@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 from ablate.records.checkpoints import Checkpoints
 from ablate.records.store import RunFolder
 from prereg.errors import EvidenceError, RunError, StudyError
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import EXIT_STATUS
 from prereg.registry.disk import NO_ROOM
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ablate.training.trainer import Progress
 
 
-class Asking(Part):
+class Asking(FrozenModel):
     """How far the tasks of a run have been evaluated: counts and seconds, never an answer."""
 
     tasks: str
@@ -47,7 +47,7 @@ class Asking(Part):
     """About how long the rest takes; none before there is a speed to go by."""
 
 
-class Measuring(Part):
+class Measuring(FrozenModel):
     """A metric of the study's own that is being taken: code that may never end."""
 
     metric: str
@@ -56,7 +56,7 @@ class Measuring(Part):
     """Seconds that it may take, as registered."""
 
 
-class Message(Part):
+class Message(FrozenModel):
     """One line from a worker. It tells of health and progress only, never of a metric that could favour an arm."""
 
     event: Literal["ready", "begun", "progress", "ended", "stopped", "note"]

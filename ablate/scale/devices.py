@@ -83,7 +83,7 @@ FLOAT, HALF = 4, 2
 
 
 @dataclass(frozen=True)
-class Part:
+class MemoryPart:
     """One part of the memory of a device."""
 
     key: str
@@ -92,7 +92,7 @@ class Part:
     how: str
 
 
-def state_parts(config: Training, vocabulary: int, devices: int, shard: Shard) -> tuple[Part, ...]:
+def state_parts(config: Training, vocabulary: int, devices: int, shard: Shard) -> tuple[MemoryPart, ...]:
     """What stays from step to step, and what is gathered for one; cut as in ZeRO stage 3 (Rajbhandari et al. 2020)."""
     whole = parameters(config.model, vocabulary)
     block = parameters(config.model.model_copy(update={"layers": config.model.layers + 1}), vocabulary) - whole
@@ -101,23 +101,25 @@ def state_parts(config: Training, vocabulary: int, devices: int, shard: Shard) -
     cut = f" / {over} devices" if over > 1 else ""
     moments, of = _moments(config, whole, block)
     parts = [
-        Part("weights", "weights, float32", FLOAT * whole / over, f"4 P{cut}"),
-        Part("gradients", "gradients, float32", FLOAT * whole / over, f"4 P{cut}"),
-        Part("moments", f"moments of {config.optim.name}", moments / over, f"{of}{cut}"),
+        MemoryPart("weights", "weights, float32", FLOAT * whole / over, f"4 P{cut}"),
+        MemoryPart("gradients", "gradients, float32", FLOAT * whole / over, f"4 P{cut}"),
+        MemoryPart("moments", f"moments of {config.optim.name}", moments / over, f"{of}{cut}"),
     ]
     if config.optim.ema > 0.0:
-        parts.append(Part("average", "average of the weights", FLOAT * whole / over, f"4 P{cut}"))
+        parts.append(MemoryPart("average", "average of the weights", FLOAT * whole / over, f"4 P{cut}"))
     if config.numerics.dtype == "bfloat16":
-        parts.append(Part("copy", "weights, bfloat16", HALF * whole, "2 P, not cut: autocast's copies"))
+        parts.append(MemoryPart("copy", "weights, bfloat16", HALF * whole, "2 P, not cut: autocast's copies"))
     if over > 1:
         gathered = 2 * FLOAT * (2 * block + rest)
-        parts.append(Part("gathered", "gathered", gathered, "8 (2 blocks + all outside them): weights and gradients"))
+        parts.append(
+            MemoryPart("gathered", "gathered", gathered, "8 (2 blocks + all outside them): weights and gradients")
+        )
     elif devices > 1:
-        parts.append(Part("buffer", "buffer of the all-reduce", FLOAT * max(block, rest), "4 (largest piece)"))
+        parts.append(MemoryPart("buffer", "buffer of the all-reduce", FLOAT * max(block, rest), "4 (largest piece)"))
     return tuple(parts)
 
 
-def activations(config: Training, vocabulary: int, micro_batch: int, recompute: str) -> Part:
+def activations(config: Training, vocabulary: int, micro_batch: int, recompute: str) -> MemoryPart:
     """What one micro-batch keeps for the backward pass, and what stands outside the blocks.
 
     There, in float32: input and output of the last norm; logits, log-probabilities and their gradient.
@@ -136,11 +138,13 @@ def activations(config: Training, vocabulary: int, micro_batch: int, recompute: 
     doubled = " x 2 (float32)" if element == FLOAT else ""
     if recompute == "blocks":
         size = model.layers * FLOAT * tokens * width + layer + around
-        return Part(
+        return MemoryPart(
             "activations_blocks", "activations, recompute: blocks", size, "4 s b h L + one layer + s b (8 h + 12 v)"
         )
     size = model.layers * layer + around
-    return Part("activations_none", "activations, recompute: none", size, f"{said} s b h L{doubled} + s b (8 h + 12 v)")
+    return MemoryPart(
+        "activations_none", "activations, recompute: none", size, f"{said} s b h L{doubled} + s b (8 h + 12 v)"
+    )
 
 
 def keeps_scores(config: Training) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ablate.scale.devices import Device, Part, Shard, activations, keeps_scores, state_parts
+from ablate.scale.devices import Device, MemoryPart, Shard, activations, keeps_scores, state_parts
 from prereg.errors import StudyError
 from prereg.study.sizes import flops_per_token, parameters
 from prereg.study.training import Training
@@ -101,8 +101,8 @@ class Layout:
     shard: Shard
     micro_batch: int
     micro_batch_from: str
-    state: tuple[Part, ...]
-    kept: dict[str, Part]
+    state: tuple[MemoryPart, ...]
+    kept: dict[str, MemoryPart]
     """recompute -> activations."""
     recompute: str
 
@@ -247,7 +247,7 @@ def _laid(request: Request, config: Training, devices: int, shard: Shard) -> Lay
     state = state_parts(config, request.vocabulary, devices, shard)
     recompute = config.numerics.recompute
 
-    def kept(micro_batch: int) -> dict[str, Part]:
+    def kept(micro_batch: int) -> dict[str, MemoryPart]:
         return {how: activations(config, request.vocabulary, micro_batch, how) for how in ("none", "blocks")}
 
     asked = request.micro_batch or config.budget.micro_batch

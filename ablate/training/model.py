@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from ablate.training.kernels.backends import Paths
 from ablate.training.kernels.library import WHOLE, kernels
 from ablate.training.kernels.operators import own_attend, own_attention, own_feed, own_gelu, own_linear
-from ablate.training.kernels.parts import Norm, Part
+from ablate.training.kernels.parts import BlockPart, Norm
 from ablate.training.streams import DropoutStream, generator
 from prereg.study.training import Model, NormalInit
 
@@ -171,7 +171,7 @@ class FeedForward(nn.Module):
         return F.gelu(up, approximate="tanh" if self.activation == "gelu_tanh" else "none")
 
 
-def _part(norm: nn.Module, first: Projection, second: Projection) -> Part:
+def _part(norm: nn.Module, first: Projection, second: Projection) -> BlockPart:
     """A part of a block as our kernels are given it."""
     before = Norm("none")
     if isinstance(norm, nn.LayerNorm):
@@ -180,7 +180,7 @@ def _part(norm: nn.Module, first: Projection, second: Projection) -> Part:
         before = Norm("rmsnorm", norm.weight, None, RMSNORM_EPS)
     else:
         assert isinstance(norm, nn.Identity), norm
-    return Part(before, (first.weight, first.bias), (second.weight, second.bias))
+    return BlockPart(before, (first.weight, first.bias), (second.weight, second.bias))
 
 
 class Block(nn.Module):

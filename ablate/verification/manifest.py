@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 
 from ablate.verification.archive import UnsoundError
 from prereg.errors import UnsupportedError
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.registry.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of
 from prereg.study.measure import Name
 
@@ -32,7 +32,7 @@ _SOURCE = Path(__file__).resolve().parents[2]
 _JUDGING = ("prereg", "ablate/judge", "ablate/records", "ablate/reporting", "ablate/api")
 
 
-class Member(Part):
+class Member(FrozenModel):
     """One file of a bundle."""
 
     sha256: Hash
@@ -41,7 +41,7 @@ class Member(Part):
     """Its size."""
 
 
-class LedgerPart(Part):
+class LedgerPart(FrozenModel):
     """Which part of the repository's ledger the bundle holds."""
 
     file: str
@@ -54,7 +54,7 @@ class LedgerPart(Part):
     """Those of them that are shown as links only, being of other studies by the word of whoever made the bundle."""
 
 
-class LeftOut(Part):
+class LeftOut(FrozenModel):
     """Something a reader could look for in vain."""
 
     what: str
@@ -63,7 +63,7 @@ class LeftOut(Part):
     """Why it is not in the bundle."""
 
 
-class Tool(Part):
+class Tool(FrozenModel):
     """What made the bundle, or what checks it."""
 
     version: str
@@ -83,7 +83,7 @@ class Tool(Part):
         return f"ablate {self.version}, code {self.code[:8]}"
 
 
-class Manifest(Part):
+class Manifest(FrozenModel):
     """What is in a bundle."""
 
     format: str
@@ -163,7 +163,7 @@ def _code() -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Part):
+    if isinstance(value, FrozenModel):
         return value.model_dump(mode="json")
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items()}

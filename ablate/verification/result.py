@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.seals.examine import SealCheck
 
 
-class Item(Part):
+class Item(FrozenModel):
     """One thing that was checked."""
 
     study: str
@@ -21,7 +21,7 @@ class Item(Part):
     """Whether the judge gives no verdict from what is here, be it as it was decided."""
 
 
-class Verification(Part):
+class Verification(FrozenModel):
     """Everything that was checked."""
 
     items: tuple[Item, ...]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import Case, Clock, utc_now
+from ablate.api.context import Clock, StudyContext, utc_now
 from prereg.errors import RegistrationError, SealError, UnreachableError, Where
 
 if TYPE_CHECKING:
@@ -70,14 +70,14 @@ def seal(
     now: Clock = utc_now,
 ) -> Sealing:
     """Seal the registration that stands. With nothing asked for, what is owed is paid."""
-    from ablate.api import open_case, require_registered
+    from ablate.api import open_study, require_registered
 
-    case = open_case(path, root)
-    return attest(case, require_registered(case), sign=sign, timestamp=timestamp, ots=ots, now=now)
+    context = open_study(path, root)
+    return attest(context, require_registered(context), sign=sign, timestamp=timestamp, ots=ots, now=now)
 
 
 def attest(
-    case: Case,
+    context: StudyContext,
     registration: Registration,
     *,
     sign: Path | None = None,
@@ -94,8 +94,8 @@ def attest(
     from prereg.registry.registration import load_registration
     from prereg.seals.state import debt
 
-    name, ledger = case.study.study, Ledger(case.root.ledger)
-    promise.complete(case.root, name)
+    name, ledger = context.study.study, Ledger(context.root.ledger)
+    promise.complete(context.root, name)
     entries = ledger.entries()  # a damaged ledger is refused before anybody is asked for anything
     owed = debt(entries, name, registration.lock_sha256)
     completing = sign is None and timestamp is None and not ots
@@ -103,9 +103,9 @@ def attest(
         timestamp = owed["rfc3161"].by if "rfc3161" in owed else None
         ots = "ots" in owed
     require_able(timestamp=timestamp, ots=ots)
-    lock = _lock_bytes(case, registration)
+    lock = _lock_bytes(context, registration)
     haul = _Haul()
-    known = _Known(case, entries, registration.lock_sha256)
+    known = _Known(context, entries, registration.lock_sha256)
     if sign is not None:
         _sign(haul, known, lock, sign)
     _anchor(haul, known)
@@ -114,14 +114,14 @@ def attest(
     if ots or (completing and known.proof() is not None):
         _calendars(haul, known)
     with ledger.hold():
-        standing = load_registration(case.root, name)
+        standing = load_registration(context.root, name)
         if standing is None or standing.lock_sha256 != registration.lock_sha256:
             raise RegistrationError(
                 f"'{name}' was amended while it was being sealed",
                 required="a registration that nobody amends meanwhile",
-                fix=f"ablate seal {case.path}",
+                fix=f"ablate seal {context.path}",
             )
-        made = _record(case, ledger, registration, haul, now)
+        made = _record(context, ledger, registration, haul, now)
         left = debt(ledger.entries(), name, registration.lock_sha256)
         head = ledger.head()
     if haul.trouble is not None:
@@ -134,11 +134,11 @@ def attest(
 class _Known:
     """The seals of one lock that stand already."""
 
-    def __init__(self, case: Case, entries: tuple[Entry, ...], lock_sha256: str) -> None:
+    def __init__(self, context: StudyContext, entries: tuple[Entry, ...], lock_sha256: str) -> None:
         from prereg.seals.state import standing
 
-        self.case = case
-        self.name = case.study.study
+        self.context = context
+        self.name = context.study.study
         self.lock_sha256 = lock_sha256
         self._told = [
             found.attestation
@@ -159,13 +159,13 @@ class _Known:
     def proof(self) -> bytes | None:
         """The calendars' proof, to be completed."""
         told = self.newest("ots")
-        return None if told is None or told.file is None else (self.case.root.path / told.file).read_bytes()
+        return None if told is None or told.file is None else (self.context.root.path / told.file).read_bytes()
 
     def _unchanged(self, told: Attestation) -> bool:
         from prereg.registry.canon import sha256_file
 
         assert told.file is not None, told
-        path = self.case.root.studies / Path(told.file).name
+        path = self.context.root.studies / Path(told.file).name
         return path.is_file() and sha256_file(path) == told.sha256
 
 
@@ -185,7 +185,7 @@ def _anchor(haul: _Haul, known: _Known) -> None:
     from prereg.seals import git
     from prereg.seals.state import Attestation
 
-    found = git.anchor(known.case.root, known.name, known.lock_sha256)
+    found = git.anchor(known.context.root, known.name, known.lock_sha256)
     if isinstance(found, str):
         haul.notes.append(f"no git anchor: {found}")
         return
@@ -243,7 +243,9 @@ def _owe(haul: _Haul, known: _Known, kind: Kind, by: str, error: SealError) -> N
     haul.seals.append((told, None))
 
 
-def _record(case: Case, ledger: Ledger, registration: Registration, haul: _Haul, now: Clock) -> tuple[Attestation, ...]:
+def _record(
+    context: StudyContext, ledger: Ledger, registration: Registration, haul: _Haul, now: Clock
+) -> tuple[Attestation, ...]:
     """Write each file under a name that is free, then let the ledger take it: a crash leaves a file nobody names."""
     from prereg.registry.canon import sha256_bytes
     from prereg.registry.disk import write_whole
@@ -255,22 +257,24 @@ def _record(case: Case, ledger: Ledger, registration: Registration, haul: _Haul,
         whole = told
         if data is not None:
             number = 1
-            while (path := case.root.seal(case.study.study, told.lock_sha256, SUFFIXES[told.kind], number)).exists():
+            while (
+                path := context.root.seal(context.study.study, told.lock_sha256, SUFFIXES[told.kind], number)
+            ).exists():
                 number += 1
             try:
-                write_git_files(case.root)
+                write_git_files(context.root)
                 write_whole(path, data)
             except OSError as error:
                 raise SealError(
                     f"the seal cannot be written: {error.strerror}",
-                    required=f"a folder with room that can be written to: {case.root.studies}",
+                    required=f"a folder with room that can be written to: {context.root.studies}",
                     where=Where(file=path),
                 ) from None
-            named = {"file": path.relative_to(case.root.path).as_posix(), "sha256": sha256_bytes(data)}
+            named = {"file": path.relative_to(context.root.path).as_posix(), "sha256": sha256_bytes(data)}
             whole = told.model_copy(update=named)
         ledger.append(
             "attested",
-            study=case.study.study,
+            study=context.study.study,
             registration=registration.sha256,
             body=whole.model_dump(mode="json", exclude_none=True),
             at=now(),
@@ -279,11 +283,11 @@ def _record(case: Case, ledger: Ledger, registration: Registration, haul: _Haul,
     return tuple(told for told in made if told.state == "made")
 
 
-def _lock_bytes(case: Case, registration: Registration) -> bytes:
+def _lock_bytes(context: StudyContext, registration: Registration) -> bytes:
     """The exact bytes that are sealed."""
     from prereg.registry.canon import sha256_bytes
 
-    path = case.root.lock(case.study.study)
+    path = context.root.lock(context.study.study)
     data = path.read_bytes()
     if sha256_bytes(data) != registration.lock_sha256:
         raise RegistrationError(

@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import Field, JsonValue, ValidationError
 
 from prereg.errors import FieldPath, StudyError, field_error, nearest
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, TASK_NAMES
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.paths import Root
@@ -28,7 +28,7 @@ CURVE = "train/loss"
 Text = Annotated[str, Field(max_length=2000, pattern=r"\S")]
 
 
-class PublishedLook(Part):
+class PublishedLook(FrozenModel):
     """Which numbers of the study are shown: those of one step, of the first so many seeds."""
 
     step: Annotated[int, Field(ge=0)]
@@ -37,7 +37,7 @@ class PublishedLook(Part):
     """How many seeds, from the first of the study's list."""
 
 
-class PublishedFigure(Part):
+class PublishedFigure(FrozenModel):
     """One published figure, arm by arm."""
 
     label: Annotated[str, Field(max_length=80, pattern=r"\S")]
@@ -52,7 +52,7 @@ class PublishedFigure(Part):
     """A sentence on the difference: why the two may differ, and what that means."""
 
 
-class Published(Part):
+class Published(FrozenModel):
     """Published figures for a study, `studies/NAME.published.yaml`."""
 
     source: Text

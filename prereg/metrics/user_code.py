@@ -25,7 +25,7 @@ from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import TypeVar
 
 from prereg.errors import FieldPath, field_error
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes
 from prereg.study.measure import OwnCheck, OwnMetric
 from prereg.study.spec import Study
@@ -34,7 +34,7 @@ Brought = OwnCheck | OwnMetric
 """What a study brings of its own. Names of metrics have a stroke, and those of checks none: no two are alike."""
 
 
-class CheckPin(Part):
+class CheckPin(FrozenModel):
     """What the name of a check or a metric meant at registration."""
 
     entry_point: str

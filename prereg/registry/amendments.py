@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 from pydantic import JsonValue, ValidationError
 
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.registry.history import Difference
 from prereg.registry.ledger import Entry
 from prereg.registry.register import EvidenceState
@@ -33,7 +33,7 @@ _ABSENT = "(absent)"
 _NOBODY = "(the baseline)"
 
 
-class Touches(Part):
+class Touches(FrozenModel):
     """What a change of some fields touches."""
 
     fields: tuple[str, ...]
@@ -127,7 +127,7 @@ TOUCHES: tuple[Touches, ...] = (
 """From fields to what they touch. A field that is not among them touches everything, and the verdict."""
 
 
-class Amendment(Part):
+class Amendment(FrozenModel):
     """One amendment, as the ledger holds it."""
 
     index: int
@@ -157,7 +157,7 @@ class Amendment(Part):
         return f"entry {self.index}, {known.get(self.evidence, 'after outcomes were read')}"
 
 
-class Touched(Part):
+class Touched(FrozenModel):
     """What amendments after evidence touched: name -> why, one phrase a field."""
 
     hypotheses: dict[str, tuple[str, ...]] = {}

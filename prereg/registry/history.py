@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from prereg.errors import FieldPath, RegistrationError, Where, dotted
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import CheckPin, pin_checks
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
@@ -40,7 +40,7 @@ ABSENT = "(absent)"
 """What a difference says of a field that one side lacks."""
 
 
-class Difference(Part):
+class Difference(FrozenModel):
     """One field that is not what was registered."""
 
     field: str
@@ -139,7 +139,7 @@ def code_of(pins: dict[str, CheckPin]) -> dict[str, Any]:
     return {name: plain(pin) for name, pin in pins.items()}
 
 
-def plain(part: Part | None) -> Any:
+def plain(part: FrozenModel | None) -> Any:
     return None if part is None else part.model_dump(mode="json")
 
 
@@ -151,7 +151,7 @@ def _short(value: JsonValue) -> str:
 _INDEX = re.compile(r"\[(\d+)\]\.?")
 
 
-class Promise(Part):
+class Promise(FrozenModel):
     """One registration of a study, in force or not."""
 
     study: str
@@ -189,7 +189,7 @@ def promises(root: Root, study: str, entries: Sequence[Entry]) -> tuple[Promise,
     return tuple(reversed(found))
 
 
-class Repeated(Part):
+class Repeated(FrozenModel):
     """What a study shares with another registered study of the ledger."""
 
     study: str

@@ -25,7 +25,7 @@ from typing import Literal
 from pydantic import JsonValue, ValidationError
 
 from prereg.errors import LedgerError, Where
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.registry.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of
 from prereg.registry.disk import open_regular, write_from
 from prereg.registry.ledger_lock import LedgerLock
@@ -49,7 +49,7 @@ SLICE_NAME = "ledger.slice.jsonl"
 """The name of a ledger that may withhold entries. Nothing is ever appended to it."""
 
 
-class Entry(Part):
+class Entry(FrozenModel):
     """One line of the ledger."""
 
     index: int
@@ -75,7 +75,7 @@ class Entry(Part):
         return {key: value for key, value in self.body.items() if key not in REPAIRS}
 
 
-class Withheld(Part):
+class Withheld(FrozenModel):
     """What a slice shows of an entry that it does not show: its link in the chain, and nothing that can be checked."""
 
     index: int

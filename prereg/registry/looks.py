@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.registry.ledger import Entry
 from prereg.registry.plan import newest_seals, plan
 from prereg.registry.registration import Registration
@@ -22,7 +22,7 @@ FIRST_OF_E_PROCESS = 3
 """Seeds before the first look of an e-process: with two, no data whatever could decide at a usual level."""
 
 
-class Look(Part):
+class Look(FrozenModel):
     """A planned look at the evidence."""
 
     number: int
@@ -43,7 +43,7 @@ class Look(Part):
         return f"look {self.number} of {self.of}, at {self.n_seeds} seeds"
 
 
-class Taken(Part):
+class Taken(FrozenModel):
     """A look that the ledger says was taken."""
 
     number: int

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import CheckPin
 from prereg.registry.ledger import SEALS, Entry
 from prereg.registry.paths import Root
@@ -26,7 +26,7 @@ from prereg.study.tasks import TaskPin
 from prereg.study.training import Training
 
 
-class Planned(Part):
+class Planned(FrozenModel):
     """One run to do, whoever does it."""
 
     study: str

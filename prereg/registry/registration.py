@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import JsonValue, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from prereg.errors import RegistrationError, StudyError, Where
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import CheckPin, brought, kind_of, read_source
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
@@ -28,7 +28,7 @@ LARGEST_LOCK = 2**26
 """Bytes of a lock that is read."""
 
 
-class CorpusPin(Part):
+class CorpusPin(FrozenModel):
     """What the name of a corpus meant at registration."""
 
     name: str
@@ -50,7 +50,7 @@ class CorpusPin(Part):
         return written
 
 
-class DataPins(Part):
+class DataPins(FrozenModel):
     """What arms read, where that is more than one text, character by character, as `Registration.corpus` pins it."""
 
     corpora: dict[str, CorpusPin]
@@ -59,7 +59,7 @@ class DataPins(Part):
     """Arm -> sha256 of the definition of its tokenizer: byte-pair merges are trained, and must be the same again."""
 
 
-class Override(Part):
+class Override(FrozenModel):
     """A hopeless design, registered because the user said so."""
 
     obstacle: str
@@ -68,7 +68,7 @@ class Override(Part):
     """Why the user went on, in the user's words."""
 
 
-class Registration(Part):
+class Registration(FrozenModel):
     """A study as it was promised."""
 
     study: Study

@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import Field
 
 from prereg.errors import FieldPath, RuleError, Where, nearest
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.rule.condition import (
     OUTCOMES,
     STATES,
@@ -37,7 +37,7 @@ from prereg.rule.diagram import FALSE, TRUE, Diagrams, TooLargeError, fold
 _MOST_NAMES = 100
 
 
-class DecisionLine(Part):
+class DecisionLine(FrozenModel):
     """A verdict and the condition under which it is given."""
 
     verdict: Annotated[str, Field(pattern=r"\S", max_length=200)]

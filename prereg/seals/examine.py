@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.ledger import Entry
 from prereg.registry.paths import Root
@@ -40,7 +40,7 @@ State = Literal["holds", "unvouched", "incomplete", "unchecked", "broken", "owed
 _RUNS = ("started", "sealed", "failed", "finished", "imported", "looked", "decided", "peeked")
 
 
-class SealCheck(Part):
+class SealCheck(FrozenModel):
     """One seal and what was found of it."""
 
     study: str

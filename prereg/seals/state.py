@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.registry.ledger import Entry
 
 Kind = Literal["ssh", "rfc3161", "ots", "git"]
@@ -49,7 +49,7 @@ PROOFS: dict[Kind, Proof] = {
 LEFT_OPEN_BY_ALL = "No timestamp proves that nobody ran the experiment earlier."
 
 
-class GitState(Part):
+class GitState(FrozenModel):
     """The state of the repository around a lock."""
 
     clean: bool
@@ -60,7 +60,7 @@ class GitState(Part):
     """What the commit holds in place of the lock."""
 
 
-class Attestation(Part):
+class Attestation(FrozenModel):
     """The body of an `attested` entry: one seal that was made, or that is owed."""
 
     kind: Kind
@@ -133,7 +133,7 @@ def debt(entries: Iterable[Entry], study: str, lock_sha256: str) -> dict[Kind, A
     }
 
 
-class Opinion(Part):
+class Opinion(FrozenModel):
     """What a seal is worth, as far as it can be seen from here."""
 
     state: Literal["holds", "unvouched", "incomplete", "unchecked", "broken"]

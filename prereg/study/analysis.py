@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from prereg.errors import field_error
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import Better
 from prereg.study.claim import margin_of
 from prereg.study.training import Budget
@@ -18,7 +18,7 @@ Zeros = Literal["pratt", "wilcox"]
 Alpha = Annotated[float, Field(gt=0.0, le=0.5)]
 
 
-class Analysis(Part):
+class Analysis(FrozenModel):
     """How evidence is judged."""
 
     test: Test = "paired_t"
@@ -60,7 +60,7 @@ class Analysis(Part):
         return written
 
 
-class Looks(Part):
+class Looks(FrozenModel):
     """A group-sequential design."""
 
     looks: tuple[Annotated[int, Field(ge=2)], ...]
@@ -69,7 +69,7 @@ class Looks(Part):
     """Lan-DeMets spending function."""
 
 
-class EProcess(Part):
+class EProcess(FrozenModel):
     """Seeds are added until the e-process decides."""
 
     evidence: Literal["e_process"]
@@ -82,14 +82,14 @@ Role = Literal["primary", "secondary", "guardrail", "exploratory"]
 Scale = Literal["raw", "log", "log10"]
 
 
-class AtStep(Part):
+class AtStep(FrozenModel):
     """A metric is read at one step of the run."""
 
     step: Annotated[int, Field(ge=0)]
     """The step; one at which the metric is evaluated."""
 
 
-class OverLast(Part):
+class OverLast(FrozenModel):
     """A metric is read as its mean over the last evaluations of a run."""
 
     last: Annotated[int, Field(ge=2)]
@@ -100,7 +100,7 @@ def _smallest_may_be_in_the_claim(schema: dict[str, Any]) -> None:
     schema["required"] = [field for field in schema["required"] if field != "smallest"]
 
 
-class Hypothesis(Part):
+class Hypothesis(FrozenModel):
     """One claim that will end as supported, refuted or inconclusive."""
 
     model_config = ConfigDict(json_schema_extra=_smallest_may_be_in_the_claim)
@@ -134,7 +134,7 @@ FALSE_ALARMS = 0.01
 """Of a study that says nothing of its spikes."""
 
 
-class LossSpike(Part):
+class LossSpike(FrozenModel):
     """When one step's training loss counts as a spike: by a rate of false alarms, or by a limit of one's own."""
 
     above: Annotated[float, Field(gt=0.0)] | None = None
@@ -169,14 +169,14 @@ class LossSpike(Part):
         return written
 
 
-class Diverged(Part):
+class Diverged(FrozenModel):
     """When a run has diverged: it ends there, and its curve is kept."""
 
     loss_above: Annotated[float, Field(gt=1.0)] = 2.0
     """A training loss above this many times the first step's, or one that is not finite."""
 
 
-class Stable(Part):
+class Stable(FrozenModel):
     """What counts as an unstable run; a variant is stable when none of its runs is unstable."""
 
     loss_spike: LossSpike = LossSpike()
@@ -185,7 +185,7 @@ class Stable(Part):
     """A run that diverged is unstable."""
 
 
-class Ceiling(Part):
+class Ceiling(FrozenModel):
     """A diverged run is scored at a fixed value."""
 
     ceiling: float
@@ -196,7 +196,7 @@ class Ceiling(Part):
 GIB = 2**30
 
 
-class Breach(Part):
+class Breach(FrozenModel):
     """One limit that one run did not keep to."""
 
     limit: str

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from prereg.errors import FieldPath, RegistrationError, SpecError, Where, field_error, nearest
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_file, sha256_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _OWN = ("seed", "variant", "python")
 _MOST_FILES = 2000
 
 
-class ScriptPin(Part):
+class ScriptPin(FrozenModel):
     """One file of a user's own trainer, of its code or its data, as it was at registration."""
 
     path: str

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import ITEM_METRICS, Better, Suite
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*$", max_length=80)]
@@ -15,7 +15,7 @@ AN_HOUR_S = 3600.0
 EntryPoint = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", max_length=200)]
 
 
-class OwnMetric(Part):
+class OwnMetric(FrozenModel):
     """A metric that the study brings: a plain function of a model at rest and the validation text, one number back."""
 
     name: Annotated[str, Field(pattern=r"^own/[a-z][a-z0-9_]*$", max_length=80)]
@@ -42,7 +42,7 @@ class OwnMetric(Part):
         return _without_the_usual_limit(handler(self), self.limit_s)
 
 
-class OwnCheck(Part):
+class OwnCheck(FrozenModel):
     """A check of admissibility that the study brings: a plain function over the sealed records, no outcomes."""
 
     name: Name
@@ -70,7 +70,7 @@ def _without_the_usual_limit(written: dict[str, Any], limit_s: float) -> dict[st
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-class Harness(Part):
+class Harness(FrozenModel):
     """Zero- and few-shot tasks by the language-model evaluation harness (Gao et al. 2023), at the end of each run."""
 
     tasks: Annotated[str, Field(min_length=1, max_length=400)]
@@ -109,14 +109,14 @@ def units_of(metric: str, harness: Harness) -> int | None:
     return tasks * harness.items_per_task if harness.items_per_task <= each else None
 
 
-class Calibration(Part):
+class Calibration(FrozenModel):
     """How the calibration suite looks at probabilities."""
 
     bins: Annotated[int, Field(ge=1, le=1000)] = 15
     """Bins of the calibration errors and of the reliability curve (Guo et al. 2017 take 15)."""
 
 
-class Inference(Part):
+class Inference(FrozenModel):
     """What the cost suite runs a trained model on."""
 
     batch: Annotated[int, Field(ge=1)] = 16
@@ -127,7 +127,7 @@ class Inference(Part):
     """Passes, of whose times the median counts; one more before them is not counted."""
 
 
-class Measure(Part):
+class Measure(FrozenModel):
     """What is observed while a run trains."""
 
     every: Annotated[int, Field(ge=1)] = 50

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from prereg.errors import field_error, nearest
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.study.arms import Arm
 from prereg.study.training import Bpe, Data, Model, Positive, Training
 
@@ -87,7 +87,7 @@ def _final_norm(model: Model) -> str:
 WIDTH = "model.feed_width"
 
 
-class Match(Part):
+class Match(FrozenModel):
     """Which arms are made as large as the baseline, and by which count."""
 
     by: Count

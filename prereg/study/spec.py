@@ -26,7 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better, Metric
 from prereg.rule.condition import contradictions
 from prereg.rule.rule import DecisionLine, Rule
@@ -42,7 +42,7 @@ from prereg.study.validate import check_promises
 Overrides = dict[str, JsonValue]
 
 
-class ItemSpread(Part):
+class ItemSpread(FrozenModel):
     """How the difference of two variants is believed to vary over the items that a run is scored on."""
 
     sd_items: Annotated[float, Field(ge=0.0)]
@@ -54,7 +54,7 @@ class ItemSpread(Part):
     """How many items there are. Left out where the task pack says it: blimp, and the number of tasks of zorro."""
 
 
-class Assumption(Part):
+class Assumption(FrozenModel):
     """What is believed of a metric before data, for the design."""
 
     sd: Annotated[float, Field(gt=0.0)]
@@ -74,7 +74,7 @@ class Assumption(Part):
         return written
 
 
-class Assume(Part):
+class Assume(FrozenModel):
     """Beliefs that the design needs; never used by the verdict."""
 
     metrics: dict[str, Assumption] = Field(default_factory=dict)
@@ -102,7 +102,7 @@ class Assume(Part):
         return written
 
 
-class MetricsFile(Part):
+class MetricsFile(FrozenModel):
     """Where a user's own trainer leaves its metrics."""
 
     file: str = "metrics.jsonl"
@@ -113,7 +113,7 @@ class MetricsFile(Part):
 _MAPPING: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
 
-class Study(Part):
+class Study(FrozenModel):
     """One pre-registered comparison of training configurations."""
 
     study: Name

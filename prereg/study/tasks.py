@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 
 
-class TaskPin(Part):
+class TaskPin(FrozenModel):
     """The tasks of `measure.harness` as they were found."""
 
     name: str

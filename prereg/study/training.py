@@ -10,20 +10,20 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
-class NormalInit(Part):
+class NormalInit(FrozenModel):
     """Every matrix from one normal distribution."""
 
     normal: Annotated[float, Field(gt=0.0)]
     """Its standard deviation."""
 
 
-class Model(Part):
+class Model(FrozenModel):
     """A decoder-only transformer language model."""
 
     layers: Positive = 8
@@ -97,7 +97,7 @@ class Model(Part):
         return 4 * self.width if self.activation != "swiglu" else 8 * -(-self.width // 3)
 
 
-class Bpe(Part):
+class Bpe(FrozenModel):
     """Byte-level byte-pair encoding (Sennrich et al. 2016; on bytes: Radford et al. 2019), trained on the training
     split only."""
 
@@ -105,7 +105,7 @@ class Bpe(Part):
     """Vocabulary size."""
 
 
-class Data(Part):
+class Data(FrozenModel):
     """What the model reads."""
 
     corpus: str = "toy"
@@ -139,7 +139,7 @@ class Data(Part):
         return tuple(sorted(self.mixture)) if self.mixture is not None else (self.corpus,)
 
 
-class Optim(Part):
+class Optim(FrozenModel):
     """How the weights move."""
 
     name: Literal["adamw", "adam", "sgd", "muon"] = "adamw"
@@ -174,7 +174,7 @@ class Optim(Part):
         return self
 
 
-class Budget(Part):
+class Budget(FrozenModel):
     """How long a run lasts. Consumed tokens are counted and checked against it."""
 
     steps: Positive = 300
@@ -201,7 +201,7 @@ class Budget(Part):
         return self
 
 
-class Numerics(Part):
+class Numerics(FrozenModel):
     """With which arithmetic."""
 
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -213,7 +213,7 @@ class Numerics(Part):
     the input is kept (activation checkpointing, Chen et al. 2016). It moves no bit, and costs one forward pass more."""
 
 
-class Training(Part):
+class Training(FrozenModel):
     """One run's whole configuration, seed apart."""
 
     model: Model = Model()

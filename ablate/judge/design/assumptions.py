@@ -20,7 +20,7 @@ from ablate.judge.audit.headroom import ROOM_SD, no_room
 from ablate.judge.stats.procedure import Floats
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, SpecError, Where
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import ITEM_METRICS
 from prereg.registry.registration import Registration
 from prereg.rule.divergence import is_worse
@@ -31,7 +31,7 @@ from prereg.study.spec import Study
 Group = tuple[str, Scale]
 
 
-class Belief(Part):
+class Belief(FrozenModel):
     """What is believed of one metric on one scale."""
 
     metric: str
@@ -77,7 +77,7 @@ class Belief(Part):
         return sqrt(self.sd**2 * (1.0 - self.correlation))
 
 
-class Beliefs(Part):
+class Beliefs(FrozenModel):
     """Everything the design takes for granted."""
 
     metrics: tuple[Belief, ...] = ()

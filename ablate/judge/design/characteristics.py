@@ -22,7 +22,7 @@ from ablate.judge.design.simulate import Chance, Scenario, adopting_verdicts, af
 from ablate.judge.design.undecidable import remedy_of, unreachable_verdicts
 from ablate.judge.stats.nulls import require_known_methods
 from ablate.judge.stats.resample import COUNTED_PAIRS, LISTED_PAIRS
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.rule.divergence import said_losses
 from prereg.study.analysis import Test
 from prereg.study.measure import units_of
@@ -54,7 +54,7 @@ _OVER_NEW_ITEMS = (
 )
 
 
-class PowerAt(Part):
+class PowerAt(FrozenModel):
     """What a number of seeds can find."""
 
     n: int
@@ -66,7 +66,7 @@ class PowerAt(Part):
     """The chance of any adopting verdict when every claim is true, by simulation of the registered rule."""
 
 
-class Design(Part):
+class Design(FrozenModel):
     """The operating characteristics of a study."""
 
     study: str

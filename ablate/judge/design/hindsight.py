@@ -26,7 +26,7 @@ from ablate.judge.design.characteristics import Design
 from ablate.judge.design.reach import KIND, HypothesisDesign
 from ablate.judge.stats import power
 from ablate.judge.verdict import Finding
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.registry.registration import Registration
 from prereg.study.spec import Study
 
@@ -45,7 +45,7 @@ class Selection:
     """Type S: chance that a significant estimate has the wrong sign."""
 
 
-class Hindsight(Part):
+class Hindsight(FrozenModel):
     """One hypothesis, looked back at. Every number is post hoc."""
 
     hypothesis: str

@@ -16,7 +16,7 @@ from ablate.judge.stats import power
 from ablate.judge.stats.max_t import p_floor_of
 from ablate.judge.stats.procedure import Side
 from ablate.judge.stats.sequential import EProcessT
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.rule.condition import parse_condition, questions
 from prereg.study.analysis import EProcess
 from prereg.study.claim import Verb
@@ -33,7 +33,7 @@ KIND: dict[Verb, power.Kind] = {
 }
 
 
-class HypothesisDesign(Part):
+class HypothesisDesign(FrozenModel):
     """What can become of one hypothesis with the registered number of seeds."""
 
     hypothesis: str

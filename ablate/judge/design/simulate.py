@@ -33,7 +33,7 @@ from ablate.judge.stats.procedure import Floats
 from ablate.judge.stats.resample import ENUMERATED_PAIRS, LISTED_PAIRS
 from ablate.judge.stopping import run_to_the_stop
 from ablate.judge.verdict import Outcome, Outcomes
-from prereg.frozen import Part
+from prereg.frozen import FrozenModel
 from prereg.registry.looks import looks_of
 from prereg.rule.condition import All, AnyOf, Condition, Not, Question, parse_condition
 from prereg.rule.divergence import least_pairs
@@ -41,7 +41,7 @@ from prereg.study.analysis import Test
 from prereg.study.spec import Study
 
 
-class Chance(Part):
+class Chance(FrozenModel):
     """A simulated probability."""
 
     of: str
@@ -52,7 +52,7 @@ class Chance(Part):
     """Monte Carlo standard error (Agresti-Coull, so that it is not 0 at a share of 0 or 1)."""
 
 
-class Scenario(Part):
+class Scenario(FrozenModel):
     """One state of the world, and what the registered rule makes of it."""
 
     name: str

@@ -26,7 +26,7 @@ from torch.nn import functional as F  # noqa: N812 (its customary name)
 
 from ablate.training.kernels.library import WHOLE, Absent, Kernels, kernels
 from ablate.training.kernels.operators import own_attention, own_feed, own_gelu, own_linear
-from ablate.training.kernels.parts import Norm, Part
+from ablate.training.kernels.parts import BlockPart, Norm
 from prereg.registry.disk import write_whole
 from prereg.study.training import Training
 
@@ -147,7 +147,7 @@ def _feed(gelu: Callable[[Tensor], Tensor], x: Tensor, up: Tensor, down: Tensor)
 
 
 def _own_feed(x: Tensor, up: Tensor, down: Tensor) -> Tensor:
-    return own_feed(x, Part(Norm("layernorm", x.new_ones(x.shape[-1]), None, 1e-5), (up, None), (down, None)))
+    return own_feed(x, BlockPart(Norm("layernorm", x.new_ones(x.shape[-1]), None, 1e-5), (up, None), (down, None)))
 
 
 def _own_layers(gelu: Callable[[Tensor], Tensor], x: Tensor, up: Tensor, down: Tensor) -> Tensor:

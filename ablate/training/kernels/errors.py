@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
-from ablate.training.kernels.parts import Norm, Part
+from ablate.training.kernels.parts import BlockPart, Norm
 
 if TYPE_CHECKING:
     from ablate.training.kernels.library import Kernels
@@ -27,7 +27,7 @@ def worst_error(found: Kernels) -> float:
     into, out, up, down = some(3 * 32, 16) / 4, some(16, 32) / 6, some(80, 16) / 4, some(16, 80) / 9
     first, high = some(96), some(80)
     norm = Norm("layernorm", weight, shift, 1e-5)
-    feeding, attending = Part(norm, (up, high), (down, shift)), Part(norm, (into, first), (out, shift))
+    feeding, attending = BlockPart(norm, (up, high), (down, shift)), BlockPart(norm, (into, first), (out, shift))
     y, levels = found.attention(qkv, bias)
     fed, inner = found.feed(x, feeding, keep=True)
     seen, kept = found.attend(x, attending, 2, keep=True)

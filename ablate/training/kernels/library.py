@@ -27,7 +27,7 @@ from torch import Tensor
 
 from ablate.training.cohort.steps import find_compiler, none_found
 from ablate.training.kernels.errors import worst_error
-from ablate.training.kernels.parts import Part
+from ablate.training.kernels.parts import BlockPart
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.disk import write_whole
 
@@ -104,7 +104,7 @@ class Kernels:
         self._call("linear_backward", *_places(x, weight, dy, dx, dweight, dbias), *_table(x), len(weight))
         return dx, dweight, dbias
 
-    def feed(self, x: Tensor, part: Part, *, keep: bool) -> tuple[Tensor, Tensor | None]:
+    def feed(self, x: Tensor, part: BlockPart, *, keep: bool) -> tuple[Tensor, Tensor | None]:
         """x + GELU(norm(x) U^T + a) W^T + b; and what `feed_slope` needs, where it is to be kept."""
         assert x.dtype == torch.float32, x.dtype
         height, width, wide = *_table(x), len(part.first[0])
@@ -113,14 +113,14 @@ class Kernels:
         self._call("feed_forward", *_places(x, *part.tensors, y, inner), height, width, wide, *part.norm.arguments)
         return y, inner
 
-    def feed_slope(self, x: Tensor, part: Part, inner: Tensor, dy: Tensor) -> tuple[Tensor | None, ...]:
+    def feed_slope(self, x: Tensor, part: BlockPart, inner: Tensor, dy: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of `feed` by its input and by each tensor of the part."""
         dx, slopes = torch.empty_like(x), [_zeros(one) for one in part.tensors]
         places = _places(x, *part.without_biases, inner, dy, dx, *slopes)
         self._call("feed_backward", *places, *_table(x), len(part.first[0]), *part.norm.arguments)
         return dx, *slopes
 
-    def attend(self, x: Tensor, part: Part, heads: int, *, keep: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def attend(self, x: Tensor, part: BlockPart, heads: int, *, keep: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
         """x + attention(norm(x) A^T + a) B^T + b of (batch, time, width); and what `attend_slope` needs."""
         assert x.dtype == torch.float32, x.dtype
         batch, time, _ = x.shape
@@ -135,7 +135,7 @@ class Kernels:
         return y, kept
 
     def attend_slope(
-        self, x: Tensor, part: Part, heads: int, kept: tuple[Tensor, ...], dy: Tensor
+        self, x: Tensor, part: BlockPart, heads: int, kept: tuple[Tensor, ...], dy: Tensor
     ) -> tuple[Tensor | None, ...]:
         """The gradients of `attend` by its input and by each tensor of the part."""
         dx, slopes = torch.empty_like(x), [_zeros(one) for one in part.tensors]

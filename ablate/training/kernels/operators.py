@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ablate.training.kernels.library import Kernels, kernels
-from ablate.training.kernels.parts import Norm, Part
+from ablate.training.kernels.parts import BlockPart, Norm
 
 
 def own_attention(qkv: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -32,12 +32,12 @@ def own_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return _OwnLinear.apply(x, weight, bias)  # type: ignore[no-any-return,no-untyped-call]
 
 
-def own_attend(x: Tensor, part: Part, heads: int) -> Tensor:
+def own_attend(x: Tensor, part: BlockPart, heads: int) -> Tensor:
     """What a block's attention makes of the residual stream, the norm before it and the sum after it included."""
     return _OwnAttend.apply(torch.is_grad_enabled(), part.norm, heads, x, *part.tensors)  # type: ignore[no-any-return,no-untyped-call]
 
 
-def own_feed(x: Tensor, part: Part) -> Tensor:
+def own_feed(x: Tensor, part: BlockPart) -> Tensor:
     """The same of two linear layers around a GELU by the tanh formula."""
     return _OwnFeed.apply(torch.is_grad_enabled(), part.norm, x, *part.tensors)  # type: ignore[no-any-return,no-untyped-call]
 
@@ -114,11 +114,11 @@ class _OwnFeed(torch.autograd.Function):
         return None, None, *_built().feed_slope(x, _part(ctx.norm, tensors), inner, slopes[0].contiguous())
 
 
-def _part(norm: Norm, tensors: Sequence[Tensor | None]) -> Part:
+def _part(norm: Norm, tensors: Sequence[Tensor | None]) -> BlockPart:
     """The part whose tensors these are; a function of torch's is given them one by one."""
     weight, bias, first, first_bias, second, second_bias = tensors
     assert first is not None and second is not None
-    return Part(replace(norm, weight=weight, bias=bias), (first, first_bias), (second, second_bias))
+    return BlockPart(replace(norm, weight=weight, bias=bias), (first, first_bias), (second, second_bias))
 
 
 def _built() -> Kernels:

@@ -27,7 +27,7 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class Part:
+class BlockPart:
     """A part of a block: a norm and two linear layers, with attention or a GELU between these."""
 
     norm: Norm
