@@ -34,14 +34,14 @@ def measure_growth() -> dict[str, Any]:
     for axis, sizes in AXES.items():
         for size in sizes:
             asked = BASE | {axis: size}
-            told = subprocess.run(
+            text = subprocess.run(
                 [sys.executable, "-m", "benchmarks.growth", json.dumps(asked)],
                 check=True,
                 capture_output=True,
                 text=True,
                 env={**os.environ, **ALONE},
             )
-            rows.append({"axis": axis, "size": size, **json.loads(told.stdout.splitlines()[-1])})
+            rows.append({"axis": axis, "size": size, **json.loads(text.stdout.splitlines()[-1])})
     return {"base": BASE, "steps": STEPS, "rows": rows}
 
 

@@ -32,14 +32,14 @@ def measure_profile(path: Path, dtype: str) -> dict[str, Any]:
     """CPU milliseconds of a step and of an evaluation of the study's baseline on one thread, by operator."""
     from ablate.runner.processes import ALONE
 
-    told = subprocess.run(
+    text = subprocess.run(
         [sys.executable, "-m", "benchmarks.profiles", str(path), dtype],
         check=True,
         capture_output=True,
         text=True,
         env={**os.environ, **ALONE},
     )
-    found: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(text.stdout.splitlines()[-1])
     return found
 
 
@@ -56,8 +56,8 @@ def measure_here(path: Path, dtype: str) -> dict[str, Any]:
     from prereg.study.load import load_study
 
     study = load_study(path).study
-    told = study.training(study.baseline)
-    config = told.model_copy(update={"numerics": told.numerics.model_copy(update={"dtype": dtype})})
+    text = study.training(study.baseline)
+    config = text.model_copy(update={"numerics": text.numerics.model_copy(update={"dtype": dtype})})
     torch.set_num_threads(1)
     context = config.model.context
     ids = np.random.default_rng(0).integers(0, 65, 200_000)
@@ -156,15 +156,15 @@ def as_markdown(found: list[dict[str, Any]]) -> str:
             ("step", "a step", "6 x parameters x tokens"),
             ("evaluation", f"an evaluation of {one['evaluation_of_tokens']:,} tokens", "2 x parameters x tokens"),
         ):
-            told = one[part]
+            text = one[part]
             lines += [
-                f"{one['dtype']}, {what}: {told['ms']} ms of CPU time (median of {one['times']}), {told['ms_timed']}"
-                f" with every operator timed (mean of {one['times']}), one thread; {one['paths']}. {_products(told)}:"
-                f" {told['products_ms']} ms, {told['gflops_in_products']} GFLOP/s by {formula}.",
+                f"{one['dtype']}, {what}: {text['ms']} ms of CPU time (median of {one['times']}), {text['ms_timed']}"
+                f" with every operator timed (mean of {one['times']}), one thread; {one['paths']}. {_products(text)}:"
+                f" {text['products_ms']} ms, {text['gflops_in_products']} GFLOP/s by {formula}.",
                 "",
                 "| operator | ms | share |",
                 "|---|---|---|",
-                *(f"| `{row['name']}` | {row['ms']} | {100 * row['share']:.1f}% |" for row in told["operators"]),
+                *(f"| `{row['name']}` | {row['ms']} | {100 * row['share']:.1f}% |" for row in text["operators"]),
                 "",
             ]
     return "\n".join(lines)

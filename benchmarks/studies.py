@@ -97,11 +97,11 @@ def decided(path: Path, house: Path) -> dict[str, Any]:
         [sys.executable, "-m", "ablate", "decide", str(path)], check=False, stdout=sys.stderr, cwd=house
     )
     (written,) = house.glob("reports/*/verdict.json")
-    told = json.loads(written.read_text(encoding="utf-8"))
+    text = json.loads(written.read_text(encoding="utf-8"))
     return {
         "decide_exit": done.returncode,
-        "verdict": told["verdict"],
-        "outcomes_of_hypotheses": {one["hypothesis"]: one["outcome"] for one in told["findings"]},
+        "verdict": text["verdict"],
+        "outcomes_of_hypotheses": {one["hypothesis"]: one["outcome"] for one in text["findings"]},
     }
 
 

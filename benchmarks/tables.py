@@ -33,8 +33,8 @@ def table(results: dict[str, Any]) -> str:
                 f"| P3 with {found['dtype']} | {100 * found['P3_share_beyond_training_and_evaluating']:.1f}% | "
                 f"share of wall time beyond what training and evaluating the same runs in the same order takes |"
             )
-            told = "; ".join(f"{name} {outcome}" for name, outcome in found["outcomes_of_hypotheses"].items())
-            lines.append(f"| verdict in {found['dtype']} | {found['verdict']} | {told} |")
+            text = "; ".join(f"{name} {outcome}" for name, outcome in found["outcomes_of_hypotheses"].items())
+            lines.append(f"| verdict in {found['dtype']} | {found['verdict']} | {text} |")
     if "P5" in results:
         found = results["P5"]
         lines.append(

@@ -63,11 +63,11 @@ def measure_in(path: Path, n_tasks: int, batches: Sequence[int]) -> dict[str, An
     words = [sys.executable, "-m", "ablate", "register", str(path)]
     subprocess.run(words, check=True, stdout=sys.stderr, cwd=path.parents[1])
     run = path.parents[1] / f"run-{path.stem}"
-    told = run.with_suffix(".json")
-    if not told.is_file():
+    text = run.with_suffix(".json")
+    if not text.is_file():
         trained = child(alone, {"do": "train", "study": str(path), "folder": str(run)})
-        told.write_text(json.dumps(trained), encoding="utf-8")
-    trained = json.loads(told.read_text(encoding="utf-8"))
+        text.write_text(json.dumps(trained), encoding="utf-8")
+    trained = json.loads(text.read_text(encoding="utf-8"))
     require_complete(trained, n_tasks)
     wanted = [{"do": "ask", "study": str(path), "folder": str(run), "batch": batch} for batch in batches]
     slots = default_slots()

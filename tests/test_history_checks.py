@@ -32,7 +32,7 @@ from ablate.records.evidence import Evidence
 from ablate.records.gather import gather, repeated_elsewhere
 from ablate.reporting import html as html_room
 from ablate.reporting.context import ReportContext
-from ablate.reporting.sections.deviations import tell_deviations
+from ablate.reporting.sections.deviations import deviations_section
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_root
@@ -438,7 +438,7 @@ def test_earlier_decisions_are_in_the_report_and_the_first_has_none() -> None:
     again = with_entry(registration, first, "decided", {"status": "decided", "verdict": "adopt rmsnorm"})
 
     def text(found: Evidence, head: str) -> str:
-        return repr(tell_deviations(ReportContext(decision, registration, found, head, "2026-05-04T14:00:00+00:00")))
+        return repr(deviations_section(ReportContext(decision, registration, found, head, "2026-05-04T14:00:00+00:00")))
 
     assert "Earlier decisions" not in text(first, first.ledger[-1].sha256)
     at = first.ledger[-1].index

@@ -25,8 +25,8 @@ from ablate.judge.design import characteristics as design_room
 from ablate.judge.verdict import Check, Decision
 from ablate.records.gather import gather
 from ablate.reporting.context import ReportContext
-from ablate.reporting.sections.audit import tell_pairs, tell_runs
-from ablate.reporting.sections.registration import tell_promise
+from ablate.reporting.sections.audit import pairs_section, runs_section
+from ablate.reporting.sections.registration import registration_section
 from ablate.runner.external import child as child_room
 from ablate.runner.external.trainer import Server
 from ablate.runner.options import RunOptions
@@ -114,7 +114,7 @@ def test_from_a_script_to_a_verdict_and_running_again_does_nothing(house: OwnHou
     told = ReportContext(
         decision, registration, evidence, ledger_head="0" * 64, generated_at="2026-01-02T03:04:05+00:00"
     )
-    text = " ".join(map(repr, (tell_promise(told), tell_pairs(told), tell_runs(told))))
+    text = " ".join(map(repr, (registration_section(told), pairs_section(told), runs_section(told))))
     assert "train.py, sha256 " in text and "Trainable parameters" not in text and "not stated" in text
     assert "Training steps" not in text and "initial weights" not in text
 

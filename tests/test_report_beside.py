@@ -13,12 +13,12 @@ from report_samples import LOSS, told
 from ablate.reporting import html, markdown
 from ablate.reporting.blocks import Facts, Paragraph, Table
 from ablate.reporting.context import ReportContext
-from ablate.reporting.sections.published import NOT_REGISTERED, comparable, in_order, read_at, tell_beside
+from ablate.reporting.sections.published import NOT_REGISTERED, comparable, in_order, published_section, read_at
 from prereg.study.spec import study_from_document
 
 
 def tables(account: ReportContext) -> list[Table]:
-    section = tell_beside(account)
+    section = published_section(account)
     assert section is not None
     return [block for block in section.blocks if isinstance(block, Table)]
 
@@ -32,7 +32,7 @@ def row(table: Table, at: str, arm: str) -> dict[str, str]:
 
 
 def said(account: ReportContext, term: str) -> str:
-    section = tell_beside(account)
+    section = published_section(account)
     assert section is not None
     facts = [item for block in section.blocks if isinstance(block, Facts) for item in block.items]
     return next(text for name, text in facts if name == term)
@@ -198,7 +198,7 @@ def test_one_arm_alone_has_no_order() -> None:
 
 def test_the_section_says_first_that_it_is_no_part_of_the_registration_and_names_source_and_file() -> None:
     account = with_published(told())
-    section = tell_beside(account)
+    section = published_section(account)
     assert section is not None and section.title == "Next to published figures"
     first = section.blocks[0]
     assert isinstance(first, Paragraph) and first.text == NOT_REGISTERED
@@ -241,12 +241,12 @@ def test_arms_of_other_schedules_are_told_apart() -> None:
 
 
 def test_nothing_stands_there_while_runs_are_missing_or_where_nothing_is_published() -> None:
-    assert tell_beside(with_published(told("incomplete"))) is None
-    assert tell_beside(told()) is None
+    assert published_section(with_published(told("incomplete"))) is None
+    assert published_section(told()) is None
 
 
 def test_an_inadmissible_study_warns_here_too() -> None:
-    section = tell_beside(with_published(told("inadmissible")))
+    section = published_section(with_published(told("inadmissible")))
     assert section is not None and isinstance(section.blocks[0], Paragraph)
     assert section.blocks[0].text.startswith("Not to be used")
 

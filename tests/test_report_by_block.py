@@ -12,8 +12,8 @@ from ablate.records.evidence import METRIC_COLUMNS
 from ablate.reporting.blocks import Figure, Table
 from ablate.reporting.charts import draw
 from ablate.reporting.context import ReportContext
-from ablate.reporting.sections.by_block import families, profile, tell_by_block
-from ablate.reporting.sections.final_values import tell_final_values
+from ablate.reporting.sections.by_block import by_block_section, families, profile
+from ablate.reporting.sections.final_values import final_values_section
 
 
 def with_blocks(account: ReportContext, depths: dict[str, int]) -> ReportContext:
@@ -48,7 +48,7 @@ def test_a_profile_is_the_mean_over_seeds_at_the_first_and_the_last_evaluation()
 
 
 def test_the_section_names_first_last_and_their_ratio_and_draws_every_arm() -> None:
-    section = tell_by_block(with_blocks(told(), {"none": 3, "layernorm": 3, "rmsnorm": 2}))
+    section = by_block_section(with_blocks(told(), {"none": 3, "layernorm": 3, "rmsnorm": 2}))
     assert section is not None
     figure, table = section.blocks
     assert isinstance(figure, Figure) and isinstance(table, Table)
@@ -65,21 +65,21 @@ def test_the_section_names_first_last_and_their_ratio_and_draws_every_arm() -> N
 
 def test_what_is_told_from_block_to_block_is_not_told_again_among_final_values() -> None:
     account = with_blocks(told(), {"none": 3, "layernorm": 3, "rmsnorm": 3})
-    section = tell_final_values(account)
+    section = final_values_section(account)
     assert section is not None and isinstance(section.blocks[0], Table)
     assert not [row for row in section.blocks[0].rows if row[0].startswith("grad/layer")]
 
 
 def test_nothing_is_shown_while_runs_are_missing_or_where_no_block_was_measured() -> None:
-    assert tell_by_block(told()) is None
-    assert tell_by_block(with_blocks(told("incomplete"), {"none": 2})) is None
+    assert by_block_section(told()) is None
+    assert by_block_section(with_blocks(told("incomplete"), {"none": 2})) is None
 
 
 def test_values_of_either_sign_are_drawn_on_a_plain_scale() -> None:
     account = with_blocks(told(), {"none": 2, "layernorm": 2, "rmsnorm": 2})
     metrics = account.evidence.metrics.copy()
     metrics.loc[metrics["metric"] == "grad/layer_0", "value"] *= -1.0
-    section = tell_by_block(replace(account, evidence=replace(account.evidence, metrics=metrics)))
+    section = by_block_section(replace(account, evidence=replace(account.evidence, metrics=metrics)))
     assert section is not None and isinstance(section.blocks[0], Figure)
     assert "logarithmic" not in section.blocks[0].caption
     assert draw(section.blocks[0].panels[0].make).startswith("<svg")

@@ -11,12 +11,12 @@ from ablate.reporting.blocks import Paragraph, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics, summarise
 from ablate.reporting.sections.by_block import families
-from ablate.reporting.sections.final_values import tell_final_values
-from ablate.reporting.sections.reliability import tell_reliability
+from ablate.reporting.sections.final_values import final_values_section
+from ablate.reporting.sections.reliability import reliability_section
 
 
 def blocks_of(account: ReportContext) -> list[Table]:
-    section = tell_final_values(account)
+    section = final_values_section(account)
     assert section is not None
     return [block for block in section.blocks if isinstance(block, Table)]
 
@@ -48,7 +48,7 @@ def test_no_recorded_final_value_is_lost() -> None:
     tables = blocks_of(account)
     by_metric = {(row[0], row[1]) for table in tables for row in table.rows}
     in_families = {name for members in families(account.evidence).values() for name in members}
-    reliability = tell_reliability(account)
+    reliability = reliability_section(account)
     assert reliability is not None
     bins = {row[1].split(":")[0] for block in reliability.blocks if isinstance(block, Table) for row in block.rows}
     checked = 0
@@ -104,13 +104,13 @@ def test_own_metrics_tasks_and_unknown_ones_have_groups_of_their_own() -> None:
 
 
 def test_bins_are_pointed_to_and_a_warning_stands_where_the_evidence_is_inadmissible() -> None:
-    section = tell_final_values(full())
+    section = final_values_section(full())
     assert section is not None and isinstance(section.blocks[-1], Paragraph)
     assert section.blocks[-1].text == "What was recorded bin by bin is under Reliability."
-    unusable = tell_final_values(full("inadmissible"))
+    unusable = final_values_section(full("inadmissible"))
     assert unusable is not None and isinstance(unusable.blocks[0], Paragraph)
     assert unusable.blocks[0].text.startswith("Not to be used")
-    assert tell_final_values(full("incomplete")) is None
+    assert final_values_section(full("incomplete")) is None
 
 
 def test_the_page_folds_what_markdown_shows_whole() -> None:

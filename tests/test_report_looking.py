@@ -13,7 +13,7 @@ from ablate.reporting import html, markdown
 from ablate.reporting.blocks import Facts
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.design import BEYOND, looks_shown
-from ablate.reporting.sections.registration import tell_promise
+from ablate.reporting.sections.registration import registration_section
 from prereg.registry.ledger import Entry
 from prereg.registry.looks import Look
 
@@ -90,7 +90,9 @@ def test_a_sequential_study_lists_its_looks_and_every_other() -> None:
     assert "2 planned looks: entry 16 (looked" in said and "entry 19 (looked" in said
     assert "1 other: entry 17 (peeked" in said
     terms = next(
-        one for one in tell_promise(with_ledger(account)).blocks if isinstance(one, Facts) and len(one.items) > 5
+        one
+        for one in registration_section(with_ledger(account)).blocks
+        if isinstance(one, Facts) and len(one.items) > 5
     )
     facts = dict(terms.items)
     assert facts["Stopping"].startswith("planned: looks after 3 and 5 seeds")

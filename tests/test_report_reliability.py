@@ -13,7 +13,7 @@ from ablate.reporting import html, markdown
 from ablate.reporting.blocks import Figure, Paragraph, Table
 from ablate.reporting.charts import draw
 from ablate.reporting.context import ReportContext
-from ablate.reporting.sections.reliability import MOST_ROWS, Bin, bins_of, curves, tell_reliability, told_by_bin
+from ablate.reporting.sections.reliability import MOST_ROWS, Bin, bins_of, curves, reliability_section, told_by_bin
 
 SUITES = {"measure": {"every": 25, "suites": ["loss", "calibration", "gradients", "speed"]}}
 
@@ -32,7 +32,7 @@ def test_a_bin_is_the_mean_over_the_runs_in_which_it_is_not_empty() -> None:
 
 
 def test_the_figure_has_a_panel_an_arm_and_says_what_is_drawn() -> None:
-    section = tell_reliability(with_bins(told(**SUITES)))
+    section = reliability_section(with_bins(told(**SUITES)))
     assert section is not None
     figure, table = section.blocks
     assert isinstance(figure, Figure) and isinstance(table, Table)
@@ -50,7 +50,7 @@ def test_the_figure_has_a_panel_an_arm_and_says_what_is_drawn() -> None:
 
 
 def test_the_drawing_shows_every_bin_and_the_diagonal() -> None:
-    section = tell_reliability(with_bins(told(**SUITES)))
+    section = reliability_section(with_bins(told(**SUITES)))
     assert section is not None and isinstance(section.blocks[0], Figure)
     drawn = draw(section.blocks[0].panels[1].make)
     assert drawn.startswith("<svg") and drawn.count("<path") >= 13 + 2
@@ -62,7 +62,7 @@ def test_without_a_partly_empty_bin_nothing_is_called_hollow() -> None:
     frame = account.evidence.metrics
     kept = frame[~frame["metric"].str.fullmatch(r"calibration/bin_(confidence|accuracy)_2")].copy()
     kept.loc[kept["metric"] == "calibration/bin_share_2", "value"] = 0.0
-    section = tell_reliability(replace(account, evidence=replace(account.evidence, metrics=kept)))
+    section = reliability_section(replace(account, evidence=replace(account.evidence, metrics=kept)))
     assert section is not None and isinstance(section.blocks[0], Figure)
     assert "Hollow" not in section.blocks[0].caption
 
@@ -82,7 +82,7 @@ def bin_of(account: ReportContext, number: int, arm: str = "none") -> Bin:
 
 def words_of(account: ReportContext) -> tuple[str, str, list[tuple[str, ...]]]:
     """What is warned of, the caption, and the rows of the table."""
-    section = tell_reliability(account)
+    section = reliability_section(account)
     assert section is not None
     warned = " ".join(one.text for one in section.blocks if isinstance(one, Paragraph))
     (figure,) = (one for one in section.blocks if isinstance(one, Figure))
@@ -145,15 +145,15 @@ def test_only_bins_that_this_section_tells_are_counted_as_told() -> None:
 
 
 def test_more_bins_than_a_page_holds_are_pointed_to() -> None:
-    section = tell_reliability(with_bins(told(measure=SUITES["measure"] | {"calibration": {"bins": 500}}), bins=500))
+    section = reliability_section(with_bins(told(measure=SUITES["measure"] | {"calibration": {"bins": 500}}), bins=500))
     assert section is not None and isinstance(section.blocks[1], Paragraph)
     assert f"more than {MOST_ROWS:,} rows" in section.blocks[1].text and "metrics.parquet" in section.blocks[1].text
 
 
 def test_nothing_is_drawn_while_runs_are_missing_or_where_no_bin_was_recorded() -> None:
-    assert tell_reliability(told()) is None
-    assert tell_reliability(with_bins(told("incomplete", **SUITES))) is None
-    section = tell_reliability(with_bins(told("inadmissible", **SUITES)))
+    assert reliability_section(told()) is None
+    assert reliability_section(with_bins(told("incomplete", **SUITES))) is None
+    section = reliability_section(with_bins(told("inadmissible", **SUITES)))
     assert section is not None and isinstance(section.blocks[0], Paragraph)
 
 

@@ -16,7 +16,7 @@ from ablate.judge.findings import judge_hypotheses
 from ablate.judge.verdict import Check, Decision
 from ablate.judge.wording import said_p
 from ablate.reporting import markdown
-from ablate.reporting.sections.findings import centre_in_words, tell_findings
+from ablate.reporting.sections.findings import centre_in_words, findings_section
 from ablate.reporting.summaries.decision import decision_document
 from ablate.reporting.summaries.study import study_section
 from ablate.reporting.terminal import show, show_document
@@ -176,7 +176,7 @@ def test_an_outcome_is_printed_with_what_it_means() -> None:
     assert "harm_ln: refuted - layernorm worsens val/accuracy; zone: worse by the margin or more" in lines(decision)
     assert "harm_rms: supported - rmsnorm does not worsen" in lines(decision)
     assert any("harm_ln refuted: layernorm worsens the validation accuracy" in said for said in plain_outcomes(study))
-    forest = [block.caption for block in tell_findings(whole).blocks if hasattr(block, "panels")]
+    forest = [block.caption for block in findings_section(whole).blocks if hasattr(block, "panels")]
     assert "zone: at least the margin" in forest[0] and "zone: worse or too small to matter" in forest[0]
 
 

@@ -236,7 +236,7 @@ def pages(
     from ablate.reporting.document import compose
 
     floors = {"val/loss": toy.entropy_rate()} if _reads_toy_by_characters(registration) else {}
-    told = ReportContext(
+    text = ReportContext(
         decision=decision,
         registration=registration,
         evidence=evidence,
@@ -245,10 +245,10 @@ def pages(
         generated_at=entry.at,
         published=published,
     )
-    document = compose(told)
+    document = compose(text)
     return {
-        "report.md": markdown.render(told, document).encode(),
-        "report.html": html.render(told, document).encode(),
+        "report.md": markdown.render(text, document).encode(),
+        "report.html": html.render(text, document).encode(),
     }
 
 

@@ -92,11 +92,11 @@ def plan_at_scale(
     if wanted.size is not None:
         _require_of_that_shape(context, wanted.size)
         arms = {arm: shaped(config, wanted.size) for arm, config in arms.items()}
-        count, told = VOCABULARY, "GPT-2's"
+        count, text = VOCABULARY, "GPT-2's"
     else:
-        count, told = max(_vocabulary(context, arm) for arm in study.arms)
+        count, text = max(_vocabulary(context, arm) for arm in study.arms)
     if vocabulary is not None:
-        count, told = vocabulary, "--vocabulary"
+        count, text = vocabulary, "--vocabulary"
     if devices_per_run is not None and wanted.devices % devices_per_run:
         raise StudyError(
             f"{wanted.devices} devices do not split into groups of {devices_per_run}",
@@ -111,7 +111,7 @@ def plan_at_scale(
             study=study.study,
             arms=arms,
             vocabulary=count,
-            vocabulary_from=told,
+            vocabulary_from=text,
             n_seeds=wanted.seeds or len(study.seeds),
             tokens=wanted.tokens,
             devices=wanted.devices,
@@ -167,13 +167,13 @@ def _vocabulary(context: StudyContext, arm: str) -> tuple[int, str]:
     data = context.study.training(arm).data
     if isinstance(data.tokenizer, Bpe):
         return data.tokenizer.bpe, "of the tokenizer"
-    library, told = Library.of(context.root.corpora), f"of {', '.join(data.sources)}"
+    library, text = Library.of(context.root.corpora), f"of {', '.join(data.sources)}"
     if data.tokenizer == "own":
         from ablate.data.reading import read
 
-        return read(library, data).tokenizer.size, told
+        return read(library, data).tokenizer.size, text
     texts = (library.find(name) for name in data.sources)
-    return len(set().union(*({*found.text, *(found.held_out or "")} for found in texts))), told
+    return len(set().union(*({*found.text, *(found.held_out or "")} for found in texts))), text
 
 
 def _measured(context: StudyContext, device: Device) -> Measured | None:

@@ -186,8 +186,8 @@ def export(path: str | Path, *, form: FormName, root: Path | None = None, as_jso
 
     source = _source(Path(path), root)
     if form == "markdown":
-        told = {"status": status(source)} | sections(source)
-        text = json_visible(json.dumps(told, indent=2, ensure_ascii=False)) + "\n" if as_json else markdown(source)
+        summary = {"status": status(source)} | sections(source)
+        text = json_visible(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n" if as_json else markdown(source)
         return Document(text, source.draft, ())
     filled = {"aspredicted": aspredicted, "osf": osf}[form](source)
     blanks = tuple(field.title for field in filled.fields if field.blank)

@@ -173,16 +173,16 @@ def _text_facts(library: Library, name: str) -> list[str]:
     texts = (corpus.text, corpus.held_out or "")
     files = [f"file: {file.name}, {file.size_bytes:,} bytes, sha256 {file.sha256}" for file in corpus.manifest.files]
     whole = f"characters: {sum(map(len, texts)):,}, {len(set().union(*texts)):,} different ones"
-    told = [*files, whole]
+    lines = [*files, whole]
     for unit, inside, held_out in (
         ("lines", found.lines, found.held_out_lines),
         ("paragraphs", found.paragraphs, found.held_out_paragraphs),
     ):
-        told.append(f"repeated {unit}: {_share(inside)} occur earlier in the text, exactly alike")
-        told.append(f"held-out {unit}: {_share(held_out)} of {part} occur in the rest")
+        lines.append(f"repeated {unit}: {_share(inside)} occur earlier in the text, exactly alike")
+        lines.append(f"held-out {unit}: {_share(held_out)} of {part} occur in the rest")
     if found.one_in > 1:
-        told.append(f"of repetition one in {found.one_in} different units was followed, chosen by its hash")
-    return told
+        lines.append(f"of repetition one in {found.one_in} different units was followed, chosen by its hash")
+    return lines
 
 
 def _stored_facts(manifest: Manifest) -> list[str]:

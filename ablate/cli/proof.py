@@ -147,14 +147,14 @@ def _teller(run: str) -> Callable[[Message], None]:
     """Progress on standard error: a line that is written over on a terminal, now and then a line elsewhere."""
     from ablate.runner.progress import doing
 
-    told = [0.0]
+    lines = [0.0]
 
     def tell(message: Message) -> None:
         live = sys.stderr.isatty()
         now = time.monotonic()
-        if now - told[0] < (0.0 if live else _PLAIN_EVERY_S):
+        if now - lines[0] < (0.0 if live else _PLAIN_EVERY_S):
             return
-        told[0] = now
+        lines[0] = now
         of = f" of {message.steps:,}" if message.steps else ""
         line = visible(f"{run}: " + (doing(message) or f"step {message.step:,}{of}, {message.steps_per_s:.1f} steps/s"))
         print(f"\r{line}\x1b[K" if live else line, end="" if live else "\n", file=sys.stderr, flush=True)

@@ -204,14 +204,14 @@ def report(study: StudyFile, root: RootFolder = None) -> None:
 
     Example:  ablate report studies/embnorm.yaml
     """
-    told = api.report(study, root=root)
-    if told.absent:
-        put(f"the sealed records of {told.absent} runs are not on this disk, so nothing was judged again:")
+    text = api.report(study, root=root)
+    if text.absent:
+        put(f"the sealed records of {text.absent} runs are not on this disk, so nothing was judged again:")
         put("the report is kept as it was written, and a notice at its top says so")
-    for page in (told.markdown_path, told.html_path):
+    for page in (text.markdown_path, text.html_path):
         if page is not None:
             put(f"wrote {page}")
-    put(f"ledger head {told.head}")
+    put(f"ledger head {text.head}")
 
 
 def import_records(

@@ -142,7 +142,7 @@ def register(
         _print_power(registration)
         put(f"registration page: {api.open_study(study, root).root.page(name)}")
     context = api.open_study(study, root)
-    tell_seals(attest(context, registration, sign=sign, timestamp=timestamp, ots=ots), study)
+    print_seals(attest(context, registration, sign=sign, timestamp=timestamp, ots=ots), study)
 
 
 def _print_repeated(context: api.StudyContext) -> None:
@@ -244,27 +244,27 @@ def seal(
     from ablate.verification import seal as attest
 
     sealing = attest.seal(study, root=root, sign=sign, timestamp=timestamp, ots=ots)
-    tell_seals(sealing, study)
+    print_seals(sealing, study)
     if sealing.owed:
         raise typer.Exit(Exit.INCOMPLETE)
 
 
-def tell_seals(sealing: Sealing, study: Path) -> None:
+def print_seals(sealing: Sealing, study: Path) -> None:
     """Print what was sealed, what is pending, and the ledger's head after it."""
     from prereg.seals.state import PROOFS
 
-    for told in sealing.made:
-        when = "" if told.time is None else f" at {told.time}"
-        put(f"{PROOFS[told.kind].name}: {told.by}{when}")
-        if told.file is not None:
-            put(f"  wrote {told.file}")
-        if told.git is not None:
-            put(f"  {_HELD[told.git.lock]}")
-            if not told.git.clean:
-                put(f"  other files that differ from it, or are not in it: {told.git.n_changed}")
+    for text in sealing.made:
+        when = "" if text.time is None else f" at {text.time}"
+        put(f"{PROOFS[text.kind].name}: {text.by}{when}")
+        if text.file is not None:
+            put(f"  wrote {text.file}")
+        if text.git is not None:
+            put(f"  {_HELD[text.git.lock]}")
+            if not text.git.clean:
+                put(f"  other files that differ from it, or are not in it: {text.git.n_changed}")
     for note in sealing.notes:
         put(note)
-    for told in sealing.owed:
-        put(f"{PROOFS[told.kind].name} PENDING: {told.why}")
+    for text in sealing.owed:
+        put(f"{PROOFS[text.kind].name} PENDING: {text.why}")
         put(f"  retry:  ablate seal {study}")
     put(f"ledger head {sealing.head}")

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from ablate.judge.verdict import Check, Decision
 from ablate.reporting.blocks import Section
 from ablate.reporting.context import ReportContext
-from ablate.reporting.sections.audit import in_order, tell_checks, tell_pairs, tell_runs
-from ablate.reporting.sections.by_block import tell_by_block
-from ablate.reporting.sections.curves import tell_curves
-from ablate.reporting.sections.deviations import tell_deviations
-from ablate.reporting.sections.final_values import tell_final_values
-from ablate.reporting.sections.findings import tell_findings
-from ablate.reporting.sections.hindsight import tell_hindsight
-from ablate.reporting.sections.methods import tell_glossary, tell_methods
-from ablate.reporting.sections.published import tell_beside
-from ablate.reporting.sections.registration import tell_promise
-from ablate.reporting.sections.reliability import tell_reliability
+from ablate.reporting.sections.audit import checks_section, in_order, pairs_section, runs_section
+from ablate.reporting.sections.by_block import by_block_section
+from ablate.reporting.sections.curves import curves_section
+from ablate.reporting.sections.deviations import deviations_section
+from ablate.reporting.sections.final_values import final_values_section
+from ablate.reporting.sections.findings import findings_section
+from ablate.reporting.sections.hindsight import hindsight_section
+from ablate.reporting.sections.methods import glossary_section, methods_section
+from ablate.reporting.sections.published import published_section
+from ablate.reporting.sections.registration import registration_section
+from ablate.reporting.sections.reliability import reliability_section
 
 STATUS_WORDS = {
     "decided": "Decided",
@@ -49,30 +49,30 @@ class Document:
     sections: tuple[Section, ...]
 
 
-def compose(told: ReportContext) -> Document:
+def compose(context: ReportContext) -> Document:
     """The document of a decision."""
-    promised = told.registration.sha256
-    assert told.decision.registration == promised, (told.decision.registration, promised)
+    promised = context.registration.sha256
+    assert context.decision.registration == promised, (context.decision.registration, promised)
     sections = (
-        tell_promise(told),
-        tell_findings(told),
-        tell_hindsight(told),
-        tell_curves(told),
-        tell_by_block(told),
-        tell_reliability(told),
-        tell_final_values(told),
-        tell_beside(told),
-        tell_pairs(told),
-        tell_deviations(told),
-        tell_checks(told),
-        tell_runs(told),
-        tell_methods(told),
-        tell_glossary(told),
+        registration_section(context),
+        findings_section(context),
+        hindsight_section(context),
+        curves_section(context),
+        by_block_section(context),
+        reliability_section(context),
+        final_values_section(context),
+        published_section(context),
+        pairs_section(context),
+        deviations_section(context),
+        checks_section(context),
+        runs_section(context),
+        methods_section(context),
+        glossary_section(context),
     )
     return Document(
-        told.decision.study,
-        told.decision.title,
-        banner_of(told.decision),
+        context.decision.study,
+        context.decision.title,
+        banner_of(context.decision),
         tuple(section for section in sections if section is not None),
     )
 

@@ -19,16 +19,16 @@ _OPENING = re.compile(r"<svg[^>]*\bwidth=\"([\d.]+)\" height=\"([\d.]+)\" viewBo
 _IDENTIFIER = re.compile(r"\bid=\"([^\"]+)\"|url\(#([^)]+)\)")
 
 
-def render(told: ReportContext, document: Document | None = None) -> str:
+def render(context: ReportContext, document: Document | None = None) -> str:
     """report.html of a decision, from its document where the caller has composed it."""
-    document = document or compose(told)
+    document = document or compose(context)
     template = _environment().get_template("report.html")
     drawn = iter(range(10_000))
 
     def draw(panel: Panel) -> Markup:
         return inline_svg(charts.draw(panel.make), words=panel.words, prefix=f"figure{next(drawn)}")
 
-    return template.render(document=document, told=told, draw=draw)
+    return template.render(document=document, draw=draw)
 
 
 def inline_svg(svg: str, *, words: str, prefix: str) -> Markup:

@@ -10,9 +10,9 @@ from ablate.reporting.document import Banner, Document, compose
 from prereg.escape import markdown_line as escape
 
 
-def render(told: ReportContext, document: Document | None = None) -> str:
+def render(context: ReportContext, document: Document | None = None) -> str:
     """report.md of a decision, from its document where the caller has composed it."""
-    document = document or compose(told)
+    document = document or compose(context)
     parts = [f"# {escape(document.title)}", _banner(document.banner, document.study)]
     parts += [_section(section) for section in document.sections]
     return "\n\n".join(parts) + "\n"

@@ -298,9 +298,9 @@ class _Speed:
                 peak * request.mfu, peak, peak_from, request.mfu, "ASSUMED, by --mfu", "peak x MFU / FLOPs a token"
             )
         if seen is not None:
-            told = f"measured: {counted(seen.n_runs, 'run')} on {seen.device}"
+            text = f"measured: {counted(seen.n_runs, 'run')} on {seen.device}"
             mfu = None if peak is None else seen.flops_per_s / peak
-            return cls(seen.flops_per_s, peak, peak_from, mfu, told, "measured FLOP/s / FLOPs a token")
+            return cls(seen.flops_per_s, peak, peak_from, mfu, text, "measured FLOP/s / FLOPs a token")
         return cls(None, peak, peak_from, None, "not known: no run of this device, no --mfu", "needs an MFU")
 
 

@@ -28,12 +28,12 @@ def check_corpus(root: Root, name: str) -> Item:
     if registration.corpus is None:
         return Item(study=name, what="corpus", faults=(), note="none is registered: the trainer is the user's own")
     pins = [registration.corpus] if registration.data is None else list(registration.data.corpora.values())
-    told = [_check_pin(root, pin) for pin in pins]
+    lines = [_check_pin(root, pin) for pin in pins]
     return Item(
         study=name,
         what="corpus",
-        faults=tuple(fault for fault, _ in told if fault),
-        note="; ".join(note for _, note in told if note),
+        faults=tuple(fault for fault, _ in lines if fault),
+        note="; ".join(note for _, note in lines if note),
     )
 
 

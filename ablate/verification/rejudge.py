@@ -231,8 +231,8 @@ def _as_recorded(registration: Registration, path: Path) -> tuple[Check, ...] | 
     wanted = [f"{OWN}{check.name}" for check in registration.study.checks]
     if not wanted or not path.is_file():
         return None
-    told = {check.name: check for check in Decision.model_validate_json(path.read_bytes()).checks}
-    return tuple(told[name] for name in wanted) if set(wanted) <= set(told) else None
+    text = {check.name: check for check in Decision.model_validate_json(path.read_bytes()).checks}
+    return tuple(text[name] for name in wanted) if set(wanted) <= set(text) else None
 
 
 def _verdict_item(study: str, decision: Decision, found: Comparison, maker: Tool | None) -> Item:
@@ -258,11 +258,11 @@ def _reports_item(folder: Path, study: str, pages: Mapping[str, bytes], maker: T
     faults, notes = [], []
     for name, data in there.items():
         found = compare_pages(name, (folder / name).read_bytes(), data)
-        told = f"{name} is not what the decision gives here: {'; '.join(found.words)}"
+        text = f"{name} is not what the decision gives here: {'; '.join(found.words)}"
         if found.words and _is_this(maker) and any("text" in words for words in found.words):
-            faults.append(told)
+            faults.append(text)
         elif found.words:
-            notes.append(told)
+            notes.append(text)
         else:
             notes.append(f"{name} the same" + (" but for last digits" if found.digits else " bytes"))
     if faults:

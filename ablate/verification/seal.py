@@ -148,18 +148,18 @@ class _Known:
 
     def newest(self, kind: Kind, by: str | None = None) -> Attestation | None:
         """The newest seal of a mechanism, by a given maker if one is named, whose file is still what it was."""
-        found = [told for told in self._told if told.kind == kind and told.state == "made" and by in (None, told.by)]
-        whole = [told for told in found if told.file is None or self._unchanged(told)]
+        found = [text for text in self._told if text.kind == kind and text.state == "made" and by in (None, text.by)]
+        whole = [text for text in found if text.file is None or self._unchanged(text)]
         return whole[-1] if whole else None
 
     def owes(self, kind: Kind, by: str) -> bool:
         """Whether this debt is on record already."""
-        return any(told.kind == kind and told.state == "owed" and told.by == by for told in self._told)
+        return any(text.kind == kind and text.state == "owed" and text.by == by for text in self._told)
 
     def proof(self) -> bytes | None:
         """The calendars' proof, to be completed."""
-        told = self.newest("ots")
-        return None if told is None or told.file is None else (self.context.root.path / told.file).read_bytes()
+        text = self.newest("ots")
+        return None if text is None or text.file is None else (self.context.root.path / text.file).read_bytes()
 
     def _unchanged(self, told: Attestation) -> bool:
         from prereg.registry.canon import sha256_file
@@ -177,8 +177,8 @@ def _sign(haul: _Haul, known: _Known, lock: bytes, key: Path) -> None:
     if known.newest("ssh", signature.fingerprint) is not None:
         haul.notes.append(f"signed by key {signature.fingerprint} already")
         return
-    told = Attestation(kind="ssh", state="made", lock_sha256=known.lock_sha256, by=signature.fingerprint)
-    haul.seals.append((told, signature.data))
+    text = Attestation(kind="ssh", state="made", lock_sha256=known.lock_sha256, by=signature.fingerprint)
+    haul.seals.append((text, signature.data))
 
 
 def _anchor(haul: _Haul, known: _Known) -> None:
@@ -189,11 +189,11 @@ def _anchor(haul: _Haul, known: _Known) -> None:
     if isinstance(found, str):
         haul.notes.append(f"no git anchor: {found}")
         return
-    told = Attestation(kind="git", state="made", lock_sha256=known.lock_sha256, by=found.commit, git=found.state)
-    if known.newest("git", found.commit) == told:
+    text = Attestation(kind="git", state="made", lock_sha256=known.lock_sha256, by=found.commit, git=found.state)
+    if known.newest("git", found.commit) == text:
         haul.notes.append(f"anchored at commit {found.commit[:10]} already")
         return
-    haul.seals.append((told, None))
+    haul.seals.append((text, None))
 
 
 def _timestamp(haul: _Haul, known: _Known, lock: bytes, address: str) -> None:
@@ -209,8 +209,8 @@ def _timestamp(haul: _Haul, known: _Known, lock: bytes, address: str) -> None:
     except SealError as error:
         _owe(haul, known, "rfc3161", address, error)
         return
-    told = Attestation(kind="rfc3161", state="made", lock_sha256=known.lock_sha256, by=address, time=stamped.time)
-    haul.seals.append((told, stamped.data))
+    text = Attestation(kind="rfc3161", state="made", lock_sha256=known.lock_sha256, by=address, time=stamped.time)
+    haul.seals.append((text, stamped.data))
 
 
 def _calendars(haul: _Haul, known: _Known) -> None:
@@ -239,8 +239,8 @@ def _owe(haul: _Haul, known: _Known, kind: Kind, by: str, error: SealError) -> N
         haul.trouble = error
     if known.owes(kind, by):
         return
-    told = Attestation(kind=kind, state="owed", lock_sha256=known.lock_sha256, by=by, why=error.found)
-    haul.seals.append((told, None))
+    text = Attestation(kind=kind, state="owed", lock_sha256=known.lock_sha256, by=by, why=error.found)
+    haul.seals.append((text, None))
 
 
 def _record(
@@ -253,12 +253,12 @@ def _record(
     from prereg.seals.state import SUFFIXES
 
     made = []
-    for told, data in haul.seals:
-        whole = told
+    for text, data in haul.seals:
+        whole = text
         if data is not None:
             number = 1
             while (
-                path := context.root.seal(context.study.study, told.lock_sha256, SUFFIXES[told.kind], number)
+                path := context.root.seal(context.study.study, text.lock_sha256, SUFFIXES[text.kind], number)
             ).exists():
                 number += 1
             try:
@@ -271,7 +271,7 @@ def _record(
                     where=Where(file=path),
                 ) from None
             named = {"file": path.relative_to(context.root.path).as_posix(), "sha256": sha256_bytes(data)}
-            whole = told.model_copy(update=named)
+            whole = text.model_copy(update=named)
         ledger.append(
             "attested",
             study=context.study.study,
@@ -280,7 +280,7 @@ def _record(
             at=now(),
         )
         made.append(whole)
-    return tuple(told for told in made if told.state == "made")
+    return tuple(text for text in made if text.state == "made")
 
 
 def _lock_bytes(context: StudyContext, registration: Registration) -> bytes:

@@ -78,7 +78,7 @@ def _verify(root: Root, studies: tuple[str, ...], trust: Trust, *, judge: bool) 
 
 def _seals(name: str, checks: tuple[SealCheck, ...], unnamed: tuple[str, ...]) -> Item:
     """A broken seal is a fault. A stranger's is not, nor one that is owed or that no entry names: the note says so."""
-    told = {
+    text = {
         "holds": "hold",
         "unvouched": "not vouched for",
         "incomplete": "not complete",
@@ -94,7 +94,7 @@ def _seals(name: str, checks: tuple[SealCheck, ...], unnamed: tuple[str, ...]) -
         ),
         note=", ".join(
             [
-                *(f"{counts[state]} {word}" for state, word in told.items() if counts[state]),
+                *(f"{counts[state]} {word}" for state, word in text.items() if counts[state]),
                 *(f"{file} is not in the ledger: left by a crash, or its end was cut off" for file in unnamed),
             ]
         ),

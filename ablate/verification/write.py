@@ -151,15 +151,15 @@ def _published(found: Gathered, study: str, mine: list[Entry]) -> None:
     """The published figures that the reports tell: without them the reports could not be told again."""
     path = found.root.published(study)
     reported = [entry for entry in mine if entry.event == "reported"]
-    told = bool(reported) and "published" in reported[-1].body
-    if told and not path.is_file():
+    text = bool(reported) and "published" in reported[-1].body
+    if text and not path.is_file():
         raise EvidenceError(
             "missing",
             required="the published figures that the reports show",
             fix="restore it from version control, or write the reports without it: ablate report " + study,
             where=Where(file=path),
         )
-    if told:
+    if text:
         data = path.read_bytes()
         if sha256_bytes(data) != reported[-1].body["published"]:
             raise EvidenceError(

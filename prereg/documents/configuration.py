@@ -207,8 +207,8 @@ def base_in_brief(study: Study, corpus: CorpusPin | None) -> str:
 def _with_later(part: tuple[str, ...], at: Mapping[str, Any]) -> tuple[str, ...]:
     """The fields of a part, and those of its kinds that came later and are not left at their defaults."""
     kinds = {path.partition(".")[0] for path in part}
-    told = tuple(path for path in part if path != "data.corpus" or not at["data.mixture"])
-    return (*told, *(path for path in _LATER if path.partition(".")[0] in kinds and _is_told(path, at)))
+    text = tuple(path for path in part if path != "data.corpus" or not at["data.mixture"])
+    return (*text, *(path for path in _LATER if path.partition(".")[0] in kinds and _is_told(path, at)))
 
 
 def _is_told(path: str, at: Mapping[str, Any]) -> bool:
@@ -224,8 +224,8 @@ def _base_parts(base: Training, corpus: CorpusPin | None) -> tuple[str, str, str
 
     def said(part: Mapping[str, Say], prefix: str) -> str:
         later = [path for path in at if path.startswith(prefix) and path not in SAID]
-        told = [path for path in part if _is_told(path, at)]
-        return ", ".join([part[path](at[path]) for path in told] + [_plainly(path, at[path]) for path in later])
+        lines = [path for path in part if _is_told(path, at)]
+        return ", ".join([part[path](at[path]) for path in lines] + [_plainly(path, at[path]) for path in later])
 
     data = said(_DATA, "data.")
     if corpus is not None and corpus.name == base.data.corpus and base.data.mixture is None:

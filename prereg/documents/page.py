@@ -58,8 +58,8 @@ Block = str | Bullets | Table
 
 def markdown(source: Source) -> str:
     """The page."""
-    told = _blocks(source)
-    page, bare = _written(source, told, markdown_sentence), _written(source, told, _line)
+    text = _blocks(source)
+    page, bare = _written(source, text, markdown_sentence), _written(source, text, _line)
     return "\n\n".join([page, "---", _footer(source, UNMARKED if page == bare else WORDING)]) + "\n"
 
 
@@ -74,13 +74,13 @@ def _written(source: Source, told: dict[str, list[Block]], mark: Callable[[str],
 
 def sections(source: Source) -> dict[str, str]:
     """Title -> text of every section that has something to say."""
-    told = _blocks(source)
-    return {title: "\n\n".join(_shown(block, markdown_sentence) for block in told[title]) for title in told}
+    text = _blocks(source)
+    return {title: "\n\n".join(_shown(block, markdown_sentence) for block in text[title]) for title in text}
 
 
 def _blocks(source: Source) -> dict[str, list[Block]]:
     study = source.study
-    told: dict[str, list[Block]] = {
+    lines: dict[str, list[Block]] = {
         "Question": [study.question.strip()],
         "Arms": _arms(study),
         "Hypotheses": _hypotheses(study),
@@ -93,7 +93,7 @@ def _blocks(source: Source) -> dict[str, list[Block]]:
         "Record": _record(source),
         "Amendments": _amendments(source),
     }
-    return {title: kept for title, blocks in told.items() if (kept := [block for block in blocks if block])}
+    return {title: kept for title, blocks in lines.items() if (kept := [block for block in blocks if block])}
 
 
 def wording_of(page: bytes) -> int | None:
@@ -288,8 +288,8 @@ def _bullet(line: str, mark: Callable[[str], str]) -> str:
 
 
 def _cell(text: str, mark: Callable[[str], str]) -> str:
-    told = mark(text)
-    return (told.replace("\\", "\\\\") if mark is _line else told).replace("|", "\\|")
+    summary = mark(text)
+    return (summary.replace("\\", "\\\\") if mark is _line else summary).replace("|", "\\|")
 
 
 def _line(text: str) -> str:

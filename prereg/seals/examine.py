@@ -69,18 +69,18 @@ def examine_seals(root: Root, name: str, entries: Iterable[Entry], trust: Trust)
     found = []
     state: State
     kind: Kind | None
-    for entry, told in standing(known, name):
-        superseded = told is not None and bool(locks) and told.lock_sha256 != locks[-1]
-        if told is None:
+    for entry, text in standing(known, name):
+        superseded = text is not None and bool(locks) and text.lock_sha256 != locks[-1]
+        if text is None:
             says = f"ledger entry {entry.index} attests something that this version cannot read"
             state, kind, file = "broken", None, None
-        elif told.lock_sha256 not in locks:
-            state, says, kind, file = "broken", "seals a lock that was never registered", told.kind, told.file
-        elif told.state == "owed":
-            state, says, kind, file = "owed", _owed(entry, told, superseded=superseded), told.kind, None
+        elif text.lock_sha256 not in locks:
+            state, says, kind, file = "broken", "seals a lock that was never registered", text.kind, text.file
+        elif text.state == "owed":
+            state, says, kind, file = "owed", _owed(entry, text, superseded=superseded), text.kind, None
         else:
-            opinion = _opinion(root, name, entry, told, trust, superseded=superseded)
-            state, says, kind, file = opinion.state, opinion.says, told.kind, told.file
+            opinion = _opinion(root, name, entry, text, trust, superseded=superseded)
+            state, says, kind, file = opinion.state, opinion.says, text.kind, text.file
         found.append(
             SealCheck(
                 study=name,

@@ -102,8 +102,8 @@ def _believed(response: TimeStampResponse, lock_sha256: str, roots: Path, says: 
             # The chain is looked at before the signature, and as of the stated time: a forged time that lies
             # outside the certificate's life ends here too.
             why = _REASON.search(str(error))
-            told = f" ({why.group(1)})" if why else ""
-            return Opinion(state="unvouched", says=f"{says}, whose certificate {roots.name} does not vouch for{told}")
+            text = f" ({why.group(1)})" if why else ""
+            return Opinion(state="unvouched", says=f"{says}, whose certificate {roots.name} does not vouch for{text}")
         return Opinion(state="broken", says=f"is not a timestamp that holds: {_first_line(error)}")
     return Opinion(state="holds", says=says)
 
@@ -118,8 +118,8 @@ def _faults(response: TimeStampResponse, digest: bytes) -> list[str]:
     """Why a reply is no timestamp of this hash, before anything is said of who signed it."""
     if response.status != 0:
         name = _STATUS[response.status] if response.status < len(_STATUS) else f"status {response.status}"
-        told = " ".join("".join(c for c in text if c.isprintable()) for text in response.status_string)
-        return [f"says {name}" + (f": {told}" if told else "")]
+        summary = " ".join("".join(c for c in text if c.isprintable()) for text in response.status_string)
+        return [f"says {name}" + (f": {summary}" if summary else "")]
     imprint = response.tst_info.message_imprint
     if imprint.hash_algorithm.dotted_string != _SHA256 or imprint.message != digest:
         return ["is a timestamp of other bytes"]

@@ -156,5 +156,5 @@ def _refused(key: Path, said: str) -> SealError:
 def _said(done: subprocess.CompletedProcess[bytes]) -> str:
     """What the program complained of, on one line."""
     lines = [line.strip() for line in done.stderr.decode("utf-8", "replace").splitlines()]
-    told = [line for line in lines if line.strip("@ ") and "Signing data" not in line]
-    return "".join(sign for sign in "; ".join(told) if sign.isprintable())
+    found = [line for line in lines if line.strip("@ ") and "Signing data" not in line]
+    return "".join(sign for sign in "; ".join(found) if sign.isprintable())

@@ -112,13 +112,13 @@ def standing(entries: Iterable[Entry], study: str) -> tuple[Attested, ...]:
     """
     newest: dict[tuple[str | None, ...], Attested] = {}
     for found in attested(entries, study):
-        told = found.attestation
-        if told is None:
+        text = found.attestation
+        if text is None:
             newest[(found.entry.sha256,)] = found
             continue
-        place = "" if told.kind in ("git", "ots") else told.file
-        newest.pop((told.kind, told.lock_sha256, "owed"), None)
-        newest[(told.kind, told.lock_sha256, "owed" if told.state == "owed" else place)] = found
+        place = "" if text.kind in ("git", "ots") else text.file
+        newest.pop((text.kind, text.lock_sha256, "owed"), None)
+        newest[(text.kind, text.lock_sha256, "owed" if text.state == "owed" else place)] = found
     return tuple(newest.values())
 
 

@@ -18,19 +18,19 @@ from ablate.reporting.description import seconds_by_suite
 SEVERITY_ORDER = {"inadmissible": 0, "deviation": 1, "note": 2}
 
 
-def tell_pairs(told: ReportContext) -> Section:
+def pairs_section(context: ReportContext) -> Section:
     """How large the arms are, and whether runs of one seed share what they must."""
-    if told.study.trainer == "command":
+    if context.study.trainer == "command":
         said = (
             "A user's own trainer made these runs. It was handed the same seed for every arm, and states neither "
             "parameters nor hashes of weights and batches: that runs of one seed form pairs is its promise."
         )
         return Section("pairs", "Arms and matched pairs", (Paragraph(said),))
     blocks: list[Block] = []
-    sizes = _parameters(told)
+    sizes = _parameters(context)
     if sizes is not None:
         blocks.append(sizes)
-    matched = _matched(told)
+    matched = _matched(context)
     blocks.append(
         matched
         if matched is not None
@@ -39,16 +39,16 @@ def tell_pairs(told: ReportContext) -> Section:
     return Section("pairs", "Arms and matched pairs", tuple(blocks))
 
 
-def _by_cell(told: ReportContext) -> dict[tuple[str, int], RunRecord]:
-    return {run.cell: run for run in told.evidence.runs}
+def _by_cell(context: ReportContext) -> dict[tuple[str, int], RunRecord]:
+    return {run.cell: run for run in context.evidence.runs}
 
 
-def parameters_of(told: ReportContext) -> dict[str, int]:
+def parameters_of(context: ReportContext) -> dict[str, int]:
     """Trainable parameters of every arm that has run; its seeds must agree."""
     counts: dict[str, set[int]] = {}
-    for run in told.evidence.runs:
+    for run in context.evidence.runs:
         counts.setdefault(run.variant, set()).add(run.parameters)
-    return {arm: counts[arm].pop() for arm in told.study.arms if len(counts.get(arm, set())) == 1}
+    return {arm: counts[arm].pop() for arm in context.study.arms if len(counts.get(arm, set())) == 1}
 
 
 def parameters_in_words(arm: str, count: int, baseline: str, baseline_count: int) -> str:
@@ -62,8 +62,8 @@ def parameters_in_words(arm: str, count: int, baseline: str, baseline_count: int
     return f"{arm} has {words.counted(abs(gap), 'parameter')} {way} than {baseline}{percent}"
 
 
-def _parameters(told: ReportContext) -> Table | None:
-    counts, baseline = parameters_of(told), told.study.baseline
+def _parameters(context: ReportContext) -> Table | None:
+    counts, baseline = parameters_of(context), context.study.baseline
     if not counts:
         return None
     rows = []
@@ -79,13 +79,13 @@ def _parameters(told: ReportContext) -> Table | None:
     )
 
 
-def _matched(told: ReportContext) -> Table | None:
-    cells, baseline = _by_cell(told), told.study.baseline
+def _matched(context: ReportContext) -> Table | None:
+    cells, baseline = _by_cell(context), context.study.baseline
     rows = []
-    for arm in told.study.arms:
+    for arm in context.study.arms:
         pairs = [
             (cells[arm, seed], cells[baseline, seed])
-            for seed in told.study.seeds
+            for seed in context.study.seeds
             if arm != baseline and (arm, seed) in cells and (baseline, seed) in cells
         ]
         hashed = [(mine.pairing, theirs.pairing) for mine, theirs in pairs if mine.pairing and theirs.pairing]
@@ -135,17 +135,17 @@ BEYOND_CHECKS = (
 )
 
 
-def tell_checks(told: ReportContext) -> Section:
+def checks_section(context: ReportContext) -> Section:
     """Every question asked of the evidence that held, and stability; what did not hold stands under Deviations."""
-    checks = in_order(told.decision.checks)
+    checks = in_order(context.decision.checks)
     blocks: list[Block] = []
     passed = [check for check in checks if check.passed]
     if passed:
         blocks.append(_checks(passed, f"Checks that held: {len(passed)} of {len(checks)}."))
     if not checks:
         blocks.append(Paragraph("No check was recorded.", "warning"))
-    if not told.withheld:
-        blocks.append(_stability(told.decision.stability))
+    if not context.withheld:
+        blocks.append(_stability(context.decision.stability))
     blocks.append(Paragraph(BEYOND_CHECKS, "aside"))
     return Section("checks", "Checks and stability", tuple(blocks))
 
@@ -188,42 +188,42 @@ def _stability(stability: tuple[Stability, ...]) -> Table:
     )
 
 
-def tell_runs(told: ReportContext) -> Section:
+def runs_section(context: ReportContext) -> Section:
     """Attempts, provenance, times and the hashes that tie the report to its evidence."""
-    blocks = _attempts(told)
-    if told.evidence.runs:
-        blocks += [*_mishaps(told), _provenance(told), _times(told)]
+    blocks = _attempts(context)
+    if context.evidence.runs:
+        blocks += [*_mishaps(context), _provenance(context), _times(context)]
     blocks.append(
         Facts(
             (
-                ("Registration sha256", told.decision.registration),
-                ("Registered file sha256", told.registration.source_sha256),
-                ("Evidence sha256", told.decision.evidence),
-                ("Ledger head", told.ledger_head),
-                ("Report dated", words.moment(told.generated_at)),
+                ("Registration sha256", context.decision.registration),
+                ("Registered file sha256", context.registration.source_sha256),
+                ("Evidence sha256", context.decision.evidence),
+                ("Ledger head", context.ledger_head),
+                ("Report dated", words.moment(context.generated_at)),
             )
         )
     )
     return Section("runs", "Runs and provenance", tuple(blocks))
 
 
-def _mishaps(told: ReportContext) -> list[Block]:
+def _mishaps(context: ReportContext) -> list[Block]:
     """What was got over in runs of one attempt; of others the check of attempts tells it."""
-    runs = [run for run in told.evidence.runs if run.mishaps and run.attempts == 1]
+    runs = [run for run in context.evidence.runs if run.mishaps and run.attempts == 1]
     found = tuple((f"{run.variant} seed {run.seed}", "; ".join(run.mishaps)) for run in runs)
     return [Facts(found)] if found else []
 
 
-def _attempts(told: ReportContext) -> list[Block]:
-    cells = _by_cell(told)
-    statuses = Counter(cells[cell].status if cell in cells else "not started" for cell in told.evidence.planned)
+def _attempts(context: ReportContext) -> list[Block]:
+    cells = _by_cell(context)
+    statuses = Counter(cells[cell].status if cell in cells else "not started" for cell in context.evidence.planned)
     counted = words.listed(f"{count} {status}" for status, count in sorted(statuses.items()))
-    summary = f"Planned runs: {len(told.evidence.planned)} ({counted or 'none'})."
-    eventful = [run for run in told.evidence.runs if run.attempts > 1 or run.resumed_from or run.status != "done"]
-    if told.withheld:  # which arm failed or diverged is an outcome too
+    summary = f"Planned runs: {len(context.evidence.planned)} ({counted or 'none'})."
+    eventful = [run for run in context.evidence.runs if run.attempts > 1 or run.resumed_from or run.status != "done"]
+    if context.withheld:  # which arm failed or diverged is an outcome too
         eventful = [run for run in eventful if run.status != "diverged"]
         summary = (
-            f"Planned runs: {len(told.evidence.planned)}, of which {len(told.evidence.missing)} are neither "
+            f"Planned runs: {len(context.evidence.planned)}, of which {len(context.evidence.missing)} are neither "
             "done nor diverged."
         )
     if not eventful:
@@ -279,11 +279,11 @@ LAYOUT: tuple[str, Callable[[RunRecord], str]] = ("Layout", lambda run: run.prov
 """Shown only where runs were trained in cohorts."""
 
 
-def _provenance(told: ReportContext) -> Facts:
+def _provenance(context: ReportContext) -> Facts:
     items = []
-    alone = all(run.provenance.layout == SINGLE for run in told.evidence.runs)
+    alone = all(run.provenance.layout == SINGLE for run in context.evidence.runs)
     for name, read in PROVENANCE if alone else (*PROVENANCE, LAYOUT):
-        seen = Counter(read(run) for run in told.evidence.runs)
+        seen = Counter(read(run) for run in context.evidence.runs)
         text = (
             next(iter(seen))
             if len(seen) == 1
@@ -293,20 +293,20 @@ def _provenance(told: ReportContext) -> Facts:
         )
         if text:  # records made before a fact was kept say nothing of it
             items.append((name, text))
-    return Facts((*items, *told.registration.tool.items()))
+    return Facts((*items, *context.registration.tool.items()))
 
 
-def _times(told: ReportContext) -> Table:
-    runs = told.evidence.runs
+def _times(context: ReportContext) -> Table:
+    runs = context.evidence.runs
     training, evaluation, wall = (sum(getattr(run, name) for run in runs) for name in ("train_s", "eval_s", "wall_s"))
     other = max(0.0, wall - training - evaluation)
     parts: tuple[tuple[str, float], ...] = (
         ("Training steps", training),
         ("Evaluation", evaluation),
-        *((f"of it, suite {suite}", seconds) for suite, seconds in seconds_by_suite(told.evidence).items()),
+        *((f"of it, suite {suite}", seconds) for suite, seconds in seconds_by_suite(context.evidence).items()),
         ("Other (start, reading, sealing)", other),
     )
-    if told.study.trainer == "command":  # it does not say what it spent its time on
+    if context.study.trainer == "command":  # it does not say what it spent its time on
         parts = ()
     rows = tuple(
         (name, words.duration(seconds), f"{100 * seconds / wall:.0f}%" if wall else words.NONE)

@@ -75,23 +75,23 @@ def profile(evidence: Evidence, stem: str, members: Sequence[str], arms: Sequenc
     )
 
 
-def tell_by_block(told: ReportContext) -> Section | None:
+def by_block_section(context: ReportContext) -> Section | None:
     """Profiles over the blocks; none where no metric of every block was recorded or nothing may be shown."""
-    if told.withheld:
+    if context.withheld:
         return None
-    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if told.unusable else []
+    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if context.unusable else []
     before = len(blocks)
-    for stem, members in families(told.evidence).items():
-        found = profile(told.evidence, stem, members, list(told.study.arms))
-        blocks += [_figure(told, found), _table(told, found)]
+    for stem, members in families(context.evidence).items():
+        found = profile(context.evidence, stem, members, list(context.study.arms))
+        blocks += [_figure(context, found), _table(context, found)]
     return Section("by-block", "From block to block", tuple(blocks)) if len(blocks) > before else None
 
 
-def _figure(told: ReportContext, found: Profiles) -> Figure:
+def _figure(context: ReportContext, found: Profiles) -> Figure:
     values = [value for one in (*found.runs.values(), *found.first.values()) for value in one.values()]
     logarithmic = min(values) > 0.0
     deepest = max(max(one) for one in found.runs.values())
-    baseline = told.study.baseline
+    baseline = context.study.baseline
     panels = [
         Panel(
             f"{arm}{', the baseline' if arm == baseline else ''}, n = {found.n[arm]}",
@@ -108,7 +108,7 @@ def _figure(told: ReportContext, found: Profiles) -> Figure:
     return Figure(f"{found.metric} from block to block", caption, tuple(panels))
 
 
-def _table(told: ReportContext, found: Profiles) -> Table:
+def _table(context: ReportContext, found: Profiles) -> Table:
     rows = []
     definition = METRICS[f"{found.metric}_0"].definition.replace("block 0 (from 0)", "a block")
     for arm, line in found.last.items():

@@ -15,37 +15,37 @@ from ablate.reporting.description import Curves, trace, trace_differences
 from ablate.reporting.sections.findings import NOT_TO_BE_USED
 
 
-def tell_curves(told: ReportContext) -> Section | None:
+def curves_section(context: ReportContext) -> Section | None:
     """Metrics by step; none where there is nothing to draw or nothing may be shown."""
-    if told.withheld:
+    if context.withheld:
         return None
-    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if told.unusable else []
-    arms, baseline = list(told.study.arms), told.study.baseline
-    claimed = [finding.metric for finding in told.decision.findings]
+    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if context.unusable else []
+    arms, baseline = list(context.study.arms), context.study.baseline
+    claimed = [finding.metric for finding in context.decision.findings]
     before = len(blocks)
     for metric in dict.fromkeys(["val/loss", *claimed]):
-        traced = trace(told.evidence, metric, arms)
+        traced = trace(context.evidence, metric, arms)
         if traced is not None:
-            blocks.append(_curves(told, traced))
-        gaps = trace_differences(told.evidence, metric, arms, baseline)
+            blocks.append(_curves(context, traced))
+        gaps = trace_differences(context.evidence, metric, arms, baseline)
         if gaps is not None:
-            blocks.append(_difference_curves(told, gaps))
+            blocks.append(_difference_curves(context, gaps))
     return Section("curves", "Curves", tuple(blocks)) if len(blocks) > before else None
 
 
-def _curves(told: ReportContext, traced: Curves) -> Figure:
-    baseline, metric = told.study.baseline, traced.metric
-    floor = told.floors.get(metric)
+def _curves(context: ReportContext, traced: Curves) -> Figure:
+    baseline, metric = context.study.baseline, traced.metric
+    floor = context.floors.get(metric)
     domain = charts.domain_of(traced, *([] if floor is None else [floor]))
     panels = []
     for arm in traced.means:
-        diverged = [run.seed for run in told.evidence.runs if run.variant == arm and run.status == "diverged"]
+        diverged = [run.seed for run in context.evidence.runs if run.variant == arm and run.status == "diverged"]
         chart = partial(
             charts.curves,
             traced,
             arm,
             baseline=baseline,
-            unit=text.unit_of(metric, own=told.study.own_units),
+            unit=text.unit_of(metric, own=context.study.own_units),
             floor=floor,
             diverged=diverged,
             domain=domain,
@@ -67,18 +67,18 @@ def _curves(told: ReportContext, traced: Curves) -> Figure:
     return Figure(f"{metric} by step", caption + _thinning(traced), tuple(panels))
 
 
-def _tested(told: ReportContext) -> str:
-    everywhere = all(hypothesis.read == "final" for hypothesis in told.study.hypotheses.values())
+def _tested(context: ReportContext) -> str:
+    everywhere = all(hypothesis.read == "final" for hypothesis in context.study.hypotheses.values())
     return "Only the last step was tested" if everywhere else "Only what the claims read was tested"
 
 
-def _difference_curves(told: ReportContext, gaps: Curves) -> Figure:
-    baseline, metric = told.study.baseline, gaps.metric
+def _difference_curves(context: ReportContext, gaps: Curves) -> Figure:
+    baseline, metric = context.study.baseline, gaps.metric
     domain = charts.domain_of(gaps, 0.0)
     panels = []
     for arm in gaps.means:
-        smallest = _smallest_of(told, arm, metric)
-        unit = text.unit_of(metric, own=told.study.own_units)
+        smallest = _smallest_of(context, arm, metric)
+        unit = text.unit_of(metric, own=context.study.own_units)
         chart = partial(charts.difference_curves, gaps, arm, unit=unit, smallest=smallest, domain=domain)
         panels.append(
             Panel(
@@ -90,16 +90,16 @@ def _difference_curves(told: ReportContext, gaps: Curves) -> Figure:
     caption = (
         f"{metric} minus {baseline} of the same seed, by step. Thin lines: single pairs; thick line: their "
         "mean; grey, where a claim declares one: differences too small to matter. "
-        f"{_tested(told)}; the rest is description."
+        f"{_tested(context)}; the rest is description."
     )
     return Figure(f"{metric} minus {baseline}, seed by seed", caption + _thinning(gaps), tuple(panels))
 
 
-def _smallest_of(told: ReportContext, arm: str, metric: str) -> float | None:
-    for name, claim in told.study.claims.items():
-        plain = dict(claim.left) == {arm: 1.0} and dict(claim.right) == {told.study.baseline: 1.0}
-        if plain and claim.metric == metric and told.study.hypotheses[name].scale == "raw":
-            return told.study.hypotheses[name].smallest
+def _smallest_of(context: ReportContext, arm: str, metric: str) -> float | None:
+    for name, claim in context.study.claims.items():
+        plain = dict(claim.left) == {arm: 1.0} and dict(claim.right) == {context.study.baseline: 1.0}
+        if plain and claim.metric == metric and context.study.hypotheses[name].scale == "raw":
+            return context.study.hypotheses[name].smallest
     return None
 
 

@@ -170,16 +170,16 @@ LOOKS: Final = ("peeked", "looked", "decided")
 BEYOND: Final = "whether anybody read the records of a run by hand, no ledger can show"
 
 
-def looks_shown(told: ReportContext) -> str:
+def looks_shown(context: ReportContext) -> str:
     """What the ledger shows of looks before the last planned run was sealed; of a sequential study, of all looks."""
-    evidence = told.evidence
+    evidence = context.evidence
     if evidence.ledger_faults:
         return f"the ledger is damaged, and cannot show whether outcomes were looked at; {BEYOND}"
-    before = _before_the_decision(told)
-    mine = [entry for entry in before if entry.registration == told.registration.sha256]
+    before = _before_the_decision(context)
+    mine = [entry for entry in before if entry.registration == context.registration.sha256]
     if not any(entry.event in SEALS for entry in mine):
         return f"the ledger has sealed no planned run, and cannot show whether outcomes were looked at before; {BEYOND}"
-    shown = _before_the_last(told, before) if told.study.stopping == "fixed" else _of_a_sequence(told, before)
+    shown = _before_the_last(context, before) if context.study.stopping == "fixed" else _of_a_sequence(context, before)
     elsewhere = sum(entry.event == "imported" for entry in mine)
     if elsewhere:
         runs = text.counted(elsewhere, "run")
@@ -187,11 +187,11 @@ def looks_shown(told: ReportContext) -> str:
     return f"{shown}; {BEYOND}"
 
 
-def _before_the_decision(told: ReportContext) -> list[Entry]:
+def _before_the_decision(context: ReportContext) -> list[Entry]:
     """The ledger up to what this decision wrote into it, so that a report written again says what it said."""
-    decision, found = told.decision, []
-    for entry in told.evidence.ledger:
-        if entry.registration == told.registration.sha256:
+    decision, found = context.decision, []
+    for entry in context.evidence.ledger:
+        if entry.registration == context.registration.sha256:
             body, look = entry.body, decision.look
             if entry.event == "looked" and body.get("final") and look is not None and body.get("look") == look.number:
                 break
@@ -201,20 +201,20 @@ def _before_the_decision(told: ReportContext) -> list[Entry]:
     return found
 
 
-def _before_the_last(told: ReportContext, before: Sequence[Entry]) -> str:
+def _before_the_last(context: ReportContext, before: Sequence[Entry]) -> str:
     """Entries of any registration of this study: what an earlier one has shown is known under the next."""
-    waiting, last, found = set(told.evidence.planned), None, []
+    waiting, last, found = set(context.evidence.planned), None, []
     for entry in before:
         if not waiting:
             break
-        if entry.event in SEALS and entry.registration == told.registration.sha256:
+        if entry.event in SEALS and entry.registration == context.registration.sha256:
             waiting.discard(cell_of(entry))
             last = entry
         elif entry.event in LOOKS:
             found.append(entry)
     assert last is not None
-    found += [entry for entry in recorded_afterwards(told.evidence.ledger) if entry not in found]
-    n_planned = len(told.evidence.planned)
+    found += [entry for entry in recorded_afterwards(context.evidence.ledger) if entry not in found]
+    n_planned = len(context.evidence.planned)
     until = (
         f"before the seal of the last planned run (entry {last.index}, {text.moment(last.at)})"
         if not waiting
@@ -223,23 +223,25 @@ def _before_the_last(told: ReportContext, before: Sequence[Entry]) -> str:
     if not found:
         return f"the ledger has no entry of a look at outcomes ({text.listed(LOOKS, last='or')}) {until}"
     entries = text.counted(len(found), "entry", "entries")
-    return f"the ledger has {entries} of a look at outcomes {until}: {_named(told, found)}"
+    return f"the ledger has {entries} of a look at outcomes {until}: {_named(context, found)}"
 
 
-def _of_a_sequence(told: ReportContext, before: Sequence[Entry]) -> str:
-    looked = [entry for entry in before if entry.event == "looked" and entry.registration == told.registration.sha256]
+def _of_a_sequence(context: ReportContext, before: Sequence[Entry]) -> str:
+    looked = [
+        entry for entry in before if entry.event == "looked" and entry.registration == context.registration.sha256
+    ]
     peeked = [entry for entry in before if entry.event == "peeked"]
-    peeked += [entry for entry in recorded_afterwards(told.evidence.ledger) if entry not in peeked]
-    planned = f": {_named(told, looked)}" if looked else ""
-    others = f"{text.counted(len(peeked), 'other')}: {_named(told, peeked)}" if peeked else "no other"
+    peeked += [entry for entry in recorded_afterwards(context.evidence.ledger) if entry not in peeked]
+    planned = f": {_named(context, looked)}" if looked else ""
+    others = f"{text.counted(len(peeked), 'other')}: {_named(context, peeked)}" if peeked else "no other"
     looks = text.counted(len(looked), "planned look")
     return f"before the look that decided, the ledger has {looks}{planned}; and {others}"
 
 
-def _named(told: ReportContext, found: Sequence[Entry]) -> str:
+def _named(context: ReportContext, found: Sequence[Entry]) -> str:
     return text.listed(
         f"entry {entry.index} ({entry.event} {_when(entry)}"
-        + ("" if entry.registration == told.registration.sha256 else ", under an earlier registration")
+        + ("" if entry.registration == context.registration.sha256 else ", under an earlier registration")
         + ")"
         for entry in found
     )

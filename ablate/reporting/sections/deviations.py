@@ -23,16 +23,16 @@ NONE_FOUND = (
 )
 
 
-def tell_deviations(told: ReportContext) -> Section:
+def deviations_section(context: ReportContext) -> Section:
     """Every check that did not hold, the gravest first, and every amendment."""
-    failed = [check for check in in_order(told.decision.checks) if not check.passed]
-    blocks: list[Block] = [_found(failed, len(told.decision.checks))] if failed else [Paragraph(NONE_FOUND)]
-    earlier = decisions_before(told.evidence.ledger, told.registration.sha256, told.ledger_head)
+    failed = [check for check in in_order(context.decision.checks) if not check.passed]
+    blocks: list[Block] = [_found(failed, len(context.decision.checks))] if failed else [Paragraph(NONE_FOUND)]
+    earlier = decisions_before(context.evidence.ledger, context.registration.sha256, context.ledger_head)
     if earlier:
         blocks.append(Paragraph(f"Earlier decisions of this registration: {decisions_in_words(earlier)}."))
-    amendments = amendments_of(told.evidence.ledger)
+    amendments = amendments_of(context.evidence.ledger)
     if amendments:
-        blocks.append(_amendments(told, amendments))
+        blocks.append(_amendments(context, amendments))
     return Section("deviations", "Deviations", tuple(blocks))
 
 
@@ -62,11 +62,11 @@ def _found(failed: list[Check], asked: int) -> Table:
     )
 
 
-def _amendments(told: ReportContext, amendments: tuple[Amendment, ...]) -> Table:
+def _amendments(context: ReportContext, amendments: tuple[Amendment, ...]) -> Table:
     rows: list[tuple[str, ...]] = []
     marked: set[int] = set()
     for amendment in amendments:
-        for field, (hypotheses, arms, rule) in reached(told.study, amendment.differences).items():
+        for field, (hypotheses, arms, rule) in reached(context.study, amendment.differences).items():
             late = amendment.after_evidence and bool(hypotheses or arms or rule)
             difference = next((one for one in amendment.differences if one.field == field), None)
             if late:
@@ -79,13 +79,13 @@ def _amendments(told: ReportContext, amendments: tuple[Amendment, ...]) -> Table
                     field,
                     text.NONE if difference is None else text.value(difference.registered),
                     text.NONE if difference is None else text.value(difference.now),
-                    _touches(hypotheses, arms, told, rule=rule) if late else "nothing",
+                    _touches(hypotheses, arms, context, rule=rule) if late else "nothing",
                 )
             )
     chain = [amendments[0].previous, *(one.registration for one in amendments)]
-    marked_findings = {finding.hypothesis for finding in told.decision.findings if finding.amended}
-    exploratory = {*touched(told.study, amendments).hypotheses, *marked_findings}
-    kept = [name for name in told.study.hypotheses if name not in exploratory]
+    marked_findings = {finding.hypothesis for finding in context.decision.findings if finding.amended}
+    exploratory = {*touched(context.study, amendments).hypotheses, *marked_findings}
+    kept = [name for name in context.study.hypotheses if name not in exploratory]
     return Table(
         f"Amendments: {len(amendments)}. Registrations: {' → '.join(text.short(one) for one in chain)}.",
         (
@@ -104,7 +104,7 @@ def _amendments(told: ReportContext, amendments: tuple[Amendment, ...]) -> Table
     )
 
 
-def _touches(hypotheses: set[str], arms: set[str], told: ReportContext, *, rule: bool) -> str:
-    named = [name for name in told.study.hypotheses if name in hypotheses]
-    named += [f"stable({arm})" for arm in told.study.arms if arm in arms]
+def _touches(hypotheses: set[str], arms: set[str], context: ReportContext, *, rule: bool) -> str:
+    named = [name for name in context.study.hypotheses if name in hypotheses]
+    named += [f"stable({arm})" for arm in context.study.arms if arm in arms]
     return text.listed([*named, *(["the verdict: there is none"] if rule else [])])

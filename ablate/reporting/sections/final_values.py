@@ -32,36 +32,38 @@ _ABOUT: Mapping[str, str] = {
 """Group -> what it looks at, in the order of the report."""
 
 
-def tell_final_values(told: ReportContext) -> Section | None:
+def final_values_section(context: ReportContext) -> Section | None:
     """Mean, SD and n of every recorded metric by arm, in groups."""
-    if told.withheld:
+    if context.withheld:
         return None
-    recorded = recorded_metrics(told.evidence)
-    by_block, by_bin = families(told.evidence), told_by_bin(told)
-    asked = [metric for metric in _asked(told) if metric in recorded]
+    recorded = recorded_metrics(context.evidence)
+    by_block, by_bin = families(context.evidence), told_by_bin(context)
+    asked = [metric for metric in _named(context) if metric in recorded]
     elsewhere = {*asked, *(one for members in by_block.values() for one in members), *by_bin}
     grouped: dict[str, list[str]] = {group: [] for group in _ABOUT}
     for metric in recorded:
         if metric not in elsewhere:
-            grouped[_group_of(told, metric)].append(metric)
-    blocks = _first(told, asked)
-    blocks += [_more(told, group, metrics) for group, metrics in grouped.items() if metrics]
-    blocks += [_family(told, stem, members) for stem, members in by_block.items()]
+            grouped[_group_of(context, metric)].append(metric)
+    blocks = _first(context, asked)
+    blocks += [_more(context, group, metrics) for group, metrics in grouped.items() if metrics]
+    blocks += [_family(context, stem, members) for stem, members in by_block.items()]
     if by_bin:
         blocks.append(Paragraph(f"What was recorded bin by bin is under {RELIABILITY}.", "aside"))
     if not blocks:
         return None
-    warned = [Paragraph(NOT_TO_BE_USED, "warning")] if told.unusable else []
+    warned = [Paragraph(NOT_TO_BE_USED, "warning")] if context.unusable else []
     return Section("final-values", "Final values", (*warned, *blocks))
 
 
-def _asked(told: ReportContext) -> list[str]:
+def _named(context: ReportContext) -> list[str]:
     """Metrics of the hypotheses, in their order, and of the tie-breakers."""
-    return list(dict.fromkeys([*(claim.metric for claim in told.study.claims.values()), *told.study.tie_breakers]))
+    return list(
+        dict.fromkeys([*(claim.metric for claim in context.study.claims.values()), *context.study.tie_breakers])
+    )
 
 
-def _group_of(told: ReportContext, metric: str) -> str:
-    if metric in told.study.own_units:
+def _group_of(context: ReportContext, metric: str) -> str:
+    if metric in context.study.own_units:
         return OWN
     declared = METRICS.get(metric)
     if declared is not None:
@@ -69,8 +71,8 @@ def _group_of(told: ReportContext, metric: str) -> str:
     return TASKS if metric in TASK_METRICS else OTHERS
 
 
-def _first(told: ReportContext, asked: Sequence[str]) -> list[Block]:
-    rows = _rows(told, asked)
+def _first(context: ReportContext, asked: Sequence[str]) -> list[Block]:
+    rows = _rows(context, asked)
     if not rows:
         return []
     return [
@@ -85,10 +87,10 @@ def _first(told: ReportContext, asked: Sequence[str]) -> list[Block]:
     ]
 
 
-def _more(told: ReportContext, group: str, metrics: Sequence[str]) -> Table:
+def _more(context: ReportContext, group: str, metrics: Sequence[str]) -> Table:
     about = _ABOUT[group] if group in (OWN, TASKS, OTHERS) else f"suite {group}, {_ABOUT[group]}"
     caption = f"Final values, {about}: {words.counted(len(metrics), 'metric')}."
-    return Table(caption, _COLUMNS, _rows(told, metrics), folded=True, grouped=True)
+    return Table(caption, _COLUMNS, _rows(context, metrics), folded=True, grouped=True)
 
 
 _COLUMNS = (
@@ -101,23 +103,23 @@ _COLUMNS = (
 )
 
 
-def _rows(told: ReportContext, metrics: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+def _rows(context: ReportContext, metrics: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     rows = []
     for metric in metrics:
-        found = summarise(told.evidence, metric, list(told.study.arms))
+        found = summarise(context.evidence, metric, list(context.study.arms))
         decimals = _decimals(found)
-        unit = words.unit_of(metric, own=told.study.own_units) or words.NONE
+        unit = words.unit_of(metric, own=context.study.own_units) or words.NONE
         for summary in found:
             spread = words.NONE if summary.sd is None else words.number(summary.sd, decimals)
             rows.append((metric, summary.arm, words.number(summary.mean, decimals), spread, str(summary.n), unit))
     return tuple(rows)
 
 
-def _family(told: ReportContext, stem: str, members: Sequence[str]) -> Table:
+def _family(context: ReportContext, stem: str, members: Sequence[str]) -> Table:
     """A metric of every block: a row a block, a column an arm."""
-    arms = list(told.study.arms)
+    arms = list(context.study.arms)
     found: Mapping[int, Mapping[str, ArmSummary]] = {
-        number: {summary.arm: summary for summary in summarise(told.evidence, metric, arms)}
+        number: {summary.arm: summary for summary in summarise(context.evidence, metric, arms)}
         for metric in members
         for number in [METRICS.layer(metric)]
         if number is not None

@@ -43,12 +43,12 @@ SHORT_TESTS = {
 EFFECT_NAMES = {"d_z": "d_z", "g_z": "g_z", "g_av": "g_av", "cliff_delta": "Cliff's delta"}
 
 
-def tell_findings(told: ReportContext) -> Section:
+def findings_section(context: ReportContext) -> Section:
     """Every hypothesis with its numbers, and the figures of the contrasts."""
-    if told.withheld:
+    if context.withheld:
         return Section("findings", "What was found", (Paragraph(WITHHELD, "warning"),))
-    findings = told.decision.findings
-    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if told.unusable else []
+    findings = context.decision.findings
+    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if context.unusable else []
     if any(finding.amended for finding in findings):
         blocks.append(Paragraph(EXPLORATORY, "warning"))
     blocks += [
@@ -58,12 +58,12 @@ def tell_findings(told: ReportContext) -> Section:
     ]
     blocks += [_forest(group) for group in _by_scale(findings)]
     if any(finding.pairs for finding in findings):
-        blocks += [_pairs(told), _seeds(findings)]
+        blocks += [_pairs(context), _seeds(findings)]
     blocks += [_details(findings), _effects(findings)]
     if any(finding.also or finding.beside for finding in findings):
         blocks.append(_also(findings))
-    if told.decision.tie_breakers:
-        blocks.append(_tie_breakers(told))
+    if context.decision.tie_breakers:
+        blocks.append(_tie_breakers(context))
     return Section("findings", "What was found", tuple(blocks))
 
 
@@ -234,12 +234,12 @@ def side_in_words(weights: Mapping[str, float]) -> str:
     return text
 
 
-def _pairs(told: ReportContext) -> Figure:
+def _pairs(context: ReportContext) -> Figure:
     panels = []
-    for finding in told.decision.findings:
+    for finding in context.decision.findings:
         if not finding.pairs:
             continue
-        claim = told.study.claims[finding.hypothesis]
+        claim = context.study.claims[finding.hypothesis]
         left, right = side_in_words(claim.left), side_in_words(claim.right)
         lower = sum(pair.difference < 0 for pair in finding.pairs)
         panels.append(
@@ -402,12 +402,12 @@ def _also(findings: Iterable[Finding]) -> Table:
     )
 
 
-def _tie_breakers(told: ReportContext) -> Table:
+def _tie_breakers(context: ReportContext) -> Table:
     rows: list[tuple[str, ...]] = []
-    for metric, value in told.decision.tie_breakers.items():
+    for metric, value in context.decision.tie_breakers.items():
         for arm, mean in (value if isinstance(value, dict) else {"": value}).items():
             shown = words.compact(float(mean)) if isinstance(mean, int | float) else str(mean)
-            rows.append((metric, arm, shown, words.unit_of(metric, own=told.study.own_units)))
+            rows.append((metric, arm, shown, words.unit_of(metric, own=context.study.own_units)))
     return Table(
         "Tie-breaking metrics: means by arm, as a later line that holds gives another verdict. They decide nothing.",
         (Column("Metric"), Column("Arm"), Column("Mean", True), Column("Unit")),

@@ -25,18 +25,18 @@ def _said_look(look: Look, planned: int) -> str:
     )
 
 
-def tell_hindsight(told: ReportContext) -> Section | None:
+def hindsight_section(context: ReportContext) -> Section | None:
     """Achieved against assumed, or nothing while nothing may be shown."""
-    if told.withheld:
+    if context.withheld:
         return None
-    found = look_back(told.registration, told.decision.findings)
+    found = look_back(context.registration, context.decision.findings)
     if not found:
         return None
-    findings = {finding.hypothesis: finding for finding in told.decision.findings}
-    correct = told.study.analysis.correct
+    findings = {finding.hypothesis: finding for finding in context.decision.findings}
+    correct = context.study.analysis.correct
     blocks: list[Block] = [Paragraph(POST_HOC, "aside"), _table(found, findings, correct)]
-    if told.decision.look is not None:
-        blocks.insert(1, Paragraph(_said_look(told.decision.look, len(told.study.seeds)), "aside"))
+    if context.decision.look is not None:
+        blocks.insert(1, Paragraph(_said_look(context.decision.look, len(context.study.seeds)), "aside"))
     paired = [(one, findings[one.hypothesis]) for one in found]
     said = tuple((finding.label, text) for one, finding in paired if (text := _sentence(one, finding, correct)))
     if said:

@@ -43,31 +43,31 @@ MATCHING = (
 """Checks that compare what the runs of one seed share."""
 
 
-def tell_methods(told: ReportContext) -> Section:
+def methods_section(context: ReportContext) -> Section:
     """Each procedure by name, and which error rate is controlled."""
-    study = told.study
-    looked = [] if told.decision.look is None else [_looks(told, told.decision.look)]
-    paragraphs = [_pairs(told), _tests(study), *looked, _rate(study), _verdict(told)]
-    if told.decision.findings:
-        paragraphs.append(recompute(study, told.decision.findings, told.decision.look).summary)
+    study = context.study
+    looked = [] if context.decision.look is None else [_looks(context, context.decision.look)]
+    paragraphs = [_pairs(context), _tests(study), *looked, _rate(study), _verdict(context)]
+    if context.decision.findings:
+        paragraphs.append(recompute(study, context.decision.findings, context.decision.look).summary)
     return Section("methods", "Methods", tuple(Paragraph(text) for text in paragraphs))
 
 
-def _pairs(told: ReportContext) -> str:
-    study, look = told.study, told.decision.look
+def _pairs(context: ReportContext) -> str:
+    study, look = context.study, context.decision.look
     seeds = words.counted(len(study.seeds), "seed")
     if look is not None and not look.last:
         seeds = f"{words.counted(look.n_seeds, 'seed')} (of {len(study.seeds)} planned)"
     return (
         f"{words.counted(len(study.arms), 'arm').capitalize()} were trained with the same "
         f"{seeds}, and each seed gives one paired difference for each claim: left side minus right side, "
-        f"{_read_at(study)}. {_shared(told)}"
+        f"{_read_at(study)}. {_shared(context)}"
     )
 
 
-def _shared(told: ReportContext) -> str:
+def _shared(context: ReportContext) -> str:
     """What the runs of one seed share, as far as the checks of this decision show it."""
-    checks = {check.name: check for check in told.decision.checks}
+    checks = {check.name: check for check in context.decision.checks}
     found = [checks[name] for name in MATCHING if name in checks]
     held = [check for check in found if check.passed]
     parts = []
@@ -102,9 +102,9 @@ def _read_at(study: Study) -> str:
     return f"at the last step unless its sentence says otherwise (so {words.listed(elsewhere)})"
 
 
-def _looks(told: ReportContext, look: Look) -> str:
+def _looks(context: ReportContext, look: Look) -> str:
     """What makes the p values and intervals of a sequential study hold, whenever it stopped."""
-    study = told.study
+    study = context.study
     alpha = words.compact(study.analysis.alpha)
     stopped = (
         f"The study ended at {look.words}. A look that is not the last gives a verdict only where a finding at its "
@@ -187,8 +187,8 @@ def _about_intervals(study: Study) -> str:
     return "The simultaneous intervals are Bonferroni's, and can be wider than the correction needs."
 
 
-def _verdict(told: ReportContext) -> str:
-    study, checks = told.study, told.decision.checks
+def _verdict(context: ReportContext) -> str:
+    study, checks = context.study, context.decision.checks
     held = sum(check.passed for check in checks)
     return (
         f"The verdict is the first line of the registered decision list that holds, of {len(study.decision)}. "
@@ -202,13 +202,13 @@ def _verdict(told: ReportContext) -> str:
     )
 
 
-def tell_glossary(told: ReportContext) -> Section:
+def glossary_section(context: ReportContext) -> Section:
     """Every word that a newcomer could misread."""
-    corrected = told.study.analysis.correct != "none"
-    after = f", {after_correction(told.study.analysis.correct)}"
+    corrected = context.study.analysis.correct != "none"
+    after = f", {after_correction(context.study.analysis.correct)}"
     seed = (
         "A seed fixes weights, batches and dropout."
-        if told.study.trainer == "gpt"
+        if context.study.trainer == "gpt"
         else "A number that the trainer is given; what it fixes there was not checked."
     )
     return Section(

@@ -117,35 +117,35 @@ FALLING = {
 MOST_NAMED = 6
 
 
-def tell_beside(told: ReportContext) -> Section | None:
+def published_section(context: ReportContext) -> Section | None:
     """Every published figure beside the study's; none where none are published or nothing may be shown."""
-    if told.withheld or told.published is None:
+    if context.withheld or context.published is None:
         return None
-    published = told.published.published
-    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if told.unusable else []
-    blocks += [Paragraph(NOT_REGISTERED, "lead"), _sources(told, told.published)]
+    published = context.published.published
+    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if context.unusable else []
+    blocks += [Paragraph(NOT_REGISTERED, "lead"), _sources(context, context.published)]
     for figure in published.figures:
-        found = {look: _arms_at(told, figure, look) for look in published.looks}
-        blocks += [_table(told, figure, found), _said(figure, found)]
+        found = {look: _arms_at(context, figure, look) for look in published.looks}
+        blocks += [_table(context, figure, found), _said(figure, found)]
     return Section("published", "Next to published figures", tuple(blocks))
 
 
-def _arms_at(told: ReportContext, figure: PublishedFigure, look: PublishedLook) -> tuple[ArmAtStep, ...]:
-    seeds = told.study.seeds[: look.seeds]
-    arms = [arm for arm in told.study.arms if arm in figure.published]
-    return tuple(read_at(told.evidence, figure.metric, arm, seeds, look.step) for arm in arms)
+def _arms_at(context: ReportContext, figure: PublishedFigure, look: PublishedLook) -> tuple[ArmAtStep, ...]:
+    seeds = context.study.seeds[: look.seeds]
+    arms = [arm for arm in context.study.arms if arm in figure.published]
+    return tuple(read_at(context.evidence, figure.metric, arm, seeds, look.step) for arm in arms)
 
 
-def _sources(told: ReportContext, loaded: LoadedPublished) -> Facts:
+def _sources(context: ReportContext, loaded: LoadedPublished) -> Facts:
     published = loaded.published
     over = "how many runs each published value is over is not stated"
     if published.runs is not None:
         over = f"each published value is over {words.counted(published.runs, 'run')}"
-    arms = [arm for arm in told.study.arms if any(arm in figure.published for figure in published.figures)]
+    arms = [arm for arm in context.study.arms if any(arm in figure.published for figure in published.figures)]
     looks = tuple(
-        (look_in_words(look).capitalize(), f"Seeds {words.ranged(told.study.seeds[: look.seeds])}. {said}")
+        (look_in_words(look).capitalize(), f"Seeds {words.ranged(context.study.seeds[: look.seeds])}. {said}")
         for look in published.looks
-        for said in [comparable(told.study, arms, look.step)]
+        for said in [comparable(context.study, arms, look.step)]
     )
     return Facts(
         (
@@ -202,7 +202,9 @@ def _comparable(config: Training, step: int) -> str:
     )
 
 
-def _table(told: ReportContext, figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> Table:
+def _table(
+    context: ReportContext, figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]
+) -> Table:
     published = _decimals_written(figure.published.values())
     spreads = [one.sd for arms in found.values() for one in arms if one.sd]
     ours = words.decimals_for(min(spreads)) if spreads else max(3, published)
@@ -227,7 +229,7 @@ def _table(told: ReportContext, figure: PublishedFigure, found: Mapping[Publishe
                 )
             )
     return Table(
-        f"{figure.label.strip()}: {_metric_in_words(told.study, figure.metric)}",
+        f"{figure.label.strip()}: {_metric_in_words(context.study, figure.metric)}",
         (
             Column("At"),
             Column("Arm"),
@@ -239,7 +241,7 @@ def _table(told: ReportContext, figure: PublishedFigure, found: Mapping[Publishe
             Column("Difference", True),
         ),
         tuple(rows),
-        note=_note(told, figure, found),
+        note=_note(context, figure, found),
         marked=frozenset(marked),
         grouped=True,
         stacked=True,
@@ -258,9 +260,9 @@ def _decimals_written(values: Iterable[float]) -> int:
     return max(len(words.compact(value).partition(".")[2]) for value in values)
 
 
-def _note(told: ReportContext, figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> str:
+def _note(context: ReportContext, figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> str:
     """The metric's definition, what was derived, and every value that is lacking, by seed and reason."""
-    declared = told.study.metric(figure.metric) or TASK_METRICS.get(figure.metric)
+    declared = context.study.metric(figure.metric) or TASK_METRICS.get(figure.metric)
     said = [f"{figure.metric}: {declared.definition}."] if declared is not None else []
     derived = sum(len(one.derived) for arms in found.values() for one in arms)
     values = sum(one.n for arms in found.values() for one in arms)

@@ -26,15 +26,15 @@ from prereg.study.tasks import TaskPin
 _NOT_RECORDED = "; how much of it repeats itself was not recorded"
 
 
-def counts_of(told: ReportContext, name: str) -> str:
+def counts_of(context: ReportContext, name: str) -> str:
     """What follows the facts of a corpus in the line about it. Nothing before there are runs."""
-    if not told.evidence.runs or told.study.trainer == "command":
+    if not context.evidence.runs or context.study.trainer == "command":
         return ""
-    return _repetition(told, name) + _drawn(told, name)
+    return _repetition(context, name) + _drawn(context, name)
 
 
-def _repetition(told: ReportContext, name: str) -> str:
-    found = [run.repetition[name] for run in told.evidence.runs if run.repetition and name in run.repetition]
+def _repetition(context: ReportContext, name: str) -> str:
+    found = [run.repetition[name] for run in context.evidence.runs if run.repetition and name in run.repetition]
     if not found:
         return _NOT_RECORDED
     if reason := next((one.not_measured for one in found if one.not_measured is not None), None):
@@ -53,9 +53,9 @@ def _of(found: Iterable[Repetition], part: str) -> str:
     return _ranged(shares) if shares else "none (there are none)"
 
 
-def _drawn(told: ReportContext, name: str) -> str:
+def _drawn(context: ReportContext, name: str) -> str:
     """The share of windows that mixtures drew from it."""
-    mixtures = [run.mixture for run in told.evidence.runs if run.mixture is not None and name in run.mixture]
+    mixtures = [run.mixture for run in context.evidence.runs if run.mixture is not None and name in run.mixture]
     if not mixtures:
         return ""
     shares = [drawn[name] / sum(drawn.values()) for drawn in mixtures if sum(drawn.values())]
@@ -74,31 +74,40 @@ def _percent(share: float) -> str:
     return "less than 0.01%" if 0.0 < share < 0.00005 else f"{100 * share:.2f}%"
 
 
-def tell_promise(told: ReportContext) -> Section:
+def registration_section(context: ReportContext) -> Section:
     """What was asked, claimed and agreed, with the line of the decision list that held."""
-    study = told.study
+    study = context.study
     blocks: list[Block] = []
     if study.question:
         blocks.append(Paragraph(study.question.strip(), "lead"))
-    blocks += [_terms(told), arms_table(study), hypotheses_table(study), _decision_list(told), *_frozen_design(told)]
-    if told.registration.previous:
-        reason = told.registration.reason or "no reason recorded"
+    blocks += [
+        _terms(context),
+        arms_table(study),
+        hypotheses_table(study),
+        _decision_list(context),
+        *_frozen_design(context),
+    ]
+    if context.registration.previous:
+        reason = context.registration.reason or "no reason recorded"
         blocks.insert(
             1,
             Paragraph(
-                f"This registration amends an earlier one ({words.short(told.registration.previous)}). Reason given: "
-                f"{reason}.",
+                f"This registration amends an earlier one ({words.short(context.registration.previous)}). "
+                f"Reason given: {reason}.",
                 "warning",
             ),
         )
     return Section("promised", "What was promised", tuple(blocks))
 
 
-def _terms(told: ReportContext) -> Facts:
-    study, analysis = told.study, told.study.analysis
+def _terms(context: ReportContext) -> Facts:
+    study, analysis = context.study, context.study.analysis
     runs = len(study.seeds) * len(study.arms)
     items = [
-        ("Registered", f"{words.moment(told.registration.registered_at)}, registration {told.registration.sha256}"),
+        (
+            "Registered",
+            f"{words.moment(context.registration.registered_at)}, registration {context.registration.sha256}",
+        ),
         (
             "Arms",
             f"{len(study.arms)}: {words.listed(study.arms)}; the baseline is {study.baseline}, and claims "
@@ -126,7 +135,7 @@ def _terms(told: ReportContext) -> Facts:
         ("Errors held", "; ".join(f"{scope.lower()}: {text}" for scope, text in errors_held(study).items())),
         ("Verdict speaks of", _estimand(study)),
         ("Stopping", f"planned: {stopping(study)}"),
-        ("Looks, as observed", looks_shown(told)),
+        ("Looks, as observed", looks_shown(context)),
         *((("Lost starts", lost),) if (lost := lost_starts(study)) is not None else ()),
         ("Diverged runs", divergence(study)),
         (
@@ -134,23 +143,23 @@ def _terms(told: ReportContext) -> Facts:
             instability(study),
         ),
     ]
-    for corpus in reversed(told.registration.pinned):
+    for corpus in reversed(context.registration.pinned):
         items.insert(
             2,
             (
                 "Corpus",
                 f"{corpus.name}: {extent(corpus)}, {words.counted(corpus.size_bytes, 'byte')}, sha256 {corpus.sha256}"
-                + counts_of(told, corpus.name),
+                + counts_of(context, corpus.name),
             ),
         )
-    if told.registration.tasks is not None:
-        items.insert(3, ("Tasks", _tasks(study, told.registration.tasks)))
+    if context.registration.tasks is not None:
+        items.insert(3, ("Tasks", _tasks(study, context.registration.tasks)))
     if study.trainer == "command":
-        pins = [f"{pin.path}, sha256 {pin.sha256}" for pin in told.registration.scripts or ()]
+        pins = [f"{pin.path}, sha256 {pin.sha256}" for pin in context.registration.scripts or ()]
         code = "; ".join(pins) or "no file of it is pinned"
         items[2:2] = [("Trainer", f"the command {command_line(study.command)}"), ("Code", code)]
-        if told.registration.data_files:
-            read = [f"{pin.path}, sha256 {pin.sha256}" for pin in told.registration.data_files]
+        if context.registration.data_files:
+            read = [f"{pin.path}, sha256 {pin.sha256}" for pin in context.registration.data_files]
             items.insert(4, ("Data", "; ".join(read)))
     return Facts(tuple(items))
 
@@ -189,12 +198,12 @@ def units_of(study: Study) -> str:
     return "tasks" if harness is not None and harness.clusters == "tasks" else "items"
 
 
-def _frozen_design(told: ReportContext) -> list[Block]:
+def _frozen_design(context: ReportContext) -> list[Block]:
     """The operating characteristics that the registration froze: what this study could find, said before it looked."""
-    if told.registration.design is None:
+    if context.registration.design is None:
         return []
     try:
-        design = Design.model_validate_json(json.dumps(told.registration.design))
+        design = Design.model_validate_json(json.dumps(context.registration.design))
     except ValueError:  # pydantic: a design of another version
         return [
             Paragraph(
@@ -247,7 +256,7 @@ def _frozen_design(told: ReportContext) -> list[Block]:
     told_facts = tuple(facts_of(design))
     if told_facts:
         blocks.insert(0, Facts(told_facts))
-    figure = None if told.withheld else power_figure(design)
+    figure = None if context.withheld else power_figure(design)
     if figure is not None:
         blocks.append(figure)
     if not chances and design.notes:
@@ -301,11 +310,11 @@ def detectable_of(one: HypothesisDesign) -> str:
     return f"{words.number(one.detectable_sd_corrected, 2)} SD of differences"
 
 
-def _decision_list(told: ReportContext) -> Table:
-    held = told.decision.line
+def _decision_list(context: ReportContext) -> Table:
+    held = context.decision.line
     rows = tuple(
         (str(at), line.when or "in every other case", line.verdict, "this line held" if at == held else "")
-        for at, line in enumerate(told.study.decision, start=1)
+        for at, line in enumerate(context.study.decision, start=1)
     )
     note = "" if held else "No line was applied, because the evidence is inadmissible."
     return Table(

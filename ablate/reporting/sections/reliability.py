@@ -70,9 +70,9 @@ def binned(evidence: Evidence) -> list[str]:
     ]
 
 
-def told_by_bin(told: ReportContext) -> set[str]:
+def told_by_bin(context: ReportContext) -> set[str]:
     """Metrics of single bins of which this section tells every value; the share of a bin that is always empty is 0."""
-    found = bins_of(told.evidence, list(told.study.arms))
+    found = bins_of(context.evidence, list(context.study.arms))
     if not drawn(found):
         return set()
     numbers = {one.number for members in found.values() for one in members}
@@ -80,7 +80,7 @@ def told_by_bin(told: ReportContext) -> set[str]:
     partly = {one.number for members in found.values() for one in members if one.missing}
     return {
         one
-        for one in binned(told.evidence)
+        for one in binned(context.evidence)
         if (number := METRICS.bin(one)) not in partly and (number in numbers or STEMS[0] in one)
     }
 
@@ -136,15 +136,15 @@ def _accounted(shares: Mapping[int, Mapping[tuple[str, int], float]], arm: str) 
     return {seed for seed, total in sums.items() if abs(total - 1.0) < ALL_TOKENS}
 
 
-def tell_reliability(told: ReportContext) -> Section | None:
+def reliability_section(context: ReportContext) -> Section | None:
     """The curve of every arm; none where no bins were recorded or nothing may be shown."""
-    if told.withheld:
+    if context.withheld:
         return None
-    recorded = bins_of(told.evidence, list(told.study.arms))
+    recorded = bins_of(context.evidence, list(context.study.arms))
     found = drawn(recorded)
     if not found:
         return None
-    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if told.unusable else []
+    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if context.unusable else []
     lacking = [
         f"bin {one.number} of {arm}, seed{'s' * (len(one.missing) > 1)} {text.listed(map(str, one.missing))}"
         for arm, members in recorded.items()
@@ -153,7 +153,7 @@ def tell_reliability(told: ReportContext) -> Section | None:
     ]
     if lacking:
         blocks.append(Paragraph(_missing_in_words(lacking), "warning"))
-    blocks += [_figure(told, found), _numbers(told, found)]
+    blocks += [_figure(context, found), _numbers(context, found)]
     return Section("reliability", RELIABILITY, tuple(blocks))
 
 
@@ -166,13 +166,13 @@ def _missing_in_words(lacking: Sequence[str]) -> str:
     )
 
 
-def _bins(told: ReportContext) -> int | None:
+def _bins(context: ReportContext) -> int | None:
     """How many bins were registered; none of a user's own trainer, whose bins are its own."""
-    return told.study.measure.calibration.bins if told.study.trainer == "gpt" else None
+    return context.study.measure.calibration.bins if context.study.trainer == "gpt" else None
 
 
-def _figure(told: ReportContext, found: Mapping[str, list[Bin]]) -> Figure:
-    baseline, bins = told.study.baseline, _bins(told)
+def _figure(context: ReportContext, found: Mapping[str, list[Bin]]) -> Figure:
+    baseline, bins = context.study.baseline, _bins(context)
     largest = max(one.share for members in found.values() for one in members)
     n = {arm: max(one.n_runs for one in members) for arm, members in found.items()}
     panels = tuple(
@@ -239,14 +239,14 @@ def _chart(members: Sequence[Bin], largest: float, colour: str) -> alt.LayerChar
     return dressed(alt.layer(*layers), PANEL_WIDTH, 280, fit=True)
 
 
-def _numbers(told: ReportContext, found: Mapping[str, list[Bin]]) -> Block:
+def _numbers(context: ReportContext, found: Mapping[str, list[Bin]]) -> Block:
     if sum(len(members) for members in found.values()) > MOST_ROWS:
         return Paragraph(
             f"The numbers of every bin are more than {MOST_ROWS:,} rows; they are in the records of the runs "
             f"(metrics.parquet, {text.listed(f'{stem}_N' for stem in STEMS)}).",
             "aside",
         )
-    bins = _bins(told)
+    bins = _bins(context)
     rows = tuple(
         (
             arm,
