@@ -46,7 +46,7 @@ def add_zeroshot(results: dict[str, Any], given: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    """What was asked for, one after another: nothing runs beside what is measured."""
+    """What was asked for, one after another: nothing runs next to what is measured."""
     options = argparse.ArgumentParser(prog="python -m benchmarks", description=purpose)
     options.add_argument("--study", type=Path, default=HERE / "studies" / "embnorm.yaml")
     options.add_argument("--seeds", type=int, default=5, help="seeds of the study to run (default: all five)")
@@ -59,7 +59,7 @@ def main() -> None:
     earlier = given.out / "bench.json"
     if earlier.is_file():
         before = json.loads(earlier.read_text(encoding="utf-8"))
-        # Figures of the same machine and day stand beside the new ones; others are another sitting's and go.
+        # Figures of the same machine and day stand next to the new ones; others are another sitting's and go.
         if all(before.get(key) == results[key] for key in ("machine", "date")):
             results = before
     for name, dtype in (("P2", "float32"), ("P1", "bfloat16")):

@@ -26,7 +26,7 @@ WAYS: Mapping[str, tuple[str, str]] = {
 def measure_cohorts(
     study: Path, seeds: int, steps: int | None, *, compare: Callable[..., dict[str, Any]] = compare_study
 ) -> dict[str, Any]:
-    """Every way's wall seconds of the whole study; the peer is measured beside the first."""
+    """Every way's wall seconds of the whole study; the peer is measured next to the first."""
     found: dict[str, Any] = {}
     for way, (cohort, step) in WAYS.items():
         try:

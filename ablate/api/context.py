@@ -91,14 +91,14 @@ def require_own_checks(context: StudyContext) -> None:
 
 
 def published_beside(context: StudyContext) -> LoadedPublished | None:
-    """The published figures beside the study, read and held against it; none where there are none."""
+    """The published figures next to the study, read and held against it; none where there are none."""
     from prereg.documents.published import load_published
 
     return load_published(context.root, context.study)
 
 
 def require_registered(context: StudyContext) -> Registration:
-    """The registration that stands, of an unchanged study."""
+    """The registration in force, of an unchanged study."""
     from prereg.errors import RegistrationError
     from prereg.registry.history import require_unchanged
     from prereg.registry.registration import load_registration
@@ -241,12 +241,12 @@ class Pins:
     scripts: tuple[ScriptPin, ...] | None
     data: DataPins | None = None
     trained: tuple[BpeTokenizer, ...] = ()
-    """Tokenizers that were trained from the texts, to be kept once the registration stands."""
+    """Tokenizers that were trained from the texts, to be kept once the registration is valid."""
     tasks: TaskPin | None = None
     data_files: tuple[ScriptPin, ...] = ()
 
     def keep(self, root: Root) -> None:
-        """Keep the trained tokenizers for the workers. A registration stands without that."""
+        """Keep the trained tokenizers for the workers. A registration is valid without them."""
         if self.trained:
             from ablate.data.corpora import Library
             from ablate.data.tokenizers import keep_bpe
@@ -286,7 +286,7 @@ def pin_tasks(context: StudyContext, readings: Mapping[str, Reading]) -> TaskPin
     from prereg.errors import UnsupportedError, Where
 
     found: list[TaskPin] = []
-    # A tokenizer of bytes can write every text, and is not asked.
+    # A tokenizer of bytes can write every text, and is not checked.
     for tokenizer in dict.fromkeys(one if isinstance(one, CharTokenizer) else None for one in _different(readings)):
         placed(context, lambda known=tokenizer: found.append(pinned(harness, context.root, known)))  # type: ignore[misc]
     if len(set(found)) > 1:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Decided:
-    """A decision and where it was told."""
+    """A decision and where it was written."""
 
     decision: Decision
     registration: Registration

@@ -68,7 +68,7 @@ def plan_at_scale(
     micro_batch: int | None = None,
     price: float | None = None,
 ) -> ScalePlan:
-    """The study, at its own size or at one that is asked for, on devices that are asked for.
+    """The study, at its own size or at the requested size and devices.
 
     `numerics` holds fields of the study's `numerics` to plan with instead; none leaves a field as it is.
     """

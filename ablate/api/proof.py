@@ -1,7 +1,7 @@
 """One sealed run made again and held against its record.
 
 The sealed record stays what it is: the run is made in a scratch folder, nothing in the house is written, and the ledger
-gets no entry, because nothing is decided, chosen or replaced. What is told are differences, never values, so that doing
+gets no entry, because nothing is decided, chosen or replaced. It reports differences, never values, so that doing
 it while a study is unfinished is no look at its outcome.
 """
 

@@ -76,7 +76,7 @@ def register(
     pilot: str | None = None,
     planned: Design | None = None,
 ) -> tuple[Registration, Entry | None]:
-    """Register a study, or return the registration that already stands (then with no entry).
+    """Register a study, or return the registration that is already in force (then with no entry).
 
     `planned` is its design where the caller has it already.
     """

@@ -1,4 +1,4 @@
-"""What this version can carry out of what the study format can say. Asked before anything is registered.
+"""What this version can carry out of what the study format can say. Checked before anything is registered.
 
 The format is wider than the tool: a study that needs a part that does not exist yet is refused here, by
 name, so that nobody finds out after training. Delete a line when its part lands.

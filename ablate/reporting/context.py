@@ -24,7 +24,7 @@ class ReportContext:
     floors: Mapping[str, float] = field(default_factory=dict)
     """Metric -> value no model can pass, for instance the entropy rate of a generated corpus."""
     published: LoadedPublished | None = None
-    """Figures of somebody else that stand beside the study's own; no part of the registration."""
+    """Figures of somebody else that stand next to the study's own; no part of the registration."""
 
     @property
     def study(self) -> Study:

@@ -32,7 +32,7 @@ def render(context: ReportContext, document: Document | None = None) -> str:
 
 
 def inline_svg(svg: str, *, words: str, prefix: str) -> Markup:
-    """An SVG that can stand beside others in one page: identifiers of its own, a name for those who cannot see it."""
+    """An SVG that can stand next to others in one page: identifiers of its own, a name for those who cannot see it."""
     opening = _OPENING.match(svg)
     assert opening is not None, svg[:200]
     width, height, box = opening.groups()

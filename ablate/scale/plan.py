@@ -1,7 +1,7 @@
 """A study at scale: every number with how it comes about, and no number that nobody measured or assumed.
 
 Time follows from a share of the device's peak (MFU, Chowdhery et al. 2022): measured on recorded runs of the same kind
-of device, or assumed by whoever asks, and then printed as an assumption. With neither there is no time, only FLOPs.
+of device, or assumed by the user, and then printed as an assumption. With neither there is no time, only FLOPs.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Request:
 
     study: str
     arms: Mapping[str, Training]
-    """Each arm's configuration, at the size that was asked for."""
+    """Each arm's configuration, at the size that was requested."""
     vocabulary: int
     vocabulary_from: str
     n_seeds: int
@@ -214,7 +214,7 @@ def _time_section(request: Request, layout: Layout, speed: _Speed) -> Section:
 
 
 def _layout(request: Request, config: Training) -> Layout:
-    """As asked for; otherwise the one that fits with which all runs end soonest, on the fewest devices, uncut."""
+    """As requested; otherwise the one that fits with which all runs end soonest, on the fewest devices, uncut."""
     shards: tuple[Shard, ...] = (request.shard,) if request.shard is not None else ("ddp", "fsdp")
     per_run = [request.devices_per_run] if request.devices_per_run is not None else _divisors(request, config)
     tried = [_laid(request, config, devices, shard) for devices in per_run for shard in shards]

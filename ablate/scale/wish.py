@@ -38,12 +38,12 @@ SHAPES: dict[str, Shape] = {
 """Brown et al. 2020, table 2.1, with context 2,048 and GPT-2's vocabulary. Two rows there do not multiply out: 1.3B has
 16 heads here, and 13B a width of 5,120, so that heads x their size is the width."""
 REPLACED = ("model.layers", "model.width", "model.heads", "model.head_size", "model.feed_width", "model.context")
-"""Fields that a shape stands for; an arm that sets one of them is not of that shape."""
+"""Fields that a shape sets; an arm that sets one of them is not of that shape."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """As it was asked for; what was left out is none."""
+    """As requested; what was left out is none."""
 
     devices: int
     device: str

@@ -1,7 +1,7 @@
 """The bytes of a bundle: a zip archive that can be written in one way only.
 
 Any zip program opens it. But where the format leaves a choice (compression, dates, attributes, extra fields, comments,
-order, gaps, what stands before and after), there is none here, so every byte of the file follows from the names and
+order, gaps, what comes before and after), there is none here, so every byte of the file follows from the names and
 contents of its members. A reader writes the headers again from what it has read and compares them byte for byte: what
 is not the same is refused, and with it all that makes hostile archives dangerous (two names for one file, sizes that
 lie, members that overlap, encryption, links). Nothing is compressed, so nothing can expand, and the bytes do not depend

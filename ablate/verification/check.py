@@ -4,8 +4,8 @@ First the file, byte for byte, before anything of it is written to disk; then, u
 removed again, what `ablate verify` checks in a repository; then the verdict, judged again from the records.
 
 What this shows: the bundle is as it was made, its parts belong together, and its records give its verdict. What it
-cannot show: that the whole was not made up. Whoever writes every part anew, ledger and all, passes. Against that stand
-only things that somebody else holds: the sha256 of the bundle, the head of the ledger, a seal of the lock.
+cannot show: that the whole was not made up. Somebody who writes every part anew, ledger and all, passes. Against that
+stand only things that somebody else holds: the sha256 of the bundle, the head of the ledger, a seal of the lock.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BundleCheck(Verification):
     study: str = ""
     """The study; empty where not even the manifest could be read."""
     left_out: tuple[LeftOut, ...] = ()
-    """What is not in it, and why, by the word of whoever made it."""
+    """What is not in it, and why, as its author says."""
     made_with: Tool | None = None
     """What made it, by its own word."""
     checked_with: Tool
@@ -85,7 +85,7 @@ def check_bundle(path: Path, *, tell: Tell, signers: Path | None = None, roots: 
 
 
 def _sha256(stream: BufferedReader) -> str:
-    """Of the very file that was checked, whatever stands at its path by now."""
+    """Of the very file that was checked, whatever is at its path by now."""
     stream.seek(0)
     return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -126,7 +126,7 @@ def _manifest(stream: BinaryIO, slots: tuple[Slot, ...]) -> Manifest:
 def _unpacked(
     stream: BinaryIO, slots: tuple[Slot, ...], manifest: Manifest, tell: Tell, believed: dict[str, Path | None]
 ) -> tuple[list[Item], str]:
-    """Everything that can be asked of the contents, and the ledger's head."""
+    """Every check of the contents, and the ledger's head."""
     with scratch("bundle") as folder:
         root = Root(folder.resolve() / "root", ledger_name=Path(manifest.ledger.file).name)
         root.path.mkdir()
@@ -144,7 +144,7 @@ def _unpacked(
         if large := oversized(root.path / "data" / "runs"):
             return [*items, Item(study=manifest.study, what="sealed records", faults=(large,))], ledger.head()
         try:
-            # Its first item is the chain, which has been told with what is withheld of it.
+            # Its first item is the chain, which was reported with what is withheld of it.
             items += verify_root(root, manifest.study, **believed).items[1:]
         except StudyError as error:
             items.append(Item(study=manifest.study, what="contents", faults=(error.found,)))
@@ -158,7 +158,8 @@ def _unpacked(
 
 
 def _unpack(stream: BinaryIO, slots: tuple[Slot, ...], folder: Path) -> None:
-    """Write every member below a folder that is new and ours. Names have been found safe; it is asked again here."""
+    """Write every member below a folder that is new and ours. Names have been found safe; they are checked again
+    here."""
     for slot in slots:
         target = folder.joinpath(*slot.name.split("/"))
         assert is_safe(slot.name) and target.is_relative_to(folder), slot.name

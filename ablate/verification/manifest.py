@@ -1,8 +1,8 @@
 """`MANIFEST.json`: every other member of a bundle by hash, the ledger's head, and what is not in the bundle and why.
 
 It carries a hash of itself, as an entry of the ledger does, so that no byte of it can change unseen. That is a
-checksum and no seal: whoever writes the whole bundle anew writes this hash anew. Only what somebody else holds tells
-such a bundle from the first: its sha256, the ledger's head, a seal of the lock.
+checksum and no seal: somebody who writes the whole bundle anew writes this hash anew. Only what somebody else holds
+tells such a bundle from the first: its sha256, the ledger's head, a seal of the lock.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LedgerPart(FrozenModel):
     n_entries: int
     """Entries up to the head."""
     n_withheld: int
-    """Those of them that are shown as links only, being of other studies by the word of whoever made the bundle."""
+    """Those of them that are shown as links only, being of other studies as the bundle's author says."""
 
 
 class LeftOut(FrozenModel):

@@ -154,7 +154,7 @@ def _short(value: Any) -> str:
 
 
 Tell = Callable[[Root, Registration, Entry, Decision, Evidence], Mapping[str, bytes]]
-"""Writes the reports of a decision: file name -> bytes. The root holds what a report tells beside the records."""
+"""Writes the reports of a decision: file name -> bytes. The root holds what a report tells next to the records."""
 
 JUDGED, TOLD = "verdict, judged again", "reports, told again"
 MOST_ROWS = 20_000_000
@@ -227,7 +227,7 @@ def _recorded_item(study: str, decision: Decision, now: bytes, entry: Entry, mak
 
 
 def _as_recorded(registration: Registration, path: Path) -> tuple[Check, ...] | None:
-    """What the study's own checks said when it was decided; none where they are not all told."""
+    """What the study's own checks said when it was decided; none where not all are recorded."""
     wanted = [f"{OWN}{check.name}" for check in registration.study.checks]
     if not wanted or not path.is_file():
         return None

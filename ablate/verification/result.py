@@ -14,7 +14,7 @@ class Item(FrozenModel):
     what: str
     """For instance 'sealed records'."""
     faults: tuple[str, ...]
-    """What has changed, one sentence each; empty when it stands."""
+    """What has changed, one sentence each; empty when nothing has."""
     note: str = ""
     """What was found, with counts, or why it could not be checked."""
     inadmissible: bool = False

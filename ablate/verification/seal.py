@@ -1,8 +1,8 @@
-"""Sealing a registration for others: signature, timestamps and commit, beside the lock and in the ledger.
+"""Sealing a registration for others: signature, timestamps and commit, next to the lock and in the ledger.
 
 What cannot be had for a reason of the user's own is refused before anything is written. A server that does not
-answer, or answers something else, costs the seal and not the registration: the ledger then says what is owed.
-Servers are asked without holding the ledger, so that runs are not kept waiting. No seal is ever overwritten.
+answer, or answers something else, costs the seal and not the registration: the ledger then says what is pending.
+Servers are contacted without holding the ledger, so that runs are not kept waiting. No seal is ever overwritten.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Sealing:
     made: tuple[Attestation, ...]
     """Seals and anchors that the ledger took now."""
     owed: tuple[Attestation, ...]
-    """What is still owed for this registration."""
+    """What is still pending for this registration."""
     notes: tuple[str, ...]
     """What else there is to say: what was there already, why there is no anchor."""
     head: str
@@ -38,7 +38,7 @@ class Sealing:
 
 @dataclass
 class _Haul:
-    """What was gathered before the ledger is asked to take it."""
+    """What was gathered before the ledger takes it."""
 
     seals: list[tuple[Attestation, bytes | None]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -46,7 +46,7 @@ class _Haul:
 
 
 def require_able(*, sign: Path | None = None, timestamp: str | None = None, ots: bool = False) -> None:
-    """Refuse seals that cannot be made whatever a server says. To be asked before registering; writes nothing."""
+    """Refuse seals that cannot be made whatever a server says. Call it before registering; writes nothing."""
     from prereg.seals import ots as calendars
     from prereg.seals import rfc3161, ssh
     from prereg.seals.exchange import require_address
@@ -69,7 +69,7 @@ def seal(
     ots: bool = False,
     now: Clock = utc_now,
 ) -> Sealing:
-    """Seal the registration that stands. With nothing asked for, what is owed is paid."""
+    """Seal the registration in force. With nothing requested, pending seals are retried."""
     from ablate.api import open_study, require_registered
 
     context = open_study(path, root)
@@ -85,7 +85,7 @@ def attest(
     ots: bool = False,
     now: Clock = utc_now,
 ) -> Sealing:
-    """Seal a registration and put on record what was made and what is owed.
+    """Seal a registration and put on record what was made and what is pending.
 
     Raises `SealError` after recording a debt when a server answered with something that is no seal.
     """
@@ -96,7 +96,7 @@ def attest(
 
     name, ledger = context.study.study, Ledger(context.root.ledger)
     promise.complete(context.root, name)
-    entries = ledger.entries()  # a damaged ledger is refused before anybody is asked for anything
+    entries = ledger.entries()  # a damaged ledger is refused before any server is contacted
     owed = debt(entries, name, registration.lock_sha256)
     completing = sign is None and timestamp is None and not ots
     if completing:

@@ -27,7 +27,7 @@ from prereg.seals.examine import SealCheck, Trust, examine_seals, unnamed_seals
 def verify_study(
     path: Path, given: Path | None = None, *, signers: Path | None = None, roots: Path | None = None
 ) -> Verification:
-    """Check one study and the ledger it stands in. The file itself may be gone; a name nobody knows is a mistake.
+    """Check one study and the ledger it is in. The file itself may be gone; a name nobody knows is a mistake.
 
     `signers` and `roots` say whom the reader believes, in place of the files that the repository brings.
     """
@@ -77,7 +77,8 @@ def _verify(root: Root, studies: tuple[str, ...], trust: Trust, *, judge: bool) 
 
 
 def _seals(name: str, checks: tuple[SealCheck, ...], unnamed: tuple[str, ...]) -> Item:
-    """A broken seal is a fault. A stranger's is not, nor one that is owed or that no entry names: the note says so."""
+    """A broken seal is a fault. A stranger's is not, nor one that is pending or that no entry names: the note says
+    so."""
     text = {
         "holds": "hold",
         "unvouched": "not vouched for",
@@ -153,7 +154,7 @@ def _page(root: Root, name: str) -> list[Item]:
 
 
 def check_registration(root: Root, name: str, *, ledger_stands: bool = True) -> Item:
-    """Study file and lock against the ledger, whose own faults are told once, with the chain."""
+    """Study file and lock against the ledger, whose own faults are listed once, with the chain."""
     from prereg.registry.registration import verify_registration
 
     promised = tuple(fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or ledger_stands)
@@ -246,7 +247,7 @@ def check_verdict(root: Root, name: str, entries: list[Entry]) -> Item:
     decided = [entry for entry in entries if entry.event == "decided"]
     path = root.report(name) / "verdict.json"
     if not decided:
-        # The one trace that a ledger cut at the end of a line leaves on the disk beside it.
+        # The one trace that a ledger cut at the end of a line leaves on the disk next to it.
         gone = f"{path.relative_to(root.path)} is here and the ledger has no decision: its end may have been cut off"
         return Item(study=name, what="verdict", faults=(gone,) if path.exists() else (), note="not decided yet")
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""One file for whoever has no access to the repository. A bundle that its own check would reject is never left behind.
+"""One file for readers without access to the repository. A bundle that its own check would reject is never left behind.
 
 The same study gives the same bytes: nothing in a bundle looks at a clock, and the archive leaves no choice.
 """
@@ -36,9 +36,9 @@ from prereg.registry.plan import sealed_places
 from prereg.registry.registration import Registration
 
 SEALS = (".sig", ".tsr", ".ots")
-"""Endings of the seals that may lie beside a lock, as NAME.HASH8.sig or NAME.HASH8.2.sig."""
+"""Endings of the seals that may lie next to a lock, as NAME.HASH8.sig or NAME.HASH8.2.sig."""
 DOCUMENTS = ("registration.md", "registration.html", "aspredicted.md", "osf.md", "aspredicted.json", "osf.json")
-"""Registration documents that may lie beside a lock as NAME.registration.md, or among the reports."""
+"""Registration documents that may lie next to a lock as NAME.registration.md, or among the reports."""
 REPORTS = ("verdict.json", "report.md", "report.html")
 RECORDS = ("metrics.parquet", "items.parquet")
 WEIGHTS = "weights.safetensors"
@@ -137,7 +137,7 @@ def _code(found: Gathered, registration: Registration, study_path: Path) -> None
 
 
 def _beside(found: Gathered, study: str, locks: set[str]) -> None:
-    """Seals and registration documents that lie beside the lock, of this study and no other with a longer name."""
+    """Seals and registration documents that lie next to the lock, of this study and no other with a longer name."""
     seal = re.compile(rf"{re.escape(study)}\.([0-9a-f]{{8}})(\.\d+)?({'|'.join(map(re.escape, SEALS))})")
     for path in sorted(found.root.studies.iterdir()):
         match = seal.fullmatch(path.name)
@@ -148,7 +148,7 @@ def _beside(found: Gathered, study: str, locks: set[str]) -> None:
 
 
 def _published(found: Gathered, study: str, mine: list[Entry]) -> None:
-    """The published figures that the reports tell: without them the reports could not be told again."""
+    """The published figures that the reports tell: without them the reports could not be written again."""
     path = found.root.published(study)
     reported = [entry for entry in mine if entry.event == "reported"]
     text = bool(reported) and "published" in reported[-1].body

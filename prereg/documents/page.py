@@ -1,4 +1,4 @@
-"""The registration as a page that can be read without the tool: `studies/NAME.registration.md`, beside the lock.
+"""The registration as a page that can be read without the tool: `studies/NAME.registration.md`, next to the lock.
 
 It follows from the lock and from the ledger's entries of this registration, byte for byte, so that `ablate verify` can
 tell a page that was edited. WORDING counts the versions of its words: a page in other words is not a false one.

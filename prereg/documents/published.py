@@ -1,4 +1,4 @@
-"""Published figures that a report sets a study's own beside: `studies/NAME.published.yaml`, read as a study is read.
+"""Published figures that a report compares with a study's own: `studies/NAME.published.yaml`, read as a study is read.
 
 Description, and no part of the registration. Whoever writes the file may have seen the results, so nothing of it enters
 a hash of the promise and no test reads it; the report says both, and names the file by its sha256.
@@ -76,7 +76,7 @@ class LoadedPublished:
 
     @property
     def words(self) -> str:
-        """What stands beside the study, in a line."""
+        """What stands next to the study, in a line."""
         figures, looks = len(self.published.figures), len(self.published.looks)
         return (
             f"{self.file}: {figures} published figure{'s' * (figures != 1)} for {looks} look{'s' * (looks != 1)} at "
@@ -85,7 +85,7 @@ class LoadedPublished:
 
 
 def load_published(root: Root, study: Study) -> LoadedPublished | None:
-    """The figures published beside a study; none where there is no such file. Raises a child of `StudyError`."""
+    """The figures published next to a study; none where there is no such file. Raises a child of `StudyError`."""
     path = root.published(study.study)
     if not path.exists():
         return None

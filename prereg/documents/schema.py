@@ -26,5 +26,5 @@ def json_schema() -> dict[str, Any]:
 
 
 def published_schema() -> dict[str, Any]:
-    """The schema of the published figures beside a study."""
+    """The schema of the published figures next to a study."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Published.model_json_schema(mode="validation")}

@@ -78,7 +78,7 @@ _CHANGE = "change of the step before the evaluation, as L2 norm, over the L2 nor
 _BY_CHARACTERS = "the same with every log-likelihood divided by the number of characters of its choice"
 
 # name | unit | better | reference (none where the definition is plain arithmetic) | definition. A line that is indented
-# goes on with the one before. An N in the name stands for a number from 0: of a block, a bin, a prompt, of shots.
+# goes on with the one before. An N in the name is a number from 0: of a block, a bin, a prompt, of shots.
 _TABLE: Final = f"""
 suite loss
 train/loss | nats/token | lower | | mean cross-entropy of the step's own batch, before the update, with dropout as

@@ -1,6 +1,6 @@
 """A study's own checks of admissibility and own metrics: where their code lies, and the hash that is registered.
 
-An entry point is `module:function`: a file beside the study (`studies/module.py`), or else a module that is installed.
+An entry point is `module:function`: a file next to the study (`studies/module.py`), or else a module that is installed.
 Here its source is found, read and hashed; nothing of it is executed, and no package is imported to find it. The
 function must be defined in that very file, at the top level: the hash is of that file and covers nothing it imports.
 Running it is the matter of `ablate.judge.audit.user_checks` and of `ablate.evaluation.user_metrics`.
@@ -181,7 +181,7 @@ def at_most(seconds: float, work: Callable[[], T], *, deadly: bool = False) -> T
     stopped.
 
     The work is a function of Python: in one of C no signal is looked at. Outside a process's main thread nothing can be
-    interrupted, and lateness is told once the work has ended.
+    interrupted, and lateness is reported once the work has ended.
     """
     given: object = work
     assert isinstance(given, FunctionType), given
@@ -218,7 +218,7 @@ def _under_alarm(seconds: float, due: float, work: Callable[[], T]) -> _Ended[T]
     began = time.monotonic()
     left = every = 0.0
     try:
-        # Theirs stands still first: one that has rung already is still heard by whoever set it.
+        # Theirs stands still first: one that has rung already still reaches the code that set it.
         left, every = signal.setitimer(signal.ITIMER_REAL, 0.0)
         handler = signal.signal(signal.SIGALRM, interrupt)
         try:

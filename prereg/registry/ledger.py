@@ -122,7 +122,7 @@ class Sound:
 
 
 class Ledger:
-    """The ledger at a path. Reading needs no rights but to read; appending takes a lock beside the file.
+    """The ledger at a path. Reading needs no rights but to read; appending takes a lock next to the file.
 
     Reading reads the whole file: nothing that `entries`, `faults`, `head` or `sound` say rests on times or sizes. An
     append looks at the last `_LOOKS_BACK` bytes alone, so that its cost does not grow with the ledger. It chains on the
@@ -390,7 +390,7 @@ def sliced(entries: Sequence[Entry], study: str | None, also: Collection[int] = 
 
     An entry's hash is taken over all its fields, so only its own hash and that of the entry before can stand for one
     that is withheld. The links keep order and head checkable. That a withheld entry is of another study cannot be
-    checked: it is the word of whoever made the slice. A whole ledger leaves nothing to be believed.
+    checked: only the slice's author says so. A whole ledger leaves nothing to be believed.
     """
     lines = []
     for entry in entries:

@@ -1,9 +1,9 @@
 """The locks of a ledger: one process appends at a time, and nobody reads a line that is being written.
 
 Two files are locked, in this order. The lock file next to the ledger exists before the ledger does, and keeps the whole
-of a registration apart from others. Git ignores it, so `git clean` deletes it: whoever opens it anew then locks another
-file than those who hold the old one. So each lock is compared with its path once it is held, and the ledger itself is
-locked as well, which no cleaning deletes.
+of a registration apart from others. Git ignores it, so `git clean` deletes it: a process that opens it anew then locks
+another file than those who hold the old one. So each lock is compared with its path once it is held, and the ledger
+itself is locked as well, which no cleaning deletes.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from prereg.study.training import Training
 
 
 class Planned(FrozenModel):
-    """One run to do, whoever does it."""
+    """One run to do, on any machine."""
 
     study: str
     """The study's id."""
@@ -50,7 +50,7 @@ class Planned(FrozenModel):
 
 
 class RunSpec(Planned):
-    """One run of the built-in trainer: all that it is told. It holds no hypothesis."""
+    """One run of the built-in trainer: all that it is given. It holds no hypothesis."""
 
     config: Training
     """The arm's resolved configuration."""
@@ -155,7 +155,7 @@ def _command(registration: Registration, variant: str, seed: int) -> CommandSpec
 
 
 def needed_metrics(study: Study) -> dict[str, tuple[int, ...]]:
-    """Metric -> steps at which some claim reads it, beside the last."""
+    """Metric -> steps at which some claim reads it, next to the last."""
     found: dict[str, set[int]] = {}
     for name, claim in study.claims.items():
         read = study.hypotheses[name].read
@@ -179,9 +179,9 @@ def cell_of(entry: Entry) -> Cell:
 
 
 def newest_seals(entries: Iterable[Entry], registration: str) -> dict[Cell, Entry]:
-    """The newest seal of every run of a registration, whoever made it, in the order of their first seals.
+    """The newest seal of every run of a registration, by any machine, in the order of their first seals.
 
-    A seal may lack every hash. One that does not name its run stands under a cell with the seed -1.
+    A seal may lack every hash. One that does not name its run has a cell with the seed -1.
     """
     return {cell_of(entry): entry for entry in entries if entry.event in SEALS and entry.registration == registration}
 

@@ -48,7 +48,7 @@ class SealCheck(FrozenModel):
     kind: Kind | None
     """The mechanism; none of an entry that cannot be read."""
     file: str | None
-    """The seal's file; none for a git anchor and for what is owed."""
+    """The seal's file; none for a git anchor and for what is pending."""
     at: str
     """When the ledger took it."""
     state: State

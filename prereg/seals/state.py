@@ -72,13 +72,13 @@ class Attestation(FrozenModel):
     by: str
     """Fingerprint of the key, address of the authority, addresses of the calendars, hash of the commit."""
     file: str | None = None
-    """The seal's file under the root; none for a git anchor and for what is owed."""
+    """The seal's file under the root; none for a git anchor and for what is pending."""
     sha256: str | None = None
     """sha256 of that file."""
     time: str | None = None
     """The time the seal itself states, by the clock of whoever made it."""
     why: str | None = None
-    """Of what is owed: why it could not be had."""
+    """Of what is pending: why it could not be had."""
     git: GitState | None = None
     """Of a git anchor."""
 

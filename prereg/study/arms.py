@@ -92,7 +92,7 @@ def _cells(
     variants: Mapping[str, Mapping[str, JsonValue]],
     factors: Mapping[str, Mapping[str, Mapping[str, JsonValue]]],
 ) -> list[tuple[str, dict[str, JsonValue], dict[str, FieldPath]]]:
-    """(name, overrides, where each override stands) of every arm."""
+    """(name, overrides, where each override is written) of every arm."""
     if variants:
         return [(name, dict(over), {key: ("variants", name, key) for key in over}) for name, over in variants.items()]
     cells = []

@@ -56,7 +56,7 @@ class Shards:
     files: tuple[Shard, ...]
     """In reading order, training before validation."""
     byte_lengths: tuple[int, ...] | None
-    """UTF-8 bytes that each entry stands for; none where nobody said, and bits per byte are then not defined."""
+    """UTF-8 bytes that each entry encodes; none where nobody said, and bits per byte are then not defined."""
 
     @property
     def tokenizer_sha256(self) -> str:
@@ -137,7 +137,7 @@ KNOWN: Mapping[str, Manifest] = {
         licence="public domain text",
     ),
     # WikiText-2 (Merity et al. 2017), words outside its vocabulary written as <unk>. Nobody who wrote this had the
-    # training split: its hash is the one that several public projects publish beside the two hashes verified below.
+    # training split: its hash is the one that several public projects publish next to the two hashes verified below.
     "wikitext-2": of_two(
         "wikitext-2",
         (

@@ -78,7 +78,7 @@ def fields_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, .
 
 
 def _echo(fault: Mapping[str, Any]) -> bool:
-    """Whether a list is called too short only because an item of it is faulty, which is told on its own."""
+    """Whether a list is called too short only because an item of it is faulty, which is reported by itself."""
     return bool(fault["type"] == "too_short" and len(fault["input"]) >= fault["ctx"]["min_length"])
 
 
@@ -192,7 +192,7 @@ def _below(annotation: Any, part: str | int) -> Iterable[Any]:
             if field is not None:
                 yield field.annotation
         else:
-            # The value of a mapping, the items of a tuple: whatever stands in the brackets.
+            # The value of a mapping, the items of a tuple: whatever is in the brackets.
             yield from get_args(member)
 
 

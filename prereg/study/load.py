@@ -83,7 +83,7 @@ def load_study(path: Path) -> Loaded:
 def parse_yaml(source: bytes, lines: Lines, *, first: str = "study: NAME") -> dict[str, JsonValue]:
     """Plain data of one YAML mapping; `lines` is filled with the line of every path, from 1.
 
-    `first` is what such a file begins with, for whoever left it empty.
+    `first` is what such a file begins with, for a file that was left empty.
     """
     text = _decode(source)
     try:

@@ -1,4 +1,4 @@
-"""What is observed of a run: suites of metrics, the study's own, and the tasks it is asked at its end."""
+"""What is observed of a run: suites of metrics, the study's own, and the tasks it is evaluated on at its end."""
 
 from __future__ import annotations
 

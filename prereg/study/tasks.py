@@ -24,4 +24,4 @@ class TaskPin(FrozenModel):
     n_void: int
     """Items passed over because their choices are the same text."""
     prompts: tuple[str, ...]
-    """Names of the prompts under which every item is asked."""
+    """Names of the prompts under which every item is evaluated."""

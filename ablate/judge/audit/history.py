@@ -1,4 +1,4 @@
-"""How often was each run started and sealed? Whoever sees live metrics or outcomes could choose among attempts."""
+"""How often was each run started and sealed? Someone who sees live metrics or outcomes could choose among attempts."""
 
 from __future__ import annotations
 

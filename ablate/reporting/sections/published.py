@@ -1,4 +1,4 @@
-"""The part of the report that sets published figures beside the study's own, and says what it does not show.
+"""The part of the report that sets published figures next to the study's own, and says what it does not show.
 
 Description, chosen outside the registration: nothing is tested. Withheld, as the findings are, while runs are missing.
 """
@@ -118,7 +118,7 @@ MOST_NAMED = 6
 
 
 def published_section(context: ReportContext) -> Section | None:
-    """Every published figure beside the study's; none where none are published or nothing may be shown."""
+    """Every published figure next to the study's; none where none are published or nothing may be shown."""
     if context.withheld or context.published is None:
         return None
     published = context.published.published
@@ -256,7 +256,7 @@ def _metric_in_words(study: Study, metric: str) -> str:
 
 
 def _decimals_written(values: Iterable[float]) -> int:
-    """The decimals of the most exact of the published values, so that 22.10 beside 20.64 keeps its zero."""
+    """The decimals of the most exact of the published values, so that 22.10 next to 20.64 keeps its zero."""
     return max(len(words.compact(value).partition(".")[2]) for value in values)
 
 
