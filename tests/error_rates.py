@@ -42,9 +42,10 @@ from ablate.judge.design.characteristics import design
 from ablate.judge.design.scenarios import Drawn
 from ablate.judge.design.simulate import judge_drawn
 from ablate.judge.design.undecidable import require_possible
-from ablate.judge.stats.batch import OUTCOME, Items, OverItems, RowsOfItems, RowsOfT, batchable, judge_rows
+from ablate.judge.stats.batch import OUTCOME, Items, batchable, judge_rows
 from ablate.judge.stats.estimate import prepare
 from ablate.judge.stats.items import Tail, spread_of, tail_of
+from ablate.judge.stats.rows import OverItems, RowsOfItems, RowsOfT
 from ablate.judge.stats.sequential import prepare_at
 from ablate.judge.stopping import _rows_at
 from ablate.judge.view import restrict

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ablate.judge.design.simulate import outcomes_of
-from ablate.judge.stats.batch import OUTCOME, OverItems, _rows_of_test, _scored, batchable, judge_rows
+from ablate.judge.stats.batch import OUTCOME, _scored, batchable, judge_rows
 from ablate.judge.stats.estimate import prepare
 from ablate.judge.stats.items import Crossed, TwoWay, spread_of, tail_of
 from ablate.judge.stats.max_t import adjust, adjust_rows
 from ablate.judge.stats.nulls import Nulls, judge_families, nulls_of, weigh
 from ablate.judge.stats.procedure import Floats
 from ablate.judge.stats.resample import COUNTED_PAIRS, LISTED_PAIRS
+from ablate.judge.stats.rows import OverItems, rows_of_test
 from prereg.study.analysis import Test
 from prereg.study.claim import Verb
 from prereg.study.spec import Study
@@ -168,7 +169,7 @@ def test_the_judge_over_rows_is_the_two_way_test_of_each_table(sizes: tuple[int,
 def test_random_sign_vectors_over_rows_are_those_of_the_scalar_test() -> None:
     study, n = one_claim(seeds=COUNTED_PAIRS + 1, analysis={"test": "sign_flip"}), COUNTED_PAIRS + 1
     values = np.random.default_rng(1).standard_normal((6, n)) + 0.2
-    rows = _rows_of_test(study, values, 3)
+    rows = rows_of_test(study, values, 3)
     assert rows.p(0.1, "two").tolist() == [
         prepare(row, "sign_flip", np.random.default_rng(3)).p(0.1, "two") for row in values
     ]
@@ -179,7 +180,7 @@ def test_random_sign_vectors_over_rows_are_those_of_the_scalar_test() -> None:
 def test_the_p_values_over_rows_are_those_of_the_scalar_test(test: Test, n: int) -> None:
     study = one_claim(seeds=n, analysis={"test": test})
     values = np.random.default_rng(n).standard_normal((40, n)) + 0.7
-    rows = _rows_of_test(study, values, 3)
+    rows = rows_of_test(study, values, 3)
     for null, side in ((0.0, "two"), (0.3, "greater"), (-0.2, "less"), (9.0, "less")):
         scalar = [prepare(row, test, np.random.default_rng(3)).p(null, side) for row in values]  # type: ignore[arg-type]
         # A t distribution over rows is summed in another order; all else is the same operations.
@@ -193,7 +194,7 @@ def test_a_steep_t_over_rows_has_the_p_value_of_the_scalar_test(n: int) -> None:
     # One value far from a tight cluster: resamples without it have a t of any size.
     values = rng.standard_normal((24, n)) * 10.0 ** rng.uniform(-5, 0, (24, 1))
     values[::2, 0] += 1.0
-    rows, steep = _rows_of_test(study, values, 3), False
+    rows, steep = rows_of_test(study, values, 3), False
     for null, side in ((2.0, "two"), (-2.0, "greater"), (2.0, "less"), (1e200, "greater"), (-1e200, "greater")):
         scalar = [prepare(row, "bootstrap_t", np.random.default_rng(3)).p(null, side) for row in values]  # type: ignore[arg-type]
         assert rows.p(null, side).tolist() == scalar  # type: ignore[arg-type]
@@ -207,6 +208,6 @@ def test_outcomes_over_rows_do_not_move_with_the_unit(test: Test, power: int) ->
     study = one_claim(seeds=6, analysis={"test": test})
     values = np.random.default_rng(2).standard_normal((30, 6)) + 0.7
     values[0], values[1], values[2, :3] = 0.0, 0.5, 0.25
-    plain, scaled = (_rows_of_test(study, values * 2.0**k, 0) for k in (0, power))
+    plain, scaled = (rows_of_test(study, values * 2.0**k, 0) for k in (0, power))
     for side in ("two", "greater", "less"):
         assert plain.p(0.25, side).tolist() == scaled.p(0.25 * 2.0**power, side).tolist()  # type: ignore[arg-type]

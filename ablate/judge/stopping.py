@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.audit.lost_pairs import UNDECIDED, ends_of_rows, same_verdict_rows
-from ablate.judge.stats.batch import OUTCOME, Codes, Kept, Rows, RowsOfT, judge_rows, judge_rows_at_worst
+from ablate.judge.stats.batch import OUTCOME, Codes, judge_rows, judge_rows_at_worst
 from ablate.judge.stats.procedure import TINY, Floats, Side
+from ablate.judge.stats.rows import Kept, Rows, RowsOfT
 from ablate.judge.stats.sequential import e_from, repeated_ps
 from ablate.judge.verdict import Outcome
 from prereg.registry.looks import Look, looks_of

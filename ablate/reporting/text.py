@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ablate.judge.verdict import Finding, Interval
 from prereg.documents.procedures import against_margin, meaning, zone_in_words
@@ -40,9 +40,11 @@ __all__ = [
     "compact",
     "counted",
     "decimals_for",
+    "difference_of",
     "duration",
     "finding_decimals",
     "interval",
+    "interval_of",
     "is_corrected",
     "level",
     "levels_of",
@@ -59,6 +61,7 @@ __all__ = [
     "short",
     "shown_interval",
     "shown_truth",
+    "side_in_words",
     "signed",
     "unit_of",
     "value",
@@ -177,3 +180,27 @@ def value(found: object) -> str:
     """A field's value as JSON, cut where it would fill a line."""
     text = str(found if found == "(absent)" else json.dumps(found, ensure_ascii=False))
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def side_in_words(weights: Mapping[str, float]) -> str:
+    """One side of a claim: `layernorm`, `post-deep - pre-deep`, `0.5*a + 0.5*b`."""
+    text = ""
+    for name, weight in weights.items():
+        arm = name if abs(weight) == 1.0 else f"{abs(weight):g}*{name}"
+        text += (" + " if weight > 0 else " - ") + arm if text else (arm if weight > 0 else f"- {arm}")
+    return text
+
+
+def difference_of(finding: Finding) -> str:
+    """The difference with its sign and unit."""
+    if finding.estimate is None:
+        return NONE
+    return f"{signed(finding.estimate.difference, finding_decimals(finding))} {finding.unit}".strip()
+
+
+def interval_of(finding: Finding) -> str:
+    """The interval that agrees with the outcome, and its level."""
+    if finding.estimate is None:
+        return NONE
+    bounds = shown_interval(finding)
+    return interval(bounds, finding_decimals(finding)) + (f" ({level(bounds.level)})" if bounds else "")

@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.audit.checks import Found, Result, check, named
-from ablate.judge.stats.batch import OUTCOME, Codes, Kept
+from ablate.judge.stats.batch import OUTCOME, Codes
 from ablate.judge.stats.nulls import Nulls, judge_families
 from ablate.judge.stats.procedure import TINY
+from ablate.judge.stats.rows import Kept
 from ablate.judge.verdict import Outcome
 from prereg.registry.plan import Cell
 from prereg.rule.divergence import ENDS, End, between, pushed, refutable

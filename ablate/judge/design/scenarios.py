@@ -20,10 +20,10 @@ from scipy import special
 from ablate.judge.audit.stability import false_alarm_rate
 from ablate.judge.design.assumptions import Beliefs, Group, groups_of, over_new_items
 from ablate.judge.design.reach import effect_when_true
-from ablate.judge.stats.batch import Kept, OverItems
 from ablate.judge.stats.items import Tail, tail_of
 from ablate.judge.stats.nulls import direction_of
 from ablate.judge.stats.procedure import Floats
+from ablate.judge.stats.rows import Kept, OverItems
 from prereg.study.analysis import Ceiling
 from prereg.study.spec import Study
 

@@ -26,11 +26,12 @@ import numpy as np
 from ablate.judge.audit.lost_pairs import ends_of_rows, masked, possible_outcomes, same_verdict_rows
 from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.design.scenarios import EDGE, Drawn, Law, Truth, draw
-from ablate.judge.stats.batch import OUTCOME, ROWS_LISTED_PAIRS, Codes, Kept, batchable, judge_rows, judge_rows_at_worst
+from ablate.judge.stats.batch import OUTCOME, Codes, batchable, judge_rows, judge_rows_at_worst
 from ablate.judge.stats.estimate import NoTestError, prepare, undecided
 from ablate.judge.stats.nulls import Nulls, direction_of, judge_families, weigh
 from ablate.judge.stats.procedure import Floats
 from ablate.judge.stats.resample import ENUMERATED_PAIRS, LISTED_PAIRS
+from ablate.judge.stats.rows import ROWS_LISTED_PAIRS, Kept
 from ablate.judge.stopping import run_to_the_stop
 from ablate.judge.verdict import Outcome, Outcomes
 from prereg.frozen import FrozenModel

@@ -5,7 +5,7 @@ While runs are missing there are no findings, and nothing that separates the arm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 
 from ablate.judge.verdict import EffectSize, Estimate, Finding
@@ -105,23 +105,6 @@ def n_of(estimate: Estimate | None, pairs: int) -> str:
     return f"{pairs} x {items.n_units:,} {unit}" + (f" ({items.n_items:,} items)" if items.unit == "tasks" else "")
 
 
-def difference_of(finding: Finding) -> str:
-    """The difference with its sign and unit."""
-    if finding.estimate is None:
-        return words.NONE
-    return f"{words.signed(finding.estimate.difference, words.finding_decimals(finding))} {finding.unit}".strip()
-
-
-def interval_of(finding: Finding) -> str:
-    """The interval that agrees with the outcome, and its level."""
-    if finding.estimate is None:
-        return words.NONE
-    bounds = words.shown_interval(finding)
-    return words.interval(bounds, words.finding_decimals(finding)) + (
-        f" ({words.level(bounds.level)})" if bounds else ""
-    )
-
-
 def centre_in_words(findings: Iterable[Finding]) -> str:
     """Which number the differences are."""
     kinds = {is_pseudomedian(finding.estimate) for finding in findings if finding.estimate}
@@ -148,8 +131,8 @@ def _numbers(findings: Iterable[Finding]) -> Table:
             (
                 finding.label,
                 finding.outcome,
-                difference_of(finding),
-                interval_of(finding),
+                words.difference_of(finding),
+                words.interval_of(finding),
                 words.p_cell(finding.p_support_adjusted, words.levels_of(finding)),
                 words.p_cell(finding.p_refute_adjusted, words.levels_of(finding)),
                 n_of(finding.estimate, finding.n),
@@ -200,7 +183,9 @@ def _by_scale(findings: Iterable[Finding]) -> list[list[Finding]]:
 
 def _forest(findings: list[Finding]) -> Figure:
     metric = findings[0].metric
-    said = "; ".join(f"{f.label}: {difference_of(f)} {interval_of(f)}, {f.outcome}, n = {f.n}" for f in findings)
+    said = "; ".join(
+        f"{f.label}: {words.difference_of(f)} {words.interval_of(f)}, {f.outcome}, n = {f.n}" for f in findings
+    )
     levels = {finding.estimate.interval.level for finding in findings if finding.estimate and finding.estimate.interval}
     against_zero = any(f.estimate and f.simultaneous and not words.rests_on_margin(f) for f in findings)
     alone = len(levels) == 1 and against_zero
@@ -225,22 +210,13 @@ def _forest(findings: list[Finding]) -> Figure:
     )
 
 
-def side_in_words(weights: Mapping[str, float]) -> str:
-    """One side of a claim: `layernorm`, `post-deep - pre-deep`, `0.5*a + 0.5*b`."""
-    text = ""
-    for name, weight in weights.items():
-        arm = name if abs(weight) == 1.0 else f"{abs(weight):g}*{name}"
-        text += (" + " if weight > 0 else " - ") + arm if text else (arm if weight > 0 else f"- {arm}")
-    return text
-
-
 def _pairs(context: ReportContext) -> Figure:
     panels = []
     for finding in context.decision.findings:
         if not finding.pairs:
             continue
         claim = context.study.claims[finding.hypothesis]
-        left, right = side_in_words(claim.left), side_in_words(claim.right)
+        left, right = words.side_in_words(claim.left), words.side_in_words(claim.right)
         lower = sum(pair.difference < 0 for pair in finding.pairs)
         panels.append(
             Panel(
