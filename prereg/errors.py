@@ -13,7 +13,7 @@
     ├── RunError                  another run is active, path not writable, worker cannot start
     ├── EvidenceError             records that cannot be read as what they claim to be
     └── SealError                 a seal that cannot be made: key, address, refusal, a reply that is none
-        └── UnreachableError      nobody answered: the seal is owed, and can be paid later
+        └── UnreachableError      nobody answered: the seal is pending, and can be retried
 
 An inadmissible study is not an error: it is a result, and has its own type in `ablate.judge`.
 """
@@ -143,7 +143,7 @@ class SealError(StudyError):
 
 
 class UnreachableError(SealError):
-    """A server that a seal needs did not answer. What is registered stands; the seal is owed."""
+    """A server that a seal needs did not answer. What is registered is valid; the seal is pending."""
 
 
 def dotted(path: FieldPath) -> str:

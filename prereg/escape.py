@@ -46,7 +46,7 @@ def json_visible(text: str) -> str:
 
 
 def markdown_line(text: str) -> str:
-    """Plain text in one line that Markdown shows as it stands. Lone `_` inside words and `p < .05` need no escape."""
+    """Plain text in one line that Markdown shows unchanged. Lone `_` inside words and `p < .05` need no escape."""
     return _prose(_one_line(text), "`*|")
 
 

@@ -32,7 +32,7 @@ def number(value: float, decimals: int) -> str:
 
 
 def compact(value: float) -> str:
-    """A number that stands alone, such as a margin: at most six significant digits, no trailing zeros."""
+    """A number alone, such as a margin: at most six significant digits, no trailing zeros."""
     assert math.isfinite(value), value
     text = f"{value:.6g}"
     if value == 0 or 1e-7 < abs(value) < 1e15:
@@ -104,7 +104,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(iso: str) -> str:
-    """An ISO 8601 time as `2026-05-04 13:20 UTC`; anything else as it stands."""
+    """An ISO 8601 time as `2026-05-04 13:20 UTC`; anything else unchanged."""
     try:
         at = datetime.fromisoformat(iso)
     except ValueError:

@@ -74,7 +74,7 @@ def test_verify_follows_the_chain_of_registrations(house: House, spoil: str) -> 
     api.register(path)
     house.write(hypotheses=GAIN)
     amend(path)
-    assert verify_study(path).stands
+    assert verify_study(path).intact
     # A ledger written anew as a whole has sound hashes; the chain of registrations still has to hold.
     ledger = house.path / "studies" / "ledger.jsonl"
     entries = [dict(from_canonical(line)) for line in ledger.read_bytes().splitlines()]

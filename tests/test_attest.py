@@ -78,13 +78,13 @@ def test_every_seal_is_made_named_in_the_ledger_and_holds(server: Server, author
     case.root.timestamp_roots.write_bytes(authority.roots.read_bytes())
     sealing = sealed(case, registration, sign=key, timestamp=server.address, ots=True)
     assert [told.kind for told in sealing.made] == ["ssh", "git", "rfc3161", "ots"]
-    assert sealing.owed == ()
+    assert sealing.pending == ()
     assert events(case) == ["registered", *["attested"] * 4]
     short = registration.lock_sha256[:8]
     for suffix in ("sig", "tsr", "ots"):
         assert (case.root.studies / f"embnorm.{short}.{suffix}").is_file()
     found = verified(case)
-    assert found.stands
+    assert found.intact
     states = {check.kind: check.state for check in found.seals}
     assert states == {"ssh": "holds", "git": "incomplete", "rfc3161": "holds", "ots": "incomplete"}
     git(tmp_path, "add", "-A")
@@ -96,7 +96,7 @@ def test_strangers_seals_are_no_fault_and_are_told(server: Server, tmp_path: Pat
     case, registration = registered(tmp_path)
     sealed(case, registration, sign=ssh_key(tmp_path / "keys"), timestamp=server.address)
     found = verified(case)
-    assert found.stands
+    assert found.intact
     assert all("nobody here vouches for" in check.says for check in found.seals)
 
 
@@ -121,14 +121,14 @@ def test_a_changed_or_missing_seal_is_a_fault_that_names_the_file(suffix: str, s
     whole = path.read_bytes()
     path.write_bytes(whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:])
     spoilt = verified(case)
-    assert not spoilt.stands
+    assert not spoilt.intact
     [fault] = [fault for item in spoilt.items for fault in item.faults]
     assert fault.startswith(f"studies/{path.name}: its bytes are not those")
     path.unlink()
     [fault] = [fault for item in verified(case).items for fault in item.faults]
     assert fault.startswith(f"studies/{path.name}: is missing")
     path.write_bytes(whole)
-    assert verified(case).stands
+    assert verified(case).intact
 
 
 def test_a_sound_seal_of_another_lock_is_a_fault_even_if_the_ledger_names_it(server: Server, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_an_entry_that_makes_no_sense_is_a_fault(nonsense: str, tmp_path: Path) 
     [found] = verified(case).seals
     assert found.state == "broken"
     assert says in found.says
-    assert not verified(case).stands
+    assert not verified(case).intact
 
 
 def test_a_seal_that_no_entry_names_is_told(tmp_path: Path) -> None:
@@ -192,18 +192,18 @@ def test_a_server_that_is_down_leaves_a_debt_that_is_paid_later(server: Server, 
     server.mood = "503"
     sealing = sealed(case, registration, timestamp=server.address, ots=True)
     assert sealing.made == ()
-    assert [told.kind for told in sealing.owed] == ["rfc3161", "ots"]
+    assert [told.kind for told in sealing.pending] == ["rfc3161", "ots"]
     found = verified(case)
-    assert found.stands  # the registration is not undone by it
+    assert found.intact  # the registration is not undone by it
     assert [check.state for check in found.seals] == ["owed", "owed"]
     assert "out of order: HTTP 503 (ablate seal retries)" in check(case, "rfc3161").says
     before = events(case)
-    assert len(sealed(case, registration).owed) == 2
+    assert len(sealed(case, registration).pending) == 2
     assert events(case) == before  # a debt is put on record once
     server.mood = "good"
     paid = sealed(case, registration)
     assert [told.kind for told in paid.made] == ["rfc3161", "ots"]
-    assert paid.owed == ()
+    assert paid.pending == ()
     assert check(case, "rfc3161").state == "unvouched"
     assert sealed(case, registration).made == ()
 
@@ -219,8 +219,8 @@ def test_a_seal_made_after_runs_had_begun_says_so(tmp_path: Path) -> None:
 
 def test_any_authority_pays_a_debt(server: Server, tmp_path: Path) -> None:
     case, registration = registered(tmp_path)
-    assert sealed(case, registration, timestamp=DOWN).owed[0].by == DOWN
-    assert sealed(case, registration, timestamp=server.address).owed == ()
+    assert sealed(case, registration, timestamp=DOWN).pending[0].by == DOWN
+    assert sealed(case, registration, timestamp=server.address).pending == ()
     assert check(case, "rfc3161").state == "unvouched"
 
 
@@ -265,7 +265,7 @@ def test_two_people_sign_and_neither_overwrites_the_other(tmp_path: Path) -> Non
     assert again.made == ()
     assert "already" in again.notes[0]
     assert len(verified(case).seals) == 2
-    assert verified(case).stands
+    assert verified(case).intact
 
 
 def test_an_amendment_keeps_the_seals_of_what_it_replaces(server: Server, authority: Authority, tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_an_amendment_keeps_the_seals_of_what_it_replaces(server: Server, author
     case = StudyContext(loaded.path, case.root, loaded)
     sealed(case, second, sign=key)
     found = verified(case)
-    assert found.stands, found
+    assert found.intact, found
     told = {(check.kind, check.superseded): check.state for check in found.seals}
     # The earlier lock is found in git; a timestamp needs only its hash.
     assert told[("ssh", True)] == "holds"

@@ -121,7 +121,7 @@ def notes(found: Verification) -> str:
 
 def test_a_bundle_stands_and_its_verdict_is_judged_again_to_the_same_bytes(bundle: Path) -> None:
     found = checked(bundle)
-    assert found.stands, faults(found)
+    assert found.intact, faults(found)
     said = {item.what: item.note for item in found.items}
     assert said["verdict, judged again"].endswith("the same bytes")
     assert said["sealed records"] == "6 of 6 sealed runs hold"
@@ -144,7 +144,7 @@ def test_other_studies_are_links_unless_asked_for(decided: House, bundle: Path, 
     whole = bundled(decided.path / "studies" / "tiny.yaml", out=tmp_path / "w.ablate.zip", whole_ledger=True)
     ledger = files_of(whole.path)["studies/ledger.jsonl"]
     assert ledger == (decided.path / "studies" / "ledger.jsonl").read_bytes()
-    assert whole.check.stands and whole.check.head == checked(bundle).head
+    assert whole.check.intact and whole.check.head == checked(bundle).head
     assert "cannot be checked" in notes(checked(bundle)) and "withheld" not in notes(whole.check)
 
 
@@ -219,7 +219,7 @@ def test_a_part_that_is_changed_is_found_though_the_archive_is_written_anew(
     data = bytearray(files[name])
     data[len(data) // 2] ^= 1
     found = checked(forged(tmp_path / "f.zip", files | {name: bytes(data)}))
-    assert not found.stands and said in faults(found), faults(found)
+    assert not found.intact and said in faults(found), faults(found)
 
 
 @pytest.mark.parametrize("page", ["report.md", "report.html"])
@@ -229,7 +229,7 @@ def test_a_report_that_tells_something_else_is_found_by_telling_it_again(
     files = files_of(bundle)
     pages = {name: files[f"reports/tiny/{name}"] for name in ("report.md", "report.html")}
     said = checked(bundle, pages)
-    assert said.stands and "report.md the same bytes; report.html the same bytes" in notes(said)
+    assert said.intact and "report.md the same bytes; report.html the same bytes" in notes(said)
     lie = pages[page].replace(b"keep none", b"adopt layernorm", 1)
     assert lie != pages[page]
     lied = files | {f"reports/tiny/{page}": lie}
@@ -246,7 +246,7 @@ def test_a_report_that_tells_something_else_is_found_by_telling_it_again(
     assert f"{page} is not what the decision gives here: {page} has another text" in faults(checked(path, pages))
     other = json.loads(files["MANIFEST.json"])["made_with"] | {"version": "0.0.1"}
     said = checked(forged(path, lied, ledger=ledger, made_with=other), pages)
-    assert said.stands and "has another text" in notes(said) and "ablate 0.0.1" in notes(said)
+    assert said.intact and "has another text" in notes(said) and "ablate 0.0.1" in notes(said)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_a_report_that_tells_something_else_is_found_by_telling_it_again(
 def test_a_part_that_is_left_out_is_found(part: str, said: str, bundle: Path, tmp_path: Path) -> None:
     files = {name: data for name, data in files_of(bundle).items() if part not in name}
     found = checked(forged(tmp_path / "f.zip", files))
-    assert not found.stands and said in faults(found), faults(found)
+    assert not found.intact and said in faults(found), faults(found)
 
 
 def rewritten(files: Files, verdict: bytes) -> tuple[Files, dict[str, Any]]:
@@ -287,7 +287,7 @@ def test_a_made_up_verdict_with_a_ledger_to_match_is_found_by_judging_again(bund
     assert 'verdict is "adopt layernorm", and "keep none" when judged here' in faults(found)
     other = json.loads(files["MANIFEST.json"])["made_with"] | {"version": "0.0.1", "code": "f" * 64}
     found = checked(forged(tmp_path / "g.zip", files, ledger=ledger, made_with=other))
-    assert not found.stands and "made by ablate 0.0.1, code ffffffff" in faults(found), "a version excuses no outcome"
+    assert not found.intact and "made by ablate 0.0.1, code ffffffff" in faults(found), "a version excuses no outcome"
 
 
 def test_words_may_differ_between_versions_and_that_is_said(bundle: Path, tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_words_may_differ_between_versions_and_that_is_said(bundle: Path, tmp_pa
     assert "the same version wrote it" in faults(checked(forged(tmp_path / "f.zip", files, ledger=ledger)))
     other = json.loads(files["MANIFEST.json"])["made_with"] | {"version": "0.0.1"}
     found = checked(forged(tmp_path / "g.zip", files, ledger=ledger, made_with=other))
-    assert found.stands and "written otherwise: because" in notes(found)
+    assert found.intact and "written otherwise: because" in notes(found)
     assert "the bundle was made by ablate 0.0.1" in notes(found) and "this is ablate" in notes(found)
 
 
@@ -313,7 +313,7 @@ def test_whoever_writes_the_whole_anew_shows_in_the_head_alone(bundle: Path, tmp
     dated = ("report.md", "report.html", "registration.md")  # these tell dates, and a liar would write them anew too
     files = {name: content for name, content in files.items() if not name.endswith(dated)} | {SLICE: data}
     found, honest = checked(forged(tmp_path / "f.zip", files, ledger=ledger)), checked(bundle)
-    assert found.stands, "the limit that the docs state: no check of a bundle alone can see this"
+    assert found.intact, "the limit that the docs state: no check of a bundle alone can see this"
     assert found.head != honest.head and found.sha256 != honest.sha256
 
 
@@ -328,7 +328,7 @@ def test_an_entry_of_the_study_itself_can_be_hidden_as_a_link_and_is_counted(bun
     files[SLICE] = b"".join(canonical_bytes(entry) + b"\n" for entry in hidden)
     ledger = json.loads(files["MANIFEST.json"])["ledger"] | {"n_withheld": 2}
     found = checked(forged(tmp_path / "f.zip", files, ledger=ledger))
-    assert found.stands, "the limit that the docs state: a link's content cannot be checked"
+    assert found.intact, "the limit that the docs state: a link's content cannot be checked"
     assert "links of 2 withheld; that these are of other studies cannot be checked" in notes(found)
 
 
@@ -377,7 +377,7 @@ def test_nothing_is_unpacked_before_every_byte_is_accounted_for(
     broken = tmp_path / "b.zip"
     broken.write_bytes(data)
     found = checked(broken)
-    assert not found.stands and found.study == "" and "end of the directory" in faults(found)
+    assert not found.intact and found.study == "" and "end of the directory" in faults(found)
 
 
 def test_a_registered_study_can_be_bundled_and_shows_no_contrast(
@@ -385,7 +385,7 @@ def test_a_registered_study_can_be_bundled_and_shows_no_contrast(
 ) -> None:
     monkeypatch.setattr(rejudge, "decide", None)
     found = checked(bundled(registered, out=tmp_path / "b.ablate.zip").path)
-    assert found.stands, faults(found)
+    assert found.intact, faults(found)
     assert "not decided yet; nothing is judged, and no contrast is shown" in notes(found)
     assert any(one.what == "verdict and reports" for one in found.left_out)
 
@@ -468,14 +468,14 @@ def test_a_sequential_study_is_bundled_at_a_look_and_at_its_end(house: House, tm
     api.run(study, watcher=QUIET)
     assert api.decide(study).decision.status == "continue"
     going = bundled(study, out=tmp_path / "look.zip").check
-    assert going.stands and "not decided yet; nothing is judged" in notes(going)
+    assert going.intact and "not decided yet; nothing is judged" in notes(going)
     assert "the records of 4 runs" in {one.what for one in going.left_out}
     with zipfile.ZipFile(tmp_path / "look.zip") as archive:
         assert not any("data/runs" in name for name in archive.namelist())
     api.run(study, watcher=QUIET)
     api.decide(study)
     ended = bundled(study, out=tmp_path / "end.zip").check
-    assert ended.stands and "keep none; the same bytes" in notes(ended)
+    assert ended.intact and "keep none; the same bytes" in notes(ended)
 
 
 @pytest.mark.slow
@@ -490,14 +490,14 @@ def test_ten_thousand_single_changed_bytes_are_all_found(bundle: Path, tmp_path:
         data[place] ^= change
         broken.write_bytes(data)
         try:
-            stands = checked(broken).stands
+            stands = checked(broken).intact
         except StudyFileError:
             stands = False  # not even the beginning of a bundle
         if stands:
             missed.append((place, change))
     assert missed == []
     broken.write_bytes(whole)
-    assert checked(broken).stands, "and the bundle itself stands"
+    assert checked(broken).intact, "and the bundle itself stands"
 
 
 def test_a_strangers_own_checks_are_never_executed_and_taken_as_told(house: House, tmp_path: Path) -> None:
@@ -516,14 +516,14 @@ def test_a_strangers_own_checks_are_never_executed_and_taken_as_told(house: Hous
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         seen = checked(found.path)
-    assert seen.stands, faults(seen)
+    assert seen.intact, faults(seen)
     assert not (tmp_path / "executed").exists()
     assert "not run again; taken from verdict.json: own check: complete" in notes(seen)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         here = verify_study(study)
-        assert here.stands and "not run again; taken from verdict.json" in notes(here), faults(here)
+        assert here.intact and "not run again; taken from verdict.json" in notes(here), faults(here)
         (house.path / "reports" / "tiny" / "verdict.json").unlink()
         here = verify_study(study)
-        assert here.stands and "found is in verdict.json, which is not here" in notes(here), faults(here)
+        assert here.intact and "found is in verdict.json, which is not here" in notes(here), faults(here)
     assert not (tmp_path / "executed").exists()

@@ -75,7 +75,7 @@ class Decided(OwnHouse):
     def bundled(self, out: Path) -> Path:
         case = api.open_study(self.study)
         told = write_bundle(case.root, api.require_registered(case), out, check=checked)
-        assert told.check.stands
+        assert told.check.intact
         return told.path
 
 
@@ -131,8 +131,8 @@ def forge(house: Decided, *, own_outcome: bool = False) -> None:
 
 
 def test_an_untouched_study_passes_everything(house: Decided, tmp_path: Path) -> None:
-    assert house.verified().stands, house.faults()
-    assert house.decided().verdict == "take fast" and checked(house.bundled(tmp_path / "b.zip")).stands
+    assert house.verified().intact, house.faults()
+    assert house.decided().verdict == "take fast" and checked(house.bundled(tmp_path / "b.zip")).intact
 
 
 def test_values_that_do_not_give_the_sealed_outcome_give_no_verdict(house: Decided, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_values_that_do_not_give_the_sealed_outcome_give_no_verdict(house: Decid
     assert f"the values in {place} have the outcome " in house.faults()
     with pytest.raises(EvidenceError, match="would fail its checks: the values in "):
         house.bundled(tmp_path / "forged.zip")
-    assert checked(bundle).stands
+    assert checked(bundle).intact
 
 
 def test_a_second_seal_with_another_outcome_gives_no_verdict_and_both_are_named(house: Decided) -> None:
@@ -245,7 +245,7 @@ def test_the_code_in_a_bundle_is_compared_with_its_registration(
 ) -> None:
     files = files_of(house.bundled(tmp_path / "b.zip"))
     script = files.pop("train.py")
-    assert checked(forged(tmp_path / "same.zip", files | {"train.py": script})).stands
+    assert checked(forged(tmp_path / "same.zip", files | {"train.py": script})).intact
     found = checked(forged(tmp_path / "f.zip", files | ({} if data is None else {"train.py": data})))
     assert ["train.py: " in fault for item in found.items for fault in item.faults] == [True]
 
@@ -282,7 +282,7 @@ def test_a_decision_made_by_hand_is_found_by_judging_again(house: Decided) -> No
     redecide(house, json.dumps(number, indent=2).encode() + b"\n")
     assert "verdict.json: findings.gain.estimate.difference is " in house.faults()
     redecide(house, old)
-    assert house.verified().stands, house.faults()
+    assert house.verified().intact, house.faults()
     (house.path / "reports" / "own" / "verdict.json").unlink()
     assert "the bytes that the ledger recorded" in house.notes()
     for data, verdict in ((lie, "inconclusive"), (old + b"\n", "take fast")):
@@ -296,7 +296,7 @@ def test_other_words_are_a_note_since_another_version_may_have_written_them(hous
     words = json.loads(verdict_of(house))
     words["because"] = "In other words."
     redecide(house, json.dumps(words, indent=2).encode() + b"\n")
-    assert house.verified().stands, house.faults()
+    assert house.verified().intact, house.faults()
     assert "take fast; written otherwise: because; as another version writes it, or by hand" in house.notes()
 
 
@@ -309,7 +309,7 @@ def test_a_sealed_run_that_is_gone_is_named_unless_none_is_here(house: Decided) 
     assert "not judged again: what it rests on has changed" in house.notes()
     shutil.rmtree(house.path / "data" / "runs")
     found = house.verified()
-    assert found.stands and not found.inadmissible, house.faults()
+    assert found.intact and not found.inadmissible, house.faults()
     assert "not judged again: none of the 6 sealed runs is on this disk" in house.notes()
     assert "6 sealed runs are not on this disk; none could be checked" in house.notes()
 

@@ -86,7 +86,7 @@ def test_an_amendment_rewrites_the_page_with_what_differs_and_what_was_known(hou
     assert "| title | A tiny study | Another title |" in text
     assert "By then no run had been started. Reason given: a better title" in text
     assert f"amending {first.sha256[:12]}" in text.splitlines()[0]
-    assert verify_study(study).stands
+    assert verify_study(study).intact
 
 
 @pytest.mark.parametrize("verb", ["register", pytest.param("run", marks=pytest.mark.slow)])
@@ -104,7 +104,7 @@ def test_a_crash_before_the_page_is_mended_by_the_next_verb(
     assert "does not say what the lock" in item(verify_study(study)).faults[0]
     api.register(study) if verb == "register" else api.run(study, RunOptions(slots=1))
     assert b"Another title" in page_of(house).read_bytes()
-    assert verify_study(study).stands
+    assert verify_study(study).intact
 
 
 def _crash(*_: object) -> None:
@@ -127,14 +127,14 @@ def test_an_edited_page_is_a_fault_a_missing_one_a_note_and_one_in_other_words_i
     page = page_of(house).read_bytes()
     assert item(verify_study(study)).note == "as the lock says"
     page_of(house).write_bytes(page.replace(b"0.05 nats", b"0.04 nats"))
-    assert item(verify_study(study)).faults and not verify_study(study).stands
+    assert item(verify_study(study)).faults and not verify_study(study).intact
     page_of(house).write_bytes(page.replace(b"\n", b"\r\n"))
     assert item(verify_study(study)).faults
     page_of(house).write_bytes(page.replace(f"version {UNMARKED}.".encode(), b"version 99."))
-    assert verify_study(study).stands
+    assert verify_study(study).intact
     assert "words of version 99 and was not compared" in item(verify_study(study)).note
     page_of(house).unlink()
-    assert verify_study(study).stands and "not written yet" in item(verify_study(study)).note
+    assert verify_study(study).intact and "not written yet" in item(verify_study(study)).note
 
 
 def test_an_accepted_obstacle_stands_on_the_page(house: House) -> None:

@@ -76,7 +76,7 @@ def found_in(history: History) -> dict[str, str]:
     """What a reader of the repository learns, first from `ablate verify` and then from `ablate decide`."""
     found = {}
     seen = verify_root(history.root, history.registration.study.study)
-    if not seen.stands:
+    if not seen.intact:
         found[FAULT] = "; ".join(fault for item in seen.items for fault in item.faults)
     try:
         decided = history.decide()
@@ -99,7 +99,7 @@ def require_believed(path: Path, number: int) -> None:
     assert not [name for name, check in failed.items() if check.severity == "inadmissible"], (number, failed)
     assert decided.decision.status in ("decided", "inconclusive"), number
     seen = verify_root(history.root, "own")
-    assert seen.stands, (number, [item for item in seen.items if item.faults])
+    assert seen.intact, (number, [item for item in seen.items if item.faults])
 
 
 def require_found(path: Path, attack: Attack, number: int) -> None:

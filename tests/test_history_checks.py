@@ -250,11 +250,11 @@ def test_a_study_that_repeats_another_names_it_and_says_when_it_was_read(house: 
     house.study = house.path / "studies" / "own.yaml"
     assert ELSEWHERE not in house.failed()
     assert house.decide() == decided
-    assert verify_root(Root(house.path.resolve()), "own").stands
+    assert verify_root(Root(house.path.resolve()), "own").intact
     bundle = house.path.with_name("other.ablate.zip")
     verbs.bundle(house.path / "studies" / "other.yaml", out=bundle)
     checked = verbs.check_bundle(bundle)
-    assert checked.stands, checked
+    assert checked.intact, checked
 
 
 Line = tuple[Event, dict[str, Any]]

@@ -147,7 +147,7 @@ def test_run_folders_of_the_same_lock_keep_their_seals_and_count(here: OwnHouse,
     assert (elsewhere.passed, elsewhere.severity) == (False, "deviation")
     assert elsewhere.found.startswith("6 of 6 runs were made elsewhere and imported: slow seed 1; ")
     assert NOTE in elsewhere.found and "their maker's word" in elsewhere.found
-    assert verify_study(study_of(here)).stands
+    assert verify_study(study_of(here)).intact
 
 
 def test_scores_of_items_come_along_and_are_checked(here: OwnHouse, cluster: Path) -> None:

@@ -74,7 +74,7 @@ def test_items_go_from_the_runs_folder_into_the_verdict(sealed: tuple[Root, Regi
     entry = next(e for e in Ledger(root.ledger).entries() if e.event == "sealed")
     folder = folder_of(root, registration, str(entry.body["variant"]), int(str(entry.body["seed"])))
     assert entry.body["items_sha256"] == sha256_bytes(folder.items_path.read_bytes())
-    assert verify_study(root.studies / "small.yaml", root.path).stands
+    assert verify_study(root.studies / "small.yaml", root.path).intact
 
 
 @pytest.mark.parametrize("spoil", ["changed", "gone", "swapped"])

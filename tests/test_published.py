@@ -224,12 +224,12 @@ def test_reports_that_tell_another_file_are_found_and_told_anew(decided: House) 
     assert not item(decided).faults and "is not in them" in item(decided).note
     api.report(study_of(decided))
     assert "is the file that they show" in item(decided).note
-    assert verify_study(study_of(decided)).stands
+    assert verify_study(study_of(decided)).intact
 
 
 def test_a_bundle_takes_it_in_and_its_reports_are_told_again_from_it(decided: House, tmp_path: Path) -> None:
     done = api.bundle(study_of(decided), out=tmp_path / "tiny.ablate.zip")
-    assert done.check.stands
+    assert done.check.intact
     said = {one.what: one.note for one in done.check.items}
     assert "report.md the same bytes" in said["reports, told again"]
     path = decided.path / "studies" / "tiny.published.yaml"

@@ -52,7 +52,7 @@ def verify(
             put_json(checked.model_dump_json(indent=2))
         else:
             show(console(), bundle_check_section(checked))
-        if not checked.stands or checked.inadmissible:
+        if not checked.intact or checked.inadmissible:
             raise typer.Exit(Exit.INADMISSIBLE)
         return
     if study is not None:
@@ -63,7 +63,7 @@ def verify(
         put_json(found.model_dump_json(indent=2))
     else:
         show(console(), verification_section(found))
-    if not found.stands or found.inadmissible:
+    if not found.intact or found.inadmissible:
         raise typer.Exit(Exit.INADMISSIBLE)
 
 

@@ -245,7 +245,7 @@ def seal(
 
     sealing = attest.seal(study, root=root, sign=sign, timestamp=timestamp, ots=ots)
     print_seals(sealing, study)
-    if sealing.owed:
+    if sealing.pending:
         raise typer.Exit(Exit.INCOMPLETE)
 
 
@@ -264,7 +264,7 @@ def print_seals(sealing: Sealing, study: Path) -> None:
                 put(f"  other files that differ from it, or are not in it: {text.git.n_changed}")
     for note in sealing.notes:
         put(note)
-    for text in sealing.owed:
+    for text in sealing.pending:
         put(f"{PROOFS[text.kind].name} PENDING: {text.why}")
         put(f"  retry:  ablate seal {study}")
     put(f"ledger head {sealing.head}")

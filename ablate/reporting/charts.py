@@ -1,4 +1,4 @@
-"""The figures as altair charts: pairs, power, curves, and the dress of all (the forest plot stands in `forest`). No
+"""The figures as altair charts: pairs, power, curves, and the theme of all (the forest plot: `sections.forest`). No
 statistics: every number arrives computed.
 
 Colours are Okabe and Ito's (2008), told apart without colour by shape, dash and position as well. Charts

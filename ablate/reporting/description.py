@@ -1,6 +1,6 @@
 """Plain description of what was recorded: means and standard deviations by arm, curves, thinned lines.
 
-Nothing here infers: no test, no interval, no judgement. Inference is the judge's, and stands in the findings.
+Nothing here infers: no test, no interval, no judgement. Inference is the judge's, and is in the findings.
 """
 
 from __future__ import annotations

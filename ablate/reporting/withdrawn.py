@@ -47,7 +47,7 @@ _STYLE: Final = """<style>
 
 @dataclass(frozen=True)
 class Notice:
-    """What stands above a page that was kept."""
+    """The notice above a page that was kept."""
 
     label: str
     headline: str

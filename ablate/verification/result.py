@@ -32,7 +32,7 @@ class Verification(FrozenModel):
     """Every seal that the ledger names or owes; what is broken is among the faults of `items` too."""
 
     @property
-    def stands(self) -> bool:
+    def intact(self) -> bool:
         """Whether nothing has changed."""
         return not any(item.faults for item in self.items)
 

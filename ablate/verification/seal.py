@@ -28,7 +28,7 @@ class Sealing:
 
     made: tuple[Attestation, ...]
     """Seals and anchors that the ledger took now."""
-    owed: tuple[Attestation, ...]
+    pending: tuple[Attestation, ...]
     """What is still pending for this registration."""
     notes: tuple[str, ...]
     """What else there is to say: what was there already, why there is no anchor."""
@@ -92,16 +92,16 @@ def attest(
     from prereg.registry import register as promise
     from prereg.registry.ledger import Ledger
     from prereg.registry.registration import load_registration
-    from prereg.seals.state import debt
+    from prereg.seals.state import pending_seals
 
     name, ledger = context.study.study, Ledger(context.root.ledger)
     promise.complete(context.root, name)
     entries = ledger.entries()  # a damaged ledger is refused before any server is contacted
-    owed = debt(entries, name, registration.lock_sha256)
+    pending = pending_seals(entries, name, registration.lock_sha256)
     completing = sign is None and timestamp is None and not ots
     if completing:
-        timestamp = owed["rfc3161"].by if "rfc3161" in owed else None
-        ots = "ots" in owed
+        timestamp = pending["rfc3161"].by if "rfc3161" in pending else None
+        ots = "ots" in pending
     require_able(timestamp=timestamp, ots=ots)
     lock = _lock_bytes(context, registration)
     haul = _Haul()
@@ -122,7 +122,7 @@ def attest(
                 fix=f"ablate seal {context.path}",
             )
         made = _record(context, ledger, registration, haul, now)
-        left = debt(ledger.entries(), name, registration.lock_sha256)
+        left = pending_seals(ledger.entries(), name, registration.lock_sha256)
         head = ledger.head()
     if haul.trouble is not None:
         error = haul.trouble
@@ -140,7 +140,7 @@ class _Known:
         self.context = context
         self.name = context.study.study
         self.lock_sha256 = lock_sha256
-        self._told = [
+        self._recorded = [
             found.attestation
             for found in standing(entries, self.name)
             if found.attestation is not None and found.attestation.lock_sha256 == lock_sha256
@@ -148,25 +148,27 @@ class _Known:
 
     def newest(self, kind: Kind, by: str | None = None) -> Attestation | None:
         """The newest seal of a mechanism, by a given maker if one is named, whose file is still what it was."""
-        found = [text for text in self._told if text.kind == kind and text.state == "made" and by in (None, text.by)]
+        found = [
+            text for text in self._recorded if text.kind == kind and text.state == "made" and by in (None, text.by)
+        ]
         whole = [text for text in found if text.file is None or self._unchanged(text)]
         return whole[-1] if whole else None
 
     def owes(self, kind: Kind, by: str) -> bool:
         """Whether this debt is on record already."""
-        return any(text.kind == kind and text.state == "owed" and text.by == by for text in self._told)
+        return any(text.kind == kind and text.state == "owed" and text.by == by for text in self._recorded)
 
     def proof(self) -> bytes | None:
         """The calendars' proof, to be completed."""
         text = self.newest("ots")
         return None if text is None or text.file is None else (self.context.root.path / text.file).read_bytes()
 
-    def _unchanged(self, told: Attestation) -> bool:
+    def _unchanged(self, seal: Attestation) -> bool:
         from prereg.registry.canon import sha256_file
 
-        assert told.file is not None, told
-        path = self.context.root.studies / Path(told.file).name
-        return path.is_file() and sha256_file(path) == told.sha256
+        assert seal.file is not None, seal
+        path = self.context.root.studies / Path(seal.file).name
+        return path.is_file() and sha256_file(path) == seal.sha256
 
 
 def _sign(haul: _Haul, known: _Known, lock: bytes, key: Path) -> None:

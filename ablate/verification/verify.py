@@ -278,15 +278,15 @@ def _judged(root: Root, name: str, entries: list[Entry], *, changed: bool) -> li
     return judged_again(root, name, tuple(entries))
 
 
-def _published(root: Root, name: str, told: object) -> tuple[str, str]:
+def _published(root: Root, name: str, recorded: object) -> tuple[str, str]:
     """A fault and a note about the published figures that the reports tell; they promise nothing, and may be gone."""
     path = root.published(name)
     here, place = path.is_file(), path.relative_to(root.path)
-    if told is None:
+    if recorded is None:
         return "", f"{place} is not in them (ablate report adds it)" if here else ""
     if not here:
         return "", f"{place}, which they show, is not on this disk"
-    if sha256_file(path) != told:
+    if sha256_file(path) != recorded:
         return f"{place} is not the file that the reports show (ablate report updates them)", ""
     return "", f"{place} is the file that they show"
 

@@ -295,7 +295,7 @@ def write_bundle(
             stream.flush()
             os.fsync(stream.fileno())
         found = check(temporary)
-        if not found.stands:
+        if not found.intact:
             raise EvidenceError(
                 f"a bundle of '{study}' would fail its checks: " + next(f for item in found.items for f in item.faults),
                 required="a study of which nothing frozen has changed, and which this version judges as it was judged",

@@ -102,7 +102,7 @@ class Form:
 
 
 def _told(answer: str) -> str:
-    """An answer line by line: what a study brings is shown as it stands, and is no markup."""
+    """An answer line by line: what a study brings is shown unchanged, and is no markup."""
     return "\n".join(markdown_sentence(line, numbered=True) for line in answer.split("\n"))
 
 

@@ -3,7 +3,7 @@
 It follows from the lock and from the ledger's entries of this registration, byte for byte, so that `ablate verify` can
 tell a page that was edited. WORDING counts the versions of its words: a page in other words is not a false one.
 
-What a study or the ledger brings is shown as it stands, and is no markup. Pages of version 2 did not see to that; where
+What a study or the ledger brings is shown unchanged, and is no markup. Pages of version 2 did not see to that; where
 it makes no difference, a page still says version 2, and has the same bytes.
 """
 
@@ -301,7 +301,7 @@ Standing = Literal["missing", "as the lock says", "other", "in other words"]
 
 
 def keep_page(root: Root, name: str) -> Path | None:
-    """Write the page of a registered study unless it stands already; none where nothing is registered."""
+    """Write the page of a registered study unless it is written already; none where nothing is registered."""
     page = _page(root, name)
     if page is None:
         return None
@@ -320,7 +320,7 @@ def keep_page(root: Root, name: str) -> Path | None:
 
 
 def compare_page(root: Root, name: str) -> tuple[Standing, int | None]:
-    """How the page of a registered study stands to its lock, and the version of the words that it says it is in.
+    """How the page of a registered study relates to its lock, and the version of the words that it says it is in.
 
     A page in the words of another version cannot be compared: it may be old, and it may have been edited.
     """

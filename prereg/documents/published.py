@@ -76,7 +76,7 @@ class LoadedPublished:
 
     @property
     def words(self) -> str:
-        """What stands next to the study, in a line."""
+        """What is published next to the study, in a line."""
         figures, looks = len(self.published.figures), len(self.published.looks)
         return (
             f"{self.file}: {figures} published figure{'s' * (figures != 1)} for {looks} look{'s' * (looks != 1)} at "

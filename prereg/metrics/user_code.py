@@ -218,7 +218,7 @@ def _under_alarm(seconds: float, due: float, work: Callable[[], T]) -> _Ended[T]
     began = time.monotonic()
     left = every = 0.0
     try:
-        # Theirs stands still first: one that has rung already still reaches the code that set it.
+        # Theirs is stopped first: one that has rung already still reaches the code that set it.
         left, every = signal.setitimer(signal.ITIMER_REAL, 0.0)
         handler = signal.signal(signal.SIGALRM, interrupt)
         try:

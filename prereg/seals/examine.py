@@ -1,7 +1,7 @@
 """Every seal that the ledger names, looked at: is its file unchanged, is it of this lock, is its maker believed.
 
 Reads files and asks `ssh-keygen` and `git`; never a network. A missing or changed file, and a seal of something
-else, are faults. A stranger's seal is none, and neither is one that is owed: both are told as what they are.
+else, are faults. A stranger's seal is none, and neither is one that is pending: both are reported as what they are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.ledger import Entry
 from prereg.registry.paths import Root
 from prereg.seals import git, ots, rfc3161, ssh
-from prereg.seals.state import SUFFIXES, Attestation, Kind, Opinion, attested, standing
+from prereg.seals.state import SUFFIXES, Attestation, Kind, SealResult, attested, standing
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SealCheck(FrozenModel):
     at: str
     """When the ledger took it."""
     state: State
-    """As in `Opinion`; `owed`: asked for and not to be had."""
+    """As in `SealResult`; `owed`: requested and not available."""
     says: str
     """What was found, in a clause."""
     superseded: bool
@@ -77,9 +77,9 @@ def examine_seals(root: Root, name: str, entries: Iterable[Entry], trust: Trust)
         elif text.lock_sha256 not in locks:
             state, says, kind, file = "broken", "seals a lock that was never registered", text.kind, text.file
         elif text.state == "owed":
-            state, says, kind, file = "owed", _owed(entry, text, superseded=superseded), text.kind, None
+            state, says, kind, file = "owed", _pending(entry, text, superseded=superseded), text.kind, None
         else:
-            opinion = _opinion(root, name, entry, text, trust, superseded=superseded)
+            opinion = _result_of(root, name, entry, text, trust, superseded=superseded)
             state, says, kind, file = opinion.state, opinion.says, text.kind, text.file
         found.append(
             SealCheck(
@@ -104,38 +104,40 @@ def unnamed_seals(root: Root, name: str, entries: Iterable[Entry]) -> tuple[str,
     return tuple(f"studies/{file}" for file in found if f"studies/{file}" not in named)
 
 
-def _opinion(root: Root, name: str, entry: Entry, told: Attestation, trust: Trust, *, superseded: bool) -> Opinion:
-    if told.kind == "git":
-        return git.examine(root, name, told.by, told.lock_sha256)
+def _result_of(
+    root: Root, name: str, entry: Entry, recorded: Attestation, trust: Trust, *, superseded: bool
+) -> SealResult:
+    if recorded.kind == "git":
+        return git.examine(root, name, recorded.by, recorded.lock_sha256)
     # The ledger is not signed: a path in it may not lead out of the folder of studies.
-    path = root.studies / Path(told.file or "").name
+    path = root.studies / Path(recorded.file or "").name
     fault = ""
-    if told.file != f"studies/{path.name}" or not path.name.startswith(f"{name}."):
+    if recorded.file != f"studies/{path.name}" or not path.name.startswith(f"{name}."):
         fault = f"ledger entry {entry.index} names a file that is no seal of this study"
     elif not path.is_file():
         fault = f"is missing; the ledger took it on {entry.at}"
-    elif sha256_file(path) != told.sha256:
+    elif sha256_file(path) != recorded.sha256:
         fault = f"its bytes are not those that the ledger took on {entry.at}"
     if fault:
-        return Opinion(state="broken", says=fault)
-    if told.kind == "ssh":
-        return _signature(root, name, path, told, trust, at=entry.at, superseded=superseded)
-    if told.kind == "rfc3161":
-        return rfc3161.examine(path.read_bytes(), told.lock_sha256, trust.roots)
-    return ots.examine(path.read_bytes(), told.lock_sha256)
+        return SealResult(state="broken", says=fault)
+    if recorded.kind == "ssh":
+        return _signature(root, name, path, recorded, trust, at=entry.at, superseded=superseded)
+    if recorded.kind == "rfc3161":
+        return rfc3161.examine(path.read_bytes(), recorded.lock_sha256, trust.roots)
+    return ots.examine(path.read_bytes(), recorded.lock_sha256)
 
 
 def _signature(
-    root: Root, name: str, path: Path, told: Attestation, trust: Trust, *, at: str, superseded: bool
-) -> Opinion:
+    root: Root, name: str, path: Path, recorded: Attestation, trust: Trust, *, at: str, superseded: bool
+) -> SealResult:
     """A signature is checked against the lock itself; timestamps need only its hash."""
-    lock = _lock(root, name, told.lock_sha256)
+    lock = _lock(root, name, recorded.lock_sha256)
     if lock is not None:
         return ssh.examine(lock, path, trust.signers, at=at)
     if superseded:
         says = "its lock was amended, and no git commit here holds it: only the file's hash was checked"
-        return Opinion(state="unchecked", says=says)
-    return Opinion(state="broken", says="the lock that it signs is missing or changed")
+        return SealResult(state="unchecked", says=says)
+    return SealResult(state="broken", says="the lock that it signs is missing or changed")
 
 
 def _lock(root: Root, name: str, lock_sha256: str) -> bytes | None:
@@ -146,6 +148,6 @@ def _lock(root: Root, name: str, lock_sha256: str) -> bytes | None:
     return git.earlier_lock(root, name, lock_sha256)
 
 
-def _owed(entry: Entry, told: Attestation, *, superseded: bool) -> str:
-    says = f"pending since {entry.at}: {told.why}"
+def _pending(entry: Entry, recorded: Attestation, *, superseded: bool) -> str:
+    says = f"pending since {entry.at}: {recorded.why}"
     return f"{says}; its lock was amended, so it stays pending" if superseded else f"{says} (ablate seal retries)"

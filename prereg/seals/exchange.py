@@ -1,6 +1,6 @@
 """One bounded exchange with a server: http or https, no redirect, a limit on time and on size.
 
-It tells two kinds of failure apart. Nobody answers: `UnreachableError`, and the seal is owed. Somebody
+It tells two kinds of failure apart. Nobody answers: `UnreachableError`, and the seal is pending. Somebody
 answers with something else than was asked for: `SealError`, which the user has to look at.
 """
 

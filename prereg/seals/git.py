@@ -17,7 +17,7 @@ from typing import Literal
 
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.paths import Root
-from prereg.seals.state import GitState, Opinion
+from prereg.seals.state import GitState, SealResult
 
 _TIMEOUT_S = 30
 _HASH = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
@@ -45,7 +45,7 @@ class Anchor:
 
 
 def anchor(root: Root, name: str, lock_sha256: str) -> Anchor | str:
-    """The commit that a study stands on now, or the reason, as a clause, why there is none."""
+    """The commit that a study is at now, or the reason, as a clause, why there is none."""
     head = _git(root.path, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if isinstance(head, str):
         return head
@@ -71,33 +71,33 @@ def anchor(root: Root, name: str, lock_sha256: str) -> Anchor | str:
     return Anchor(commit, GitState(clean=n_changed == 0, n_changed=n_changed, lock=lock))
 
 
-def examine(root: Root, name: str, commit: str, lock_sha256: str) -> Opinion:
+def examine(root: Root, name: str, commit: str, lock_sha256: str) -> SealResult:
     """Whether a commit is still there, and whether it or a later one holds the lock."""
     if _HASH.fullmatch(commit) is None:
-        return Opinion(state="broken", says="names no commit by its full hash")
+        return SealResult(state="broken", says="names no commit by its full hash")
     short = commit[:10]
     known = _git(root.path, "cat-file", "-e", f"{commit}^{{commit}}")
     if isinstance(known, str):
-        return Opinion(state="unchecked", says=f"commit {short}: {known}")
+        return SealResult(state="unchecked", says=f"commit {short}: {known}")
     if known.returncode != 0:
         return _missing(root, short)
     for later in (commit, *_touching(root, name, f"{commit}..")):
         held = _blob(root, name, later)
         if held is not None and sha256_bytes(held) == lock_sha256:
-            return Opinion(state="holds", says=f"commit {later[:10]} holds the lock, byte for byte")
+            return SealResult(state="holds", says=f"commit {later[:10]} holds the lock, byte for byte")
     says = f"commit {short} was there; no commit after it holds the lock yet (git commit, then ablate seal)"
-    return Opinion(state="incomplete", says=says)
+    return SealResult(state="incomplete", says=says)
 
 
-def _missing(root: Root, short: str) -> Opinion:
+def _missing(root: Root, short: str) -> SealResult:
     """A commit that is not here is a fault, unless not every commit is here."""
     shallow = _git(root.path, "rev-parse", "--is-shallow-repository")
     if isinstance(shallow, str) or shallow.returncode != 0:
         reason = shallow if isinstance(shallow, str) else _reason(shallow)
-        return Opinion(state="unchecked", says=f"commit {short}: {reason}")
+        return SealResult(state="unchecked", says=f"commit {short}: {reason}")
     if shallow.stdout.strip() == b"true":
-        return Opinion(state="unchecked", says=f"commit {short} is not in this shallow clone")
-    return Opinion(state="broken", says=f"names commit {short}, which is not in the repository")
+        return SealResult(state="unchecked", says=f"commit {short} is not in this shallow clone")
+    return SealResult(state="broken", says=f"names commit {short}, which is not in the repository")
 
 
 def earlier_lock(root: Root, name: str, lock_sha256: str) -> bytes | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from prereg.errors import SealError, UnreachableError
 from prereg.seals.exchange import exchange, require_address
-from prereg.seals.state import Opinion
+from prereg.seals.state import SealResult
 
 if TYPE_CHECKING:
     from opentimestamps.core.timestamp import DetachedTimestampFile, Timestamp
@@ -97,28 +97,28 @@ def complete(stored: bytes, calendars: Sequence[str] = CALENDARS) -> Proof:
     return Proof(_bytes(proof), bool(_blocks(proof)), tuple(unanswered))
 
 
-def examine(stored: bytes, lock_sha256: str) -> Opinion:
+def examine(stored: bytes, lock_sha256: str) -> SealResult:
     """What a proof is worth as far as it can be seen without a network."""
     try:
         require_library()
     except SealError as error:
-        return Opinion(state="unchecked", says=f"{error.found}; {error.fix}")
+        return SealResult(state="unchecked", says=f"{error.found}; {error.fix}")
     try:
         proof = _read(stored)
     except SealError as error:
-        return Opinion(state="broken", says=error.found)
+        return SealResult(state="broken", says=error.found)
     if proof.file_hash_op.HASHLIB_NAME != "sha256" or proof.file_digest.hex() != lock_sha256:
-        return Opinion(state="broken", says="is a proof for other bytes")
+        return SealResult(state="broken", says="is a proof for other bytes")
     blocks = _blocks(proof)
     if blocks:
         height, root = min(blocks)
         says = f"leads to Bitcoin block {height}; compare its merkle root, {root}, with a node you trust"
-        return Opinion(state="unchecked", says=says)
+        return SealResult(state="unchecked", says=says)
     promised = sorted({address for _, address in _promises(proof.timestamp)})
     if not promised:
-        return Opinion(state="broken", says="leads neither to a Bitcoin block nor to a calendar")
+        return SealResult(state="broken", says="leads neither to a Bitcoin block nor to a calendar")
     says = f"promised by {', '.join(promised)}: in no Bitcoin block yet (ablate seal completes it)"
-    return Opinion(state="incomplete", says=says)
+    return SealResult(state="incomplete", says=says)
 
 
 def _asked(address: str, digest: bytes, *, question: bytes | None) -> Timestamp:

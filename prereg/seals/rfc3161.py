@@ -1,7 +1,7 @@
 """Timestamps by RFC 3161: a time-stamping authority signs the hash of a lock together with its own time.
 
 Asking needs a network, checking needs none. The bytes of request and reply are `rfc3161-client`'s matter, an
-optional dependency that is loaded when it is needed. Whom to believe stands in `studies/timestamp_roots.pem`,
+optional dependency that is loaded when it is needed. Whom to believe is in `studies/timestamp_roots.pem`,
 never in the machine's own store: that vouches for web servers, and a check must say the same everywhere. Of an
 authority that nobody vouches for only the hash is checked: anyone can make a certificate, so its signature says
 nothing more. A timestamp proves that the lock existed by then, not that nobody ran the experiment earlier.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from prereg.errors import SealError, Where
 from prereg.seals.exchange import exchange
-from prereg.seals.state import Opinion
+from prereg.seals.state import SealResult
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -72,12 +72,12 @@ def stamp(message: bytes, address: str) -> Timestamp:
     return Timestamp(reply, _time(response))
 
 
-def examine(stored: bytes, lock_sha256: str, roots: Path | None) -> Opinion:
+def examine(stored: bytes, lock_sha256: str, roots: Path | None) -> SealResult:
     """What a stored timestamp is worth. Raises `SealError` when the file of roots cannot be read."""
     try:
         require_client()
     except SealError as error:
-        return Opinion(state="unchecked", says=f"{error.found}; {error.fix}")
+        return SealResult(state="unchecked", says=f"{error.found}; {error.fix}")
     try:
         response = _read(stored)
         faults = _faults(response, bytes.fromhex(lock_sha256))
@@ -85,13 +85,13 @@ def examine(stored: bytes, lock_sha256: str, roots: Path | None) -> Opinion:
     except ValueError as error:
         faults, says = [f"is not a timestamp: {_first_line(error)}"], ""
     if faults:
-        return Opinion(state="broken", says=faults[0])
+        return SealResult(state="broken", says=faults[0])
     if roots is None or not roots.is_file():
-        return Opinion(state="unvouched", says=f"{says}, whose certificate nobody here vouches for")
+        return SealResult(state="unvouched", says=f"{says}, whose certificate nobody here vouches for")
     return _believed(response, lock_sha256, roots, says)
 
 
-def _believed(response: TimeStampResponse, lock_sha256: str, roots: Path, says: str) -> Opinion:
+def _believed(response: TimeStampResponse, lock_sha256: str, roots: Path, says: str) -> SealResult:
     """Check the authority's signature and its certificate at the time of the timestamp."""
     from rfc3161_client import VerificationError, VerifierBuilder
 
@@ -103,9 +103,11 @@ def _believed(response: TimeStampResponse, lock_sha256: str, roots: Path, says: 
             # outside the certificate's life ends here too.
             why = _REASON.search(str(error))
             text = f" ({why.group(1)})" if why else ""
-            return Opinion(state="unvouched", says=f"{says}, whose certificate {roots.name} does not vouch for{text}")
-        return Opinion(state="broken", says=f"is not a timestamp that holds: {_first_line(error)}")
-    return Opinion(state="holds", says=says)
+            return SealResult(
+                state="unvouched", says=f"{says}, whose certificate {roots.name} does not vouch for{text}"
+            )
+        return SealResult(state="broken", says=f"is not a timestamp that holds: {_first_line(error)}")
+    return SealResult(state="holds", says=says)
 
 
 def _read(data: bytes) -> TimeStampResponse:

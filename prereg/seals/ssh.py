@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from prereg.errors import SealError, Where
-from prereg.seals.state import Opinion
+from prereg.seals.state import SealResult
 
 NAMESPACE = "ablate-registration"
 """What is signed, so that a signature of something else, such as a commit or a letter, cannot be passed off as one."""
@@ -66,17 +66,17 @@ def sign(message: bytes, key: Path) -> Signature:
     return Signature(done.stdout, fingerprint)
 
 
-def examine(message: bytes, signature: Path, signers: Path | None, *, at: str) -> Opinion:
+def examine(message: bytes, signature: Path, signers: Path | None, *, at: str) -> SealResult:
     """What a signature is worth. `at` is when the ledger says it was made: a key may have expired since."""
     try:
         fingerprint = _fingerprint(message, signature.read_bytes())
     except SealError as error:
-        return Opinion(state="unchecked", says=error.found)
+        return SealResult(state="unchecked", says=error.found)
     if fingerprint is None:
-        return Opinion(state="broken", says="is not a signature of this lock as a registration")
+        return SealResult(state="broken", says="is not a signature of this lock as a registration")
     by = f"signed by key {fingerprint}"
     if signers is None or not signers.is_file():
-        return Opinion(state="unvouched", says=f"{by}, which nobody here vouches for")
+        return SealResult(state="unvouched", says=f"{by}, which nobody here vouches for")
     # By the ledger's clock, which the registrant owns: an expiry or a revocation is only as good as that.
     then = f"verify-time={datetime.fromisoformat(at).astimezone(UTC):%Y%m%d%H%M%S}Z"
     named = _ask("find-principals", "-s", str(signature.absolute()), "-f", str(signers.absolute()), "-O", then)
@@ -86,10 +86,10 @@ def examine(message: bytes, signature: Path, signers: Path | None, *, at: str) -
         verified = _ask("verify", *words, "-O", then, message=message)
         if verified.returncode == 0:
             shown = "".join(sign for sign in principal if sign.isprintable())
-            return Opinion(state="holds", says=f"signed by {shown}, key {fingerprint}")
+            return SealResult(state="holds", says=f"signed by {shown}, key {fingerprint}")
         named = verified
     said = "" if not principals and _said(named).rstrip(".") == "No principal matched" else f" ({_said(named)})"
-    return Opinion(state="unvouched", says=f"{by}, which {signers.name} does not vouch for{said}")
+    return SealResult(state="unvouched", says=f"{by}, which {signers.name} does not vouch for{said}")
 
 
 def _fingerprint(message: bytes, signature: bytes) -> str | None:

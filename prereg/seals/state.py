@@ -1,4 +1,4 @@
-"""What the ledger says of seals: which were made, which are owed, and what each mechanism is worth.
+"""What the ledger says of seals: which were made, which are pending, and what each mechanism is worth.
 
 A seal is a proof for others that a lock is what its registrant says: by whom, or since when. The ledger
 names each by the hash of its file; whether the file still is that, and convinces, is for
@@ -18,7 +18,7 @@ from prereg.registry.ledger import Entry
 Kind = Literal["ssh", "rfc3161", "ots", "git"]
 
 SUFFIXES: dict[Kind, str] = {"ssh": ".sig", "rfc3161": ".tsr", "ots": ".ots"}
-"""The endings of the files; a git anchor has none, it stands in the ledger alone."""
+"""The endings of the files; a git anchor has none, it is in the ledger alone."""
 
 
 class Proof(NamedTuple):
@@ -61,12 +61,12 @@ class GitState(FrozenModel):
 
 
 class Attestation(FrozenModel):
-    """The body of an `attested` entry: one seal that was made, or that is owed."""
+    """The body of an `attested` entry: one seal that was made, or that is pending."""
 
     kind: Kind
     """The mechanism."""
     state: Literal["made", "owed"]
-    """`owed`: asked for, and not to be had when it was."""
+    """`owed`: requested, and not available then."""
     lock_sha256: str
     """sha256 of the exact bytes of the lock that is sealed."""
     by: str
@@ -122,8 +122,8 @@ def standing(entries: Iterable[Entry], study: str) -> tuple[Attested, ...]:
     return tuple(newest.values())
 
 
-def debt(entries: Iterable[Entry], study: str, lock_sha256: str) -> dict[Kind, Attestation]:
-    """The seals of a lock that are owed. One of the same mechanism made later pays, whoever made it."""
+def pending_seals(entries: Iterable[Entry], study: str, lock_sha256: str) -> dict[Kind, Attestation]:
+    """The pending seals of a lock. One of the same mechanism made later settles it."""
     return {
         found.attestation.kind: found.attestation
         for found in standing(entries, study)
@@ -133,7 +133,7 @@ def debt(entries: Iterable[Entry], study: str, lock_sha256: str) -> dict[Kind, A
     }
 
 
-class Opinion(FrozenModel):
+class SealResult(FrozenModel):
     """What a seal is worth, as far as it can be seen from here."""
 
     state: Literal["holds", "unvouched", "incomplete", "unchecked", "broken"]

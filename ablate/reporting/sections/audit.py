@@ -136,7 +136,7 @@ BEYOND_CHECKS = (
 
 
 def checks_section(context: ReportContext) -> Section:
-    """Every question asked of the evidence that held, and stability; what did not hold stands under Deviations."""
+    """Every check that held, and stability; what did not hold is under Deviations."""
     checks = in_order(context.decision.checks)
     blocks: list[Block] = []
     passed = [check for check in checks if check.passed]

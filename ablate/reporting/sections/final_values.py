@@ -1,7 +1,7 @@
 """The part of the report that tells what every metric came to: first what the verdict could rest on, then the rest.
 
 Description, not inference. No recorded number is left out: what has a section of its own is pointed to, and what is one
-of a family by block stands in one table of its family.
+of a family by block is in one table of its family.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def look_in_words(look: PublishedLook) -> str:
 
 
 def comparable(study: Study, arms: Sequence[str], step: int) -> str:
-    """Whether a step of these runs stands for a run that ends there: only where no rate depends on the run's length."""
+    """Whether a step of these runs is like a run that ends there: only where no rate depends on the run's length."""
     if study.trainer != "gpt":
         return (
             "The trainer is the user's own: whether a run that ends at this step would be at these values is not known "

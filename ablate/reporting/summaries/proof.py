@@ -63,7 +63,7 @@ def _checked(found: Verification) -> Iterator[Block]:
 
 def _summary(found: Verification, sound: str, unsound: str) -> Paragraph:
     n = sum(len(item.faults) for item in found.items)
-    return Paragraph(sound, "lead") if found.stands else Paragraph(f"{_faults(n)} found: {unsound}.", "warning")
+    return Paragraph(sound, "lead") if found.intact else Paragraph(f"{_faults(n)} found: {unsound}.", "warning")
 
 
 def _faults(n: int) -> str:
