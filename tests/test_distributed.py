@@ -86,7 +86,7 @@ def spread_with_company(
     lost: list[str] = []
     rank_group = RankGroup(Spread.of(devices, shard), house.path / "data" / "corpora", lost=lost.append)
     try:
-        rank_group.tell("run", (spec.model_dump_json(), json.dumps(asdict(paths))))
+        rank_group.send("run", (spec.model_dump_json(), json.dumps(asdict(paths))))
         yield trainer_of(house, spec, rank_group.ranks, paths), rank_group
     finally:
         rank_group.end()
@@ -502,10 +502,10 @@ def test_an_error_at_one_rank_alone_ends_the_run_and_says_which(house: House) ->
     lost: list[str] = []
     rank_group = RankGroup(Spread.of(2, "ddp"), house.path / "data" / "corpora", lost=lost.append)
     try:
-        rank_group.tell("step")  # before any configuration: an error there
+        rank_group.send("step")  # before any configuration: an error there
         rank_group.others[0].wait(60)
         assert not rank_group.killed()  # no signal ended it: the worker is left the time to meet the error itself
-        rank_group.tell("run", (spec.model_dump_json(), json.dumps(asdict(PATHS))))  # a broken pipe is no error here
+        rank_group.send("run", (spec.model_dump_json(), json.dumps(asdict(PATHS))))  # a broken pipe is no error here
         with pytest.raises(RuntimeError):  # nobody is left to sum with, and that is not waited for
             rank_group.ranks.mean(torch.zeros(()))
     finally:

@@ -151,18 +151,18 @@ def exclusions_in_brief(study: Study) -> str:
 
 def stability_in_brief(study: Study) -> str:
     """What an unstable run is, with fewer words."""
-    state, rule = [name for name in study.arms if name in study.rule.arms_read], study.stable.loss_spike
+    read, rule = [name for name in study.arms if name in study.rule.arms_read], study.stable.loss_spike
     far = spike(study)
     if rule.above is not None:
         last = counted(rule.window, "step")
         far = f"over {compact(rule.above)} robust standard deviations above the median of the last {last}"
-    return f"Stable (state of {arms(state) if state else 'no arm'}): no run diverged or had a training loss {far}."
+    return f"Stable (asked of {arms(read) if read else 'no arm'}): no run diverged or had a training loss {far}."
 
 
 def stability(study: Study) -> str:
     """What an unstable run is, and who asks."""
-    state = [name for name in study.arms if name in study.rule.arms_read]
-    used = f"The decision list asks it of {arms(state)}." if state else "The decision list asks it of no arm."
+    read = [name for name in study.arms if name in study.rule.arms_read]
+    used = f"The decision list asks it of {arms(read)}." if read else "The decision list asks it of no arm."
     return (
         f"An arm is stable when none of its runs is unstable. What makes a run unstable: {instability(study)}. {used}"
     )

@@ -68,14 +68,14 @@ def is_worse(study: Study, hypothesis: str, one: float, other: float) -> bool:
 def impossible_after(study: Study, arm: str) -> tuple[str, ...] | None:
     """Verdicts that can never be given once a run of the arm has diverged: no outcomes keep them with its pair at its
     worst. "inconclusive" is never among them. None where the rule has too many cases to try them all."""
-    state = {
+    read = {
         (question.state == "stable", question.name)
         for line in study.decision
         if line.when is not None
         for question in questions(parse_condition(line.when))
     }
-    claims = [name for name in study.hypotheses if (False, name) in state]
-    arms = [name for name in study.arms if (True, name) in state and name != arm]
+    claims = [name for name in study.hypotheses if (False, name) in read]
+    arms = [name for name in study.arms if (True, name) in read and name != arm]
     if 3 ** len(claims) * 2 ** len(arms) > _MOST_CASES:
         return None
     too_few = len(study.seeds) - 1 < least_pairs(study)
