@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from evidence_factory import one_claim
 
-from ablate.judge.stats.batch import _rows_of_test
 from ablate.judge.stats.estimate import p_against, prepare, undecided
 from ablate.judge.stats.resample import FEWEST_BOOTSTRAPPED
+from ablate.judge.stats.rows import rows_of_test
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +74,7 @@ def test_a_one_sided_margin_test_keeps_its_level(method: str, side: str) -> None
 def test_bootstrap_t_keeps_its_level_from_the_fewest_pairs_that_it_decides_from(n: int) -> None:
     studies, rng = 20_000, np.random.default_rng(n)
     study = one_claim(seeds=n, analysis={"test": "bootstrap_t"})
-    rows = _rows_of_test(study, rng.standard_normal((studies, n)), 0)
+    rows = rows_of_test(study, rng.standard_normal((studies, n)), 0)
     for side, level in (("two", 0.05), ("two", 0.025), ("two", 0.0125), ("greater", 0.05)):
         wrong = np.mean(rows.p(0.0, side) <= level)  # type: ignore[arg-type]
         assert wrong <= level + 4 * sqrt(level * (1 - level) / studies), (n, side, level, wrong)
