@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 from math import isclose, sqrt
 
 import numpy as np
@@ -38,11 +38,13 @@ class Number:
     name: str
     ours: float
     theirs: float
+    size: float = 1.0
+    """The largest difference, for a number in the metric's unit: an interval may end near 0 by cancellation."""
 
     @property
     def equal(self) -> bool:
-        """Equal to 1e-9 of its size, or to 1e-12."""
-        return isclose(self.ours, self.theirs, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+        """Equal to 1e-9 of its size, or to 1e-12 of the differences'."""
+        return isclose(self.ours, self.theirs, rel_tol=RELATIVE, abs_tol=ABSOLUTE * self.size)
 
 
 @dataclass(frozen=True)
@@ -124,28 +126,29 @@ def _comparable(finding: Finding) -> bool:
 
 def _untied(differences: Floats) -> bool:
     sizes = np.sort(np.abs(differences))
-    return bool(sizes[0] > 0 and (np.diff(sizes) > 1e-9 * sizes[-1]).all())
+    return bool((np.diff(sizes, prepend=0.0) > 1e-9 * sizes[-1]).all())
 
 
 def _of_finding(study: Study, finding: Finding) -> Iterator[Number]:
     assert finding.estimate is not None, finding.hypothesis
     differences, estimate = _differences(finding), finding.estimate
+    size = float(np.abs(differences).max())
     p = {"paired_t": _paired_t, "wilcoxon": _wilcoxon, "sign_flip": _sign_flip}[estimate.method](differences)
 
-    def number(name: str, ours: float | None, theirs: float | None) -> Iterator[Number]:
+    def number(name: str, ours: float | None, theirs: float | None, size: float = 1.0) -> Iterator[Number]:
         if ours is not None and theirs is not None:
-            yield Number(finding.hypothesis, name, float(ours), float(theirs))
+            yield Number(finding.hypothesis, name, float(ours), float(theirs), size)
 
     yield from number("p", estimate.p, p(0.0, "two"))
     nulls = nulls_of(study.claims[finding.hypothesis].verb, finding.better, finding.smallest)
     for name, ours, null in zip(("p_support", "p_refute"), (finding.p_support, finding.p_refute), nulls, strict=True):
         yield from number(name, ours, _p_of(null, p, differences, estimate.method))
     if estimate.method == "paired_t":
-        yield from number("difference", estimate.difference, differences.mean())
+        yield from number("difference", estimate.difference, differences.mean(), size)
         yield from _of_t(finding, differences)
     elif estimate.method == "wilcoxon":
         walsh = [(a + b) / 2.0 for a, b in combinations_with_replacement(differences.tolist(), 2)]
-        yield from number("difference", estimate.difference, float(np.median(walsh)))
+        yield from number("difference", estimate.difference, float(np.median(walsh)), size)
 
 
 def _p_of(null: Null | None, p: Callable[[float, Side], float | None], d: Floats, method: str) -> float | None:
@@ -184,10 +187,17 @@ def _wilcoxon(differences: Floats) -> Callable[[float, Side], float | None]:
 def _sign_flip(differences: Floats) -> Callable[[float, Side], float | None]:
     from scipy import stats
 
-    def p(point: float, side: Side) -> float:
+    signs = np.array(list(product((1.0, -1.0), repeat=len(differences))))
+
+    def p(point: float, side: Side) -> float | None:
+        shifted = differences - point
+        sums, whole = np.abs(signs @ shifted), np.abs(shifted).sum()
+        # Of sums that tie but for rounding scipy counts some and not others: only the observed one and its mirror may.
+        if sums[0] <= 1e-9 * whole or (np.abs(sums - sums[0]) <= 1e-9 * whole).sum() > 2:
+            return None
         return float(
             stats.permutation_test(
-                ((differences - point),),
+                (shifted,),
                 np.mean,
                 permutation_type="samples",
                 n_resamples=np.inf,
@@ -202,8 +212,10 @@ def _of_t(finding: Finding, differences: Floats) -> Iterator[Number]:
     """Standard error, intervals and standardised effects of a paired t."""
     from scipy import stats
 
-    def number(name: str, ours: float, theirs: float) -> Number:
-        return Number(finding.hypothesis, name, ours, float(theirs))
+    size = float(np.abs(differences).max())
+
+    def number(name: str, ours: float, theirs: float, size: float = size) -> Number:
+        return Number(finding.hypothesis, name, ours, float(theirs), size)
 
     n, name = finding.n, finding.hypothesis
     assert finding.estimate is not None, name
@@ -223,11 +235,11 @@ def _of_t(finding: Finding, differences: Floats) -> Iterator[Number]:
             yield number(f"{label}, high", interval.high, high)
     for effect in finding.effects:
         if effect.name == "d_z":
-            yield number("d_z", effect.value, found.statistic / sqrt(n))
+            yield number("d_z", effect.value, found.statistic / sqrt(n), 1.0)
         if effect.name == "cliff_delta":
             sides = [np.array([getattr(pair, side) for pair in finding.pairs]) for side in ("left", "right")]
             u = stats.mannwhitneyu(*sides).statistic
-            yield number("cliff_delta", effect.value, 2.0 * u / n**2 - 1.0)
+            yield number("cliff_delta", effect.value, 2.0 * u / n**2 - 1.0, 1.0)
 
 
 def _is_t(interval: Interval | None) -> bool:
