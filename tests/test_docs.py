@@ -1,4 +1,4 @@
-"""The docs are tests: every verb has help with an example and a place in the README; every study loads."""
+"""The docs are tests: every command has help with an example and a line in docs/commands.md; every study loads."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from prereg.registry.paths import PUBLISHED_SUFFIX
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
 STUDIES = sorted(path for path in (ROOT / "studies").glob("*.yaml") if not path.name.endswith(PUBLISHED_SUFFIX))
 PUBLISHED = sorted((ROOT / "studies").glob(f"*{PUBLISHED_SUFFIX}"))
 
@@ -49,13 +50,13 @@ def test_every_verb_has_help_with_an_example_of_itself(verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", sorted(verbs()))
-def test_every_verb_stands_in_the_readme(verb: str) -> None:
-    table = README[README.index("## Verbs") : README.index("Exit codes")]
+def test_every_command_is_in_the_table_of_commands(verb: str) -> None:
+    table = COMMANDS[: COMMANDS.index("Exit codes:")]
     assert f"`{verb.rsplit(maxsplit=1)[-1]}`" in table or f"`ablate {verb.split(maxsplit=1)[0]}" in table
 
 
-def test_every_exit_code_stands_in_the_readme() -> None:
-    codes = README[README.index("Exit codes:") :]
+def test_every_exit_code_is_explained() -> None:
+    codes = COMMANDS[COMMANDS.index("Exit codes:") :]
     for code in cli.Exit:
         assert f"**{int(code)}**" in codes
 
@@ -93,7 +94,7 @@ def test_the_study_in_the_readme_is_the_quickstart_less_its_beliefs() -> None:
 
 def test_make_knows_every_target_the_docs_name() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    texts = README + (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    texts = README + COMMANDS + (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for target in set(re.findall(r"\bmake ([a-z-]+)\b(?= +#|`|\n)", texts)):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
@@ -113,3 +114,9 @@ def test_no_tracked_text_names_a_machine_or_a_registry() -> None:
         if name.endswith((".py", ".md", ".toml", ".yaml", ".json", ".jsonl")) and name != "tests/test_docs.py":
             found = pattern.search((ROOT / name).read_text(encoding="utf-8"))
             assert found is None, (name, found)
+
+
+def test_every_relative_link_of_the_docs_leads_to_a_file() -> None:
+    for page in (ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), (page.name, target)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Exit(IntEnum):
-    """How a verb ends. Documented in the README."""
+    """How a verb ends. Documented in docs/commands.md."""
 
     OK = 0
     BUG = 1
