@@ -36,6 +36,11 @@ class Column:
     numeric: bool = False
 
 
+def columns(*names: str) -> tuple[Column, ...]:
+    """Columns by their headings; one that ends in a colon holds numbers, as in Markdown's `---:`."""
+    return tuple(Column(name.removesuffix(":"), name.endswith(":")) for name in names)
+
+
 @dataclass(frozen=True)
 class Table:
     """A table with a caption; its first column names the rows."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from ablate.judge.verdict import Check, Stability
 from ablate.records.run_record import SINGLE, RunRecord
 from ablate.reporting import text as words
-from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import seconds_by_suite
 
@@ -74,7 +74,7 @@ def _parameters(context: ReportContext) -> Table | None:
         rows.append((arm, f"{count:,}", said))
     return Table(
         "Trainable parameters by arm, tied ones counted once.",
-        (Column("Arm"), Column("Parameters", True), Column("Against the baseline")),
+        columns("Arm", "Parameters:", "Against the baseline"),
         tuple(rows),
     )
 
@@ -112,13 +112,13 @@ def _matched(context: ReportContext) -> Table | None:
         return None
     return Table(
         "Matched pairs. What runs of one seed must share, compared by hash.",
-        (
-            Column("Pair"),
-            Column("Shared initial tensors equal", True),
-            Column("Batches equal", True),
-            Column("Dropout keys equal", True),
-            Column("Tokens equal", True),
-            Column("In one arm only"),
+        columns(
+            "Pair",
+            "Shared initial tensors equal:",
+            "Batches equal:",
+            "Dropout keys equal:",
+            "Tokens equal:",
+            "In one arm only",
         ),
         tuple(rows),
         note="Initial tensors are counted over all seeds; the other columns count pairs. Arms that differ in shape, "
@@ -157,7 +157,7 @@ def in_order(checks: Iterable[Check]) -> list[Check]:
 
 def _checks(checks: list[Check], caption: str) -> Table:
     rows = tuple((check.name, "held", check.found, check.required or words.NONE) for check in checks)
-    return Table(caption, (Column("Check"), Column("Result"), Column("Found"), Column("Required")), rows)
+    return Table(caption, columns("Check", "Result", "Found", "Required"), rows)
 
 
 def _stability(stability: tuple[Stability, ...]) -> Table:
@@ -182,7 +182,7 @@ def _stability(stability: tuple[Stability, ...]) -> Table:
     above = next((f" A spike has a robust z above {words.compact(arm.above)}." for arm in stability if arm.above), "")
     return Table(
         f"Stability by the registered rule. One unstable run makes an arm unstable.{above}",
-        (Column("Arm"), Column("Stability"), Column("Runs", True), Column("Diverged"), Column("Loss spikes")),
+        columns("Arm", "Stability", "Runs:", "Diverged", "Loss spikes"),
         tuple(rows),
         marked=frozenset(at for at, arm in enumerate(stability) if not arm.stable),
     )
@@ -243,14 +243,7 @@ def _attempts(context: ReportContext) -> list[Block]:
         Paragraph(summary),
         Table(
             "Runs that took more than one attempt, or did not end as done.",
-            (
-                Column("Arm"),
-                Column("Seed", True),
-                Column("Status"),
-                Column("Attempts", True),
-                Column("Resumed from step"),
-                Column("Error"),
-            ),
+            columns("Arm", "Seed:", "Status", "Attempts:", "Resumed from step", "Error"),
             rows,
         ),
     ]
@@ -317,6 +310,6 @@ def _times(context: ReportContext) -> Table:
     )
     return Table(
         f"Time, summed over {words.counted(len(runs), 'run')} and all attempts.",
-        (Column("Part"), Column("Time", True), Column("Share", True)),
+        columns("Part", "Time:", "Share:"),
         rows,
     )

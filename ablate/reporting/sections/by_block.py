@@ -15,7 +15,7 @@ import altair as alt
 
 from ablate.records.evidence import Evidence
 from ablate.reporting import text
-from ablate.reporting.blocks import Block, Column, Figure, Panel, Paragraph, Section, Table
+from ablate.reporting.blocks import Block, Figure, Panel, Paragraph, Section, Table, columns
 from ablate.reporting.charts import BLUE, INK, PANEL_WIDTH, PLAIN, dressed, inline
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics
@@ -129,14 +129,7 @@ def _table(context: ReportContext, found: Profiles) -> Table:
         )
     return Table(
         f"{found.metric} of the first and the last block at the last evaluation: means over seeds.",
-        (
-            Column("Arm"),
-            Column("Blocks", True),
-            Column("First", True),
-            Column("Last", True),
-            Column("First / last", True),
-            Column("n", True),
-        ),
+        columns("Arm", "Blocks:", "First:", "Last:", "First / last:", "n:"),
         tuple(rows),
         note=f"First / last is the mean of the runs' own ratios; below 1, {found.metric} falls towards the input. "
         f"{definition[0].upper()}{definition[1:]}.",

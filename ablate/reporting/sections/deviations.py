@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ablate.judge.audit.consequences import MEANS, why
 from ablate.judge.verdict import Check
 from ablate.reporting import text
-from ablate.reporting.blocks import Block, Column, Paragraph, Section, Table
+from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.audit import in_order
 from ablate.reporting.summaries.ledger import describe_decision
@@ -54,7 +54,7 @@ def _found(failed: list[Check], asked: int) -> Table:
     )
     return Table(
         f"Checks that did not hold: {len(failed)} of {asked}.",
-        (Column("Check"), Column("Found"), Column("Required"), Column("Consequence"), Column("Why")),
+        columns("Check", "Found", "Required", "Consequence", "Why"),
         rows,
         note=f"Consequences: {text.listed(MEANS.values(), last='or')}. The whole table of checks: ablate check "
         "--admissibility.",
@@ -88,15 +88,7 @@ def _amendments(context: ReportContext, amendments: tuple[Amendment, ...]) -> Ta
     kept = [name for name in context.study.hypotheses if name not in exploratory]
     return Table(
         f"Amendments: {len(amendments)}. Registrations: {' → '.join(text.short(one) for one in chain)}.",
-        (
-            Column("When"),
-            Column("Reason given"),
-            Column("Evidence by then"),
-            Column("Field"),
-            Column("Registered"),
-            Column("Now"),
-            Column("Makes exploratory"),
-        ),
+        columns("When", "Reason given", "Evidence by then", "Field", "Registered", "Now", "Makes exploratory"),
         tuple(rows),
         note="What an amendment after evidence touched is exploratory from then on, whatever later amendments say. "
         + (f"Untouched: {text.listed(kept)}." if kept else "No hypothesis is untouched."),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from ablate.judge.verdict import ArmSummary
 from ablate.reporting import text as words
-from ablate.reporting.blocks import Block, Column, Paragraph, Section, Table
+from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics, summarise
 from ablate.reporting.sections.by_block import families
@@ -93,14 +93,7 @@ def _more(context: ReportContext, group: str, metrics: Sequence[str]) -> Table:
     return Table(caption, _COLUMNS, _rows(context, metrics), folded=True, grouped=True)
 
 
-_COLUMNS = (
-    Column("Metric"),
-    Column("Arm"),
-    Column("Mean", True),
-    Column("SD", True),
-    Column("n", True),
-    Column("Unit"),
-)
+_COLUMNS = columns("Metric", "Arm", "Mean:", "SD:", "n:", "Unit")
 
 
 def _rows(context: ReportContext, metrics: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -134,7 +127,7 @@ def _family(context: ReportContext, stem: str, members: Sequence[str]) -> Table:
     unit = words.unit_of(members[0])
     return Table(
         f"Final values block by block, {stem}{f' ({unit})' if unit else ''}: {words.counted(len(rows), 'block')}.",
-        (Column("Block", True), *(Column(f"{arm}, n = {n[arm]}", True) for arm in shown)),
+        columns("Block:", *(f"{arm}, n = {n[arm]}:" for arm in shown)),
         rows,
         note="Mean over seeds, and in brackets the standard deviation; blocks are counted from the input, from 0.",
         folded=True,

@@ -12,7 +12,7 @@ from ablate.judge.verdict import EffectSize, Estimate, Finding
 from ablate.judge.wording import is_pseudomedian
 from ablate.reporting import charts
 from ablate.reporting import text as words
-from ablate.reporting.blocks import Block, Column, Facts, Figure, Panel, Paragraph, Section, Table
+from ablate.reporting.blocks import Block, Facts, Figure, Panel, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.forest import forest
 from prereg.documents.procedures import PSEUDOMEDIAN
@@ -115,7 +115,7 @@ def centre_in_words(findings: Iterable[Finding]) -> str:
 def _outcomes(findings: Iterable[Finding]) -> Table:
     return Table(
         "What each outcome says, and in which zone the effect was shown to lie.",
-        (Column("Hypothesis"), Column("Outcome"), Column("That is"), Column("Zone"), Column("Role")),
+        columns("Hypothesis", "Outcome", "That is", "Zone", "Role"),
         tuple((f.label, f.outcome, words.meaning_of(f), words.zone_of(f), f.role) for f in findings),
         note="Zone: at least the smallest difference that matters, short of it, or undecided; a dash: none is set.",
     )
@@ -142,16 +142,7 @@ def _numbers(findings: Iterable[Finding]) -> Table:
     return Table(
         f"Findings by hypothesis. The difference is the claim's left side minus its right side: the "
         f"{centre_in_words(findings)} of the pairs.",
-        (
-            Column("Hypothesis"),
-            Column("Outcome"),
-            Column("Difference", True),
-            Column("Interval", True),
-            Column("p to support", True),
-            Column("p to refute", True),
-            Column("n", True),
-            Column("Test"),
-        ),
+        columns("Hypothesis", "Outcome", "Difference:", "Interval:", "p to support:", "p to refute:", "n:", "Test"),
         tuple(rows),
         note=f"n: {_counted(findings)}. Intervals: {_interval_methods(findings)}. Both p values are "
         f"{correction}; a small p to refute means that the data rule the claim out.",
@@ -254,14 +245,7 @@ def _seeds(findings: Iterable[Finding]) -> Table:
             )
     return Table(
         "The same pairs as numbers.",
-        (
-            Column("Hypothesis"),
-            Column("Seed", True),
-            Column("Left side", True),
-            Column("Right side", True),
-            Column("Difference", True),
-            Column("Unit"),
-        ),
+        columns("Hypothesis", "Seed:", "Left side:", "Right side:", "Difference:", "Unit"),
         tuple(rows),
         folded=True,
     )
@@ -292,16 +276,16 @@ def _details(findings: Iterable[Finding]) -> Table:
     notes = [note for finding in findings if finding.estimate for note in finding.estimate.notes]
     return Table(
         "The registered tests in detail, each against zero and by itself.",
-        (
-            Column("Hypothesis"),
-            Column("Test"),
-            Column("Interval of this test alone", True),
-            Column("Two-sided p", True),
-            Column("Smallest p possible", True),
-            Column("Standard error", True),
-            Column("df", True),
-            Column("Correlation of the sides", True),
-            Column("n", True),
+        columns(
+            "Hypothesis",
+            "Test",
+            "Interval of this test alone:",
+            "Two-sided p:",
+            "Smallest p possible:",
+            "Standard error:",
+            "df:",
+            "Correlation of the sides:",
+            "n:",
         ),
         tuple(rows),
         note=_joined(["Pairing helps in proportion to the correlation of the two sides over seeds.", *notes]),
@@ -331,7 +315,7 @@ def _effects(findings: Iterable[Finding]) -> Table:
     )
     return Table(
         "Effect sizes, with intervals where they exist.",
-        (Column("Hypothesis"), *[Column(EFFECT_NAMES[name], True) for name in names], Column("n", True)),
+        columns("Hypothesis", *(f"{EFFECT_NAMES[name]}:" for name in names), "n:"),
         tuple(rows),
         note=_joined([note, "; ".join(methods)]),
     )
@@ -364,15 +348,7 @@ def _also(findings: Iterable[Finding]) -> Table:
         "Other tests, registered as description. They decide nothing."
         if registered
         else "Other intervals. They decide nothing.",
-        (
-            Column("Hypothesis"),
-            Column("Test"),
-            Column("Difference", True),
-            Column("Interval", True),
-            Column("Two-sided p, alone", True),
-            Column("Smallest p possible", True),
-            Column("n", True),
-        ),
+        columns("Hypothesis", "Test", "Difference:", "Interval:", "Two-sided p, alone:", "Smallest p possible:", "n:"),
         tuple(rows),
         note=_joined(notes),
     )
@@ -386,7 +362,7 @@ def _tie_breakers(context: ReportContext) -> Table:
             rows.append((metric, arm, shown, words.unit_of(metric, own=context.study.own_units)))
     return Table(
         "Tie-breaking metrics: means by arm, as a later line that holds gives another verdict. They decide nothing.",
-        (Column("Metric"), Column("Arm"), Column("Mean", True), Column("Unit")),
+        columns("Metric", "Arm", "Mean:", "Unit"),
         tuple(rows),
     )
 

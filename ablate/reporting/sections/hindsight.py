@@ -5,7 +5,7 @@ from __future__ import annotations
 from ablate.judge.design.hindsight import LOW_POWER, Hindsight, look_back
 from ablate.judge.verdict import Finding
 from ablate.reporting import text as words
-from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from prereg.documents.procedures import after_correction, at_level
 from prereg.registry.looks import Look
@@ -64,13 +64,13 @@ def _table(found: tuple[Hindsight, ...], findings: dict[str, Finding], correct: 
         )
     return Table(
         "Achieved / assumed.",
-        (
-            Column("Hypothesis"),
-            Column("SD of differences", True),
-            Column("Correlation of the sides", True),
-            Column("Detectable", True),
-            Column("Power at the smallest difference that matters", True),
-            Column("n", True),
+        columns(
+            "Hypothesis",
+            "SD of differences:",
+            "Correlation of the sides:",
+            "Detectable:",
+            "Power at the smallest difference that matters:",
+            "n:",
         ),
         tuple(rows),
         note=f"Detectable: found with power 80% by a paired t {after_correction(correct)}. Power: with the "

@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
 from ablate.reporting import text as words
-from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.findings import NOT_TO_BE_USED
 from prereg.documents.published import LoadedPublished, PublishedFigure, PublishedLook
@@ -228,18 +228,10 @@ def _table(
                     words.NONE if mean is None else words.signed(mean - theirs, min(ours, published + 1)),
                 )
             )
+    spread_of_theirs = ["Published SD:"] if figure.spread else []
     return Table(
         f"{figure.label.strip()}: {_metric_in_words(context.study, figure.metric)}",
-        (
-            Column("At"),
-            Column("Arm"),
-            Column("Published", True),
-            *([Column("Published SD", True)] if figure.spread else []),
-            Column("Ours, mean", True),
-            Column("SD", True),
-            Column("n (seeds)", True),
-            Column("Difference", True),
-        ),
+        columns("At", "Arm", "Published:", *spread_of_theirs, "Ours, mean:", "SD:", "n (seeds):", "Difference:"),
         tuple(rows),
         note=_note(context, figure, found),
         marked=frozenset(marked),

@@ -13,7 +13,7 @@ from ablate.judge.design.characteristics import Design
 from ablate.judge.design.reach import HypothesisDesign
 from ablate.records.run_record import Repetition
 from ablate.reporting import text as words
-from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.design import facts_of, looks_shown, power_figure
 from ablate.reporting.summaries.study import arms_table, hypotheses_table
@@ -225,14 +225,7 @@ def _frozen_design(context: ReportContext) -> list[Block]:
     blocks: list[Block] = [
         Table(
             "Design, frozen at registration: what could be found.",
-            (
-                Column("Hypothesis"),
-                Column("Detectable", True),
-                Column("Power", True),
-                Column("Smallest p possible", True),
-                Column("Seeds for power 80%", True),
-                Column("n", True),
-            ),
+            columns("Hypothesis", "Detectable:", "Power:", "Smallest p possible:", "Seeds for power 80%:", "n:"),
             power,
             note=TERMS if design.power_floor is not None else _EARLIER_TERMS,
         )
@@ -266,12 +259,8 @@ def _frozen_design(context: ReportContext) -> list[Block]:
             Table(
                 "Design, frozen at registration: the chance of each verdict and of false findings, by simulation of "
                 "the registered rule.",
-                (
-                    Column("If the truth is"),
-                    Column("Outcome of the study"),
-                    Column("Chance", True),
-                    Column("Simulation error", True),
-                    Column("Simulated studies", True),
+                columns(
+                    "If the truth is", "Outcome of the study", "Chance:", "Simulation error:", "Simulated studies:"
                 ),
                 chances,
                 folded=True,
@@ -319,7 +308,7 @@ def _decision_list(context: ReportContext) -> Table:
     note = "" if held else "No line was applied, because the evidence is inadmissible."
     return Table(
         "Decision list. It is read from the top; the first line that holds is the verdict.",
-        (Column("Line"), Column("When"), Column("Verdict"), Column("Held")),
+        columns("Line", "When", "Verdict", "Held"),
         rows,
         note=note,
         marked=frozenset({held - 1}) if held else frozenset(),

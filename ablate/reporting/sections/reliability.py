@@ -16,7 +16,7 @@ import altair as alt
 
 from ablate.records.evidence import Evidence
 from ablate.reporting import text
-from ablate.reporting.blocks import Block, Column, Figure, Panel, Paragraph, Section, Table
+from ablate.reporting.blocks import Block, Figure, Panel, Paragraph, Section, Table, columns
 from ablate.reporting.charts import BLUE, GREY, INK, PANEL_WIDTH, dressed, inline
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics
@@ -263,12 +263,7 @@ def _numbers(context: ReportContext, found: Mapping[str, list[Bin]]) -> Block:
     )
     return Table(
         "Reliability bin by bin: means and standard deviations over seeds.",
-        (
-            Column("Arm"),
-            Column("Bin"),
-            *(Column(name, True) for of in ("Share", "Confidence", "Accuracy") for name in (of, "SD")),
-            Column("n", True),
-        ),
+        columns("Arm", "Bin", "Share:", "SD:", "Confidence:", "SD:", "Accuracy:", "SD:", "n:"),
         rows,
         note="Share: of the validation tokens, over all runs, 0 where the bin is empty. Confidence and accuracy: over "
         "the runs in which it is not, each run weighing alike; a bin of small share may hold a few tokens.",

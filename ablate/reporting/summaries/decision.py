@@ -9,7 +9,7 @@ from pathlib import Path
 from ablate.judge.verdict import Decision, Finding
 from ablate.judge.wording import same_in_every_pair
 from ablate.reporting import text as words
-from ablate.reporting.blocks import Block, Column, Paragraph, Section, Table
+from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
 from ablate.reporting.document import Document, banner_of
 from ablate.reporting.sections.deviations import decisions_in_words
 from ablate.reporting.sections.findings import test_of
@@ -44,8 +44,8 @@ def _findings(decision: Decision) -> Iterator[Block]:
         return
     if decision.status == "inadmissible":
         yield Paragraph("These findings are shown for the record. They are not to be used.", "lead")
-    numbers = (Column("Difference [interval]", True), Column("p", True), Column("n", True))
-    yield Table("", (Column("Outcome"), Column("Claim"), *numbers), tuple(map(_row, findings)))
+    heads = columns("Outcome", "Claim", "Difference [interval]:", "p:", "n:")
+    yield Table("", heads, tuple(map(_row, findings)))
     yield from (Paragraph(_sentence(finding)) for finding in findings)
     if any(finding.amended for finding in findings):
         yield Paragraph("Exploratory: touched by an amendment after evidence; no verdict rests on it.", "lead")

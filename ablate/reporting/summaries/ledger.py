@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ablate.judge.programme import ENDINGS, WEALTH_SHARE, Programme
 from ablate.reporting import text as words
-from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
 from prereg.registry.ledger import Entry, Sound
 from prereg.registry.looks import TOOK_PLACE
 
@@ -30,8 +30,7 @@ def ledger_section(sound: Sound, *, study: str | None = None) -> Section:
             (str(one.index), words.moment(one.at)[:10], one.study, one.event, describe(one), one.sha256[:8])
             for one in shown
         ]
-        columns = (Column("#", True), *map(Column, ("Date", "Study", "Event", "What", "Hash")))
-        blocks.append(Table("", columns, tuple(rows)))
+        blocks.append(Table("", columns("#:", "Date", "Study", "Event", "What", "Hash"), tuple(rows)))
     if study is not None:
         others = words.counted(len(sound.entries) - len(shown), "entry", "entries")
         blocks.append(Paragraph(f"{others} of other studies not shown; the chain is theirs too."))
@@ -197,10 +196,9 @@ def _hypotheses(found: Programme) -> Table:
         n = words.NONE if one.n is None else str(one.n)
         p, adjusted = words.p_cell(one.p), words.p_cell(one.p_adjusted)
         rows.append((name, one.role, one.ending + again, p, adjusted, n, one.method or words.NONE))
-    text, numbers = ("Hypothesis", "Role", "Ended as"), ("p", "Adjusted", "n")
     return Table(
         "",
-        (*map(Column, text), *(Column(name, True) for name in numbers), Column("Test")),
+        columns("Hypothesis", "Role", "Ended as", "p:", "Adjusted:", "n:", "Test"),
         tuple(rows),
         note="p: of support, uncorrected. Adjusted: within its study, by the correction registered there; it decided. "
         "n: pairs of seeds.",
@@ -223,10 +221,8 @@ def _rates(found: Programme) -> list[Block]:
     ]
     bh, lord = sum(step.bh_found for step in found.steps), sum(step.lord_found for step in found.steps)
     unknown = sum(step.p is None for step in found.steps)
-    heads = ("#", "Decided test", "p", "BH", "BH finds", "Level", "LORD++ finds")
-    table = Table("", tuple(Column(head, head in ("#", "p", "BH", "Level")) for head in heads), tuple(rows))
     blocks: list[Block] = [
-        table,
+        Table("", columns("#:", "Decided test", "p:", "BH:", "BH finds", "Level:", "LORD++ finds"), tuple(rows)),
         Paragraph(
             f"Over {words.counted(len(found.steps), 'decided test')} at a false discovery rate of {level}: "
             f"Benjamini-Hochberg finds {bh}, LORD++ {lord}. This changes no verdict.",

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from ablate.reporting import text
-from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
 
 if TYPE_CHECKING:
     from ablate.api.planning import PlannedRuns
@@ -50,9 +50,8 @@ def _hypotheses(design: Design) -> Table:
         ends = "any outcome" if len(endings) == 2 else " or ".join([*endings, "inconclusive"])
         seeds = text.NONE if one.seeds_80 is None else str(one.seeds_80)
         rows.append((one.hypothesis, ends, detectable_of(one), power_cell(one), seeds))
-    numbers = (Column(name, True) for name in ("Detectable", "Power", "Seeds"))
-    columns = (Column("Hypothesis"), Column("Can end as"), *numbers)
-    return Table("", columns, tuple(rows), note=f"{TERMS} Seeds: for power 80% there.")
+    heads = columns("Hypothesis", "Can end as", "Detectable:", "Power:", "Seeds:")
+    return Table("", heads, tuple(rows), note=f"{TERMS} Seeds: for power 80% there.")
 
 
 def _scenarios(design: Design) -> Table:
@@ -64,7 +63,7 @@ def _scenarios(design: Design) -> Table:
         rows.append((text.shown_truth(scenario.name), verdicts, text.share(wrong)))
     return Table(
         "",
-        (Column("If the truth is"), Column("The study ends as"), Column("False", True)),
+        columns("If the truth is", "The study ends as", "False:"),
         tuple(rows),
         note="False: the largest chance, over roles, of any false 'supported' or any false 'refuted'. All of them, "
         "with their simulation errors: ablate design --json.",
@@ -93,16 +92,19 @@ def runs_section(runs: PlannedRuns) -> Section:
     if any(arm.parameters is None for arm in runs.arms):
         return Section("runs", title, (Paragraph("Of a trainer of the study's own, size and cost are not known."),))
     rows = tuple((arm.arm, f"{arm.parameters:,}", f"{arm.tokens:,}", f"{arm.flops:.3e}") for arm in runs.arms)
-    numbers = (Column(name, True) for name in ("Parameters", "Tokens per run", "FLOPs per run"))
+    heads = columns("Arm", "Parameters:", "Tokens per run:", "FLOPs per run:")
     hint = 'Memory, time and cost:  ablate plan STUDY --scale "on 1 H100" --mfu 0.4'
-    return Section("runs", title, (Table("", (Column("Arm"), *numbers), rows), Paragraph(hint)))
+    return Section("runs", title, (Table("", heads, rows), Paragraph(hint)))
 
 
 def scale_sections(plan: ScalePlan) -> list[Section]:
     """Memory, time and cost at scale, each number with how it comes about."""
-    columns = (Column(""), Column("", True), Column(""))
     sections = [
-        Section("scale", part.title, (Table("", columns, tuple((x.name, quantity(x), x.how) for x in part.lines)),))
+        Section(
+            "scale",
+            part.title,
+            (Table("", columns("", ":", ""), tuple((x.name, quantity(x), x.how) for x in part.lines)),),
+        )
         for part in plan.sections
     ]
     notes = Section("notes", "", (Facts(tuple(("", note) for note in plan.notes)),))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.reporting import text
-from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
 from ablate.verification.result import Verification
 from prereg.seals.examine import SealCheck
 from prereg.seals.state import LEFT_OPEN_BY_ALL, PROOFS
@@ -52,7 +52,7 @@ def _checked(found: Verification) -> Iterator[Block]:
         for item in found.items
     ]
     marked = frozenset(at for at, item in enumerate(found.items) if item.faults)
-    yield Table("", (Column("State"), Column("Checked"), Column("Found")), tuple(rows), marked=marked)
+    yield Table("", columns("State", "Checked", "Found"), tuple(rows), marked=marked)
     for item in found.items:
         yield Facts(tuple(("", f"{item.study}: {item.what}: {fault}") for fault in item.faults))
     yield from _seals(found.seals)
@@ -82,8 +82,7 @@ def _seals(seals: Sequence[SealCheck]) -> Iterator[Block]:
     yield Facts(tuple(items))
     worth = tuple(proof for kind, proof in PROOFS.items() if any(seal.kind == kind for seal in seals))
     if worth:
-        columns = (Column("Seal"), Column("Proves"), Column("Does not prove"))
-        yield Table("", columns, worth, note=LEFT_OPEN_BY_ALL)
+        yield Table("", columns("Seal", "Proves", "Does not prove"), worth, note=LEFT_OPEN_BY_ALL)
 
 
 def _limits(found: BundleCheck) -> Iterator[Block]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ablate.reporting import text as words
-from ablate.reporting.blocks import Block, Column, Paragraph, Section, Table
+from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
 
 if TYPE_CHECKING:
     from ablate.api.status import StudyHealth
@@ -54,8 +54,7 @@ def _status(health: StudyHealth) -> Iterator[Block]:
         if run.state not in ("done", "waiting")
     )
     if rows:
-        heads = ("Run", "State", "Step", "Training loss", "Attempts")
-        yield Table("", tuple(Column(head, head in ("Step", "Attempts")) for head in heads), rows)
+        yield Table("", columns("Run", "State", "Step:", "Training loss", "Attempts:"), rows)
     for lacking, count in Counter(run.lacking for run in health.runs if run.lacking).items():
         yield Paragraph(f"{words.counted(count, 'run')}: {lacking}")
     for run in health.runs:
@@ -71,8 +70,8 @@ def early_look_section(seen: Glimpse) -> Section:
     for claim in seen.claims:
         arms = "; ".join(f"{arm.arm} {arm.mean:.4g} ({_spread(arm.sd)}, {arm.n})" for arm in claim.arms)
         rows.append((claim.claim, arms or "no run yet", _difference(claim)))
-    columns = (Column("Claim"), Column("By arm: mean (SD, n)"), Column("Difference (SD, n)"))
-    blocks: list[Block] = [Table("", columns, tuple(rows))]
+    heads = columns("Claim", "By arm: mean (SD, n)", "Difference (SD, n)")
+    blocks: list[Block] = [Table("", heads, tuple(rows))]
     if seen.diverged:
         blocks.append(Paragraph(f"Diverged, and without a number here: {words.listed(seen.diverged)}"))
     nature = (
@@ -106,11 +105,10 @@ def _comparison(found: Reproduction) -> Iterator[Block]:
         yield Paragraph(f"The sealed run ended as {found.status_sealed}, this one as {found.status_again}.")
     different = sorted((m for m in found.metrics if not m.equal), key=lambda m: -m.largest_relative)
     if different:
-        heads = ("Metric", "Differs at", "First at step", "Largest absolute", "Largest relative")
-        columns = tuple(Column(head, head not in ("Metric", "Differs at")) for head in heads)
+        heads = columns("Metric", "Differs at", "First at step:", "Largest absolute:", "Largest relative:")
         more = len(different) - _MOST_METRICS
         note = f"{more} more metrics differ by less (--json shows all)." if more > 0 else ""
-        yield Table("", columns, tuple(map(_metric_row, different[:_MOST_METRICS])), note=note)
+        yield Table("", heads, tuple(map(_metric_row, different[:_MOST_METRICS])), note=note)
     same, values = len(found.metrics) - len(different), sum(m.n for m in found.metrics)
     metrics = words.counted(len(found.metrics), "metric")
     yield Paragraph(f"{same} of {metrics} equal to the bit, over {values:,} values.")
@@ -155,8 +153,7 @@ def _result(found: Reproduction) -> str:
 
 def corpora_section(rows: Iterable[tuple[str, int, str, object, str]]) -> Section:
     """Corpora by name: size, hash, where they are, licence."""
-    heads = ("Corpus", "Bytes", "sha256", "Where", "Licence")
     shown = tuple(
         (name, f"{size:,}", words.short(sha256), str(at), licence) for name, size, sha256, at, licence in rows
     )
-    return Section("corpora", "", (Table("", tuple(Column(head, head == "Bytes") for head in heads), shown),))
+    return Section("corpora", "", (Table("", columns("Corpus", "Bytes:", "sha256", "Where", "Licence"), shown),))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ablate.reporting import text as words
-from ablate.reporting.blocks import Block, Column, Facts, Paragraph, Section, Table
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
 from prereg.documents.procedures import can_be_refuted, errors_held, lost_starts, meanings
 from prereg.registry.amendments import TOUCHES, amendments_of, touched
 from prereg.registry.ledger import Entry
@@ -45,9 +45,9 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
         "Decides: how many of all outcome combinations the line decides. Every combination has a line, and every line "
         "can decide."
     )
-    columns = (Column("Line", True), Column("When"), Column("Verdict"), Column("Decides", True))
+    heads = columns("Line:", "When", "Verdict", "Decides:")
     errors = tuple(("", f"{scope[0].lower()}{scope[1:]}: {text}.") for scope, text in errors_held(study).items())
-    blocks += [Table("", columns, rows, note=decides), Paragraph("Errors held:"), Facts(errors)]
+    blocks += [Table("", heads, rows, note=decides), Paragraph("Errors held:"), Facts(errors)]
     spikes, lost = false_alarm_text(study), lost_starts(study)
     notes = [*([] if lost is None else [lost]), *said_losses(study)]
     facts = [*([("Stability", f"{spikes}.")] if spikes else []), *(("Note", f"{note}.") for note in notes)]
@@ -62,7 +62,7 @@ def arms_table(study: Study) -> Table:
         rows.append((arm.name, moved or "the base, unchanged", "baseline" if arm.name == study.baseline else ""))
     return Table(
         "Arms and what each changes in the base configuration.",
-        (Column("Arm"), Column("Changes"), Column("Used as")),
+        columns("Arm", "Changes", "Used as"),
         tuple(rows),
     )
 
@@ -75,8 +75,8 @@ def hypotheses_table(study: Study) -> Table:
         way = {"lower": "lower", "higher": "higher", "neither": "neither way"}[study.better(name)]
         smallest = f"{words.compact(hypothesis.smallest)} {unit}".strip()
         rows.append((name, hypothesis.claim, hypothesis.role, smallest, way))
-    heads = ("Hypothesis", "Claim", "Role", "Smallest difference that matters", "Better")
-    return Table("Hypotheses, in the registered words.", tuple(map(Column, heads)), tuple(rows))
+    heads = columns("Hypothesis", "Claim", "Role", "Smallest difference that matters", "Better")
+    return Table("Hypotheses, in the registered words.", heads, tuple(rows))
 
 
 def _command(study: Study, scripts: Sequence[ScriptPin], data: Sequence[ScriptPin]) -> Iterator[Block]:
@@ -139,11 +139,11 @@ def sizes_sections(study: Study, vocabulary: int | None) -> list[Section]:
                 widths.append(f"{WIDTH}: {found.feed_width} for the baseline's {kind} ({_percent(found.remaining)})")
         rows.append(tuple(cells))
         offers += [f"To match, {arm} would take " + "; ".join(widths)] if widths else []
-    heads = [Column(head, True) for _, name in _COUNTS for head in (name, "Against")]
+    heads = columns("Arm", *(head for _, name in _COUNTS for head in (f"{name}:", "Against:")))
     note = "?: the number of tokens comes with the corpus, which is not here."
     if known is not None:
         note = f"With {words.counted(known, 'token')} in the vocabulary."
-    table = Table("", (Column("Arm"), *heads), tuple(rows))
+    table = Table("", heads, tuple(rows))
     return [Section("sizes", "", (table, *map(Paragraph, (note, *offers))))]
 
 
