@@ -13,6 +13,7 @@ from snapshot import assert_snapshot
 from ablate.api.status import RunHealth, StudyHealth
 from ablate.judge.design.characteristics import Design
 from ablate.judge.design.characteristics import design as design_study
+from ablate.reporting.estimates import shown_truth
 from ablate.reporting.sections.design import text_chart
 from ablate.reporting.summaries.decision import decision_document
 from ablate.reporting.summaries.plan import design_section
@@ -20,7 +21,6 @@ from ablate.reporting.summaries.proof import verification_section
 from ablate.reporting.summaries.run import corpora_section, status_section
 from ablate.reporting.summaries.study import study_section
 from ablate.reporting.terminal import show, show_document
-from ablate.reporting.text import shown_truth
 from ablate.verification.result import Item, Verification
 from prereg.study.spec import Study, study_from_document
 

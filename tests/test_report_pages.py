@@ -11,12 +11,12 @@ import pytest
 from report_samples import ENDINGS, Ending, told
 
 from ablate.reporting import charts, html, markdown
-from ablate.reporting import text as words
 from ablate.reporting.blocks import Figure, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.document import compose
 from ablate.reporting.sections import findings
 from ablate.reporting.sections.audit import parameters_in_words
+from prereg import text as words
 
 SUITE_TIMES = {"speed/measure_loss_s": 30.0, "speed/measure_calibration_s": 60.0}
 VOID = {"meta", "br", "hr", "img", "link", "input"}

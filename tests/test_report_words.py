@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.judge.verdict import Interval
-from ablate.reporting import text as words
+from ablate.reporting import estimates
+from prereg import text as words
 
 ps = st.floats(min_value=5e-324, max_value=1.0, exclude_min=False)
 
@@ -72,14 +73,14 @@ def test_what_is_no_p_value_is_our_own_mistake(p: float) -> None:
 
 
 def test_a_p_value_that_does_not_exist_is_a_dash() -> None:
-    assert words.p_cell(None) == "–" and words.p_cell(0.034) == ".034"
+    assert estimates.p_cell(None) == "–" and estimates.p_cell(0.034) == ".034"
 
 
 def test_minus_signs_are_real_and_zero_has_none() -> None:
     assert words.number(-1.25, 2) == "−1.25"
     assert words.number(-0.0004, 2) == "0.00"
-    assert words.signed(0.5, 1) == "+0.5"
-    assert words.signed(-0.001, 2) == "0.00"
+    assert estimates.signed(0.5, 1) == "+0.5"
+    assert estimates.signed(-0.001, 2) == "0.00"
 
 
 @given(st.floats(min_value=-1e12, max_value=1e12), st.integers(0, 8))
@@ -108,17 +109,17 @@ def test_a_margin_is_as_short_as_it_can_be(value: float, text: str) -> None:
     ("spread", "decimals"), [(0.0123, 3), (1.5, 1), (25.0, 0), (0.0, 3), (1e-30, 8), (math.inf, 3)]
 )
 def test_a_spread_gets_two_significant_digits(spread: float, decimals: int) -> None:
-    assert words.decimals_for(spread) == decimals
+    assert estimates.decimals_for(spread) == decimals
 
 
 def test_an_open_interval_says_so() -> None:
-    assert words.interval(Interval(low=None, high=0.5, level=0.95, method="t"), 1) == "[−∞, +0.5]"
-    assert words.interval(None, 1) == "no finite interval"
+    assert estimates.interval(Interval(low=None, high=0.5, level=0.95, method="t"), 1) == "[−∞, +0.5]"
+    assert estimates.interval(None, 1) == "no finite interval"
 
 
 def test_the_judges_sentences_get_real_minus_signs_and_keep_their_hyphens() -> None:
     assert (
-        words.proper("a-1 minus b is -0.02 (95% CI -.03 to 0.1, sign-flip)")
+        estimates.proper("a-1 minus b is -0.02 (95% CI -.03 to 0.1, sign-flip)")
         == "a-1 minus b is −0.02 (95% CI −.03 to 0.1, sign-flip)"
     )
 

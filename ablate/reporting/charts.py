@@ -17,8 +17,8 @@ import vl_convert
 from altair.utils.schemapi import debug_mode
 
 from ablate.judge.verdict import Finding
-from ablate.reporting import text as words
 from ablate.reporting.description import Curves, Line
+from prereg import text as words
 
 BLUE, VERMILLION, GREY, INK, PALE = "#0072B2", "#D55E00", "#767676", "#222222", "#E4E4E4"
 PANEL_WIDTH = 300

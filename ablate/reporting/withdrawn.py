@@ -12,7 +12,7 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-from ablate.reporting import text as words
+from prereg import text as words
 from prereg.escape import markdown_line, visible
 from prereg.registry.ledger import Entry
 from prereg.registry.looks import TOOK_PLACE, recorded_afterwards

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable
 
 from ablate.judge.verdict import Check, Stability
 from ablate.records.run_record import SINGLE, RunRecord
-from ablate.reporting import text as words
+from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import seconds_by_suite
+from ablate.reporting.estimates import NONE
+from prereg import text as words
 
 SEVERITY_ORDER = {"inadmissible": 0, "deviation": 1, "note": 2}
 
@@ -57,7 +59,7 @@ def parameters_in_words(arm: str, count: int, baseline: str, baseline_count: int
     if gap == 0:
         return f"{arm} has as many parameters as {baseline}"
     share = 100 * abs(gap) / baseline_count if baseline_count else 0.0
-    percent = f", {words.number(share, words.decimals_for(share))}%" if baseline_count else ""
+    percent = f", {words.number(share, estimates.decimals_for(share))}%" if baseline_count else ""
     way = "more" if gap > 0 else "fewer"
     return f"{arm} has {words.counted(abs(gap), 'parameter')} {way} than {baseline}{percent}"
 
@@ -105,7 +107,7 @@ def _matched(context: ReportContext) -> Table | None:
                 f"{sum(mine.batches == theirs.batches for mine, theirs in hashed)} of {total}",
                 f"{sum(mine.dropout == theirs.dropout for mine, theirs in hashed)} of {total}",
                 f"{sum(mine.tokens == theirs.tokens for mine, theirs in pairs)} of {len(pairs)}",
-                words.listed(alone) or words.NONE,
+                words.listed(alone) or NONE,
             )
         )
     if not rows:
@@ -156,7 +158,7 @@ def in_order(checks: Iterable[Check]) -> list[Check]:
 
 
 def _checks(checks: list[Check], caption: str) -> Table:
-    rows = tuple((check.name, "held", check.found, check.required or words.NONE) for check in checks)
+    rows = tuple((check.name, "held", check.found, check.required or NONE) for check in checks)
     return Table(caption, columns("Check", "Result", "Found", "Required"), rows)
 
 
@@ -175,8 +177,8 @@ def _stability(stability: tuple[Stability, ...]) -> Table:
                 arm.variant,
                 "stable" if arm.stable else "unstable",
                 str(arm.runs),
-                diverged or words.NONE,
-                spikes or words.NONE,
+                diverged or NONE,
+                spikes or NONE,
             )
         )
     above = next((f" A spike has a robust z above {words.compact(arm.above)}." for arm in stability if arm.above), "")
@@ -234,8 +236,8 @@ def _attempts(context: ReportContext) -> list[Block]:
             str(run.seed),
             run.status,
             str(run.attempts),
-            words.listed(str(step) for step in run.resumed_from) or words.NONE,
-            run.error or words.NONE,
+            words.listed(str(step) for step in run.resumed_from) or NONE,
+            run.error or NONE,
         )
         for run in eventful
     )
@@ -302,7 +304,7 @@ def _times(context: ReportContext) -> Table:
     if context.study.trainer == "command":  # it does not say what it spent its time on
         parts = ()
     rows = tuple(
-        (name, words.duration(seconds), f"{100 * seconds / wall:.0f}%" if wall else words.NONE)
+        (name, words.duration(seconds), f"{100 * seconds / wall:.0f}%" if wall else NONE)
         for name, seconds in (
             *parts,
             ("All", wall),

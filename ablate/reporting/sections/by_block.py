@@ -14,12 +14,13 @@ from typing import Any
 import altair as alt
 
 from ablate.records.evidence import Evidence
-from ablate.reporting import text
 from ablate.reporting.blocks import Block, Figure, Panel, Paragraph, Section, Table, columns
 from ablate.reporting.charts import BLUE, INK, PANEL_WIDTH, PLAIN, dressed, inline
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics
+from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.findings import NOT_TO_BE_USED
+from prereg import text as words
 from prereg.metrics.catalogue import METRICS
 
 Profile = dict[int, float]
@@ -96,7 +97,7 @@ def _figure(context: ReportContext, found: Profiles) -> Figure:
         Panel(
             f"{arm}{', the baseline' if arm == baseline else ''}, n = {found.n[arm]}",
             partial(_chart, found, arm, baseline, (min(values), max(values)), deepest, logarithmic=logarithmic),
-            f"{found.metric} by block for {arm}: {text.counted(found.n[arm], 'run')} and their mean.",
+            f"{found.metric} by block for {arm}: {words.counted(found.n[arm], 'run')} and their mean.",
         )
         for arm in found.last
     ]
@@ -121,9 +122,9 @@ def _table(context: ReportContext, found: Profiles) -> Table:
             (
                 arm,
                 str(deepest + 1),
-                text.compact(_rounded(line[0])),
-                text.compact(_rounded(line[deepest])),
-                text.compact(_rounded(fmean(shares))) if shares else text.NONE,
+                words.compact(_rounded(line[0])),
+                words.compact(_rounded(line[deepest])),
+                words.compact(_rounded(fmean(shares))) if shares else NONE,
                 str(found.n[arm]),
             )
         )

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from ablate.reporting import charts, text
+from ablate.reporting import charts
 from ablate.reporting.blocks import Block, Figure, Panel, Paragraph, Section
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import Curves, trace, trace_differences
 from ablate.reporting.sections.findings import NOT_TO_BE_USED
+from prereg import text as words
 
 
 def curves_section(context: ReportContext) -> Section | None:
@@ -45,7 +46,7 @@ def _curves(context: ReportContext, traced: Curves) -> Figure:
             traced,
             arm,
             baseline=baseline,
-            unit=text.unit_of(metric, own=context.study.own_units),
+            unit=words.unit_of(metric, own=context.study.own_units),
             floor=floor,
             diverged=diverged,
             domain=domain,
@@ -55,7 +56,7 @@ def _curves(context: ReportContext, traced: Curves) -> Figure:
             Panel(
                 f"{arm}{part}, n = {traced.n[arm]}",
                 chart,
-                f"{metric} by step for {arm}: {text.counted(traced.n[arm], 'run')} and their mean.",
+                f"{metric} by step for {arm}: {words.counted(traced.n[arm], 'run')} and their mean.",
             )
         )
     caption = (
@@ -63,7 +64,7 @@ def _curves(context: ReportContext, traced: Curves) -> Figure:
         f"run of the arm reached; dashed: the mean of {baseline}. No interval is drawn."
     )
     if floor is not None:
-        caption += f" Dotted: {text.compact(round(floor, 4))}, which no model can pass."
+        caption += f" Dotted: {words.compact(round(floor, 4))}, which no model can pass."
     return Figure(f"{metric} by step", caption + _thinning(traced), tuple(panels))
 
 
@@ -78,13 +79,13 @@ def _difference_curves(context: ReportContext, gaps: Curves) -> Figure:
     panels = []
     for arm in gaps.means:
         smallest = _smallest_of(context, arm, metric)
-        unit = text.unit_of(metric, own=context.study.own_units)
+        unit = words.unit_of(metric, own=context.study.own_units)
         chart = partial(charts.difference_curves, gaps, arm, unit=unit, smallest=smallest, domain=domain)
         panels.append(
             Panel(
-                f"{arm} {text.MINUS} {baseline}, n = {gaps.n[arm]}",
+                f"{arm} {words.MINUS} {baseline}, n = {gaps.n[arm]}",
                 chart,
-                f"{metric} of {arm} minus {baseline} of the same seed, by step, {text.counted(gaps.n[arm], 'pair')}.",
+                f"{metric} of {arm} minus {baseline} of the same seed, by step, {words.counted(gaps.n[arm], 'pair')}.",
             )
         )
     caption = (

@@ -8,11 +8,11 @@ from typing import Final
 
 from ablate.judge.design.characteristics import Design
 from ablate.judge.design.simulate import Scenario
-from ablate.reporting import text
-from ablate.reporting import text as words
+from ablate.reporting import estimates
 from ablate.reporting.blocks import Figure, Panel
 from ablate.reporting.charts import power_by_seeds
 from ablate.reporting.context import ReportContext
+from prereg import text as words
 from prereg.registry.ledger import SEALS, Entry
 from prereg.registry.looks import TOOK_PLACE, recorded_afterwards
 from prereg.registry.plan import cell_of
@@ -40,14 +40,14 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
         yield (
             "False-positive rate of the whole rule",
             f"{words.share(design.false_adoption.share)} ±{words.share(design.false_adoption.error)}: the largest "
-            f"chance, {over}. It is largest if the truth is: {words.shown_truth(design.false_adoption_in)}.",
+            f"chance, {over}. It is largest if the truth is: {estimates.shown_truth(design.false_adoption_in)}.",
         )
     skewed = _worst_of(design, "lognormal", "exponential")
     if skewed is not None and skewed.false_adopting is not None:
         yield (
             "The same if differences are skewed",
             f"{words.share(skewed.false_adopting.share)} ±{words.share(skewed.false_adopting.error)} at worst "
-            f"({words.shown_truth(skewed.name)}).",
+            f"({estimates.shown_truth(skewed.name)}).",
         )
     diverging = [one for one in design.scenarios if one.divergence and one.false_adopting is not None] * bool(
         design.worst
@@ -58,7 +58,7 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
         yield (
             "The same if runs diverge",
             f"{words.share(worst.false_adopting.share)} ±{words.share(worst.false_adopting.error)} at worst "
-            f"({words.shown_truth(worst.name)}, every arm equally often).",
+            f"({estimates.shown_truth(worst.name)}, every arm equally often).",
         )
     if design.curve:
         yield "Seeds for power 80% and 90%", _said_seeds(design)
@@ -182,7 +182,7 @@ def looks_shown(context: ReportContext) -> str:
     shown = _before_the_last(context, before) if context.study.stopping == "fixed" else _of_a_sequence(context, before)
     elsewhere = sum(entry.event == "imported" for entry in mine)
     if elsewhere:
-        runs = text.counted(elsewhere, "run")
+        runs = words.counted(elsewhere, "run")
         shown += f"; {runs} came from elsewhere, and of looks there this ledger shows nothing"
     return f"{shown}; {BEYOND}"
 
@@ -216,13 +216,13 @@ def _before_the_last(context: ReportContext, before: Sequence[Entry]) -> str:
     found += [entry for entry in recorded_afterwards(context.evidence.ledger) if entry not in found]
     n_planned = len(context.evidence.planned)
     until = (
-        f"before the seal of the last planned run (entry {last.index}, {text.moment(last.at)})"
+        f"before the seal of the last planned run (entry {last.index}, {words.moment(last.at)})"
         if not waiting
         else f"so far, with {n_planned - len(waiting)} of {n_planned} planned runs sealed"
     )
     if not found:
-        return f"the ledger has no entry of a look at outcomes ({text.listed(LOOKS, last='or')}) {until}"
-    entries = text.counted(len(found), "entry", "entries")
+        return f"the ledger has no entry of a look at outcomes ({words.listed(LOOKS, last='or')}) {until}"
+    entries = words.counted(len(found), "entry", "entries")
     return f"the ledger has {entries} of a look at outcomes {until}: {_named(context, found)}"
 
 
@@ -233,13 +233,13 @@ def _of_a_sequence(context: ReportContext, before: Sequence[Entry]) -> str:
     peeked = [entry for entry in before if entry.event == "peeked"]
     peeked += [entry for entry in recorded_afterwards(context.evidence.ledger) if entry not in peeked]
     planned = f": {_named(context, looked)}" if looked else ""
-    others = f"{text.counted(len(peeked), 'other')}: {_named(context, peeked)}" if peeked else "no other"
-    looks = text.counted(len(looked), "planned look")
+    others = f"{words.counted(len(peeked), 'other')}: {_named(context, peeked)}" if peeked else "no other"
+    looks = words.counted(len(looked), "planned look")
     return f"before the look that decided, the ledger has {looks}{planned}; and {others}"
 
 
 def _named(context: ReportContext, found: Sequence[Entry]) -> str:
-    return text.listed(
+    return words.listed(
         f"entry {entry.index} ({entry.event} {_when(entry)}"
         + ("" if entry.registration == context.registration.sha256 else ", under an earlier registration")
         + ")"
@@ -249,5 +249,5 @@ def _named(context: ReportContext, found: Sequence[Entry]) -> str:
 
 def _when(entry: Entry) -> str:
     if TOOK_PLACE not in entry.body:
-        return text.moment(entry.at)
-    return f"{text.moment(str(entry.body[TOOK_PLACE]))}, recorded afterwards, {text.moment(entry.at)}"
+        return words.moment(entry.at)
+    return f"{words.moment(str(entry.body[TOOK_PLACE]))}, recorded afterwards, {words.moment(entry.at)}"

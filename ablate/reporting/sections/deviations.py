@@ -9,11 +9,13 @@ from collections.abc import Sequence
 
 from ablate.judge.audit.consequences import MEANS, why
 from ablate.judge.verdict import Check
-from ablate.reporting import text
+from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
+from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.audit import in_order
 from ablate.reporting.summaries.ledger import describe_decision
+from prereg import text as words
 from prereg.registry.amendments import Amendment, amendments_of, reached, touched
 from prereg.registry.ledger import Entry
 from prereg.registry.looks import decisions_before
@@ -38,7 +40,7 @@ def deviations_section(context: ReportContext) -> Section:
 
 def decisions_in_words(entries: Sequence[Entry]) -> str:
     """`entry 18 (2026-11-20 23:38 UTC, keep none)`, of each decision."""
-    return text.listed(f"entry {one.index} ({text.moment(one.at)}, {describe_decision(one.body)})" for one in entries)
+    return words.listed(f"entry {one.index} ({words.moment(one.at)}, {describe_decision(one.body)})" for one in entries)
 
 
 def _found(failed: list[Check], asked: int) -> Table:
@@ -46,9 +48,9 @@ def _found(failed: list[Check], asked: int) -> Table:
         (
             check.name,
             check.found,
-            check.required or text.NONE,
+            check.required or NONE,
             MEANS[check.severity],
-            why(check) or text.NONE,
+            why(check) or NONE,
         )
         for check in failed
     )
@@ -56,7 +58,7 @@ def _found(failed: list[Check], asked: int) -> Table:
         f"Checks that did not hold: {len(failed)} of {asked}.",
         columns("Check", "Found", "Required", "Consequence", "Why"),
         rows,
-        note=f"Consequences: {text.listed(MEANS.values(), last='or')}. The whole table of checks: ablate check "
+        note=f"Consequences: {words.listed(MEANS.values(), last='or')}. The whole table of checks: ablate check "
         "--admissibility.",
         marked=frozenset(at for at, check in enumerate(failed) if check.severity != "note"),
     )
@@ -73,12 +75,12 @@ def _amendments(context: ReportContext, amendments: tuple[Amendment, ...]) -> Ta
                 marked.add(len(rows))
             rows.append(
                 (
-                    f"{text.moment(amendment.at)}, entry {amendment.index}",
+                    f"{words.moment(amendment.at)}, entry {amendment.index}",
                     amendment.reason,
                     amendment.evidence,
                     field,
-                    text.NONE if difference is None else text.value(difference.registered),
-                    text.NONE if difference is None else text.value(difference.now),
+                    NONE if difference is None else estimates.value(difference.registered),
+                    NONE if difference is None else estimates.value(difference.now),
                     _touches(hypotheses, arms, context, rule=rule) if late else "nothing",
                 )
             )
@@ -87,11 +89,11 @@ def _amendments(context: ReportContext, amendments: tuple[Amendment, ...]) -> Ta
     exploratory = {*touched(context.study, amendments).hypotheses, *marked_findings}
     kept = [name for name in context.study.hypotheses if name not in exploratory]
     return Table(
-        f"Amendments: {len(amendments)}. Registrations: {' → '.join(text.short(one) for one in chain)}.",
+        f"Amendments: {len(amendments)}. Registrations: {' → '.join(words.short(one) for one in chain)}.",
         columns("When", "Reason given", "Evidence by then", "Field", "Registered", "Now", "Makes exploratory"),
         tuple(rows),
         note="What an amendment after evidence touched is exploratory from then on, whatever later amendments say. "
-        + (f"Untouched: {text.listed(kept)}." if kept else "No hypothesis is untouched."),
+        + (f"Untouched: {words.listed(kept)}." if kept else "No hypothesis is untouched."),
         marked=frozenset(marked),
     )
 
@@ -99,4 +101,4 @@ def _amendments(context: ReportContext, amendments: tuple[Amendment, ...]) -> Ta
 def _touches(hypotheses: set[str], arms: set[str], context: ReportContext, *, rule: bool) -> str:
     named = [name for name in context.study.hypotheses if name in hypotheses]
     named += [f"stable({arm})" for arm in context.study.arms if arm in arms]
-    return text.listed([*named, *(["the verdict: there is none"] if rule else [])])
+    return words.listed([*named, *(["the verdict: there is none"] if rule else [])])

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ablate.judge.verdict import ArmSummary
-from ablate.reporting import text as words
+from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics, summarise
+from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.by_block import families
 from ablate.reporting.sections.findings import NOT_TO_BE_USED
 from ablate.reporting.sections.reliability import RELIABILITY, told_by_bin
+from prereg import text as words
 from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS
 
 EACH_BY_ITSELF = (
@@ -101,9 +103,9 @@ def _rows(context: ReportContext, metrics: Sequence[str]) -> tuple[tuple[str, ..
     for metric in metrics:
         found = summarise(context.evidence, metric, list(context.study.arms))
         decimals = _decimals(found)
-        unit = words.unit_of(metric, own=context.study.own_units) or words.NONE
+        unit = words.unit_of(metric, own=context.study.own_units) or NONE
         for summary in found:
-            spread = words.NONE if summary.sd is None else words.number(summary.sd, decimals)
+            spread = NONE if summary.sd is None else words.number(summary.sd, decimals)
             rows.append((metric, summary.arm, words.number(summary.mean, decimals), spread, str(summary.n), unit))
     return tuple(rows)
 
@@ -136,7 +138,7 @@ def _family(context: ReportContext, stem: str, members: Sequence[str]) -> Table:
 
 def _cell(summary: ArmSummary | None, n: int) -> str:
     if summary is None:
-        return words.NONE
+        return NONE
     text = words.compact(float(f"{summary.mean:.3g}"))
     if summary.sd is not None:
         text += f" ({words.compact(float(f'{summary.sd:.2g}'))})"
@@ -145,4 +147,4 @@ def _cell(summary: ArmSummary | None, n: int) -> str:
 
 def _decimals(found: Sequence[ArmSummary]) -> int:
     spreads = [summary.sd for summary in found if summary.sd]
-    return words.decimals_for(min(spreads)) if spreads else 3
+    return estimates.decimals_for(min(spreads)) if spreads else 3

@@ -10,11 +10,12 @@ from functools import partial
 
 from ablate.judge.verdict import EffectSize, Estimate, Finding
 from ablate.judge.wording import is_pseudomedian
-from ablate.reporting import charts
-from ablate.reporting import text as words
+from ablate.reporting import charts, estimates
 from ablate.reporting.blocks import Block, Facts, Figure, Panel, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
+from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.forest import forest
+from prereg import text as words
 from prereg.documents.procedures import PSEUDOMEDIAN
 
 NOT_TO_BE_USED = (
@@ -68,7 +69,7 @@ def findings_section(context: ReportContext) -> Section:
 
 
 def _sentence(finding: Finding) -> str:
-    return words.proper(f"{finding.sentence} {_joined(finding.notes)}".strip())
+    return estimates.proper(f"{finding.sentence} {_joined(finding.notes)}".strip())
 
 
 def method_of(finding: Finding) -> str:
@@ -92,7 +93,7 @@ def df_of(estimate: Estimate) -> str:
     if estimate.df is not None:
         return words.compact(round(estimate.df, 2))
     if items is None:
-        return words.NONE
+        return NONE
     return f"{estimate.n - 1}; {f'{items.n_units - 1:,}' if items.effective is None else 'exact'}"
 
 
@@ -116,14 +117,14 @@ def _outcomes(findings: Iterable[Finding]) -> Table:
     return Table(
         "What each outcome says, and in which zone the effect was shown to lie.",
         columns("Hypothesis", "Outcome", "That is", "Zone", "Role"),
-        tuple((f.label, f.outcome, words.meaning_of(f), words.zone_of(f), f.role) for f in findings),
+        tuple((f.label, f.outcome, estimates.meaning_of(f), estimates.zone_of(f), f.role) for f in findings),
         note="Zone: at least the smallest difference that matters, short of it, or undecided; a dash: none is set.",
     )
 
 
 def _numbers(findings: Iterable[Finding]) -> Table:
     findings = tuple(findings)
-    corrected = words.is_corrected(findings)
+    corrected = estimates.is_corrected(findings)
     correction = "corrected over the hypotheses of the role" if corrected else "those of each test alone"
     rows = []
     for finding in findings:
@@ -131,10 +132,10 @@ def _numbers(findings: Iterable[Finding]) -> Table:
             (
                 finding.label,
                 finding.outcome,
-                words.difference_of(finding),
-                words.interval_of(finding),
-                words.p_cell(finding.p_support_adjusted, words.levels_of(finding)),
-                words.p_cell(finding.p_refute_adjusted, words.levels_of(finding)),
+                estimates.difference_of(finding),
+                estimates.interval_of(finding),
+                estimates.p_cell(finding.p_support_adjusted, estimates.levels_of(finding)),
+                estimates.p_cell(finding.p_refute_adjusted, estimates.levels_of(finding)),
                 n_of(finding.estimate, finding.n),
                 method_of(finding),
             )
@@ -158,9 +159,9 @@ def _counted(findings: Iterable[Finding]) -> str:
 def _interval_methods(findings: Iterable[Finding]) -> str:
     methods = []
     for finding in findings:
-        bounds = words.shown_interval(finding) if finding.estimate else None
+        bounds = estimates.shown_interval(finding) if finding.estimate else None
         if bounds is not None:
-            why = " (1 − 2 alpha, as a margin is tested on one side)" if words.rests_on_margin(finding) else ""
+            why = " (1 − 2 alpha, as a margin is tested on one side)" if estimates.rests_on_margin(finding) else ""
             methods.append(f"{bounds.method.removesuffix(', Bonferroni over 1')} at {words.level(bounds.level)}{why}")
     return "; ".join(dict.fromkeys(methods)) or "none available at this n"
 
@@ -175,10 +176,10 @@ def _by_scale(findings: Iterable[Finding]) -> list[list[Finding]]:
 def _forest(findings: list[Finding]) -> Figure:
     metric = findings[0].metric
     said = "; ".join(
-        f"{f.label}: {words.difference_of(f)} {words.interval_of(f)}, {f.outcome}, n = {f.n}" for f in findings
+        f"{f.label}: {estimates.difference_of(f)} {estimates.interval_of(f)}, {f.outcome}, n = {f.n}" for f in findings
     )
     levels = {finding.estimate.interval.level for finding in findings if finding.estimate and finding.estimate.interval}
-    against_zero = any(f.estimate and f.simultaneous and not words.rests_on_margin(f) for f in findings)
+    against_zero = any(f.estimate and f.simultaneous and not estimates.rests_on_margin(f) for f in findings)
     alone = len(levels) == 1 and against_zero
     thick = f"thick bar: the {words.level(levels.pop())} interval of a test against zero alone; " if alone else ""
     caption = (
@@ -186,8 +187,8 @@ def _forest(findings: list[Finding]) -> Figure:
         f"{thick}thin bar: "
         f"{_interval_methods(findings)}; grey: differences too small to matter, as registered. "
         + " ".join(
-            f"{f.label}: {f.outcome}, {words.meaning_of(f)}; zone: {words.zone_of(f)}; n = {n_of(f.estimate, f.n)}, "
-            f"{method_of(f)}."
+            f"{f.label}: {f.outcome}, {estimates.meaning_of(f)}; zone: {estimates.zone_of(f)}; "
+            f"n = {n_of(f.estimate, f.n)}, {method_of(f)}."
             for f in findings
         )
     )
@@ -207,7 +208,7 @@ def _pairs(context: ReportContext) -> Figure:
         if not finding.pairs:
             continue
         claim = context.study.claims[finding.hypothesis]
-        left, right = words.side_in_words(claim.left), words.side_in_words(claim.right)
+        left, right = words.side(claim.left).strip("()"), words.side(claim.right).strip("()")
         lower = sum(pair.difference < 0 for pair in finding.pairs)
         panels.append(
             Panel(
@@ -230,8 +231,8 @@ def _seeds(findings: Iterable[Finding]) -> Table:
     rows = []
     for finding in findings:
         gaps = [abs(pair.difference) for pair in finding.pairs if pair.difference]
-        decimals = max(words.decimals_for(min(gaps)) if gaps else 3, words.finding_decimals(finding))
-        decimals = min(decimals, words.finding_decimals(finding) + 2)
+        decimals = max(estimates.decimals_for(min(gaps)) if gaps else 3, estimates.finding_decimals(finding))
+        decimals = min(decimals, estimates.finding_decimals(finding) + 2)
         for pair in finding.pairs:
             rows.append(
                 (
@@ -239,7 +240,7 @@ def _seeds(findings: Iterable[Finding]) -> Table:
                     str(pair.seed),
                     words.number(pair.left, decimals),
                     words.number(pair.right, decimals),
-                    words.signed(pair.difference, decimals),
+                    estimates.signed(pair.difference, decimals),
                     finding.unit,
                 )
             )
@@ -254,22 +255,22 @@ def _seeds(findings: Iterable[Finding]) -> Table:
 def _details(findings: Iterable[Finding]) -> Table:
     rows = []
     for finding in findings:
-        estimate, decimals = finding.estimate, words.finding_decimals(finding)
+        estimate, decimals = finding.estimate, estimates.finding_decimals(finding)
         if estimate is None:
-            rows.append((finding.label, "no test", *[words.NONE] * 7))
+            rows.append((finding.label, "no test", *[NONE] * 7))
             continue
         bounds = estimate.interval
-        alone = words.interval(bounds, decimals) + (f" ({words.level(bounds.level)})" if bounds else "")
+        alone = estimates.interval(bounds, decimals) + (f" ({words.level(bounds.level)})" if bounds else "")
         rows.append(
             (
                 finding.label,
                 method_of(finding),
                 alone,
-                words.p_cell(estimate.p, words.levels_of(finding)),
-                words.p_cell(estimate.p_floor, words.levels_of(finding)),
-                words.NONE if estimate.se is None else words.number(estimate.se, decimals + 1),
+                estimates.p_cell(estimate.p, estimates.levels_of(finding)),
+                estimates.p_cell(estimate.p_floor, estimates.levels_of(finding)),
+                NONE if estimate.se is None else words.number(estimate.se, decimals + 1),
                 df_of(estimate),
-                words.NONE if finding.correlation is None else words.number(finding.correlation, 2),
+                NONE if finding.correlation is None else words.number(finding.correlation, 2),
                 n_of(estimate, finding.n),
             )
         )
@@ -293,8 +294,8 @@ def _details(findings: Iterable[Finding]) -> Table:
 
 
 def _effect(effect: EffectSize) -> str:
-    text = words.signed(effect.value, 2)
-    return text if effect.interval is None else f"{text} {words.interval(effect.interval, 2)}"
+    text = estimates.signed(effect.value, 2)
+    return text if effect.interval is None else f"{text} {estimates.interval(effect.interval, 2)}"
 
 
 def _effects(findings: Iterable[Finding]) -> Table:
@@ -302,7 +303,7 @@ def _effects(findings: Iterable[Finding]) -> Table:
     rows = []
     for finding in findings:
         found = {effect.name: _effect(effect) for effect in finding.effects}
-        rows.append((finding.label, *[found.get(name, words.NONE) for name in names], str(finding.n)))
+        rows.append((finding.label, *[found.get(name, NONE) for name in names], str(finding.n)))
     methods = dict.fromkeys(
         f"{EFFECT_NAMES[e.name]}: {e.interval.method} ({words.level(e.interval.level)})"
         for f in findings
@@ -324,20 +325,20 @@ def _effects(findings: Iterable[Finding]) -> Table:
 def _also(findings: Iterable[Finding]) -> Table:
     rows = []
     for finding in findings:
-        decimals = words.finding_decimals(finding)
+        decimals = estimates.finding_decimals(finding)
         for bounds in finding.beside:
-            shown = f"{words.interval(bounds, decimals)} ({words.level(bounds.level)})"
+            shown = f"{estimates.interval(bounds, decimals)} ({words.level(bounds.level)})"
             n = n_of(finding.estimate, finding.n)
-            rows.append((finding.hypothesis, "pigeonhole bootstrap", words.NONE, shown, words.NONE, words.NONE, n))
+            rows.append((finding.hypothesis, "pigeonhole bootstrap", NONE, shown, NONE, NONE, n))
         for estimate in finding.also:
             rows.append(
                 (
                     finding.label,
                     test_of(estimate),
-                    words.signed(estimate.difference, decimals),
-                    words.interval(estimate.interval, decimals),
-                    words.p_cell(estimate.p, words.levels_of(finding)),
-                    words.p_cell(estimate.p_floor, words.levels_of(finding)),
+                    estimates.signed(estimate.difference, decimals),
+                    estimates.interval(estimate.interval, decimals),
+                    estimates.p_cell(estimate.p, estimates.levels_of(finding)),
+                    estimates.p_cell(estimate.p_floor, estimates.levels_of(finding)),
                     n_of(estimate, estimate.n),
                 )
             )
@@ -369,7 +370,7 @@ def _tie_breakers(context: ReportContext) -> Table:
 
 def _joined(notes: Iterable[str]) -> str:
     kept = [note.strip() for note in dict.fromkeys(notes) if note.strip()]
-    return words.proper(" ".join(_capital(note) + ("" if note.endswith(".") else ".") for note in kept))
+    return estimates.proper(" ".join(_capital(note) + ("" if note.endswith(".") else ".") for note in kept))
 
 
 def _capital(note: str) -> str:

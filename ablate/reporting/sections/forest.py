@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 
 from ablate.judge.verdict import Finding, Outcome
-from ablate.reporting import text as words
+from ablate.reporting import estimates
 from ablate.reporting.charts import BLUE, GREY, INK, PALE, PANEL_WIDTH, SIGNED, VERMILLION, dressed, inline, padded
 
 OUTCOME_COLOUR: dict[Outcome, str] = {"supported": BLUE, "refuted": VERMILLION, "inconclusive": GREY}
@@ -104,13 +104,13 @@ def _forest_words(base: Any, y: Any, *, wide: bool, width: int) -> list[Any]:
 
 
 def _forest_row(place: int, finding: Finding, low: float, high: float, half: float) -> dict[str, Any]:
-    decimals = words.finding_decimals(finding)
+    decimals = estimates.finding_decimals(finding)
     reach = 0.5 if half > 0.3 else 1.5 * half  # on a phone, the line through zero spares the numbers
     row: dict[str, Any] = {
         "row": place,
         "name": finding.label,
         "outcome": finding.outcome,
-        "contrast": "\n".join(wrap(words.meaning_of(finding), 40)),
+        "contrast": "\n".join(wrap(estimates.meaning_of(finding), 40)),
         "ending": f"{finding.outcome}, n = {finding.n}",
         "numbers": f"no estimate, n = {finding.n}",
         "difference": None,
@@ -125,12 +125,12 @@ def _forest_row(place: int, finding: Finding, low: float, high: float, half: flo
     estimate = finding.estimate
     if estimate is None:
         return row
-    outer = words.shown_interval(finding)
+    outer = estimates.shown_interval(finding)
     row["difference"] = estimate.difference
-    row["numbers"] = f"{words.signed(estimate.difference, decimals)} {words.interval(outer, decimals)}"
+    row["numbers"] = f"{estimates.signed(estimate.difference, decimals)} {estimates.interval(outer, decimals)}"
     row["low"] = low if outer is None or outer.low is None else outer.low
     row["high"] = high if outer is None or outer.high is None else outer.high
-    if estimate.interval is not None and finding.simultaneous is not None and not words.rests_on_margin(finding):
+    if estimate.interval is not None and finding.simultaneous is not None and not estimates.rests_on_margin(finding):
         row["inner_low"] = low if estimate.interval.low is None else estimate.interval.low
         row["inner_high"] = high if estimate.interval.high is None else estimate.interval.high
     return row
@@ -142,7 +142,7 @@ def _forest_domain(findings: Sequence[Finding]) -> tuple[float, float]:
         ends += [finding.smallest, -finding.smallest]
         if finding.estimate is not None:
             ends += [] if finding.estimate.difference is None else [finding.estimate.difference]
-            for bounds in (finding.estimate.interval, words.shown_interval(finding)):
+            for bounds in (finding.estimate.interval, estimates.shown_interval(finding)):
                 ends += [end for end in (bounds.low, bounds.high) if end is not None] if bounds else []
     return padded(ends)
 

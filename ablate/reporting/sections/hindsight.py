@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ablate.judge.design.hindsight import LOW_POWER, Hindsight, look_back
 from ablate.judge.verdict import Finding
-from ablate.reporting import text as words
+from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
+from ablate.reporting.estimates import NONE
+from prereg import text as words
 from prereg.documents.procedures import after_correction, at_level
 from prereg.registry.looks import Look
 
@@ -47,10 +49,10 @@ def hindsight_section(context: ReportContext) -> Section | None:
 def _table(found: tuple[Hindsight, ...], findings: dict[str, Finding], correct: str) -> Table:
     rows = []
     for one in found:
-        decimals = words.finding_decimals(findings[one.hypothesis]) + 1
+        decimals = estimates.finding_decimals(findings[one.hypothesis]) + 1
 
         def pair(achieved: float | None, assumed: float | None, places: int) -> str:
-            return " / ".join(words.NONE if one is None else words.number(one, places) for one in (achieved, assumed))
+            return " / ".join(NONE if one is None else words.number(one, places) for one in (achieved, assumed))
 
         rows.append(
             (
@@ -58,7 +60,7 @@ def _table(found: tuple[Hindsight, ...], findings: dict[str, Finding], correct: 
                 pair(one.sd, one.sd_assumed, decimals),
                 pair(one.correlation, one.correlation_assumed, 2),
                 pair(one.detectable, one.detectable_assumed, decimals),
-                words.NONE if one.power is None else words.share(one.power),
+                NONE if one.power is None else words.share(one.power),
                 str(one.n) if one.planned is None else f"{one.n} of {one.planned}",
             )
         )
@@ -80,7 +82,7 @@ def _table(found: tuple[Hindsight, ...], findings: dict[str, Finding], correct: 
 
 def _sentence(one: Hindsight, finding: Finding, correct: str) -> str:
     # At its own border a claim by at least D is never found: its power is stated at twice that.
-    size = finding.smallest * (1.0 if words.claim_of(finding).by is None else 2.0)
+    size = finding.smallest * (1.0 if estimates.claim_of(finding).by is None else 2.0)
     smallest = f"{words.compact(size)} {finding.unit}".strip()
     if one.exaggeration is not None and one.wrong_sign is not None and one.power is not None:
         return (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ablate.judge.recompute import recompute
 from ablate.judge.verdict import Check
-from ablate.reporting import text as words
 from ablate.reporting.blocks import Facts, Paragraph, Section
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.registration import units_of
+from prereg import text as words
 from prereg.documents.procedures import (
     ABOUT_CORRECTIONS,
     ABOUT_E_PROCESS,

@@ -13,10 +13,12 @@ from statistics import fmean, stdev
 
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
-from ablate.reporting import text as words
+from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
+from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.findings import NOT_TO_BE_USED
+from prereg import text as words
 from prereg.documents.published import LoadedPublished, PublishedFigure, PublishedLook
 from prereg.metrics.catalogue import TASK_METRICS
 from prereg.study.spec import Study
@@ -207,7 +209,7 @@ def _table(
 ) -> Table:
     published = _decimals_written(figure.published.values())
     spreads = [one.sd for arms in found.values() for one in arms if one.sd]
-    ours = words.decimals_for(min(spreads)) if spreads else max(3, published)
+    ours = estimates.decimals_for(min(spreads)) if spreads else max(3, published)
     rows: list[tuple[str, ...]] = []
     marked: set[int] = set()
     for look, arms in found.items():
@@ -220,12 +222,12 @@ def _table(
                     look_in_words(look),
                     one.arm,
                     words.number(theirs, published),
-                    *([] if not figure.spread else [words.NONE if spread is None else words.compact(spread)]),
-                    words.NONE if mean is None else words.number(mean, ours),
-                    words.NONE if one.sd is None else words.number(one.sd, ours),
+                    *([] if not figure.spread else [NONE if spread is None else words.compact(spread)]),
+                    NONE if mean is None else words.number(mean, ours),
+                    NONE if one.sd is None else words.number(one.sd, ours),
                     str(one.n) if one.whole else f"{one.n} of {len(one.asked)}",
                     # A published value is rounded: further digits of the difference would be digits of the rounding.
-                    words.NONE if mean is None else words.signed(mean - theirs, min(ours, published + 1)),
+                    NONE if mean is None else estimates.signed(mean - theirs, min(ours, published + 1)),
                 )
             )
     spread_of_theirs = ["Published SD:"] if figure.spread else []

@@ -12,11 +12,13 @@ from collections.abc import Iterable
 from ablate.judge.design.characteristics import Design
 from ablate.judge.design.reach import HypothesisDesign
 from ablate.records.run_record import Repetition
-from ablate.reporting import text as words
+from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
+from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.design import facts_of, looks_shown, power_figure
 from ablate.reporting.summaries.study import arms_table, hypotheses_table
+from prereg import text as words
 from prereg.documents.configuration import extent
 from prereg.documents.procedures import CORRECTIONS, divergence, errors_held, instability, lost_starts, stopping, test
 from prereg.study.command import command_line
@@ -216,8 +218,8 @@ def _frozen_design(context: ReportContext) -> list[Block]:
             one.hypothesis,
             detectable_of(one),
             power_cell(one),
-            words.p_cell(one.attainable_support),
-            words.NONE if one.seeds_80 is None else str(one.seeds_80),
+            estimates.p_cell(one.attainable_support),
+            NONE if one.seeds_80 is None else str(one.seeds_80),
             str(one.n),
         )
         for one in design.hypotheses
@@ -232,7 +234,7 @@ def _frozen_design(context: ReportContext) -> list[Block]:
     ]
     chances = tuple(
         (
-            words.shown_truth(scenario.name),
+            estimates.shown_truth(scenario.name),
             said,
             words.share(chance.share),
             f"±{words.share(chance.error)}",
@@ -287,7 +289,7 @@ _EARLIER_TERMS = (
 def power_cell(one: HypothesisDesign) -> str:
     """`84% (at 0.02)`: power and the size of the effect where it is stated; designs before that say power alone."""
     if one.power_at_smallest is None:
-        return words.NONE
+        return NONE
     at = "" if one.effect is None else f" (at {words.compact(abs(one.effect))})"
     return words.share(one.power_at_smallest) + at
 

@@ -15,12 +15,13 @@ from typing import Any
 import altair as alt
 
 from ablate.records.evidence import Evidence
-from ablate.reporting import text
 from ablate.reporting.blocks import Block, Figure, Panel, Paragraph, Section, Table, columns
 from ablate.reporting.charts import BLUE, GREY, INK, PANEL_WIDTH, dressed, inline
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics
+from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.findings import NOT_TO_BE_USED
+from prereg import text as words
 from prereg.metrics.catalogue import METRICS
 
 RELIABILITY = "Reliability"
@@ -146,7 +147,7 @@ def reliability_section(context: ReportContext) -> Section | None:
         return None
     blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if context.unusable else []
     lacking = [
-        f"bin {one.number} of {arm}, seed{'s' * (len(one.missing) > 1)} {text.listed(map(str, one.missing))}"
+        f"bin {one.number} of {arm}, seed{'s' * (len(one.missing) > 1)} {words.listed(map(str, one.missing))}"
         for arm, members in recorded.items()
         for one in members
         if one.missing
@@ -183,14 +184,14 @@ def _figure(context: ReportContext, found: Mapping[str, list[Bin]]) -> Figure:
         )
         for arm, members in found.items()
     )
-    of = "equal-width bins" if bins is None else f"the {text.counted(bins, 'registered bin')} of equal width"
+    of = "equal-width bins" if bins is None else f"the {words.counted(bins, 'registered bin')} of equal width"
     partly = any(one.n < one.n_runs for members in found.values() for one in members)
     why = "empty or not recorded" if any(one.missing for members in found.values() for one in members) else "empty"
     hollow = f"Hollow: {why} in some of the runs, and a mean over the others. " if partly else ""
     caption = (
         f"Accuracy over mean confidence in {of} of the largest probability, at the last step; bins that are empty in "
         f"every run are left out. Circles: means over seeds (n over the panel), their area the share of the tokens, at "
-        f"most {text.share(largest)}; bars: lowest to highest seed. {hollow}On the dashed diagonal probabilities mean "
+        f"most {words.share(largest)}; bars: lowest to highest seed. {hollow}On the dashed diagonal probabilities mean "
         "what they say; below it the model claims too much. No interval is drawn."
     )
     return Figure("Accuracy over confidence", caption, panels)
@@ -200,9 +201,9 @@ def _in_words(arm: str, members: Sequence[Bin], n: int) -> str:
     below = sum(fmean(one.accuracies.values()) < fmean(one.confidences.values()) for one in members)
     fullest = max(members, key=lambda one: one.share)
     return (
-        f"Reliability of {arm}: accuracy over confidence in {text.counted(len(members), 'bin')}, "
-        f"{text.counted(n, 'run')}; in {below} of them accuracy lies below confidence. The fullest bin, with "
-        f"{text.share(fullest.share)} of the tokens, has confidence {fmean(fullest.confidences.values()):.2f} and "
+        f"Reliability of {arm}: accuracy over confidence in {words.counted(len(members), 'bin')}, "
+        f"{words.counted(n, 'run')}; in {below} of them accuracy lies below confidence. The fullest bin, with "
+        f"{words.share(fullest.share)} of the tokens, has confidence {fmean(fullest.confidences.values()):.2f} and "
         f"accuracy {fmean(fullest.accuracies.values()):.2f}."
     )
 
@@ -243,7 +244,7 @@ def _numbers(context: ReportContext, found: Mapping[str, list[Bin]]) -> Block:
     if sum(len(members) for members in found.values()) > MOST_ROWS:
         return Paragraph(
             f"The numbers of every bin are more than {MOST_ROWS:,} rows; they are in the records of the runs "
-            f"(metrics.parquet, {text.listed(f'{stem}_N' for stem in STEMS)}).",
+            f"(metrics.parquet, {words.listed(f'{stem}_N' for stem in STEMS)}).",
             "aside",
         )
     bins = _bins(context)
@@ -284,5 +285,5 @@ def _bin_in_words(number: int, bins: int | None) -> str:
 
 
 def _mean_and_sd(values: Sequence[float]) -> tuple[str, str]:
-    mean = text.compact(float(f"{fmean(values):.4g}"))
-    return mean, text.NONE if len(values) < 2 else text.compact(float(f"{stdev(values):.2g}"))
+    mean = words.compact(float(f"{fmean(values):.4g}"))
+    return mean, NONE if len(values) < 2 else words.compact(float(f"{stdev(values):.2g}"))

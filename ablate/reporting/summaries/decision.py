@@ -8,11 +8,12 @@ from pathlib import Path
 
 from ablate.judge.verdict import Decision, Finding
 from ablate.judge.wording import same_in_every_pair
-from ablate.reporting import text as words
+from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
 from ablate.reporting.document import Document, banner_of
 from ablate.reporting.sections.deviations import decisions_in_words
 from ablate.reporting.sections.findings import test_of
+from prereg import text as words
 from prereg.registry.ledger import Entry
 
 
@@ -59,20 +60,20 @@ def _row(finding: Finding) -> tuple[str, ...]:
     estimate, n = finding.estimate, str(finding.n)
     difference = "no estimate"
     if estimate is not None:
-        decimals, bounds = words.finding_decimals(finding), words.shown_interval(finding)
-        interval = words.interval(bounds, decimals) if bounds is not None else "[none]"
-        difference = f"{words.signed(estimate.difference, decimals)} {interval}"
+        decimals, bounds = estimates.finding_decimals(finding), estimates.shown_interval(finding)
+        interval = estimates.interval(bounds, decimals) if bounds is not None else "[none]"
+        difference = f"{estimates.signed(estimate.difference, decimals)} {interval}"
         n += f" x {estimate.items.n_units:,}" if estimate.items else ""
     p = finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted
     claim = finding.claim + " (exploratory)" * bool(finding.amended)
-    return finding.outcome, claim, difference, words.p_cell(p, words.levels_of(finding)), n
+    return finding.outcome, claim, difference, estimates.p_cell(p, estimates.levels_of(finding)), n
 
 
 def _sentence(finding: Finding) -> str:
     """`no_harm: supported - b does not worsen val/accuracy by 0.01 share or more; zone: less than the margin`."""
-    text = f"{finding.label}: {finding.outcome} - {words.meaning_of(finding)}"
+    text = f"{finding.label}: {finding.outcome} - {estimates.meaning_of(finding)}"
     if finding.margin is not None:
-        text += f"; zone: {words.zone_of(finding)}"
+        text += f"; zone: {estimates.zone_of(finding)}"
     same = same_in_every_pair([pair.left for pair in finding.pairs], [pair.right for pair in finding.pairs])
     return f"{text}. Note: {same}" if same else text
 
@@ -81,15 +82,15 @@ def _legend(findings: Sequence[Finding]) -> str:
     """What n, the tests, the intervals and the p values of the table are."""
     levels: dict[bool, dict[str, None]] = {False: {}, True: {}}
     for finding in findings:
-        bounds = words.shown_interval(finding)
+        bounds = estimates.shown_interval(finding)
         if finding.estimate and bounds:
-            levels[words.rests_on_margin(finding)][words.level(bounds.level)] = None
+            levels[estimates.rests_on_margin(finding)][words.level(bounds.level)] = None
     kinds = {False: "against zero", True: "(1 − 2 alpha) against a margin, on one side"}
     intervals = "; ".join(f"{words.listed(found)} {kinds[margin]}" for margin, found in levels.items() if found)
-    estimates = [finding.estimate for finding in findings if finding.estimate]
-    methods = words.listed(dict.fromkeys(test_of(one) if one.items else one.method for one in estimates))
-    units = words.listed(dict.fromkeys(one.items.unit for one in estimates if one.items), last="or")
-    corrected = words.is_corrected(findings)
+    shown = [finding.estimate for finding in findings if finding.estimate]
+    methods = words.listed(dict.fromkeys(test_of(one) if one.items else one.method for one in shown))
+    units = words.listed(dict.fromkeys(one.items.unit for one in shown if one.items), last="or")
+    corrected = estimates.is_corrected(findings)
     return (
         f"n: pairs of seeds{' x ' + units if units else ''}. Test: {methods or 'none'}. Intervals: "
         f"{'over all claims of a role, ' * corrected}{intervals or 'none'}. p: "

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ablate.judge.programme import ENDINGS, WEALTH_SHARE, Programme
-from ablate.reporting import text as words
+from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
+from ablate.reporting.estimates import NONE
+from prereg import text as words
 from prereg.registry.ledger import Entry, Sound
 from prereg.registry.looks import TOOK_PLACE
 
@@ -193,9 +195,9 @@ def _hypotheses(found: Programme) -> Table:
     for one in found.confirmatory:
         name = f"{one.study} {one.registration[:8]} {one.hypothesis}"
         again = f" (decided {one.times_decided} times)" if one.times_decided > 1 else ""
-        n = words.NONE if one.n is None else str(one.n)
-        p, adjusted = words.p_cell(one.p), words.p_cell(one.p_adjusted)
-        rows.append((name, one.role, one.ending + again, p, adjusted, n, one.method or words.NONE))
+        n = NONE if one.n is None else str(one.n)
+        p, adjusted = estimates.p_cell(one.p), estimates.p_cell(one.p_adjusted)
+        rows.append((name, one.role, one.ending + again, p, adjusted, n, one.method or NONE))
     return Table(
         "",
         columns("Hypothesis", "Role", "Ended as", "p:", "Adjusted:", "n:", "Test"),
@@ -211,8 +213,8 @@ def _rates(found: Programme) -> list[Block]:
         (
             str(step.number),
             f"{step.study} {step.registration[:8]} {step.hypothesis}",
-            words.p_cell(step.p),
-            words.p_cell(step.bh_adjusted),
+            estimates.p_cell(step.p),
+            estimates.p_cell(step.bh_adjusted),
             finds[step.bh_found],
             f"{step.lord_level:.2g}",
             finds[step.lord_found],

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from ablate.reporting import text
+from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
+from ablate.reporting.estimates import NONE
+from prereg import text as words
 
 if TYPE_CHECKING:
     from ablate.api.planning import PlannedRuns
@@ -21,10 +23,10 @@ def design_section(design: Design) -> Section:
     from ablate.judge.design.undecidable import obstacle
     from ablate.reporting.sections.design import facts_of, power_figure
 
-    cost = "" if design.cost_s is None else f", {text.duration(design.cost_s)} one after another"
+    cost = "" if design.cost_s is None else f", {words.duration(design.cost_s)} one after another"
     title = (
-        f"{design.study}: {design.test}, alpha {text.compact(design.alpha)}, correction {design.correct}, "
-        f"{text.counted(design.n_seeds, 'seed')}, {text.counted(design.n_runs, 'run')}{cost}"
+        f"{design.study}: {design.test}, alpha {words.compact(design.alpha)}, correction {design.correct}, "
+        f"{words.counted(design.n_seeds, 'seed')}, {words.counted(design.n_runs, 'run')}{cost}"
     )
     blocks: list[Block] = [_hypotheses(design), Facts(tuple(facts_of(design)))]
     if design.scenarios:
@@ -48,7 +50,7 @@ def _hypotheses(design: Design) -> Table:
     for one in design.hypotheses:
         endings = ["supported"] * one.can_be_supported + ["refuted"] * one.can_be_refuted
         ends = "any outcome" if len(endings) == 2 else " or ".join([*endings, "inconclusive"])
-        seeds = text.NONE if one.seeds_80 is None else str(one.seeds_80)
+        seeds = NONE if one.seeds_80 is None else str(one.seeds_80)
         rows.append((one.hypothesis, ends, detectable_of(one), power_cell(one), seeds))
     heads = columns("Hypothesis", "Can end as", "Detectable:", "Power:", "Seeds:")
     return Table("", heads, tuple(rows), note=f"{TERMS} Seeds: for power 80% there.")
@@ -58,9 +60,9 @@ def _scenarios(design: Design) -> Table:
     rows = []
     for scenario in design.scenarios:
         ends = (*scenario.verdicts, *((scenario.inadmissible,) if scenario.inadmissible else ()))
-        verdicts = ", ".join(f"{one.of} {text.share(one.share)}" for one in ends if one.share > 0.0)
+        verdicts = ", ".join(f"{one.of} {words.share(one.share)}" for one in ends if one.share > 0.0)
         wrong = max((one.share for one in (*scenario.false_supported, *scenario.false_refuted)), default=0.0)
-        rows.append((text.shown_truth(scenario.name), verdicts, text.share(wrong)))
+        rows.append((estimates.shown_truth(scenario.name), verdicts, words.share(wrong)))
     return Table(
         "",
         columns("If the truth is", "The study ends as", "False:"),
@@ -86,8 +88,8 @@ def power_section(design: Design) -> Section:
 def runs_section(runs: PlannedRuns) -> Section:
     """The runs of a study, arm by arm; of a user's own trainer size and cost are not known."""
     n_seeds = len(runs.seeds)
-    extent = f"{text.counted(len(runs.arms), 'arm')} x {text.counted(n_seeds, 'seed')}"
-    n_runs = text.counted(len(runs.arms) * n_seeds, "run")
+    extent = f"{words.counted(len(runs.arms), 'arm')} x {words.counted(n_seeds, 'seed')}"
+    n_runs = words.counted(len(runs.arms) * n_seeds, "run")
     title = f"{runs.study}: {n_runs}: {extent}, all arms of the first seed first"
     if any(arm.parameters is None for arm in runs.arms):
         return Section("runs", title, (Paragraph("Of a trainer of the study's own, size and cost are not known."),))

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.reporting import text
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
 from ablate.verification.result import Verification
+from prereg import text as words
 from prereg.seals.examine import SealCheck
 from prereg.seals.state import LEFT_OPEN_BY_ALL, PROOFS
 
@@ -67,7 +67,7 @@ def _summary(found: Verification, sound: str, unsound: str) -> Paragraph:
 
 
 def _faults(n: int) -> str:
-    return text.counted(n, "fault")
+    return words.counted(n, "fault")
 
 
 def _seals(seals: Sequence[SealCheck]) -> Iterator[Block]:

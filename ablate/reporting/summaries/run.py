@@ -9,8 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from ablate.reporting import text as words
+from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
+from ablate.reporting.estimates import NONE
+from prereg import text as words
 
 if TYPE_CHECKING:
     from ablate.api.status import StudyHealth
@@ -85,11 +87,11 @@ def early_look_section(seen: Glimpse) -> Section:
 def _difference(claim: ClaimSoFar) -> str:
     if claim.difference is None:
         return claim.note or "no pair yet"
-    return f"{words.signed(claim.difference, 4)} {claim.unit} ({_spread(claim.sd)}, {claim.n})"
+    return f"{estimates.signed(claim.difference, 4)} {claim.unit} ({_spread(claim.sd)}, {claim.n})"
 
 
 def _spread(sd: float | None) -> str:
-    return words.NONE if sd is None else f"{sd:.2g}"
+    return NONE if sd is None else f"{sd:.2g}"
 
 
 def reproduction_section(found: Reproduction) -> Section:
@@ -130,7 +132,7 @@ def _metric_row(metric: MetricCompared) -> tuple[str, ...]:
     lone = metric.only_sealed + metric.only_again
     steps = f"{metric.n_different:,} of {metric.n:,} steps" + (f", {lone:,} in one run only" if lone else "")
     first = "" if metric.first_step is None else f"{metric.first_step:,}"
-    absolute = words.NONE if metric.largest_absolute is None else f"{metric.largest_absolute:.3g}"
+    absolute = NONE if metric.largest_absolute is None else f"{metric.largest_absolute:.3g}"
     return metric.metric, steps, first, absolute, f"{metric.largest_relative:.3g}"
 
 

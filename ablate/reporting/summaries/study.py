@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ablate.reporting import text as words
+from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
+from prereg import text as words
 from prereg.documents.procedures import can_be_refuted, errors_held, lost_starts, meanings
 from prereg.registry.amendments import TOUCHES, amendments_of, touched
 from prereg.registry.ledger import Entry
@@ -183,9 +184,8 @@ def amendment_section(study: Study, registered: Sequence[Entry], entry: Entry) -
     if lines:
         lines.append("to decide all the same: copy the study under another name, with seeds nobody has seen")
     lines.append("registrations: " + " -> ".join(one.registration[:8] for one in registered))
-    changes = tuple(
-        ("", f"{one.field}: {words.value(one.registered)} -> {words.value(one.now)}") for one in amendment.differences
-    )
+    value = estimates.value
+    changes = tuple(("", f"{one.field}: {value(one.registered)} -> {value(one.now)}") for one in amendment.differences)
     title = (
         f"amended {study.study}: {amendment.previous[:8]} is now {amendment.registration[:8]}; "
         f"evidence by then: {amendment.evidence}"

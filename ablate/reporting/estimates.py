@@ -1,4 +1,4 @@
-"""How uncertain numbers become words: differences and intervals. The rest is in `prereg.text`, handed on here.
+"""How uncertain numbers become words: differences, intervals and p values of findings. The rest is in `prereg.text`.
 
 One rule for each kind of number, so that the same number reads the same in every table, figure and sentence.
 """
@@ -8,65 +8,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from ablate.judge.verdict import Finding, Interval
 from prereg.documents.procedures import against_margin, meaning, zone_in_words
 from prereg.study.claim import Claim, parse_claim
-from prereg.text import (
-    MINUS,
-    P_LEAST,
-    P_MARKS,
-    compact,
-    counted,
-    duration,
-    level,
-    listed,
-    moment,
-    number,
-    p_value,
-    ranged,
-    share,
-    short,
-    unit_of,
-)
-
-__all__ = [
-    "MINUS",
-    "NONE",
-    "P_LEAST",
-    "P_MARKS",
-    "claim_of",
-    "compact",
-    "counted",
-    "decimals_for",
-    "difference_of",
-    "duration",
-    "finding_decimals",
-    "interval",
-    "interval_of",
-    "is_corrected",
-    "level",
-    "levels_of",
-    "listed",
-    "meaning_of",
-    "moment",
-    "number",
-    "p_cell",
-    "p_value",
-    "proper",
-    "ranged",
-    "rests_on_margin",
-    "share",
-    "short",
-    "shown_interval",
-    "shown_truth",
-    "side_in_words",
-    "signed",
-    "unit_of",
-    "value",
-    "zone_of",
-]
+from prereg.text import MINUS, compact, level, number, p_value
 
 NONE = "–"
 _HYPHEN_MINUS = re.compile(r"(?<![\w.)])-(?=\.?\d)")
@@ -180,15 +127,6 @@ def value(found: object) -> str:
     """A field's value as JSON, cut where it would fill a line."""
     text = str(found if found == "(absent)" else json.dumps(found, ensure_ascii=False))
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def side_in_words(weights: Mapping[str, float]) -> str:
-    """One side of a claim: `layernorm`, `post-deep - pre-deep`, `0.5*a + 0.5*b`."""
-    text = ""
-    for name, weight in weights.items():
-        arm = name if abs(weight) == 1.0 else f"{abs(weight):g}*{name}"
-        text += (" + " if weight > 0 else " - ") + arm if text else (arm if weight > 0 else f"- {arm}")
-    return text
 
 
 def difference_of(finding: Finding) -> str:
