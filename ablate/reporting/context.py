@@ -1,15 +1,21 @@
-"""`ReportContext`: everything a report may speak of, gathered once. It computes nothing."""
+"""`ReportContext`: everything a report may speak of, gathered once, and what may be shown. It computes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ablate.judge.verdict import Decision
 from ablate.records.evidence import Evidence
+from ablate.reporting.blocks import Block, Paragraph, Section
 from prereg.documents.published import LoadedPublished
 from prereg.registry.registration import Registration
 from prereg.study.spec import Study
+
+NOT_TO_BE_USED = (
+    "Not to be used: the evidence is inadmissible. These numbers are shown for the record and support no "
+    "conclusion, in either direction."
+)
 
 
 @dataclass(frozen=True)
@@ -40,3 +46,9 @@ class ReportContext:
     def unusable(self) -> bool:
         """Whether the findings are shown only for the record."""
         return self.decision.status == "inadmissible"
+
+    def outcomes(self, id: str, title: str, blocks: Iterable[Block]) -> Section | None:
+        """A section of outcomes, marked where they are not to be used; none where it is empty or must stay hidden."""
+        shown = () if self.withheld else tuple(blocks)
+        marked = (Paragraph(NOT_TO_BE_USED, "warning"),) if self.unusable else ()
+        return Section(id, title, (*marked, *shown)) if shown else None

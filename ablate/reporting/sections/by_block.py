@@ -14,12 +14,11 @@ from typing import Any
 import altair as alt
 
 from ablate.records.evidence import Evidence
-from ablate.reporting.blocks import Block, Figure, Panel, Paragraph, Section, Table, columns
+from ablate.reporting.blocks import Figure, Panel, Section, Table, columns
 from ablate.reporting.charts import BLUE, INK, PANEL_WIDTH, PLAIN, dressed, inline
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics
 from ablate.reporting.estimates import NONE
-from ablate.reporting.sections.findings import NOT_TO_BE_USED
 from prereg import text as words
 from prereg.metrics.catalogue import METRICS
 
@@ -78,14 +77,12 @@ def profile(evidence: Evidence, stem: str, members: Sequence[str], arms: Sequenc
 
 def by_block_section(context: ReportContext) -> Section | None:
     """Profiles over the blocks; none where no metric of every block was recorded or nothing may be shown."""
-    if context.withheld:
-        return None
-    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if context.unusable else []
-    before = len(blocks)
-    for stem, members in families(context.evidence).items():
-        found = profile(context.evidence, stem, members, list(context.study.arms))
-        blocks += [_figure(context, found), _table(context, found)]
-    return Section("by-block", "From block to block", tuple(blocks)) if len(blocks) > before else None
+    profiles = (
+        profile(context.evidence, stem, members, list(context.study.arms))
+        for stem, members in families(context.evidence).items()
+    )
+    blocks = (block for found in profiles for block in (_figure(context, found), _table(context, found)))
+    return context.outcomes("by-block", "From block to block", blocks)
 
 
 def _figure(context: ReportContext, found: Profiles) -> Figure:

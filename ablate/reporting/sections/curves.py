@@ -6,32 +6,31 @@ where the evidence is inadmissible.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from ablate.reporting import charts
-from ablate.reporting.blocks import Block, Figure, Panel, Paragraph, Section
+from ablate.reporting.blocks import Figure, Panel, Section
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import Curves, trace, trace_differences
-from ablate.reporting.sections.findings import NOT_TO_BE_USED
 from prereg import text as words
 
 
 def curves_section(context: ReportContext) -> Section | None:
     """Metrics by step; none where there is nothing to draw or nothing may be shown."""
-    if context.withheld:
-        return None
-    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if context.unusable else []
+    return context.outcomes("curves", "Curves", _by_step(context))
+
+
+def _by_step(context: ReportContext) -> Iterator[Figure]:
     arms, baseline = list(context.study.arms), context.study.baseline
     claimed = [finding.metric for finding in context.decision.findings]
-    before = len(blocks)
     for metric in dict.fromkeys(["val/loss", *claimed]):
         traced = trace(context.evidence, metric, arms)
         if traced is not None:
-            blocks.append(_curves(context, traced))
+            yield _curves(context, traced)
         gaps = trace_differences(context.evidence, metric, arms, baseline)
         if gaps is not None:
-            blocks.append(_difference_curves(context, gaps))
-    return Section("curves", "Curves", tuple(blocks)) if len(blocks) > before else None
+            yield _difference_curves(context, gaps)
 
 
 def _curves(context: ReportContext, traced: Curves) -> Figure:

@@ -6,7 +6,7 @@ of a family by block is in one table of its family.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ablate.judge.verdict import ArmSummary
 from ablate.reporting import estimates
@@ -15,7 +15,6 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics, summarise
 from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.by_block import families
-from ablate.reporting.sections.findings import NOT_TO_BE_USED
 from ablate.reporting.sections.reliability import RELIABILITY, told_by_bin
 from prereg import text as words
 from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS
@@ -36,8 +35,10 @@ _ABOUT: Mapping[str, str] = {
 
 def final_values_section(context: ReportContext) -> Section | None:
     """Mean, SD and n of every recorded metric by arm, in groups."""
-    if context.withheld:
-        return None
+    return context.outcomes("final-values", "Final values", _blocks(context))
+
+
+def _blocks(context: ReportContext) -> Iterator[Block]:
     recorded = recorded_metrics(context.evidence)
     by_block, by_bin = families(context.evidence), told_by_bin(context)
     asked = [metric for metric in _named(context) if metric in recorded]
@@ -46,15 +47,22 @@ def final_values_section(context: ReportContext) -> Section | None:
     for metric in recorded:
         if metric not in elsewhere:
             grouped[_group_of(context, metric)].append(metric)
-    blocks = _first(context, asked)
-    blocks += [_more(context, group, metrics) for group, metrics in grouped.items() if metrics]
-    blocks += [_family(context, stem, members) for stem, members in by_block.items()]
+    first = _rows(context, asked)
+    if first:
+        caption = (
+            "Final values of the metrics of hypotheses and tie-breakers: mean and standard deviation over seeds of the "
+            "value at the last step."
+        )
+        yield Table(caption, _COLUMNS, first, note=EACH_BY_ITSELF, grouped=True)
+    for group, metrics in grouped.items():
+        if metrics:
+            about = _ABOUT[group] if group in (OWN, TASKS, OTHERS) else f"suite {group}, {_ABOUT[group]}"
+            caption = f"Final values, {about}: {words.counted(len(metrics), 'metric')}."
+            yield Table(caption, _COLUMNS, _rows(context, metrics), folded=True, grouped=True)
+    for stem, members in by_block.items():
+        yield _family(context, stem, members)
     if by_bin:
-        blocks.append(Paragraph(f"What was recorded bin by bin is under {RELIABILITY}.", "aside"))
-    if not blocks:
-        return None
-    warned = [Paragraph(NOT_TO_BE_USED, "warning")] if context.unusable else []
-    return Section("final-values", "Final values", (*warned, *blocks))
+        yield Paragraph(f"What was recorded bin by bin is under {RELIABILITY}.", "aside")
 
 
 def _named(context: ReportContext) -> list[str]:
@@ -71,28 +79,6 @@ def _group_of(context: ReportContext, metric: str) -> str:
     if declared is not None:
         return declared.suite
     return TASKS if metric in TASK_METRICS else OTHERS
-
-
-def _first(context: ReportContext, asked: Sequence[str]) -> list[Block]:
-    rows = _rows(context, asked)
-    if not rows:
-        return []
-    return [
-        Table(
-            "Final values of the metrics of hypotheses and tie-breakers: mean and standard deviation over seeds of the "
-            "value at the last step.",
-            _COLUMNS,
-            rows,
-            note=EACH_BY_ITSELF,
-            grouped=True,
-        )
-    ]
-
-
-def _more(context: ReportContext, group: str, metrics: Sequence[str]) -> Table:
-    about = _ABOUT[group] if group in (OWN, TASKS, OTHERS) else f"suite {group}, {_ABOUT[group]}"
-    caption = f"Final values, {about}: {words.counted(len(metrics), 'metric')}."
-    return Table(caption, _COLUMNS, _rows(context, metrics), folded=True, grouped=True)
 
 
 _COLUMNS = columns("Metric", "Arm", "Mean:", "SD:", "n:", "Unit")

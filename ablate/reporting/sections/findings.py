@@ -12,16 +12,12 @@ from ablate.judge.verdict import EffectSize, Estimate, Finding
 from ablate.judge.wording import is_pseudomedian
 from ablate.reporting import charts, estimates
 from ablate.reporting.blocks import Block, Facts, Figure, Panel, Paragraph, Section, Table, columns
-from ablate.reporting.context import ReportContext
+from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
 from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.forest import forest
 from prereg import text as words
 from prereg.documents.procedures import PSEUDOMEDIAN
 
-NOT_TO_BE_USED = (
-    "Not to be used: the evidence is inadmissible. These numbers are shown for the record and support no "
-    "conclusion, in either direction."
-)
 EXPLORATORY = (
     "Findings marked (exploratory) were touched by an amendment that was made after evidence existed. Their numbers "
     "are shown like any others; they test nothing that was promised beforehand, and no verdict rests on them."

@@ -211,63 +211,26 @@ def glossary_section(context: ReportContext) -> Section:
         if context.study.trainer == "gpt"
         else "A number that the trainer is given; what it fixes there was not checked."
     )
-    return Section(
-        "glossary",
-        "Glossary",
-        (
-            Facts(
-                (
-                    (
-                        "Supported",
-                        f"The data reject the claim's opposite{after}. Says nothing about size beyond the interval, "
-                        "unless the claim does (by at least).",
-                    ),
-                    (
-                        "Refuted",
-                        "The data rule the claim out: a claimed change at the smallest difference that matters, a "
-                        "claimed absence because there is a change. This is a finding, as strong as support; a change "
-                        "can be refuted although it is real, when it is too small to matter.",
-                    ),
-                    (
-                        "Inconclusive",
-                        "Neither. The study could not tell; more seeds might. Not a sign that there is no effect.",
-                    ),
-                    (
-                        "Inadmissible",
-                        "The evidence is not what was promised, for instance a missing run or an early look. No "
-                        "verdict, whatever the numbers say.",
-                    ),
-                    (
-                        "Smallest difference that matters",
-                        "Fixed before the data, in the metric's own unit. Grey in the figures.",
-                    ),
-                    (
-                        "p to support, p to refute",
-                        "How surprising the data would be if the claim could not be supported, or not be "
-                        f"refuted. {'After correction, at' * corrected or 'At'} or below alpha means found.",
-                    ),
-                    (
-                        "Interval",
-                        "Differences that the data do not contradict at the stated level."
-                        + " Simultaneous: the level holds for all hypotheses of the family at once." * corrected,
-                    ),
-                    (
-                        "Seed, pair",
-                        f"{seed} Two runs of one seed form a pair; n counts pairs.",
-                    ),
-                    (
-                        "Role",
-                        f"The family of a hypothesis{', corrected together' * corrected}. Exploratory hypotheses are "
-                        "reported and decide nothing.",
-                    ),
-                    ("Stable", "No run of the arm diverged or had a loss spike, by the registered rule."),
-                    ("Nats per token", "Cross-entropy with natural logarithms; divide by 0.693 for bits."),
-                    (
-                        "Ledger head",
-                        "Hash of the last ledger entry when the report was made. Later tampering with the history "
-                        "would change it.",
-                    ),
-                )
-            ),
-        ),
-    )
+    words_explained = {
+        "Supported": f"The data reject the claim's opposite{after}. Says nothing about size beyond the interval, "
+        "unless the claim does (by at least).",
+        "Refuted": "The data rule the claim out: a claimed change at the smallest difference that matters, a claimed "
+        "absence because there is a change. This is a finding, as strong as support; a change can be refuted although "
+        "it is real, when it is too small to matter.",
+        "Inconclusive": "Neither. The study could not tell; more seeds might. Not a sign that there is no effect.",
+        "Inadmissible": "The evidence is not what was promised, for instance a missing run or an early look. No "
+        "verdict, whatever the numbers say.",
+        "Smallest difference that matters": "Fixed before the data, in the metric's own unit. Grey in the figures.",
+        "p to support, p to refute": "How surprising the data would be if the claim could not be supported, or not be "
+        f"refuted. {'After correction, at' * corrected or 'At'} or below alpha means found.",
+        "Interval": "Differences that the data do not contradict at the stated level."
+        + " Simultaneous: the level holds for all hypotheses of the family at once." * corrected,
+        "Seed, pair": f"{seed} Two runs of one seed form a pair; n counts pairs.",
+        "Role": f"The family of a hypothesis{', corrected together' * corrected}. Exploratory hypotheses are reported "
+        "and decide nothing.",
+        "Stable": "No run of the arm diverged or had a loss spike, by the registered rule.",
+        "Nats per token": "Cross-entropy with natural logarithms; divide by 0.693 for bits.",
+        "Ledger head": "Hash of the last ledger entry when the report was made. Later tampering with the history "
+        "would change it.",
+    }
+    return Section("glossary", "Glossary", (Facts(tuple(words_explained.items())),))

@@ -6,7 +6,7 @@ Description, chosen outside the registration: nothing is tested. Withheld, as th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from statistics import fmean, stdev
@@ -17,7 +17,6 @@ from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
-from ablate.reporting.sections.findings import NOT_TO_BE_USED
 from prereg import text as words
 from prereg.documents.published import LoadedPublished, PublishedFigure, PublishedLook
 from prereg.metrics.catalogue import TASK_METRICS
@@ -121,15 +120,18 @@ MOST_NAMED = 6
 
 def published_section(context: ReportContext) -> Section | None:
     """Every published figure next to the study's; none where none are published or nothing may be shown."""
-    if context.withheld or context.published is None:
+    if context.published is None:
         return None
-    published = context.published.published
-    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if context.unusable else []
-    blocks += [Paragraph(NOT_REGISTERED, "lead"), _sources(context, context.published)]
-    for figure in published.figures:
-        found = {look: _arms_at(context, figure, look) for look in published.looks}
-        blocks += [_table(context, figure, found), _said(figure, found)]
-    return Section("published", "Next to published figures", tuple(blocks))
+    return context.outcomes("published", "Next to published figures", _blocks(context, context.published))
+
+
+def _blocks(context: ReportContext, loaded: LoadedPublished) -> Iterator[Block]:
+    yield Paragraph(NOT_REGISTERED, "lead")
+    yield _sources(context, loaded)
+    for figure in loaded.published.figures:
+        found = {look: _arms_at(context, figure, look) for look in loaded.published.looks}
+        yield _table(context, figure, found)
+        yield _said(figure, found)
 
 
 def _arms_at(context: ReportContext, figure: PublishedFigure, look: PublishedLook) -> tuple[ArmAtStep, ...]:

@@ -6,7 +6,7 @@ Description, not inference. A model whose probabilities mean what they say lies 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, stdev
@@ -20,7 +20,6 @@ from ablate.reporting.charts import BLUE, GREY, INK, PANEL_WIDTH, dressed, inlin
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics
 from ablate.reporting.estimates import NONE
-from ablate.reporting.sections.findings import NOT_TO_BE_USED
 from prereg import text as words
 from prereg.metrics.catalogue import METRICS
 
@@ -139,13 +138,14 @@ def _accounted(shares: Mapping[int, Mapping[tuple[str, int], float]], arm: str) 
 
 def reliability_section(context: ReportContext) -> Section | None:
     """The curve of every arm; none where no bins were recorded or nothing may be shown."""
-    if context.withheld:
-        return None
+    return context.outcomes("reliability", RELIABILITY, _curve_and_numbers(context))
+
+
+def _curve_and_numbers(context: ReportContext) -> Iterator[Block]:
     recorded = bins_of(context.evidence, list(context.study.arms))
     found = drawn(recorded)
     if not found:
-        return None
-    blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if context.unusable else []
+        return
     lacking = [
         f"bin {one.number} of {arm}, seed{'s' * (len(one.missing) > 1)} {words.listed(map(str, one.missing))}"
         for arm, members in recorded.items()
@@ -153,9 +153,9 @@ def reliability_section(context: ReportContext) -> Section | None:
         if one.missing
     ]
     if lacking:
-        blocks.append(Paragraph(_missing_in_words(lacking), "warning"))
-    blocks += [_figure(context, found), _numbers(context, found)]
-    return Section("reliability", RELIABILITY, tuple(blocks))
+        yield Paragraph(_missing_in_words(lacking), "warning")
+    yield _figure(context, found)
+    yield _numbers(context, found)
 
 
 def _missing_in_words(lacking: Sequence[str]) -> str:
