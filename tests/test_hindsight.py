@@ -15,7 +15,7 @@ from ablate.judge.design.hindsight import Hindsight, look_back, selection
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.stats import power
 from ablate.reporting.context import ReportContext
-from ablate.reporting.sections.hindsight import hindsight_section
+from ablate.reporting.sections.design import hindsight_section
 from prereg.registry.looks import looks_of
 from prereg.study.spec import Study
 

@@ -13,7 +13,7 @@ from programme_samples import P, amends, day, decides, registers
 from rich.console import Console
 
 from ablate import cli
-from ablate.reporting.summaries.ledger import describe, ledger_section
+from ablate.reporting.summaries.proof import describe, ledger_section
 from ablate.reporting.terminal import show
 from prereg.registry.ledger import Entry, Event, Ledger
 from prereg.registry.paths import Root

@@ -16,7 +16,7 @@ from own_trainer import OwnHouse
 from ablate import api
 from ablate.api.status import read_status
 from ablate.records.run_record import RunRecord
-from ablate.reporting.summaries.ledger import describe
+from ablate.reporting.summaries.proof import describe
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.training.device import Peak

@@ -20,8 +20,7 @@ from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.training.trainer import Trainer
 from ablate.verification.verify import verify_study
-from prereg.documents.published import load_published
-from prereg.documents.schema import published_schema
+from prereg.documents.published import load_published, published_schema
 from prereg.errors import EvidenceError, StudyError
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger

@@ -12,7 +12,7 @@ from ablate.records.evidence import METRIC_COLUMNS
 from ablate.reporting.blocks import Figure, Table
 from ablate.reporting.charts import draw
 from ablate.reporting.context import ReportContext
-from ablate.reporting.sections.by_block import by_block_section, families, profile
+from ablate.reporting.sections.curves import by_block_section, families, profile
 from ablate.reporting.sections.final_values import final_values_section
 
 

@@ -13,13 +13,12 @@ from snapshot import assert_snapshot
 from ablate.api.status import RunHealth, StudyHealth
 from ablate.judge.design.characteristics import Design
 from ablate.judge.design.characteristics import design as design_study
+from ablate.reporting.document import decision_document
 from ablate.reporting.estimates import shown_truth
 from ablate.reporting.sections.design import text_chart
-from ablate.reporting.summaries.decision import decision_document
-from ablate.reporting.summaries.plan import design_section
 from ablate.reporting.summaries.proof import verification_section
 from ablate.reporting.summaries.run import corpora_section, status_section
-from ablate.reporting.summaries.study import study_section
+from ablate.reporting.summaries.study import design_section, study_section
 from ablate.reporting.terminal import show, show_document
 from ablate.verification.result import Item, Verification
 from prereg.study.spec import Study, study_from_document

@@ -10,7 +10,7 @@ from ablate.reporting import html, markdown
 from ablate.reporting.blocks import Paragraph, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics, summarise
-from ablate.reporting.sections.by_block import families
+from ablate.reporting.sections.curves import families
 from ablate.reporting.sections.final_values import final_values_section
 from ablate.reporting.sections.reliability import reliability_section
 

@@ -11,10 +11,10 @@ from test_items_verdict import case, drawn, items_study
 from ablate.judge.decide import decide
 from ablate.judge.design.characteristics import design
 from ablate.reporting.context import ReportContext
+from ablate.reporting.document import decision_document
 from ablate.reporting.html import render as render_html
 from ablate.reporting.markdown import render
-from ablate.reporting.summaries.decision import decision_document
-from ablate.reporting.summaries.plan import design_section
+from ablate.reporting.summaries.study import design_section
 from ablate.reporting.terminal import show, show_document
 from prereg.study.spec import Study
 

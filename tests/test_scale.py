@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from ablate import api
 from ablate.cli import app
-from ablate.reporting.summaries.plan import scale_json, scale_sections
+from ablate.reporting.summaries.study import scale_json, scale_sections
 from ablate.reporting.terminal import show
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prereg_samples import COMMAND, EMBNORM, NORMPLACE, changed, load_text
 
-from prereg.documents.schema import json_schema
+from prereg.documents.published import json_schema
 from prereg.errors import ClaimError, SpecError
 from prereg.study.spec import Study, study_from_document
 from prereg.study.training import Training

@@ -16,8 +16,8 @@ from ablate.judge.findings import judge_hypotheses
 from ablate.judge.verdict import Check, Decision
 from ablate.judge.wording import said_p
 from ablate.reporting import markdown
+from ablate.reporting.document import decision_document
 from ablate.reporting.sections.findings import centre_in_words, findings_section
-from ablate.reporting.summaries.decision import decision_document
 from ablate.reporting.summaries.study import study_section
 from ablate.reporting.terminal import show, show_document
 from prereg.documents.conduct import deciding_test, plain_outcomes

@@ -43,7 +43,7 @@ def ledger(
     Example:  ablate ledger --hypotheses
     """
     from ablate.api import utc_now
-    from ablate.reporting.summaries.ledger import ledger_section, programme_section
+    from ablate.reporting.summaries.proof import ledger_section, programme_section
     from ablate.reporting.terminal import show
     from prereg.errors import SpecError
     from prereg.registry.ledger import Ledger
@@ -144,7 +144,7 @@ def plan(
 
     Example:  ablate plan studies/embnorm.yaml --scale "1.3B x 50B tokens x 5 seeds on 64 H100" --mfu 0.4
     """
-    from ablate.reporting.summaries import plan as plan_summary
+    from ablate.reporting.summaries import study as plan_summary
     from ablate.reporting.terminal import show
 
     if scale is None:

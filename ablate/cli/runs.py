@@ -174,7 +174,7 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
 
     Example:  ablate decide studies/embnorm.yaml
     """
-    from ablate.reporting.summaries.decision import decision_document
+    from ablate.reporting.document import decision_document
     from ablate.reporting.terminal import show_document
 
     decided = api.decide(study, root=root)

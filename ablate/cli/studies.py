@@ -87,7 +87,7 @@ def schema(
 
     Example:  ablate schema > study.schema.json
     """
-    from prereg.documents.schema import json_schema, published_schema
+    from prereg.documents.published import json_schema, published_schema
 
     put_json(json.dumps(published_schema() if published else json_schema(), indent=2, ensure_ascii=False))
 
@@ -99,7 +99,7 @@ def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_js
 
     Example:  ablate design studies/embnorm.yaml
     """
-    from ablate.reporting.summaries.plan import design_section
+    from ablate.reporting.summaries.study import design_section
     from ablate.reporting.terminal import show
 
     found = api.design(study, root=root, pilot=pilot)
@@ -156,7 +156,7 @@ def _print_repeated(context: api.StudyContext) -> None:
 def _print_power(registration: Registration) -> None:
     """What the new registration can find."""
     from ablate.judge.design.hindsight import frozen_design
-    from ablate.reporting.summaries.plan import power_section
+    from ablate.reporting.summaries.study import power_section
     from ablate.reporting.terminal import show
 
     found = frozen_design(registration)

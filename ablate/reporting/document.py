@@ -1,23 +1,31 @@
-"""The whole account in order: banner and sections. Renderers take it from here and add no content of their own."""
+"""A decision as a document: the whole report, and the short one that `ablate decide` prints.
+
+Banner and sections in order. Renderers take them from here and add no content of their own.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from ablate.judge.verdict import Check, Decision
-from ablate.reporting.blocks import Section
+from ablate.judge.verdict import Check, Decision, Finding
+from ablate.judge.wording import same_in_every_pair
+from ablate.reporting import estimates
+from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.audit import checks_section, in_order, pairs_section, runs_section
-from ablate.reporting.sections.by_block import by_block_section
-from ablate.reporting.sections.curves import curves_section
-from ablate.reporting.sections.deviations import deviations_section
+from ablate.reporting.sections.curves import by_block_section, curves_section
+from ablate.reporting.sections.design import hindsight_section
+from ablate.reporting.sections.deviations import decisions_in_words, deviations_section
 from ablate.reporting.sections.final_values import final_values_section
-from ablate.reporting.sections.findings import findings_section
-from ablate.reporting.sections.hindsight import hindsight_section
+from ablate.reporting.sections.findings import findings_section, test_of
 from ablate.reporting.sections.methods import glossary_section, methods_section
 from ablate.reporting.sections.published import published_section
 from ablate.reporting.sections.registration import registration_section
 from ablate.reporting.sections.reliability import reliability_section
+from prereg import text as words
+from prereg.registry.ledger import Entry
 
 STATUS_WORDS = {
     "decided": "Decided",
@@ -95,3 +103,84 @@ def reason_of(check: Check) -> str:
     """A failed check in one sentence, naming its weight."""
     weight = "Fails" if check.severity == "inadmissible" else "Deviation"
     return f"{weight}: {check.name}. Found: {check.found}"
+
+
+def decision_document(
+    decision: Decision, *, report_path: Path | None, ledger_head: str, earlier: Sequence[Entry] = ()
+) -> Document:
+    """The report's banner, every finding in short, earlier decisions of the registration, and where to read on."""
+    banner = banner_of(decision)
+    if decision.status == "inadmissible" and decision.findings and banner.reasons:
+        # What makes a complete study inadmissible is all in the reasons; `because` would say it twice.
+        banner = replace(banner, because="")
+    blocks = [*_findings(decision)]
+    if earlier:
+        blocks.append(Paragraph(f"Earlier decisions of this registration: {decisions_in_words(earlier)}"))
+    blocks += [
+        Paragraph(f"Report: {report_path}" if report_path is not None else "No report was written."),
+        Paragraph(f"Ledger head: {ledger_head}"),
+    ]
+    return Document(decision.study, decision.title, banner, (Section("decision", "", tuple(blocks)),))
+
+
+def _findings(decision: Decision) -> Iterator[Block]:
+    findings = decision.findings
+    if not findings:
+        if decision.status == "inadmissible":
+            early = decision.look is not None and not decision.look.last
+            why = "before a verdict" if early else "while runs are missing or broken, or the ledger cannot log the look"
+            yield Paragraph(f"No contrast is shown {why}.")
+        return
+    if decision.status == "inadmissible":
+        yield Paragraph("These findings are shown for the record. They are not to be used.", "lead")
+    heads = columns("Outcome", "Claim", "Difference [interval]:", "p:", "n:")
+    yield Table("", heads, tuple(map(_row, findings)))
+    yield from (Paragraph(_sentence(finding)) for finding in findings)
+    if any(finding.amended for finding in findings):
+        yield Paragraph("Exploratory: touched by an amendment after evidence; no verdict rests on it.", "lead")
+    yield Paragraph(_legend(findings), "aside")
+    unstable = [f"'{arm.variant}'" for arm in decision.stability if not arm.stable]
+    if unstable:
+        yield Paragraph(f"Unstable by the registered rule: {words.listed(unstable)}")
+
+
+def _row(finding: Finding) -> tuple[str, ...]:
+    estimate, n = finding.estimate, str(finding.n)
+    difference = "no estimate"
+    if estimate is not None:
+        decimals, bounds = estimates.finding_decimals(finding), estimates.shown_interval(finding)
+        interval = estimates.interval(bounds, decimals) if bounds is not None else "[none]"
+        difference = f"{estimates.signed(estimate.difference, decimals)} {interval}"
+        n += f" x {estimate.items.n_units:,}" if estimate.items else ""
+    p = finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted
+    claim = finding.claim + " (exploratory)" * bool(finding.amended)
+    return finding.outcome, claim, difference, estimates.p_cell(p, estimates.levels_of(finding)), n
+
+
+def _sentence(finding: Finding) -> str:
+    """`no_harm: supported - b does not worsen val/accuracy by 0.01 share or more; zone: less than the margin`."""
+    text = f"{finding.label}: {finding.outcome} - {estimates.meaning_of(finding)}"
+    if finding.margin is not None:
+        text += f"; zone: {estimates.zone_of(finding)}"
+    same = same_in_every_pair([pair.left for pair in finding.pairs], [pair.right for pair in finding.pairs])
+    return f"{text}. Note: {same}" if same else text
+
+
+def _legend(findings: Sequence[Finding]) -> str:
+    """What n, the tests, the intervals and the p values of the table are."""
+    levels: dict[bool, dict[str, None]] = {False: {}, True: {}}
+    for finding in findings:
+        bounds = estimates.shown_interval(finding)
+        if finding.estimate and bounds:
+            levels[estimates.rests_on_margin(finding)][words.level(bounds.level)] = None
+    kinds = {False: "against zero", True: "(1 − 2 alpha) against a margin, on one side"}
+    intervals = "; ".join(f"{words.listed(found)} {kinds[margin]}" for margin, found in levels.items() if found)
+    shown = [finding.estimate for finding in findings if finding.estimate]
+    methods = words.listed(dict.fromkeys(test_of(one) if one.items else one.method for one in shown))
+    units = words.listed(dict.fromkeys(one.items.unit for one in shown if one.items), last="or")
+    corrected = estimates.is_corrected(findings)
+    return (
+        f"n: pairs of seeds{' x ' + units if units else ''}. Test: {methods or 'none'}. Intervals: "
+        f"{'over all claims of a role, ' * corrected}{intervals or 'none'}. p: "
+        f"{'corrected over a role, ' * corrected}of refutation where refuted, else of support."
+    )

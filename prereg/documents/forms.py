@@ -25,9 +25,19 @@ from prereg.documents.conduct import (
     when_both_in_brief,
 )
 from prereg.documents.configuration import arm_sentences, arms_in_brief, base_in_brief, base_sentences, factor_sentences
-from prereg.documents.forecast import Frozen, beliefs, cost, false_adoption, frozen_design, power_sentences
 from prereg.documents.procedures import at_level
-from prereg.documents.source import Source, identity, status, versions
+from prereg.documents.source import (
+    Frozen,
+    Source,
+    beliefs,
+    cost,
+    false_adoption,
+    frozen_design,
+    identity,
+    power_sentences,
+    status,
+    versions,
+)
 from prereg.escape import json_visible, markdown_sentence, visible
 from prereg.study.spec import Study
 from prereg.text import counted, listed

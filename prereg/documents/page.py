@@ -19,9 +19,21 @@ from prereg.documents import claims, conduct
 from prereg.documents import conduct as inference
 from prereg.documents.claims import matters, refutation, statement, support
 from prereg.documents.configuration import arm_sentences, base_sentences, factor_sentences
-from prereg.documents.forecast import beliefs, cost, false_adoption, frozen_design, power_rows, scenario_rows
 from prereg.documents.procedures import at_level
-from prereg.documents.source import Source, amendments, override, registered_source, status, versions
+from prereg.documents.source import (
+    Source,
+    amendments,
+    beliefs,
+    cost,
+    false_adoption,
+    frozen_design,
+    override,
+    power_rows,
+    registered_source,
+    scenario_rows,
+    status,
+    versions,
+)
 from prereg.errors import RegistrationError, Where
 from prereg.escape import markdown_sentence
 from prereg.registry.disk import write_whole

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, JsonValue, ValidationError
 
@@ -165,3 +165,22 @@ def _check_arm(arm: str, known: Iterable[str], said: str, place: FieldPath) -> N
     names = list(known)
     if arm not in names:
         raise field_error(place, f"'{arm}' {said}", "one of " + ", ".join(names), nearest(arm, names))
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema of a study file, JSON Schema draft 2020-12."""
+    schema = Study.model_json_schema(mode="validation")
+    schema["$defs"]["JsonValue"] = {"description": "Any value: text, a number, true or false, a list, a mapping."}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        # Which of its two forms the base has follows from the trainer; without this, an editor would
+        # take a misspelt field of the built-in trainer for a command's own.
+        "if": {"properties": {"trainer": {"const": "command"}}, "required": ["trainer"]},
+        "else": {"properties": {"base": {"$ref": "#/$defs/Training"}}},
+    }
+
+
+def published_schema() -> dict[str, Any]:
+    """The schema of the published figures next to a study."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Published.model_json_schema(mode="validation")}

@@ -1,23 +1,25 @@
-"""What a document is written from: a study, and where it is registered its lock and its entries in the ledger.
+"""What a document is written from: a study, and where it is registered its lock, frozen design and ledger entries.
 
 Entries that come after the registration (starts, seals, decisions) are left out, so that the document of a registration
-does not change while the study runs.
+does not change while the study runs. Older designs lack what newer ones hold: of a design this reads only what it says,
+from the plain data in the lock, and says nothing where there is nothing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pydantic import JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from prereg.documents.claims import amount, per, plain
 from prereg.escape import visible
 from prereg.registry.ledger import Entry, Ledger
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration, load_registration
 from prereg.study.spec import Study
-from prereg.text import listed, moment
+from prereg.text import compact, counted, duration, listed, moment, share, unit_of
 
 
 @dataclass(frozen=True)
@@ -122,3 +124,219 @@ def _value(value: JsonValue) -> str:
 def _ended(text: str) -> str:
     text = visible(text.strip())
     return text if text.endswith((".", "!", "?")) else text + "."
+
+
+class _Read(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Chance(_Read):
+    """A simulated probability."""
+
+    of: str
+    share: float
+    error: float
+
+
+class Scenario(_Read):
+    """One state of the world."""
+
+    name: str
+    n_sims: int
+    divergence: float = 0.0
+    verdicts: tuple[Chance, ...] = ()
+    false_supported: tuple[Chance, ...] = ()
+    false_refuted: tuple[Chance, ...] = ()
+
+
+class Power(_Read):
+    """What can become of one hypothesis."""
+
+    hypothesis: str
+    detectable_sd_corrected: float
+    sd_difference: float | None = None
+    detectable: float | None = None
+    power_at_smallest: float | None = None
+    seeds_80: int | None = None
+    effect: float | None = None
+
+
+class Belief(_Read):
+    """What was believed of a metric, and why."""
+
+    metric: str
+    scale: str
+    sd: float
+    correlation: float
+    source: str
+
+
+class Frozen(_Read):
+    """What a lock's design holds, as far as it is told here."""
+
+    hypotheses: tuple[Power, ...] = ()
+    beliefs: tuple[Belief, ...] = ()
+    scenarios: tuple[Scenario, ...] = ()
+    false_adoption: Chance | None = None
+    false_adoption_in: str = ""
+    adopting: tuple[str, ...] = ()
+    worst: tuple[Scenario, ...] = ()
+    seconds_per_run: float | None = None
+    timed: str = ""
+    cost_s: float | None = None
+    seed: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+def frozen_design(registration: Registration | None) -> Frozen | None:
+    """The design of a lock; none where it holds none that can be read."""
+    if registration is None or registration.design is None:
+        return None
+    data: Mapping[str, JsonValue] = registration.design
+    try:
+        found = Frozen.model_validate(data)
+    except ValidationError:
+        return None
+    return found if found.hypotheses else None
+
+
+def beliefs(study: Study, design: Frozen | None) -> str:
+    """What the design takes for granted."""
+    said = (
+        [f"{_spread(study, one.metric, one.sd, one.correlation)} ({one.source})" for one in design.beliefs]
+        if design is not None and design.beliefs
+        else [_spread(study, name, one.sd, one.correlation) for name, one in study.assume.metrics.items()]
+    )
+    text = f"Believed before data: {'; '.join(said)}." if said else "No belief about the spread of a metric is stated."
+    # A design of the first version drew no divergence, and the default that its study now has was never promised.
+    drawn = design is None or any(scenario.divergence for scenario in design.scenarios)
+    if study.assume.divergence and drawn:
+        text += f" In scenarios with divergence, {share(study.assume.divergence)} of runs are taken to diverge."
+    seconds = study.assume.seconds_per_run
+    if design is not None and design.seconds_per_run is not None:
+        seconds = design.seconds_per_run
+    if seconds is not None:
+        text += f" A run is taken to last {duration(seconds)}{_how(design)}."
+    return text
+
+
+def power_rows(study: Study, design: Frozen) -> list[tuple[str, str, str, str]]:
+    """For each hypothesis: what is detectable, power at what matters, seeds for power 80%."""
+    return [
+        (
+            one.hypothesis,
+            _detectable(study, one),
+            "unknown" if one.power_at_smallest is None else share(one.power_at_smallest),
+            "unknown" if one.seeds_80 is None else str(one.seeds_80),
+        )
+        for one in design.hypotheses
+        if one.hypothesis in study.hypotheses
+    ]
+
+
+def power_sentences(study: Study, design: Frozen) -> list[str]:
+    """The same in sentences, hypotheses of which the same is said in one."""
+    groups: dict[str, list[str]] = {}
+    for one in design.hypotheses:
+        if one.hypothesis not in study.hypotheses:
+            continue
+        absence = study.claims[one.hypothesis].verb.startswith("does_not")
+        least = _detectable(study, one)
+        text = f"a margin of {least} is" if absence else f"a difference of {least} is"
+        text += " shown with power 80% if there is no difference" if absence else " found with power 80%"
+        if one.power_at_smallest is not None:
+            at = "at the registered margin" if absence else "at the smallest difference that matters"
+            if one.effect is not None and not absence:
+                at = f"at a true difference of {amount(study, one.hypothesis, abs(one.effect))}"
+            text += f"; the power {at} is {share(one.power_at_smallest)}"
+            if one.seeds_80 is not None:
+                text += f", and {counted(one.seeds_80, 'seed')} would give 80%"
+        groups.setdefault(text, []).append(one.hypothesis)
+    return [f"{listed(names)}: {text}." for text, names in groups.items()]
+
+
+def scenario_rows(design: Frozen) -> list[tuple[str, str, str]]:
+    """For each simulated state of the world: the chance of every verdict, and how many studies were simulated."""
+    return [
+        (
+            _state(scenario.name),
+            "; ".join(f"{one.of}: {share(one.share)} ± {share(one.error)}" for one in scenario.verdicts),
+            f"{scenario.n_sims:,}",
+        )
+        for scenario in design.scenarios
+    ]
+
+
+def false_adoption(design: Frozen) -> str:
+    """The false-positive rate of the whole rule, or of the tests where an older design did not count it."""
+    if design.false_adoption is not None:
+        n_sims = design.scenarios[0].n_sims if design.scenarios else 0
+        if design.worst:
+            return (
+                f"By simulation of the registered rule ({design.worst[0].n_sims:,} studies), the largest chance, over "
+                "true effects and over the correlation of metrics, of an adopting verdict "
+                f"({listed(design.adopting, last='or')}) that rests on a false finding, or adopts an arm beyond the "
+                f"margin of its own claim of no harm, is {share(design.false_adoption.share)} ± "
+                f"{share(design.false_adoption.error)} (simulation error), with normal differences and no divergence."
+            )
+        return (
+            f"By simulation of the registered rule ({n_sims:,} studies for each state of the world), the largest "
+            f"chance of an adopting verdict ({listed(design.adopting, last='or')}) that is owed to a false finding is "
+            f"{share(design.false_adoption.share)} ± {share(design.false_adoption.error)} (simulation error); it is "
+            f'largest if the truth is "{_state(design.false_adoption_in)}".'
+        )
+    worst = [
+        (chance.share, chance.error, chance.of, scenario)
+        for scenario in design.scenarios
+        for chance in scenario.false_supported
+    ]
+    if not worst:
+        return ""
+    highest, error, role, scenario = max(worst, key=lambda one: one[0])
+    return (
+        f"By simulation of the registered rule ({scenario.n_sims:,} studies for each state of the world), the largest "
+        f'chance of any false "supported" in a family is {share(highest)} ± {share(error)} (simulation error): in the '
+        f'{role} family, if the truth is "{_state(scenario.name)}". This design did not count false adoptions.'
+    )
+
+
+def cost(design: Frozen) -> str:
+    """How long the runs take."""
+    if design.cost_s is None:
+        return ""
+    return f"All runs one after another are expected to take {duration(design.cost_s)}."
+
+
+def _detectable(study: Study, one: Power) -> str:
+    if one.detectable is None:
+        return f"{one.detectable_sd_corrected:.2f} standard deviations of the per-seed differences"
+    return amount(study, one.hypothesis, float(f"{one.detectable:.3g}"))
+
+
+def _state(name: str) -> str:
+    """The name of a simulated truth without the words of the claim language."""
+    return name.replace("does_not claim", "claim of no harm or no change")
+
+
+def _spread(study: Study, metric: str, sd: float, correlation: float) -> str:
+    return (
+        f"for {plain(metric)}, a standard deviation over seeds of {_three(sd)}{_unit(study, metric)} and a correlation "
+        f"between arms of {_three(correlation)}"
+    )
+
+
+def _three(value: float) -> str:
+    """Three significant digits: what is believed is not known better."""
+    return compact(float(f"{value:.3g}"))
+
+
+def _how(design: Frozen | None) -> str:
+    return f" ({design.timed})" if design is not None and design.timed else ""
+
+
+def _unit(study: Study, metric: str) -> str:
+    scales = {study.hypotheses[name].scale for name, claim in study.claims.items() if claim.metric == metric}
+    unit = per(unit_of(metric, own=study.own_units))
+    if scales != {"raw"}:
+        return " on the claim's scale"
+    return f" {unit}" if unit not in ("", "share") else ""

@@ -14,7 +14,7 @@ from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.audit import in_order
-from ablate.reporting.summaries.ledger import describe_decision
+from ablate.reporting.summaries.proof import describe_decision
 from prereg import text as words
 from prereg.registry.amendments import Amendment, amendments_of, reached, touched
 from prereg.registry.ledger import Entry

@@ -14,7 +14,7 @@ from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics, summarise
 from ablate.reporting.estimates import NONE
-from ablate.reporting.sections.by_block import families
+from ablate.reporting.sections.curves import families
 from ablate.reporting.sections.reliability import RELIABILITY, told_by_bin
 from prereg import text as words
 from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS
