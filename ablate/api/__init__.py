@@ -10,47 +10,34 @@ from ablate.api.context import (
     find_vocabulary,
     load,
     open_study,
-    pin,
     pin_code,
-    pin_corpus,
     published_beside,
     require_pinned,
     require_registered,
     utc_now,
 )
-from ablate.api.deciding import Decided, decide, report
-from ablate.api.peeking import Peeked, peek, record_look
-from ablate.api.planning import PlannedRuns, plan_at_scale, plan_runs
+from ablate.api.deciding import decide, report
+from ablate.api.peeking import peek, record_look
+from ablate.api.planning import plan_at_scale, plan_runs
 from ablate.api.proof import bundle, check_bundle, reproduce
 from ablate.api.registering import (
-    Document,
-    accepted,
     amend,
-    characterise,
     design,
     export,
-    preflight,
     register,
     registrations,
     save,
 )
-from ablate.api.running import Imported, Ran, bring, look_to_run_up_to, run
+from ablate.api.running import Imported, bring, run
 from ablate.runner.options import RunOptions
 
 __all__ = [
-    "Decided",
-    "Document",
     "Imported",
-    "Peeked",
-    "PlannedRuns",
-    "Ran",
     "RunOptions",
     "StudyContext",
-    "accepted",
     "amend",
     "bring",
     "bundle",
-    "characterise",
     "check",
     "check_bundle",
     "decide",
@@ -58,15 +45,11 @@ __all__ = [
     "export",
     "find_vocabulary",
     "load",
-    "look_to_run_up_to",
     "open_study",
     "peek",
-    "pin",
     "pin_code",
-    "pin_corpus",
     "plan_at_scale",
     "plan_runs",
-    "preflight",
     "published_beside",
     "record_look",
     "register",

@@ -7,13 +7,25 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from prereg.errors import (
+    CorpusError,
+    FieldPath,
+    RegistrationError,
+    RunError,
+    SpecError,
+    StudyError,
+    UnsupportedError,
+    Where,
+    missing_gpt,
+)
+from prereg.registry.paths import Root
 
 if TYPE_CHECKING:
     from ablate.data.reading import Reading, Tokenizer
     from ablate.data.tokenizers import BpeTokenizer
     from prereg.documents.published import LoadedPublished
-    from prereg.registry.paths import Root
     from prereg.registry.registration import CorpusPin, DataPins, Registration
     from prereg.study.command import ScriptPin
     from prereg.study.load import Loaded
@@ -21,6 +33,7 @@ if TYPE_CHECKING:
     from prereg.study.tasks import TaskPin
 
 Clock = Callable[[], str]
+Answer = TypeVar("Answer")
 
 
 def utc_now() -> str:
@@ -43,9 +56,7 @@ class StudyContext:
 
 def open_study(path: Path, root: Path | None = None) -> StudyContext:
     """Read a study file; a bare name is looked for under `studies/`. What was registered from its bytes holds."""
-    from prereg.errors import StudyError
     from prereg.registry.history import as_registered
-    from prereg.registry.paths import Root
     from prereg.registry.registration import load_registration
     from prereg.study.load import load_study
 
@@ -67,27 +78,16 @@ def load(path: str | Path) -> Study:
 def check(path: Path, root: Path | None = None) -> StudyContext:
     """Everything that can be known without a corpus: the file is well formed and this version can carry it out."""
     from ablate.api.support import require_supported
+    from prereg.metrics.user_code import pin_checks
 
     context = open_study(path, root)
     placed(context, lambda: require_supported(context.study))
-    placed(context, lambda: require_own_checks(context))
-    placed(context, lambda: require_harness(context))
-    return context
-
-
-def require_harness(context: StudyContext) -> None:
-    """The harness that a study asks for is installed, in the version that its numbers come from."""
+    placed(context, lambda: pin_checks(context.study, context.path.parent))  # found and read; none is executed
     if context.study.measure.harness is not None:
         from ablate.evaluation.harness.extra import require_extra
 
-        require_extra()
-
-
-def require_own_checks(context: StudyContext) -> None:
-    """The code of every check that the study brings can be found and read. None of it is executed."""
-    from prereg.metrics.user_code import pin_checks
-
-    pin_checks(context.study, context.path.parent)
+        placed(context, require_extra)
+    return context
 
 
 def published_beside(context: StudyContext) -> LoadedPublished | None:
@@ -99,7 +99,6 @@ def published_beside(context: StudyContext) -> LoadedPublished | None:
 
 def require_registered(context: StudyContext) -> Registration:
     """The registration in force, of an unchanged study."""
-    from prereg.errors import RegistrationError
     from prereg.registry.history import require_unchanged
     from prereg.registry.registration import load_registration
 
@@ -112,13 +111,6 @@ def require_registered(context: StudyContext) -> Registration:
         )
     require_unchanged(standing, context.loaded)
     return standing
-
-
-def pin_corpus(context: StudyContext) -> CorpusPin:
-    """What the baseline's corpus name means now; of a mixture, the first of its sources."""
-    pinned = pin_data(context, read_data(context)).corpus
-    assert pinned is not None, context.study.study
-    return pinned
 
 
 def read_data(context: StudyContext, registered: DataPins | None = None) -> dict[str, Reading]:
@@ -159,8 +151,7 @@ def pin_data(context: StudyContext, readings: Mapping[str, Reading]) -> Pins:
         config = context.study.training(arm)
         tokenizers[arm] = reading.tokenizer.sha256
         if arm == context.study.baseline:
-            found_size = reading.tokenizer.size
-            placed(context, lambda size=found_size: require_vocabulary(context.study, size))  # type: ignore[misc]
+            placed(context, partial(require_vocabulary, context.study, reading.tokenizer.size))
         plain = plain and config.data.tokenizer == "char" and config.data.mixture is None
         for name, found in reading.corpora.items():
             shards = found.manifest.shards
@@ -188,8 +179,6 @@ def _different(readings: Mapping[str, Reading]) -> list[Tokenizer]:
 
 def _require_no_bytes(study: Study, arm: str) -> None:
     """Nothing that the study reads may need the bytes that token ids stand for, where nobody said them."""
-    from prereg.errors import CorpusError, FieldPath, Where
-
     needed: list[tuple[FieldPath, str]] = [
         (("hypotheses", n, "claim"), c.metric) for n, c in study.claims.items() if arm in c.named
     ]
@@ -206,7 +195,6 @@ def _require_no_bytes(study: Study, arm: str) -> None:
 
 def require_vocabulary(study: Study, found: int) -> None:
     """Sizes that were matched for so many tokens are those of this corpus."""
-    from prereg.errors import SpecError, Where
     from prereg.study.sizes import Match
 
     if isinstance(study.match, Match) and study.match.vocabulary not in (None, found):
@@ -222,7 +210,6 @@ def find_vocabulary(context: StudyContext) -> int | None:
     """Number of tokens of a corpus that is here and read by its characters; none where it is not here."""
     from ablate.data.corpora import Library
     from ablate.data.tokenizers import CharTokenizer
-    from prereg.errors import CorpusError
 
     data = context.study.training(context.study.baseline).data
     if data.tokenizer != "char" or data.mixture is not None:
@@ -259,8 +246,6 @@ def require_gpt() -> None:
     """Raise `UnsupportedError` where a package of the built-in trainer is missing."""
     from importlib.util import find_spec
 
-    from prereg.errors import missing_gpt
-
     for package in ("torch", "tokenizers", "safetensors"):
         if find_spec(package) is None:
             raise missing_gpt(package)
@@ -283,12 +268,10 @@ def pin_tasks(context: StudyContext, readings: Mapping[str, Reading]) -> TaskPin
         return None
     from ablate.data.tokenizers import CharTokenizer
     from ablate.evaluation.harness.pins import pin_tasks as pinned
-    from prereg.errors import UnsupportedError, Where
 
-    found: list[TaskPin] = []
     # A tokenizer of bytes can write every text, and is not checked.
-    for tokenizer in dict.fromkeys(one if isinstance(one, CharTokenizer) else None for one in _different(readings)):
-        placed(context, lambda known=tokenizer: found.append(pinned(harness, context.root, known)))  # type: ignore[misc]
+    checked = dict.fromkeys(one if isinstance(one, CharTokenizer) else None for one in _different(readings))
+    found = [placed(context, partial(pinned, harness, context.root, tokenizer)) for tokenizer in checked]
     if len(set(found)) > 1:
         left_out = sorted({one.n_unencodable for one in found})
         raise UnsupportedError(
@@ -304,18 +287,16 @@ def pin_code(context: StudyContext) -> tuple[tuple[ScriptPin, ...], tuple[Script
     """The files of a user's own trainer and those it reads, as they are now; its program is here to be started."""
     from prereg.study.command import pin_data, pin_scripts
 
-    found: list[tuple[ScriptPin, ...]] = []
-    placed(context, lambda: found.append(pin_scripts(context.root, context.study)))
-    placed(context, lambda: found.append(pin_data(context.root, context.study)))
+    scripts = placed(context, lambda: pin_scripts(context.root, context.study))
+    data = placed(context, lambda: pin_data(context.root, context.study))
     placed(context, lambda: _require_program(context))
-    return found[0], found[1]
+    return scripts, data
 
 
 def _require_program(context: StudyContext) -> None:
     import os
     import shutil
 
-    from prereg.errors import RunError, Where
     from prereg.study.command import script_of
 
     word = context.study.command[0]
@@ -334,8 +315,6 @@ def _require_program(context: StudyContext) -> None:
 
 def require_pinned(context: StudyContext, registration: Registration) -> None:
     """The corpus, or the trainer's code, that was registered is here, and is still the same."""
-    from prereg.errors import CorpusError, RegistrationError
-
     now = pin(context, registration.data)
     if now.corpus is not None and now.corpus != registration.corpus:
         wanted = registration.corpus.sha256 if registration.corpus else "none"
@@ -368,8 +347,6 @@ def require_pinned(context: StudyContext, registration: Registration) -> None:
 
 
 def _refuse_data(now: DataPins | None, registration: Registration) -> None:
-    from prereg.errors import CorpusError
-
     was, here = registration.data, now
     for name, registered in (was.corpora if was else {}).items():
         if here is not None and here.corpora.get(name) != registered:
@@ -387,11 +364,9 @@ def _refuse_data(now: DataPins | None, registration: Registration) -> None:
     raise CorpusError("the study's corpora are not pinned as they were", required="the registered corpora")
 
 
-def placed(context: StudyContext, ask: Callable[[], None]) -> None:
-    """Give an error about a field the file and line of that field."""
-    from prereg.errors import StudyError
-
+def placed(context: StudyContext, ask: Callable[[], Answer]) -> Answer:
+    """What `ask` returns; an error about a field is given the file and line of that field."""
     try:
-        ask()
+        return ask()
     except StudyError as error:
         raise error.at(file=context.path, line=context.loaded.line(error.where.field)) from None

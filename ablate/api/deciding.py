@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.api.context import Clock, StudyContext, open_study, published_beside, require_registered, utc_now
+from prereg.errors import EvidenceError, Where
+from prereg.registry.canon import sha256_bytes
+from prereg.registry.disk import write_whole
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -44,8 +47,6 @@ def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     from ablate.judge.verdict import verdict_bytes
     from ablate.judge.view import view
     from ablate.records.gather import gather
-    from prereg.registry.canon import sha256_bytes
-    from prereg.registry.disk import write_whole
     from prereg.registry.ledger import Ledger
 
     context = open_study(Path(path), root)
@@ -115,8 +116,6 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     from ablate.judge.verdict import verdict_bytes
     from ablate.judge.view import view
     from ablate.records.gather import gather
-    from prereg.errors import EvidenceError
-    from prereg.registry.canon import sha256_bytes
     from prereg.registry.ledger import Ledger
 
     context = open_study(Path(path), root)
@@ -159,9 +158,6 @@ def _keep(context: StudyContext, registration: Registration, decision: Entry, mi
     """
     from ablate.judge.verdict import Decision
     from ablate.reporting.withdrawn import known_pages, notice_of, put_on, taken_off
-    from prereg.errors import EvidenceError, Where
-    from prereg.registry.canon import sha256_bytes
-    from prereg.registry.disk import write_whole
     from prereg.registry.ledger import Ledger
 
     folder, known = context.root.report(context.study.study), known_pages(decision, mine)
@@ -272,8 +268,6 @@ def _tell(
     A report holds the hash of the decision's entry, so its own hash can only stand in a later one. With it goes that of
     the published figures that the report tells, so that `verify` can say when the two have parted.
     """
-    from prereg.registry.canon import sha256_bytes
-    from prereg.registry.disk import write_whole
     from prereg.registry.ledger import Ledger
     from prereg.registry.looks import decisions_before
 

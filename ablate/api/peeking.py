@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.api.context import Clock, StudyContext, open_study, require_registered, utc_now
+from prereg.errors import EvidenceError
 
 if TYPE_CHECKING:
     from ablate.judge.glimpse import Glimpse
@@ -30,7 +31,6 @@ def peek(path: str | Path, *, reason: str, root: Path | None = None, now: Clock 
     from ablate.judge.glimpse import glimpse
     from ablate.judge.view import view
     from ablate.records.gather import gather, open_tables
-    from prereg.errors import EvidenceError
     from prereg.registry.ledger import Ledger
 
     context = open_study(Path(path), root)
@@ -83,7 +83,6 @@ def record_look(
 
     Returns the entry. Raises `EvidenceError` where `took_place` is no time, or not one at which a look was early.
     """
-    from prereg.errors import EvidenceError
     from prereg.registry.ledger import SEALS, Ledger
     from prereg.registry.looks import TOOK_PLACE
     from prereg.registry.plan import Cell, cell_of, plan
@@ -132,8 +131,6 @@ def record_look(
 
 
 def _require_reason(context: StudyContext, reason: str) -> None:
-    from prereg.errors import EvidenceError
-
     if not reason.strip():
         raise EvidenceError(
             "a look without a reason",
@@ -143,8 +140,6 @@ def _require_reason(context: StudyContext, reason: str) -> None:
 
 
 def _moment(context: StudyContext, text: str) -> datetime:
-    from prereg.errors import EvidenceError
-
     try:
         when = datetime.fromisoformat(text)
     except ValueError:

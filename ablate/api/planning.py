@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.api.context import StudyContext, check
+from prereg.errors import StudyError
 
 if TYPE_CHECKING:
     from ablate.scale.devices import Device
@@ -76,7 +77,6 @@ def plan_at_scale(
     from ablate.scale.devices import device_named
     from ablate.scale.plan import Request, plan_scale
     from ablate.scale.wish import VOCABULARY, Wish, shaped
-    from prereg.errors import StudyError
 
     context = check(Path(path), root)
     study = context.study
@@ -129,8 +129,6 @@ def plan_at_scale(
 def _with(config: Training, numerics: Mapping[str, str | None]) -> Training:
     from pydantic import ValidationError
 
-    from prereg.errors import StudyError
-
     tree = config.model_dump(mode="json", exclude_unset=True)
     tree.setdefault("numerics", {}).update({field: value for field, value in numerics.items() if value is not None})
     try:
@@ -147,7 +145,6 @@ def _with(config: Training, numerics: Mapping[str, str | None]) -> Training:
 
 def _require_of_that_shape(context: StudyContext, size: str) -> None:
     from ablate.scale.wish import REPLACED
-    from prereg.errors import StudyError
 
     for name, arm in context.study.arms.items():
         own = [path for path in arm.overrides if path in REPLACED]

@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.api.context import StudyContext, open_study, require_pinned, require_registered
+from prereg.errors import EvidenceError, RunError, nearest
+from prereg.registry.disk import scratch
+from prereg.registry.paths import Root
+from prereg.text import listed
 
 if TYPE_CHECKING:
     from ablate.judge.verdict import Decision
@@ -22,7 +26,6 @@ if TYPE_CHECKING:
     from ablate.verification.check import BundleCheck
     from ablate.verification.write import Bundled
     from prereg.registry.ledger import Entry
-    from prereg.registry.paths import Root
     from prereg.registry.plan import CommandSpec, RunSpec
     from prereg.registry.registration import Registration
 
@@ -42,8 +45,6 @@ def reproduce(
     `steps` makes only so many, of the same schedule. `within` is the largest relative difference to accept where equal
     bits are not promised: another processor, other libraries, other code. `keep` keeps the records of the new run.
     """
-    from prereg.errors import RunError
-    from prereg.registry.disk import scratch
     from prereg.registry.ledger import Ledger
     from prereg.registry.looks import is_unfinished
 
@@ -128,7 +129,6 @@ def _held_against(
 def _unpromised(spec: RunSpec | CommandSpec, others: list[str]) -> tuple[str, ...]:
     """Why equal bits are not promised."""
     from prereg.registry.plan import RunSpec
-    from prereg.text import listed
 
     if not isinstance(spec, RunSpec):
         return ("of a user's own trainer, equal bits are the user's promise",)
@@ -139,7 +139,6 @@ def _unpromised(spec: RunSpec | CommandSpec, others: list[str]) -> tuple[str, ..
 def _recorded(context: StudyContext, registration: Registration, run: str) -> tuple[RunSpec | CommandSpec, RunRecord]:
     """The planned run of a name, and its sealed record."""
     from ablate.records.store import RunFolder
-    from prereg.errors import EvidenceError, RunError, nearest
     from prereg.registry.plan import plan
 
     specs = {f"{spec.variant}/{spec.seed}": spec for spec in plan(registration)}
@@ -168,7 +167,6 @@ def _recorded(context: StudyContext, registration: Registration, run: str) -> tu
 def _require_possible(context: StudyContext, spec: RunSpec | CommandSpec, sealed: RunRecord, steps: int | None) -> None:
     """Refuse what could only end in a difference that says nothing."""
     from ablate.records.gather import unlike
-    from prereg.errors import EvidenceError, RunError
     from prereg.registry.plan import RunSpec
 
     if steps is not None and not isinstance(spec, RunSpec):
@@ -187,8 +185,6 @@ def _require_possible(context: StudyContext, spec: RunSpec | CommandSpec, sealed
 
 def _require_elsewhere(context: StudyContext, keep: Path) -> None:
     """A new record must not lie where it could be taken for evidence, or over anything."""
-    from prereg.errors import RunError
-
     runs = (context.root.path / "data" / "runs").resolve()
     taken = keep.exists() and (not keep.is_dir() or any(keep.iterdir()))
     if taken or keep.resolve().is_relative_to(runs):

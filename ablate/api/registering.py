@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ablate.api.context import Clock, StudyContext, check, open_study, pin, placed, require_registered, utc_now
+from prereg.errors import HopelessDesignError, RegistrationError, StudyFileError, Where
+from prereg.registry.disk import write_whole
 
 if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
     from prereg.documents.source import Source
     from prereg.registry.ledger import Entry
     from prereg.registry.registration import Override, Registration
+
+Registered = TypeVar("Registered")
 
 
 def design(path: str | Path, *, root: Path | None = None, pilot: str | None = None) -> Design:
@@ -31,16 +37,13 @@ def characterise(context: StudyContext, *, pilot: str | None = None) -> Design:
         return simulate(context.study)
     other = open_study(Path(pilot), context.root.path)
     earlier = require_registered(other)
-    found: list[Design] = []
     evidence = gather(other.root, earlier)
-    placed(context, lambda: found.append(simulate(context.study, beliefs=learned(context.study, earlier, evidence))))
-    return found[0]
+    return placed(context, lambda: simulate(context.study, beliefs=learned(context.study, earlier, evidence)))
 
 
 def accepted(context: StudyContext, characteristics: Design, reason: str | None) -> Override | None:
     """Refuse a hopeless design, or put on record that the user goes on with it and why."""
     from ablate.judge.design.undecidable import obstacle
-    from prereg.errors import HopelessDesignError, RegistrationError
     from prereg.registry.registration import Override
 
     found = obstacle(characteristics)
@@ -80,7 +83,6 @@ def register(
 
     `planned` is its design where the caller has it already.
     """
-    from ablate.records.provenance import tool_versions
     from prereg.documents.page import keep_page
     from prereg.registry import register as promise
     from prereg.registry.history import require_unchanged
@@ -93,25 +95,9 @@ def register(
         promise.complete(context.root, context.study.study)
         keep_page(context.root, context.study.study)
         return standing, None
-    pins = pin(context)
-    characteristics = planned or characterise(context, pilot=pilot)
-    override = accepted(context, characteristics, accept_underpowered)
-    registered = promise.register(
-        context.root,
-        context.loaded,
-        corpus=pins.corpus,
-        scripts=pins.scripts,
-        data=pins.data,
-        tasks=pins.tasks,
-        data_files=pins.data_files,
-        design=characteristics.model_dump(mode="json"),
-        tool=tool_versions(),
-        at=now(),
-        override=override,
+    return _freeze(
+        context, promise.register, now=now, accept_underpowered=accept_underpowered, pilot=pilot, planned=planned
     )
-    pins.keep(context.root)
-    keep_page(context.root, context.study.study)
-    return registered
 
 
 def amend(
@@ -124,15 +110,31 @@ def amend(
     pilot: str | None = None,
 ) -> tuple[Registration, Entry]:
     """Register a changed study in place of its earlier registration, with a reason."""
-    from ablate.records.provenance import tool_versions
-    from prereg.documents.page import keep_page
     from prereg.registry import register as promise
 
     context = check(path, root)
+    # Of evidence the ledger knows more than "none", and what it shows counts.
+    replace = partial(promise.amend, reason=reason, evidence="none")
+    return _freeze(context, replace, now=now, accept_underpowered=accept_underpowered, pilot=pilot)
+
+
+def _freeze(
+    context: StudyContext,
+    write: Callable[..., Registered],
+    *,
+    now: Clock,
+    accept_underpowered: str | None,
+    pilot: str | None,
+    planned: Design | None = None,
+) -> Registered:
+    """Pin what the study's names mean, write lock and ledger by `write`, and keep tokenizers and page."""
+    from ablate.records.provenance import tool_versions
+    from prereg.documents.page import keep_page
+
     pins = pin(context)
-    characteristics = characterise(context, pilot=pilot)
-    override = accepted(context, characteristics, accept_underpowered)
-    amended = promise.amend(
+    design = planned or characterise(context, pilot=pilot)
+    override = accepted(context, design, accept_underpowered)
+    written = write(
         context.root,
         context.loaded,
         corpus=pins.corpus,
@@ -140,16 +142,14 @@ def amend(
         data=pins.data,
         tasks=pins.tasks,
         data_files=pins.data_files,
-        design=characteristics.model_dump(mode="json"),
+        design=design.model_dump(mode="json"),
         tool=tool_versions(),
         at=now(),
-        reason=reason,
-        evidence="none",  # the ledger knows of more, and what it shows counts
         override=override,
     )
     pins.keep(context.root)
     keep_page(context.root, context.study.study)
-    return amended
+    return written
 
 
 def registrations(path: Path, root: Path | None = None) -> tuple[Entry, ...]:
@@ -196,9 +196,6 @@ def export(path: str | Path, *, form: FormName, root: Path | None = None, as_jso
 
 def save(text: str, path: Path) -> None:
     """Write a document; a file that says something else is left alone, for it may hold a person's answers."""
-    from prereg.errors import StudyFileError, Where
-    from prereg.registry.disk import write_whole
-
     if path.exists() and (not path.is_file() or path.read_bytes() != text.encode()):
         raise StudyFileError(
             "this file is there already and says something else",

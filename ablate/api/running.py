@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from ablate.api.context import Clock, StudyContext, check, open_study, require_pinned, require_registered, utc_now
 from ablate.api.registering import preflight, register
 from ablate.runner.options import RunOptions
+from prereg.errors import EvidenceError, RunError
+from prereg.registry.canon import sha256_of
 
 if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
@@ -49,7 +51,6 @@ def run(
     from ablate.runner.local import run_study, study_lock
     from ablate.runner.placement import Spread, choose_machine, records_of, require_steps
     from ablate.runner.progress import PlainWatcher
-    from prereg.errors import RunError
     from prereg.registry.history import repeated, require_unchanged
     from prereg.registry.ledger import Ledger
     from prereg.registry.registration import load_registration
@@ -102,7 +103,6 @@ def run(
 
 def look_to_run_up_to(context: StudyContext, registration: Registration) -> Look | None:
     """The first look not taken yet, or none for a fixed number of seeds. Refused once a look has ended the study."""
-    from prereg.errors import RunError
     from prereg.registry.ledger import Ledger
     from prereg.registry.looks import looks_of, next_look, taken_looks
 
@@ -150,8 +150,6 @@ def bring(
     from ablate.records.placing import put, standing
     from ablate.records.store import RunFolder
     from ablate.runner.local import study_lock
-    from prereg.errors import EvidenceError
-    from prereg.registry.canon import sha256_of
     from prereg.registry.ledger import Ledger
     from prereg.registry.plan import plan
 
@@ -192,8 +190,6 @@ def bring(
 
 
 def _cell(word: str) -> tuple[str, int]:
-    from prereg.errors import EvidenceError
-
     arm, _, seed = word.rpartition("/")
     if not arm or not seed.isdecimal():
         raise EvidenceError(f"--only {word}", required="ARM/SEED", fix="--only layernorm/3")

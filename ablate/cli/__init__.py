@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from ablate.cli import corpora, ledger, proof, runs, studies
+from ablate.cli import corpora, proof, runs, studies
 from ablate.cli.options import Exit
 from prereg.errors import StudyError, missing_gpt
 from prereg.escape import visible
@@ -29,9 +29,9 @@ PANELS = {
         runs.decide,
         runs.report,
     ),
-    "Design": (studies.register, studies.amend, ledger.plan, studies.export, studies.schema),
+    "Design": (studies.register, studies.amend, studies.plan, studies.export, studies.schema),
     "Proof": (proof.verify, proof.reproduce, proof.bundle, studies.seal),
-    "Records": (runs.peek, ledger.ledger),
+    "Records": (runs.peek, proof.ledger),
 }
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.cli.options import RootFolder, console, put
+from ablate.cli.options import RootFolder, put, show
 from prereg.errors import CorpusError, StudyError
+from prereg.registry.paths import Root
 
 if TYPE_CHECKING:
     from ablate.data.corpora import Library
@@ -27,7 +28,6 @@ def corpus_list(root: RootFolder = None) -> None:
     Example:  ablate corpus list
     """
     from ablate.reporting.summaries.run import corpora_section
-    from ablate.reporting.terminal import show
 
     library = _library(root)
     rows = []
@@ -38,7 +38,7 @@ def corpus_list(root: RootFolder = None) -> None:
         except StudyError as error:
             found = "not here" if "is not here" in error.found else error.found
         rows.append((name, manifest.size_bytes, manifest.sha256, found, manifest.licence))
-    show(console(), corpora_section(rows))
+    show(corpora_section(rows))
 
 
 def corpus_add(
@@ -115,7 +115,6 @@ def corpus_fetch(name: Annotated[str, typer.Argument(help="Name of the corpus.")
 
 def _library(root: Path | None) -> Library:
     from ablate.data.corpora import Library
-    from prereg.registry.paths import Root
 
     return Library.of(Root.around(Path(), root).corpora)
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from prereg.escape import json_visible, visible
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
     from rich.console import Console
+
+    from ablate.reporting.blocks import Section
+
+Found = TypeVar("Found", bound="BaseModel")
 
 
 class Exit(IntEnum):
@@ -66,6 +72,21 @@ def console() -> Console:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     return Patient(highlight=False)
+
+
+def show(*sections: Section) -> None:
+    """Sections of blocks on standard output."""
+    from ablate.reporting import terminal
+
+    terminal.show(console(), *sections)
+
+
+def show_or_json(found: Found, section: Callable[[Found], Section], *, as_json: bool) -> None:
+    """What was found, as JSON or as its section."""
+    if as_json:
+        put_json(found.model_dump_json(indent=2))
+    else:
+        show(section(found))
 
 
 def put(*lines: str) -> None:

@@ -1,4 +1,4 @@
-"""Verbs that check a study and bundle it: here, and in one file for others."""
+"""Verbs that check a study, bundle it for others, make a run of it again, and read the ledger."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablate import api
-from ablate.cli.options import AsJson, Exit, RootFolder, StudyFile, console, put, put_json
+from ablate.cli.options import AsJson, Exit, RootFolder, StudyFile, put, put_json, show, show_or_json
+from prereg.errors import SpecError, StudyFileError, nearest
 from prereg.escape import visible
+from prereg.registry.paths import Root
 
 if TYPE_CHECKING:
     from ablate.runner.messages import Message
+    from prereg.registry.ledger import Sound
 
 
 def verify(
@@ -43,15 +46,11 @@ def verify(
     Example:  ablate verify studies/embnorm.yaml
     """
     from ablate.reporting.summaries.proof import bundle_check_section, verification_section
-    from ablate.reporting.terminal import show
     from ablate.verification.verify import verify_house, verify_study
 
     if study is not None and _is_bundle(study):
         checked = api.check_bundle(study, signers=signers, roots=roots)
-        if as_json:
-            put_json(checked.model_dump_json(indent=2))
-        else:
-            show(console(), bundle_check_section(checked))
+        show_or_json(checked, bundle_check_section, as_json=as_json)
         if not checked.intact or checked.inadmissible:
             raise typer.Exit(Exit.INADMISSIBLE)
         return
@@ -59,10 +58,7 @@ def verify(
         found = verify_study(study, root, signers=signers, roots=roots)
     else:
         found = verify_house(root, signers=signers, roots=roots)
-    if as_json:
-        put_json(found.model_dump_json(indent=2))
-    else:
-        show(console(), verification_section(found))
+    show_or_json(found, verification_section, as_json=as_json)
     if not found.intact or found.inadmissible:
         raise typer.Exit(Exit.INADMISSIBLE)
 
@@ -86,10 +82,9 @@ def bundle(
     Example:  ablate bundle studies/embnorm.yaml
     """
     from ablate.reporting.summaries.proof import bundle_section
-    from ablate.reporting.terminal import show
 
     made = api.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights)
-    show(console(), bundle_section(made.path, made.check, written=made.written))
+    show(bundle_section(made.path, made.check, written=made.written))
     put(f"next:  ablate verify {made.path}")
 
 
@@ -131,14 +126,13 @@ def reproduce(
     Example:  ablate reproduce studies/embnorm.yaml --run layernorm/1
     """
     from ablate.reporting.summaries.run import reproduction_section
-    from ablate.reporting.terminal import show
 
     found = api.reproduce(study, run, steps=steps, within=within, keep=keep, root=root, onlooker=_teller(run))
     if as_json:
         whole = {"reproduced": found.reproduced, "exact": found.exact, **found.model_dump(mode="json")}
         put_json(json.dumps(whole, indent=2))
     else:
-        show(console(), reproduction_section(found))
+        show(reproduction_section(found))
     if not found.reproduced:
         raise typer.Exit(Exit.DIFFERENT)
 
@@ -160,3 +154,81 @@ def _teller(run: str) -> Callable[[Message], None]:
         print(f"\r{line}\x1b[K" if live else line, end="" if live else "\n", file=sys.stderr, flush=True)
 
     return tell
+
+
+def ledger(
+    study: Annotated[
+        Path | None, typer.Argument(metavar="[STUDY]", help="Only the entries of one study; all if left out.")
+    ] = None,
+    root: RootFolder = None,
+    *,
+    hypotheses: Annotated[
+        bool, typer.Option("--hypotheses", help="Count every hypothesis ever registered, and how it ended.")
+    ] = False,
+    level: Annotated[
+        float, typer.Option(min=0.001, max=0.5, help="With --hypotheses: the false discovery rate over all of them.")
+    ] = 0.05,
+    abandoned_after: Annotated[
+        int, typer.Option(min=1, metavar="DAYS", help="With --hypotheses: silence after which a study is abandoned.")
+    ] = 90,
+    as_json: AsJson = False,
+) -> None:
+    """Read the ledger, entry by entry.
+
+    Ends with the state of the chain and its head hash. A damaged ledger is shown as far as it is sound, and ends
+    with 4. --hypotheses counts every test this repository ever registered, decided or not, and gives the false
+    discovery rate over all of them (Benjamini-Hochberg, and LORD++ in the order of decisions); no verdict changes.
+
+    Example:  ablate ledger --hypotheses
+    """
+    from ablate.reporting.summaries.proof import ledger_section, programme_section
+    from prereg.registry.ledger import Ledger
+
+    if hypotheses and study is not None:
+        raise SpecError(
+            "--hypotheses with a study: a rate over all tests is not one study's",
+            required="every study of the repository",
+            fix="ablate ledger --hypotheses",
+        )
+    if hypotheses:
+        from ablate.judge.programme import count_programme
+
+        found = count_programme(
+            Root.around(Path(), root), level=level, now=api.utc_now(), abandoned_after_days=abandoned_after
+        )
+        show_or_json(found, programme_section, as_json=as_json)
+        if found.faults:
+            raise typer.Exit(Exit.INADMISSIBLE)
+        return
+    house, name = _named(study, root)
+    sound = Ledger(house.ledger).sound()
+    if name is not None:
+        _require_known(name, sound)
+    if as_json:
+        shown = [entry.model_dump(mode="json") for entry in sound.entries if name in (None, entry.study)]
+        state = {"faults": sound.faults, "lines_beyond": sound.n_beyond, "torso_bytes": sound.torso_bytes}
+        put_json(json.dumps({"entries": shown, **state, "head": sound.head}, indent=2, ensure_ascii=False))
+    else:
+        show(ledger_section(sound, study=name))
+    if sound.faults:
+        raise typer.Exit(Exit.INADMISSIBLE)
+
+
+def _named(study: Path | None, given: Path | None) -> tuple[Root, str | None]:
+    """The root, and the study's name if one is given; its file may be gone."""
+    if study is None:
+        return Root.around(Path(), given), None
+    if study.name == str(study) and study.suffix != ".yaml":
+        return Root.around(Path(), given), study.name
+    return Root.find(study, given), study.stem
+
+
+def _require_known(name: str, sound: Sound) -> None:
+    """A study that the sound part of the ledger knows; with damage, it may stand in the rest."""
+    known = {entry.study for entry in sound.entries}
+    if name not in known and not sound.faults:
+        raise StudyFileError(
+            f"no entry of the ledger is about '{name}'",
+            required="a study that was registered",
+            fix=nearest(name, known) or "ablate ledger",
+        )

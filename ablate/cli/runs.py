@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablate import api
-from ablate.cli.options import Accept, AsJson, Exit, Pilot, RootFolder, StudyFile, console, put, put_json
+from ablate.cli.options import (
+    Accept,
+    AsJson,
+    Exit,
+    Pilot,
+    RootFolder,
+    StudyFile,
+    console,
+    put,
+    put_json,
+    show,
+    show_or_json,
+)
 
 if TYPE_CHECKING:
     from ablate.runner.progress import Watcher
@@ -114,13 +126,9 @@ def status(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
     """
     from ablate.api.status import read_status
     from ablate.reporting.summaries.run import status_section
-    from ablate.reporting.terminal import show
 
     found = read_status(api.open_study(study, root))
-    if as_json:
-        put_json(found.model_dump_json(indent=2))
-    else:
-        show(console(), status_section(found))
+    show_or_json(found, status_section, as_json=as_json)
 
 
 def peek(
@@ -142,7 +150,6 @@ def peek(
     Example:  ablate peek studies/embnorm.yaml --reason "the loss of one arm looks broken"
     """
     from ablate.reporting.summaries.run import early_look_section
-    from ablate.reporting.terminal import show
 
     if past is not None:
         entry = api.record_look(study, reason=reason, took_place=past, root=root)
@@ -161,7 +168,7 @@ def peek(
             json.dumps({**seen.glimpse.model_dump(mode="json"), "entry": seen.entry.index, "head": seen.entry.sha256})
         )
         return
-    show(console(), early_look_section(seen.glimpse))
+    show(early_look_section(seen.glimpse))
     put(f"this look is entry {seen.entry.index} of the ledger")
     put(f"ledger head {seen.entry.sha256}")
 

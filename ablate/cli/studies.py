@@ -1,8 +1,9 @@
-"""Commands before any data: check, design, register, amend, seal, and documents of a registration."""
+"""Commands before any data: check, design, plan, register, amend, seal, and documents of a registration."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,11 +21,13 @@ from ablate.cli.options import (
     Sign,
     StudyFile,
     Timestamp,
-    console,
     put,
     put_document,
     put_json,
+    show,
+    show_or_json,
 )
+from prereg.errors import StudyFileError
 
 if TYPE_CHECKING:
     from ablate.verification.seal import Sealing
@@ -53,13 +56,11 @@ def check(
     Example:  ablate check studies/embnorm.yaml
     """
     from ablate.reporting.summaries import study as study_summary
-    from ablate.reporting.terminal import show
-    from prereg.errors import StudyFileError
 
     if admissibility:
-        return show(console(), *study_summary.checks_sections())
+        return show(*study_summary.checks_sections())
     if amendments:
-        return show(console(), *study_summary.amendment_rules_sections())
+        return show(*study_summary.amendment_rules_sections())
     if study is None:
         raise StudyFileError("no study is named", required="a study file", fix="ablate check studies/quickstart.yaml")
     context = api.check(study, root)
@@ -68,7 +69,7 @@ def check(
     sections = [study_summary.study_section(context.study, scripts, data)]
     if context.study.trainer == "gpt":
         sections += study_summary.sizes_sections(context.study, api.find_vocabulary(context))
-    show(console(), *sections)
+    show(*sections)
     _print_repeated(context)
     if beside is not None:
         put(beside.words)
@@ -100,13 +101,9 @@ def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_js
     Example:  ablate design studies/embnorm.yaml
     """
     from ablate.reporting.summaries.study import design_section
-    from ablate.reporting.terminal import show
 
     found = api.design(study, root=root, pilot=pilot)
-    if as_json:
-        put_json(found.model_dump_json(indent=2))
-    else:
-        show(console(), design_section(found))
+    show_or_json(found, design_section, as_json=as_json)
 
 
 def register(
@@ -126,8 +123,6 @@ def register(
     Example:  ablate register studies/embnorm.yaml
     """
     from ablate.verification.seal import attest, require_able
-
-    pass
 
     require_able(sign=sign, timestamp=timestamp, ots=ots)
     registration, entry = api.register(study, root=root, pilot=pilot, accept_underpowered=accept)
@@ -157,11 +152,10 @@ def _print_power(registration: Registration) -> None:
     """What the new registration can find."""
     from ablate.judge.design.hindsight import frozen_design
     from ablate.reporting.summaries.study import power_section
-    from ablate.reporting.terminal import show
 
     found = frozen_design(registration)
     assert found is not None, registration.study.study
-    show(console(), power_section(found))
+    show(power_section(found))
 
 
 def amend(
@@ -179,12 +173,78 @@ def amend(
     Example:  ablate amend studies/embnorm.yaml --reason "two more seeds, before any run"
     """
     from ablate.reporting.summaries.study import amendment_section
-    from ablate.reporting.terminal import show
 
     registration, entry = api.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
-    show(console(), amendment_section(registration.study, api.registrations(study, root), entry))
+    show(amendment_section(registration.study, api.registrations(study, root), entry))
     put(f"registration page: {api.open_study(study, root).root.page(registration.study.study)}")
     put(f"ledger head {entry.sha256}")
+
+
+def plan(
+    study: StudyFile,
+    root: RootFolder = None,
+    *,
+    scale: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help='Such as "1.3B x 50B tokens x 5 seeds on 64 H100", or "on 1 cpu".'),
+    ] = None,
+    mfu: Annotated[
+        float | None, typer.Option(min=0.001, max=1.0, help="Assume this share of the device's peak FLOP/s.")
+    ] = None,
+    devices_per_run: Annotated[
+        int | None, typer.Option(min=1, help="Devices of one run (default: those with which all runs end soonest).")
+    ] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="ddp|fsdp", help="Whole weights on each of them, or cut over them.")
+    ] = None,
+    micro_batch: Annotated[int | None, typer.Option(min=1, help="Sequences computed at once on a device.")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(metavar="float32|bfloat16", help="Arithmetic, instead of the study's.")
+    ] = None,
+    recompute: Annotated[
+        str | None, typer.Option(metavar="none|blocks", help="Recomputation, instead of the study's.")
+    ] = None,
+    vocabulary: Annotated[int | None, typer.Option(min=2, help="Entries of the vocabulary.")] = None,
+    peak_tflops: Annotated[float | None, typer.Option(min=0.001, help="Peak of a device that is not known.")] = None,
+    memory_gb: Annotated[float | None, typer.Option(min=0.1, help="Memory of a device, in 10^9 bytes.")] = None,
+    price: Annotated[float | None, typer.Option(min=0.0, help="Price of a device-hour.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a study's runs, and what they cost at scale.
+
+    With --scale: parameters, memory of a device, FLOPs, hours and device-hours over arms and seeds, each with its
+    formula. Time follows from recorded runs of the same kind of device, or from --mfu, which is marked as an
+    assumption. Nothing is written.
+
+    Example:  ablate plan studies/embnorm.yaml --scale "1.3B x 50B tokens x 5 seeds on 64 H100" --mfu 0.4
+    """
+    from ablate.reporting.summaries import study as study_summary
+
+    if scale is None:
+        runs = api.plan_runs(study, root=root)
+        if as_json:
+            put_json(json.dumps(asdict(runs), indent=2))
+        else:
+            show(study_summary.runs_section(runs))
+        return
+    found = api.plan_at_scale(
+        study,
+        scale,
+        root=root,
+        numerics={"dtype": dtype, "recompute": recompute},
+        vocabulary=vocabulary,
+        mfu=mfu,
+        peak_tflops=peak_tflops,
+        memory_gb=memory_gb,
+        devices_per_run=devices_per_run,
+        shard=shard,
+        micro_batch=micro_batch,
+        price=price,
+    )
+    if as_json:
+        put_json(study_summary.scale_json(found))
+    else:
+        show(*study_summary.scale_sections(found))
 
 
 class Form(StrEnum):
