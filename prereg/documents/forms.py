@@ -10,24 +10,10 @@ import json
 from dataclasses import dataclass
 
 from prereg.documents import claims, conduct
-from prereg.documents import conduct as inference
 from prereg.documents.claims import grouped_statements, matters, measured, quoted, statement
-from prereg.documents.conduct import (
-    decision_in_brief,
-    estimand,
-    exclusions_in_brief,
-    families_in_brief,
-    grouped_nulls,
-    sample_in_brief,
-    stability_in_brief,
-    test_in_brief,
-    tie_breakers,
-    when_both_in_brief,
-)
 from prereg.documents.configuration import arm_sentences, arms_in_brief, base_in_brief, base_sentences, factor_sentences
 from prereg.documents.procedures import at_level
 from prereg.documents.source import (
-    Frozen,
     Source,
     beliefs,
     cost,
@@ -120,19 +106,24 @@ def osf(source: Source) -> Form:
     """The form, filled."""
     study = source.study
     corpus = source.registration.corpus if source.registration else None
+    tasks = claims.pinned_tasks(source.registration.tasks if source.registration else None)
     fields = (
         Field("research_questions", "Research questions or hypotheses", _hypotheses(study)),
-        *_foreknowledge(),
         Field(
-            "study_type",
-            "Study type",
-            "Experiment: the arms are configurations that the researcher sets.",
+            "foreknowledge",
+            "Foreknowledge of the data",
+            "whoever registers must say what of these data existed, and what of it they had seen, before registering. "
+            "The ledger cannot know what was run or seen elsewhere.",
+            blank=True,
         ),
         Field(
-            "causal_intention",
-            "Causal interpretation",
-            _causal(study),
+            "foreknowledge_explanation",
+            "Explanation of foreknowledge",
+            "whoever registers must explain the answer above: pilot runs, results of others, earlier studies.",
+            blank=True,
         ),
+        Field("study_type", "Study type", "Experiment: the arms are configurations that the researcher sets."),
+        Field("causal_intention", "Causal interpretation", _causal(study)),
         Field(
             "blinding",
             "Blinding",
@@ -144,7 +135,7 @@ def osf(source: Source) -> Form:
         Field(
             "data_collection",
             "Data collection procedures",
-            _joined(base_sentences(study, corpus), _corpus(source), claims.recorded(study), _tasks(source)),
+            _joined(base_sentences(study, corpus), _corpus(source), claims.recorded(study), tasks),
         ),
         Field("sample_size", "Sample size", conduct.sample_size(study)),
         _rationale(source),
@@ -162,11 +153,11 @@ def osf(source: Source) -> Form:
             "inference_criteria",
             "Inference criteria",
             _joined(
-                inference.families(study),
-                inference.two_questions(study),
-                inference.when_both(study),
-                *inference.plain_outcomes(study),
-                "The study ends with the verdict of the first line that holds:\n" + inference.decision_sentences(study),
+                conduct.families(study),
+                conduct.two_questions(study),
+                conduct.when_both(study),
+                *conduct.plain_outcomes(study),
+                "The study ends with the verdict of the first line that holds:\n" + conduct.decision_sentences(study),
             ),
         ),
         Field(
@@ -187,24 +178,6 @@ def _hypotheses(study: Study) -> str:
         for name in study.hypotheses
     ]
     return "\n".join(part for part in (study.question.strip(), *lines) if part)
-
-
-def _foreknowledge() -> tuple[Field, Field]:
-    return (
-        Field(
-            "foreknowledge",
-            "Foreknowledge of the data",
-            "whoever registers must say what of these data existed, and what of it they had seen, before registering. "
-            "The ledger cannot know what was run or seen elsewhere.",
-            blank=True,
-        ),
-        Field(
-            "foreknowledge_explanation",
-            "Explanation of foreknowledge",
-            "whoever registers must explain the answer above: pilot runs, results of others, earlier studies.",
-            blank=True,
-        ),
-    )
 
 
 def _causal(study: Study) -> str:
@@ -243,26 +216,20 @@ def _corpus(source: Source) -> str:
     )
 
 
-def _tasks(source: Source) -> str:
-    return claims.pinned_tasks(source.registration.tasks if source.registration else None)
-
-
 def _rationale(source: Source) -> Field:
     design, key, title = frozen_design(source.registration), "sample_size_rationale", "Sample size rationale"
     if design is None:
         who = "whoever registers must give the reason for this number of seeds; no design that could give it is frozen."
         return Field(key, title, who, blank=True)
-    return Field(key, title, _said_design(source.study, design))
-
-
-def _said_design(study: Study, design: Frozen) -> str:
-    return _joined(
+    study = source.study
+    reason = _joined(
         beliefs(study, design),
         f"Power is that of a paired t test {at_level(study.analysis.correct)}.",
         *power_sentences(study, design),
         false_adoption(design),
         cost(design),
     )
+    return Field(key, title, reason)
 
 
 def _manipulated(study: Study) -> str:
@@ -279,9 +246,9 @@ def _manipulated(study: Study) -> str:
 def _models(study: Study) -> str:
     return _joined(
         "δ is the mean, over seeds, of the left side of a claim minus its right side.",
-        inference.deciding_test(study),
-        *inference.grouped_nulls(study),
-        inference.estimand(study),
+        conduct.deciding_test(study),
+        *conduct.grouped_nulls(study),
+        conduct.estimand(study),
     )
 
 
@@ -293,7 +260,7 @@ def _other(study: Study) -> str:
         if exploratory
         else ""
     )
-    return _joined(inference.beside(study), said, inference.tie_breakers(study)) or "None."
+    return _joined(conduct.beside(study), said, conduct.tie_breakers(study)) or "None."
 
 
 def _context(source: Source) -> str:
@@ -314,13 +281,14 @@ CUSTOMARY = 3_200
 def aspredicted(source: Source) -> Form:
     """The form, filled."""
     study = source.study
+    question = _joined(study.question.strip(), *grouped_statements(study))
     analyses = (
-        test_in_brief(study),
-        " ".join(grouped_nulls(study)),
-        "Neither rejected: inconclusive." + when_both_in_brief(study),
-        families_in_brief(study),
-        "" if study.analysis.estimand == "new_seeds" else estimand(study),
-        "Verdict: the first line that holds.\n" + decision_in_brief(study),
+        conduct.test_in_brief(study),
+        " ".join(conduct.grouped_nulls(study)),
+        "Neither rejected: inconclusive." + conduct.when_both_in_brief(study),
+        conduct.families_in_brief(study),
+        "" if study.analysis.estimand == "new_seeds" else conduct.estimand(study),
+        "Verdict: the first line that holds.\n" + conduct.decision_in_brief(study),
     )
     fields = (
         Field(
@@ -330,26 +298,22 @@ def aspredicted(source: Source) -> Form:
             'else to pre-register?"). Only they know what was run or seen elsewhere.',
             blank=True,
         ),
-        Field("hypothesis", "What is the main question being asked or hypothesis being tested?", _hypothesis(source)),
+        Field("hypothesis", "What is the main question being asked or hypothesis being tested?", question),
         Field("dependent", "Which are the key dependent variables?", measured(study, brief=True)),
         Field("conditions", "How many and which conditions are there?", _conditions(source)),
         Field("analyses", "Exactly which analyses will be conducted?", _joined(*analyses, join="\n")),
-        Field("outliers", "How are outliers and exclusions handled?", exclusions_in_brief(study)),
-        Field("sample", "What determines the sample size?", sample_in_brief(study)),
+        Field("outliers", "How are outliers and exclusions handled?", conduct.exclusions_in_brief(study)),
+        Field("sample", "What determines the sample size?", conduct.sample_in_brief(study)),
         Field(
             "other",
             "Anything else to pre-register?",
-            _joined(stability_in_brief(study), tie_breakers(study), identity(source)),
+            _joined(conduct.stability_in_brief(study), conduct.tie_breakers(study), identity(source)),
         ),
         Field("name", "Title", visible(study.title)),
         Field("study_type", "Type of study", "Experiment"),
         Field("study_type_other", "Type of study, if other", "None."),
     )
     return Form("AsPredicted", study.title, status(source), fields, CUSTOMARY)
-
-
-def _hypothesis(source: Source) -> str:
-    return _joined(source.study.question.strip(), *grouped_statements(source.study))
 
 
 def _conditions(source: Source) -> str:

@@ -10,13 +10,12 @@ it makes no difference, a page still says version 2, and has the same bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from prereg.documents import claims, conduct
-from prereg.documents import conduct as inference
 from prereg.documents.claims import matters, refutation, statement, support
 from prereg.documents.configuration import arm_sentences, base_sentences, factor_sentences
 from prereg.documents.procedures import at_level
@@ -52,7 +51,7 @@ _WORDED = re.compile(r"in the words of version (\d+)\.\n\Z")
 class Bullets:
     """Lines of a list."""
 
-    lines: tuple[str, ...]
+    lines: Sequence[str]
     named: bool = False
     """Whether each begins with a name of the study format, in bold."""
 
@@ -61,8 +60,8 @@ class Bullets:
 class Table:
     """A table of the page."""
 
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
 
 
 Block = str | Bullets | Table
@@ -97,10 +96,30 @@ def _blocks(source: Source) -> dict[str, list[Block]]:
         "Arms": _arms(study),
         "Hypotheses": _hypotheses(study),
         "Data and training": _training(source),
-        "Seeds and stopping": [conduct.sample_size(study), conduct.pairing(study), *_stopping(study)],
-        "Tests and error rates": _tests(study),
-        "Decision": _decision(study),
-        "Divergence, stability, missing runs": _exceptions(study),
+        "Seeds and stopping": [
+            conduct.sample_size(study),
+            conduct.pairing(study),
+            f"{conduct.starting(study)} {conduct.stopping(study)}",
+        ],
+        "Tests and error rates": [
+            conduct.deciding_test(study),
+            conduct.beside(study),
+            conduct.families(study),
+            conduct.estimand(study),
+        ],
+        "Decision": [
+            "The list is read from the top; the first line that holds is the verdict.",
+            Table(
+                ("Line", "If", "Verdict"),
+                [(str(n), *row) for n, row in enumerate(conduct.decision_rows(study), start=1)],
+            ),
+            conduct.tie_breakers(study),
+        ],
+        "Divergence, stability, missing runs": [
+            conduct.exclusions(study),
+            conduct.stability(study),
+            conduct.missing(study),
+        ],
         "What this design could find": _design(source),
         "Record": _record(source),
         "Amendments": _amendments(source),
@@ -115,11 +134,11 @@ def wording_of(page: bytes) -> int | None:
 
 
 def _arms(study: Study) -> list[Block]:
-    arms = _bullets(arm_sentences(study))
+    arms = Bullets(arm_sentences(study))
     if not study.factors:
         return [f"Claims compare with the baseline unless they say otherwise. There are {len(study.arms)} arms:", arms]
     named = f"The {len(study.arms)} arms are all combinations, named by their levels in the order of the factors:"
-    return [_bullets(factor_sentences(study)), named, arms]
+    return [Bullets(factor_sentences(study)), named, arms]
 
 
 def _hypotheses(study: Study) -> list[Block]:
@@ -132,22 +151,15 @@ def _hypotheses(study: Study) -> list[Block]:
         first, second = support(study, name), refutation(study, name)
         refuted = (second.null, second.alternative, second.sided) if second else ("no data can refute it", "–", "–")
         rows.append((name, first.null, first.alternative, first.sided, *refuted))
-    heads = (
-        "Hypothesis",
-        "Supported by rejecting",
-        "in favour of",
-        "test",
-        "Refuted by rejecting",
-        "in favour of",
-        "test",
-    )
+    of_a_null = ("in favour of", "test")
+    heads = ("Hypothesis", "Supported by rejecting", *of_a_null, "Refuted by rejecting", *of_a_null)
     return [
-        _bullets(said, named=True),
+        Bullets(said, named=True),
         "δ is the mean, over seeds, of the left side of a claim minus its right side.",
-        _table(heads, rows),
-        inference.two_questions(study),
-        inference.when_both(study),
-        _bullets(inference.plain_outcomes(study)),
+        Table(heads, rows),
+        conduct.two_questions(study),
+        conduct.when_both(study),
+        Bullets(conduct.plain_outcomes(study)),
     ]
 
 
@@ -179,32 +191,6 @@ def _training(source: Source) -> list[Block]:
     ]
 
 
-def _stopping(study: Study) -> list[Block]:
-    return [f"{conduct.starting(study)} {conduct.stopping(study)}"]
-
-
-def _tests(study: Study) -> list[Block]:
-    return [
-        inference.deciding_test(study),
-        inference.beside(study),
-        inference.families(study),
-        inference.estimand(study),
-    ]
-
-
-def _decision(study: Study) -> list[Block]:
-    rows = [(str(n), when, verdict) for n, (when, verdict) in enumerate(inference.decision_rows(study), start=1)]
-    return [
-        "The list is read from the top; the first line that holds is the verdict.",
-        _table(("Line", "If", "Verdict"), rows),
-        inference.tie_breakers(study),
-    ]
-
-
-def _exceptions(study: Study) -> list[Block]:
-    return [conduct.exclusions(study), conduct.stability(study), conduct.missing(study)]
-
-
 def _design(source: Source) -> list[Block]:
     study, design = source.study, frozen_design(source.registration)
     if design is None:
@@ -214,14 +200,12 @@ def _design(source: Source) -> list[Block]:
     simulated = scenario_rows(design)
     return [
         f"{beliefs(study, design)} {cost(design)}".strip(),
-        _table(heads, power_rows(study, design)),
-        f"Power is that of a paired t test {at_level(study.analysis.correct)}; for a claim of no harm or no "
-        "change it is "
-        "the power to show it at its margin if there is no difference, and for a claim by at least a margin "
-        "the power if "
-        "the effect is twice the margin.",
+        Table(heads, power_rows(study, design)),
+        f"Power is that of a paired t test {at_level(study.analysis.correct)}; for a claim of no harm or no change it "
+        "is the power to show it at its margin if there is no difference, and for a claim by at least a margin the "
+        "power if the effect is twice the margin.",
         false_adoption(design),
-        _table(("If the truth is", "Chance of each verdict ± simulation error", "Simulated studies"), simulated)
+        Table(("If the truth is", "Chance of each verdict ± simulation error", "Simulated studies"), simulated)
         if simulated
         else "",
     ]
@@ -238,7 +222,7 @@ def _record(source: Source) -> list[Block]:
         (f"Ledger entry {source.entry.index}, of {moment(source.entry.at)}", f"`{source.entry.sha256}`"),
     ]
     return [
-        _table(("What", "sha256"), rows),
+        Table(("What", "sha256"), rows),
         versions(source),
         override(source) if registration.override is not None else "",
         "A hash shows that nothing was changed since, and the ledger in which order things were done. Neither shows "
@@ -258,7 +242,7 @@ def _amendments(source: Source) -> list[Block]:
             f"Entry {entry.index}, of {moment(entry.at)}: the registration `{str(entry.body.get('previous'))[:12]}` "
             f"became `{entry.registration[:12]}`. By then {known}. Reason given: {_line(reason)}"
         )
-        blocks.append(_table(("Place in the study file", "Registered before", "Since then"), differences))
+        blocks.append(Table(("Place in the study file", "Registered before", "Since then"), differences))
     if not blocks:
         return ["None."]
     begun = f"First registered as entry {first.index}, of {moment(first.at)}, `{first.registration[:12]}`."
@@ -274,14 +258,6 @@ def _footer(source: Source, version: int) -> str:
         "study file, not this page. What the lock leaves to the software is told as its present version does it. The "
         f"page is in the words of version {version}."
     )
-
-
-def _bullets(lines: Iterable[str], *, named: bool = False) -> Bullets:
-    return Bullets(tuple(lines), named)
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    return Table(tuple(heads), tuple(tuple(row) for row in rows))
 
 
 def _shown(block: Block, mark: Callable[[str], str]) -> str:

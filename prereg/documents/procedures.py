@@ -31,8 +31,7 @@ SPENDING = {"obrien_fleming": "O'Brien-Fleming type", "pocock": "Pocock type"}
 
 ABOUT_TESTS: dict[Test, str] = {
     "paired_t": "The deciding test is the paired t test (Student 1908) on per-seed differences. It holds its error "
-    "rate when these differences are close to normal; with few seeds, strongly skewed differences raise "
-    "the rate.",
+    "rate when these differences are close to normal; with few seeds, strongly skewed differences raise the rate.",
     "bootstrap_t": "The deciding test is the studentised paired bootstrap (Efron and Tibshirani 1993), which resamples "
     "pairs, never arms.",
     "sign_flip": "The deciding test is the exact sign-flip test on per-seed differences (Fisher 1935). It assumes "
@@ -142,9 +141,8 @@ def errors_held(study: Study) -> dict[str, str]:
     roles = dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values())
     said = listed(f"{role} ({counted(len(study.family(role)), 'claim')})" for role in roles)
     family = (
-        f"in each of {said}, any false 'supported' at most {alpha}, any false 'refuted' at most {alpha}, either "
-        "at most "
-        f"{either}"
+        f"in each of {said}, any false 'supported' at most {alpha}, any false 'refuted' at most {alpha}, either at "
+        f"most {either}"
     )
     if study.analysis.correct == "none" and any(len(study.family(role)) > 1 for role in roles):
         family = f"not held: no correction is registered, and false findings add up over the claims of a role: {said}"
