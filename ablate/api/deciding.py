@@ -31,9 +31,9 @@ class Decided:
     registration: Registration
     head: str
     """The ledger's, after everything that this call appended."""
-    verdict_path: Path | None
-    markdown_path: Path | None
-    html_path: Path | None
+    verdict_path: Path | None = None
+    markdown_path: Path | None = None
+    html_path: Path | None = None
     absent: int = 0
     """Runs whose sealed records are not on this disk, so that the pages were kept, under a notice, and not judged."""
     earlier: tuple[Entry, ...] = ()
@@ -42,27 +42,22 @@ class Decided:
 
 def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) -> Decided:
     """Apply the registered rule, log the decision, write the reports."""
-    from ablate.judge.audit.user_checks import run_own_checks
-    from ablate.judge.decide import decide as judge
     from ablate.judge.verdict import verdict_bytes
-    from ablate.judge.view import view
-    from ablate.records.gather import gather
     from prereg.registry.ledger import Ledger
 
     context = open_study(Path(path), root)
     registration = require_registered(context)
     published = published_beside(context)  # a mistake in it is found before anything is logged
-    evidence = gather(context.root, registration)
-    decision = judge(registration, evidence, partial(run_own_checks, registration, folder=context.path.parent))
-    evidence, look = view(registration, evidence).evidence, decision.look
+    decision, evidence = _judge(context, registration)
+    look = decision.look
     unfit = look is not None and not look.last and decision.status == "inadmissible"
     if evidence.missing or evidence.ledger_faults or unfit:
         # Nothing may be written: either the study is unfinished, or the ledger cannot take an entry.
-        return Decided(decision, registration, evidence.ledger_head, None, None, None)
+        return Decided(decision, registration, evidence.ledger_head)
     if look is not None:
         head = _log_look(context, registration, evidence, look, final=decision.status != "continue", at=now())
         if decision.status == "continue":
-            return Decided(decision, registration, head, None, None, None)
+            return Decided(decision, registration, head)
     verdict = verdict_bytes(decision)
     body = {
         "status": decision.status,
@@ -111,11 +106,7 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     Another version of this tool may write other bytes; the ledger then takes their hashes. Where sealed records are no
     longer on this disk, the pages are kept and a notice above them says so (`ablate.reporting.withdrawn`).
     """
-    from ablate.judge.audit.user_checks import run_own_checks
-    from ablate.judge.decide import decide as judge
     from ablate.judge.verdict import verdict_bytes
-    from ablate.judge.view import view
-    from ablate.records.gather import gather
     from prereg.registry.ledger import Ledger
 
     context = open_study(Path(path), root)
@@ -132,16 +123,26 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
             required="a decision to report",
             fix=f"ablate decide {context.path}",
         )
-    evidence = gather(context.root, registration)
-    decision = judge(registration, evidence, partial(run_own_checks, registration, folder=context.path.parent))
+    decision, evidence = _judge(context, registration)
     if sha256_bytes(verdict_bytes(decision)) != entries[-1].body["verdict_sha256"]:
         raise EvidenceError(
             "the evidence on disk does not give the decision in the ledger",
             required=f"the evidence of the decision taken {entries[-1].at}",
             fix=f"ablate verify {context.path}, then ablate decide {context.path}",
         )
-    seen = view(registration, evidence).evidence
-    return _tell(context, registration, entries[-1], decision, seen, published=published, at=now())
+    return _tell(context, registration, entries[-1], decision, evidence, published=published, at=now())
+
+
+def _judge(context: StudyContext, registration: Registration) -> tuple[Decision, Evidence]:
+    """The decision of what is on disk, and the evidence that it may see."""
+    from ablate.judge.audit.user_checks import run_own_checks
+    from ablate.judge.decide import decide
+    from ablate.judge.view import view
+    from ablate.records.gather import gather
+
+    evidence = gather(context.root, registration)
+    decision = decide(registration, evidence, partial(run_own_checks, registration, folder=context.path.parent))
+    return decision, view(registration, evidence).evidence
 
 
 def _present(context: StudyContext, decision: Entry, mine: list[Entry]) -> list[bool]:

@@ -13,6 +13,7 @@ from ablate.records.store import RunFolder
 from prereg.frozen import FrozenModel
 
 if TYPE_CHECKING:
+    from ablate.records.run_record import RunRecord
     from prereg.registry.plan import CommandSpec, RunSpec
 
 
@@ -48,13 +49,13 @@ class StudyHealth(FrozenModel):
     """Its id."""
     title: str
     """Its title."""
-    registered: str | None
+    registered: str | None = None
     """The registration, or none."""
-    unchanged: bool
+    unchanged: bool = True
     """Whether the file still means what was registered."""
-    active: bool
+    active: bool = False
     """Whether a process is at work on it now."""
-    decided: str | None
+    decided: str | None = None
     """The verdict in the ledger, if there is one."""
     runs: tuple[RunHealth, ...]
     """Every planned run."""
@@ -87,21 +88,8 @@ def read_status(context: StudyContext) -> StudyHealth:
             for seed in study.seeds
             for arm in study.arms
         )
-        return StudyHealth(
-            study=study.study,
-            title=study.title,
-            registered=None,
-            unchanged=True,
-            active=False,
-            decided=None,
-            runs=waiting,
-        )
+        return StudyHealth(study=study.study, title=study.title, runs=waiting)
     active = _is_active(context)
-    health = []
-    for spec in plan(registration):
-        folder = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
-        found = _health(folder, spec.variant, spec.seed, spec.steps, active=active)
-        health.append(found.model_copy(update={"breaches": _breaches(folder, spec)}))
     mine = [entry for entry in ledger if entry.study == study.study]
     decided = [entry for entry in mine if entry.event == "decided" and entry.registration == registration.sha256]
     look = next_look(registration.study, taken_looks(ledger, registration.sha256))
@@ -113,10 +101,10 @@ def read_status(context: StudyContext) -> StudyHealth:
         unchanged=not differing_fields(registration.study, study),
         active=active,
         decided=verdict,
-        runs=tuple(health),
+        runs=tuple(_health(context, spec, active=active) for spec in plan(registration)),
         next_look=None if look is None else look.words,
         overruled=bool(decided) and any(look.index > decided[-1].index for look in recorded_afterwards(mine)),
-        peeked=sum(entry.event == "peeked" and entry.study == study.study for entry in ledger),
+        peeked=sum(entry.event == "peeked" for entry in mine),
     )
 
 
@@ -127,43 +115,35 @@ def _steps(context: StudyContext, arm: str) -> int:
     return config.budget.steps if isinstance(config, Training) else 0
 
 
-def _health(folder: RunFolder, variant: str, seed: int, steps: int, *, active: bool) -> RunHealth:
+def _health(context: StudyContext, spec: RunSpec | CommandSpec, *, active: bool) -> RunHealth:
+    folder = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
     record = folder.read_record()
+    health = RunHealth(variant=spec.variant, seed=spec.seed, state="waiting", step=0, steps=spec.steps)
     if record is None:
-        return RunHealth(variant=variant, seed=seed, state="waiting", step=0, steps=steps)
-    if record.status != "running":
-        return RunHealth(
-            variant=variant,
-            seed=seed,
-            state=record.status,
-            step=record.steps,
-            steps=steps,
-            attempts=record.attempts,
-            error=record.error,
-            lacking=record.provenance.lacking,
-        )
-    losses = [row for row in folder.rows() if row.metric == "train/loss"]
-    falling = losses[-1].value < losses[0].value if len(losses) > 1 else None
-    return RunHealth(
-        variant=variant,
-        seed=seed,
-        state="running" if active else "stopped",
-        attempts=record.attempts,
-        step=losses[-1].step if losses else record.steps,
-        steps=steps,
-        falling=falling,
-        lacking=record.provenance.lacking,
-    )
+        return health
+    found: dict[str, object] = {
+        "state": record.status,
+        "step": record.steps,
+        "attempts": record.attempts,
+        "error": record.error,
+        "lacking": record.provenance.lacking,
+        "breaches": _breaches(record, spec),
+    }
+    if record.status == "running":
+        losses = [row for row in folder.rows() if row.metric == "train/loss"]
+        found |= {"state": "running" if active else "stopped", "error": None}
+        if losses:
+            found["step"] = losses[-1].step
+        if len(losses) > 1:
+            found["falling"] = losses[-1].value < losses[0].value
+    return health.model_copy(update=found)
 
 
-def _breaches(folder: RunFolder, spec: RunSpec | CommandSpec) -> tuple[str, ...]:
+def _breaches(record: RunRecord, spec: RunSpec | CommandSpec) -> tuple[str, ...]:
     from prereg.registry.plan import RunSpec
     from prereg.study.analysis import breaches, promises_any
 
     if not isinstance(spec, RunSpec) or not promises_any(spec.config.budget):
-        return ()
-    record = folder.read_record()
-    if record is None:
         return ()
     broken = breaches(spec.config.budget, wall_s=record.wall_s, peak_memory_bytes=record.peak_memory_bytes)
     return tuple(breach.words for breach in broken)
