@@ -51,7 +51,11 @@ def paired(finding: Finding, left: str, right: str) -> alt.LayerChart:
     low, high = padded(ends)
     places = spread([pair.left for pair in pairs], (high - low) / 13) if len(pairs) <= MOST_SEED_LABELS else []
     low, high = padded([*ends, *places])
-    labels = alt.Axis(
+    x = quantity(
+        alt.X,
+        "at",
+        (-0.28, 1.32),
+        zero=False,
         values=[0, 1],
         grid=False,
         title=None,
@@ -62,19 +66,11 @@ def paired(finding: Finding, left: str, right: str) -> alt.LayerChart:
         labelPadding=8,
         labelExpr=f"datum.value == 0 ? {_lines(right)} : {_lines(left)}",
     )
-    unit = f" ({finding.unit})" if finding.unit else ""
-    x = alt.X("at:Q", scale=alt.Scale(domain=[-0.28, 1.32], nice=False, zero=False), axis=labels)
-    y = alt.Y(
-        "value:Q",
-        scale=alt.Scale(domain=[low, high], nice=False, zero=False),
-        axis=alt.Axis(title=f"{finding.metric}{unit}", tickCount=5, titleLimit=220),
-    )
-    colour = alt.Color(
-        "way:N", legend=None, scale=alt.Scale(domain=["falls", "rises", "level"], range=[BLUE, VERMILLION, GREY])
-    )
-    dash = alt.StrokeDash(
-        "way:N", legend=None, scale=alt.Scale(domain=["falls", "rises", "level"], range=[[1, 0], [5, 3], [1, 2]])
-    )
+    title = finding.metric + (f" ({finding.unit})" if finding.unit else "")
+    y = quantity(alt.Y, "value", (low, high), zero=False, title=title, tickCount=5, titleLimit=220)
+    ways = ["falls", "rises", "level"]
+    colour = alt.Color("way:N", legend=None, scale=alt.Scale(domain=ways, range=[BLUE, VERMILLION, GREY]))
+    dash = alt.StrokeDash("way:N", legend=None, scale=alt.Scale(domain=ways, range=[[1, 0], [5, 3], [1, 2]]))
     base = alt.Chart(inline(data))
     layers = [
         base.mark_line(strokeWidth=1.6).encode(x=x, y=y, detail=alt.Detail("seed:N"), color=colour, strokeDash=dash),
@@ -97,14 +93,8 @@ def power_by_seeds(
 ) -> alt.LayerChart:
     """Chance of success by number of seeds: solid in closed form, dashed by simulation of the rule."""
     last = max(n for n, _ in [*power, *adopting])
-    x = alt.X(
-        "n:Q", scale=alt.Scale(domain=[0, last], nice=False), axis=alt.Axis(title="seeds", tickCount=6, format="d")
-    )
-    y = alt.Y(
-        "share:Q",
-        scale=alt.Scale(domain=[0, 1], nice=False),
-        axis=alt.Axis(title="power", tickCount=5, format=".0%"),
-    )
+    x = quantity(alt.X, "n", (0, last), title="seeds", tickCount=6, format="d")
+    y = quantity(alt.Y, "share", (0, 1), title="power", tickCount=5, format=".0%")
     layers: list[Any] = [
         alt.Chart(inline([{"share": 0.8}])).mark_rule(color=GREY, strokeWidth=1).encode(y=y),
         alt.Chart(inline([{"n": registered}])).mark_rule(color=GREY, strokeWidth=1, strokeDash=[1, 3]).encode(x=x),
@@ -215,21 +205,19 @@ def _lines_of(traced: Curves, arm: str, x: Any, y: Any, colour: str) -> list[Any
 
 def _step_axes(traced: Curves, title: str, domain: tuple[float, float], *, signed: bool = False) -> tuple[Any, Any]:
     last = max(line[-1][0] for line in traced.runs.values())
-    x = alt.X(
-        "step:Q",
-        scale=alt.Scale(domain=[0, last], nice=False),
-        axis=alt.Axis(title="optimiser step", tickCount=5, format="~s" if last > 9999 else "d"),
-    )
-    y = alt.Y(
-        "value:Q",
-        scale=alt.Scale(domain=list(domain), nice=False, zero=False),
-        axis=alt.Axis(title=title, tickCount=5, titleLimit=210, labelExpr=SIGNED if signed else PLAIN),
-    )
-    return x, y
+    x = quantity(alt.X, "step", (0, last), title="optimiser step", tickCount=5, format="~s" if last > 9999 else "d")
+    labels = SIGNED if signed else PLAIN
+    return x, quantity(alt.Y, "value", domain, zero=False, title=title, tickCount=5, titleLimit=210, labelExpr=labels)
 
 
 def _points(line: Line) -> list[dict[str, Any]]:
     return [{"step": step, "value": value} for step, value in line]
+
+
+def quantity(channel: Any, field: str, ends: Sequence[float], *, zero: bool | None = None, **axis: Any) -> Any:
+    """A channel of numbers over a fixed range, with its axis."""
+    more: dict[str, Any] = {} if zero is None else {"zero": zero}
+    return channel(f"{field}:Q", scale=alt.Scale(domain=list(ends), nice=False, **more), axis=alt.Axis(**axis))
 
 
 def padded(ends: Sequence[float]) -> tuple[float, float]:

@@ -16,7 +16,7 @@ import altair as alt
 from ablate.records.evidence import Evidence
 from ablate.reporting import charts
 from ablate.reporting.blocks import Figure, Panel, Section, Table, columns
-from ablate.reporting.charts import BLUE, INK, PANEL_WIDTH, PLAIN, dressed, inline
+from ablate.reporting.charts import BLUE, INK, PANEL_WIDTH, PLAIN, dressed, inline, quantity
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import Curves, recorded_metrics, trace, trace_differences
 from ablate.reporting.estimates import NONE
@@ -96,9 +96,8 @@ def _difference_curves(context: ReportContext, gaps: Curves) -> Figure:
             )
         )
     caption = (
-        f"{metric} minus {baseline} of the same seed, by step. Thin lines: single pairs; thick line: their "
-        "mean; grey, where a claim declares one: differences too small to matter. "
-        f"{_tested(context)}; the rest is description."
+        f"{metric} minus {baseline} of the same seed, by step. Thin lines: single pairs; thick line: their mean; grey, "
+        f"where a claim declares one: differences too small to matter. {_tested(context)}; the rest is description."
     )
     return Figure(f"{metric} minus {baseline}, seed by seed", caption + _thinning(gaps), tuple(panels))
 
@@ -235,17 +234,10 @@ def _table(context: ReportContext, found: Profiles) -> Table:
 def _chart(
     found: Profiles, arm: str, baseline: str, domain: tuple[float, float], deepest: int, *, logarithmic: bool
 ) -> alt.LayerChart:
-    x = alt.X(
-        "block:Q",
-        scale=alt.Scale(domain=[0, deepest], nice=False),
-        axis=alt.Axis(title="block", tickMinStep=1, tickCount=min(deepest, 6), format="d"),
-    )
+    x = quantity(alt.X, "block", (0, deepest), title="block", tickMinStep=1, tickCount=min(deepest, 6), format="d")
     scale = alt.Scale(domain=list(domain), type="log" if logarithmic else "linear", nice=logarithmic, zero=False)
-    axis = (
-        alt.Axis(title=found.metric, tickCount=5, titleLimit=210, format="~g")
-        if logarithmic
-        else alt.Axis(title=found.metric, tickCount=5, titleLimit=210, labelExpr=PLAIN)
-    )
+    labels: dict[str, Any] = {"format": "~g"} if logarithmic else {"labelExpr": PLAIN}
+    axis = alt.Axis(title=found.metric, tickCount=5, titleLimit=210, **labels)
     y = alt.Y("value:Q", scale=scale, axis=axis)
     colour = INK if arm == baseline else BLUE
 

@@ -16,7 +16,7 @@ import altair as alt
 
 from ablate.records.evidence import Evidence
 from ablate.reporting.blocks import Block, Figure, Panel, Paragraph, Section, Table, columns
-from ablate.reporting.charts import BLUE, GREY, INK, PANEL_WIDTH, dressed, inline
+from ablate.reporting.charts import BLUE, GREY, INK, PANEL_WIDTH, dressed, inline, quantity
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics
 from ablate.reporting.estimates import NONE
@@ -220,16 +220,18 @@ def _chart(members: Sequence[Bin], largest: float, colour: str) -> alt.LayerChar
         }
         for one in members
     ]
-    scale = alt.Scale(domain=[0, 1], nice=False)
-    x = alt.X("confidence:Q", scale=scale, axis=alt.Axis(title="confidence", tickCount=5, format=".0%"))
-    y = alt.Y("accuracy:Q", scale=scale, axis=alt.Axis(title="accuracy", tickCount=5, format=".0%"))
+    x, y = (
+        quantity(channel, name, (0, 1), title=name, tickCount=5, format=".0%")
+        for channel, name in ((alt.X, "confidence"), (alt.Y, "accuracy"))
+    )
+    low = alt.Y("low:Q", scale=alt.Scale(domain=[0, 1], nice=False))
     diagonal = inline([{"confidence": end, "accuracy": end} for end in (0, 1)])
     base = alt.Chart(inline(points))
     size = alt.Size("area:Q", scale=None, legend=None)
     layers: list[Any] = [
         alt.Chart(diagonal).mark_line(color=GREY, strokeDash=[5, 3], strokeWidth=1).encode(x=x, y=y),
         base.mark_line(color=colour, strokeWidth=1.2, opacity=0.7).encode(x=x, y=y),
-        base.mark_rule(color=colour, strokeWidth=1.6).encode(x=x, y=alt.Y("low:Q", scale=scale), y2=alt.Y2("high:Q")),
+        base.mark_rule(color=colour, strokeWidth=1.6).encode(x=x, y=low, y2=alt.Y2("high:Q")),
         base.transform_filter("datum.whole")
         .mark_circle(color=colour, opacity=0.45, stroke=colour, strokeWidth=1)
         .encode(x=x, y=y, size=size),
