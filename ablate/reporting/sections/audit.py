@@ -6,12 +6,12 @@ The judge's checks decide admissibility; the tables here only lay out what the r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from ablate.judge.verdict import Check, Stability
 from ablate.records.run_record import SINGLE, RunRecord
 from ablate.reporting import estimates
-from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import seconds_by_suite
 from ablate.reporting.estimates import NONE
@@ -28,17 +28,9 @@ def pairs_section(context: ReportContext) -> Section:
             "parameters nor hashes of weights and batches: that runs of one seed form pairs is its promise."
         )
         return Section("pairs", "Arms and matched pairs", (Paragraph(said),))
-    blocks: list[Block] = []
+    none = Paragraph("No two runs of one seed have both begun, so there is no pair to audit yet.")
     sizes = _parameters(context)
-    if sizes is not None:
-        blocks.append(sizes)
-    matched = _matched(context)
-    blocks.append(
-        matched
-        if matched is not None
-        else Paragraph("No two runs of one seed have both begun, so there is no pair to audit yet.")
-    )
-    return Section("pairs", "Arms and matched pairs", tuple(blocks))
+    return Section("pairs", "Arms and matched pairs", (*([] if sizes is None else [sizes]), _matched(context) or none))
 
 
 def _by_cell(context: ReportContext) -> dict[tuple[str, int], RunRecord]:
@@ -163,31 +155,26 @@ def _checks(checks: list[Check], caption: str) -> Table:
 
 
 def _stability(stability: tuple[Stability, ...]) -> Table:
-    rows = []
-    for arm in stability:
-        spikes = "; ".join(
-            f"seed {seed}: step {', '.join(str(step) for step in steps[:6])}"
-            + (f" and {len(steps) - 6} more" if len(steps) > 6 else "")
-            for seed, steps in sorted(arm.spikes.items())
-            if steps
-        )
-        diverged = words.listed(f"seed {seed}" for seed in arm.diverged)
-        rows.append(
-            (
-                arm.variant,
-                "stable" if arm.stable else "unstable",
-                str(arm.runs),
-                diverged or NONE,
-                spikes or NONE,
-            )
-        )
     above = next((f" A spike has a robust z above {words.compact(arm.above)}." for arm in stability if arm.above), "")
-    return Table(
+    return table_of(
+        stability,
         f"Stability by the registered rule. One unstable run makes an arm unstable.{above}",
-        columns("Arm", "Stability", "Runs:", "Diverged", "Loss spikes"),
-        tuple(rows),
+        {
+            "Arm": lambda arm: arm.variant,
+            "Stability": lambda arm: "stable" if arm.stable else "unstable",
+            "Runs:": lambda arm: str(arm.runs),
+            "Diverged": lambda arm: words.listed(f"seed {seed}" for seed in arm.diverged) or NONE,
+            "Loss spikes": lambda arm: "; ".join(_spikes(arm)) or NONE,
+        },
         marked=frozenset(at for at, arm in enumerate(stability) if not arm.stable),
     )
+
+
+def _spikes(arm: Stability) -> Iterator[str]:
+    for seed, steps in sorted(arm.spikes.items()):
+        if steps:
+            more = f" and {len(steps) - 6} more" if len(steps) > 6 else ""
+            yield f"seed {seed}: step {', '.join(map(str, steps[:6]))}{more}"
 
 
 def runs_section(context: ReportContext) -> Section:
@@ -230,25 +217,19 @@ def _attempts(context: ReportContext) -> list[Block]:
         )
     if not eventful:
         return [Paragraph(f"{summary} Every run that ended did so in one attempt.")]
-    rows = tuple(
-        (
-            run.variant,
-            str(run.seed),
-            run.status,
-            str(run.attempts),
-            words.listed(str(step) for step in run.resumed_from) or NONE,
-            run.error or NONE,
-        )
-        for run in eventful
+    attempts = table_of(
+        eventful,
+        "Runs that took more than one attempt, or did not end as done.",
+        {
+            "Arm": lambda run: run.variant,
+            "Seed:": lambda run: str(run.seed),
+            "Status": lambda run: run.status,
+            "Attempts:": lambda run: str(run.attempts),
+            "Resumed from step": lambda run: words.listed(map(str, run.resumed_from)) or NONE,
+            "Error": lambda run: run.error or NONE,
+        },
     )
-    return [
-        Paragraph(summary),
-        Table(
-            "Runs that took more than one attempt, or did not end as done.",
-            columns("Arm", "Seed:", "Status", "Attempts:", "Resumed from step", "Error"),
-            rows,
-        ),
-    ]
+    return [Paragraph(summary), attempts]
 
 
 def _versions(run: RunRecord) -> str:
@@ -295,20 +276,17 @@ def _times(context: ReportContext) -> Table:
     runs = context.evidence.runs
     training, evaluation, wall = (sum(getattr(run, name) for run in runs) for name in ("train_s", "eval_s", "wall_s"))
     other = max(0.0, wall - training - evaluation)
-    parts: tuple[tuple[str, float], ...] = (
+    parts = [
         ("Training steps", training),
         ("Evaluation", evaluation),
         *((f"of it, suite {suite}", seconds) for suite, seconds in seconds_by_suite(context.evidence).items()),
         ("Other (start, reading, sealing)", other),
-    )
+    ]
     if context.study.trainer == "command":  # it does not say what it spent its time on
-        parts = ()
+        parts = []
     rows = tuple(
         (name, words.duration(seconds), f"{100 * seconds / wall:.0f}%" if wall else NONE)
-        for name, seconds in (
-            *parts,
-            ("All", wall),
-        )
+        for name, seconds in [*parts, ("All", wall)]
     )
     return Table(
         f"Time, summed over {words.counted(len(runs), 'run')} and all attempts.",

@@ -14,7 +14,7 @@ from ablate.judge.design.hindsight import LOW_POWER, Hindsight, look_back
 from ablate.judge.design.simulate import Scenario
 from ablate.judge.verdict import Finding
 from ablate.reporting import estimates
-from ablate.reporting.blocks import Block, Facts, Figure, Panel, Paragraph, Section, Table, columns
+from ablate.reporting.blocks import Block, Facts, Figure, Panel, Paragraph, Section, Table, table_of
 from ablate.reporting.charts import power_by_seeds
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
@@ -294,34 +294,25 @@ def hindsight_section(context: ReportContext) -> Section | None:
 
 
 def _table(found: tuple[Hindsight, ...], findings: dict[str, Finding], correct: str) -> Table:
-    rows = []
-    for one in found:
-        decimals = estimates.finding_decimals(findings[one.hypothesis]) + 1
+    def pair(achieved: float | None, assumed: float | None, places: int) -> str:
+        return " / ".join(NONE if one is None else words.number(one, places) for one in (achieved, assumed))
 
-        def pair(achieved: float | None, assumed: float | None, places: int) -> str:
-            return " / ".join(NONE if one is None else words.number(one, places) for one in (achieved, assumed))
+    def decimals(one: Hindsight) -> int:
+        return estimates.finding_decimals(findings[one.hypothesis]) + 1
 
-        rows.append(
-            (
-                findings[one.hypothesis].label,
-                pair(one.sd, one.sd_assumed, decimals),
-                pair(one.correlation, one.correlation_assumed, 2),
-                pair(one.detectable, one.detectable_assumed, decimals),
-                NONE if one.power is None else words.share(one.power),
-                str(one.n) if one.planned is None else f"{one.n} of {one.planned}",
-            )
-        )
-    return Table(
+    return table_of(
+        found,
         "Achieved / assumed.",
-        columns(
-            "Hypothesis",
-            "SD of differences:",
-            "Correlation of the sides:",
-            "Detectable:",
-            "Power at the smallest difference that matters:",
-            "n:",
-        ),
-        tuple(rows),
+        {
+            "Hypothesis": lambda one: findings[one.hypothesis].label,
+            "SD of differences:": lambda one: pair(one.sd, one.sd_assumed, decimals(one)),
+            "Correlation of the sides:": lambda one: pair(one.correlation, one.correlation_assumed, 2),
+            "Detectable:": lambda one: pair(one.detectable, one.detectable_assumed, decimals(one)),
+            "Power at the smallest difference that matters:": lambda one: (
+                NONE if one.power is None else words.share(one.power)
+            ),
+            "n:": lambda one: str(one.n) if one.planned is None else f"{one.n} of {one.planned}",
+        },
         note=f"Detectable: found with power 80% by a paired t {after_correction(correct)}. Power: with the "
         "achieved SD. Of a claim by at least D: detectable that far beyond D, and power at 2 D.",
     )
@@ -355,7 +346,6 @@ def _sentence(one: Hindsight, finding: Finding, correct: str) -> str:
     more = words.counted(one.more_seeds, "more seed")
     return (
         f"Inconclusive. The same rule would need {more} ({one.n + one.more_seeds} in all) for power 80% at {smallest}, "
-        f"at the achieved SD and by a paired t {after_correction(correct)}. Post hoc: it plans another study "
-        "and must not extend "
-        "this one."
+        f"at the achieved SD and by a paired t {after_correction(correct)}. Post hoc: it plans another study and must "
+        "not extend this one."
     )

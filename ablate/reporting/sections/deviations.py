@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ablate.judge.audit.consequences import MEANS, why
 from ablate.judge.verdict import Check
 from ablate.reporting import estimates
-from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
+from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.audit import in_order
@@ -44,20 +44,16 @@ def decisions_in_words(entries: Sequence[Entry]) -> str:
 
 
 def _found(failed: list[Check], asked: int) -> Table:
-    rows = tuple(
-        (
-            check.name,
-            check.found,
-            check.required or NONE,
-            MEANS[check.severity],
-            why(check) or NONE,
-        )
-        for check in failed
-    )
-    return Table(
+    return table_of(
+        failed,
         f"Checks that did not hold: {len(failed)} of {asked}.",
-        columns("Check", "Found", "Required", "Consequence", "Why"),
-        rows,
+        {
+            "Check": lambda check: check.name,
+            "Found": lambda check: check.found,
+            "Required": lambda check: check.required or NONE,
+            "Consequence": lambda check: MEANS[check.severity],
+            "Why": lambda check: why(check) or NONE,
+        },
         note=f"Consequences: {words.listed(MEANS.values(), last='or')}. The whole table of checks: ablate check "
         "--admissibility.",
         marked=frozenset(at for at, check in enumerate(failed) if check.severity != "note"),

@@ -5,13 +5,13 @@ While runs are missing there are no findings, and nothing that separates the arm
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from ablate.judge.verdict import EffectSize, Estimate, Finding
 from ablate.judge.wording import is_pseudomedian
 from ablate.reporting import charts, estimates
-from ablate.reporting.blocks import Block, Facts, Figure, Panel, Paragraph, Section, Table, columns
+from ablate.reporting.blocks import Block, Facts, Figure, Panel, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
 from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.forest import forest
@@ -110,37 +110,37 @@ def centre_in_words(findings: Iterable[Finding]) -> str:
 
 
 def _outcomes(findings: Iterable[Finding]) -> Table:
-    return Table(
+    return table_of(
+        findings,
         "What each outcome says, and in which zone the effect was shown to lie.",
-        columns("Hypothesis", "Outcome", "That is", "Zone", "Role"),
-        tuple((f.label, f.outcome, estimates.meaning_of(f), estimates.zone_of(f), f.role) for f in findings),
+        {
+            "Hypothesis": lambda f: f.label,
+            "Outcome": lambda f: f.outcome,
+            "That is": estimates.meaning_of,
+            "Zone": estimates.zone_of,
+            "Role": lambda f: f.role,
+        },
         note="Zone: at least the smallest difference that matters, short of it, or undecided; a dash: none is set.",
     )
 
 
-def _numbers(findings: Iterable[Finding]) -> Table:
-    findings = tuple(findings)
+def _numbers(findings: Sequence[Finding]) -> Table:
     corrected = estimates.is_corrected(findings)
     correction = "corrected over the hypotheses of the role" if corrected else "those of each test alone"
-    rows = []
-    for finding in findings:
-        rows.append(
-            (
-                finding.label,
-                finding.outcome,
-                estimates.difference_of(finding),
-                estimates.interval_of(finding),
-                estimates.p_cell(finding.p_support_adjusted, estimates.levels_of(finding)),
-                estimates.p_cell(finding.p_refute_adjusted, estimates.levels_of(finding)),
-                n_of(finding.estimate, finding.n),
-                method_of(finding),
-            )
-        )
-    return Table(
+    return table_of(
+        findings,
         f"Findings by hypothesis. The difference is the claim's left side minus its right side: the "
         f"{centre_in_words(findings)} of the pairs.",
-        columns("Hypothesis", "Outcome", "Difference:", "Interval:", "p to support:", "p to refute:", "n:", "Test"),
-        tuple(rows),
+        {
+            "Hypothesis": lambda f: f.label,
+            "Outcome": lambda f: f.outcome,
+            "Difference:": estimates.difference_of,
+            "Interval:": estimates.interval_of,
+            "p to support:": lambda f: estimates.p_cell(f.p_support_adjusted, estimates.levels_of(f)),
+            "p to refute:": lambda f: estimates.p_cell(f.p_refute_adjusted, estimates.levels_of(f)),
+            "n:": lambda f: n_of(f.estimate, f.n),
+            "Test": method_of,
+        },
         note=f"n: {_counted(findings)}. Intervals: {_interval_methods(findings)}. Both p values are "
         f"{correction}; a small p to refute means that the data rule the claim out.",
     )
@@ -179,9 +179,8 @@ def _forest(findings: list[Finding]) -> Figure:
     alone = len(levels) == 1 and against_zero
     thick = f"thick bar: the {words.level(levels.pop())} interval of a test against zero alone; " if alone else ""
     caption = (
-        f"Point: {centre_in_words(findings)} (circle supported, square refuted, diamond inconclusive); "
-        f"{thick}thin bar: "
-        f"{_interval_methods(findings)}; grey: differences too small to matter, as registered. "
+        f"Point: {centre_in_words(findings)} (circle supported, square refuted, diamond inconclusive); {thick}thin "
+        f"bar: {_interval_methods(findings)}; grey: differences too small to matter, as registered. "
         + " ".join(
             f"{f.label}: {f.outcome}, {estimates.meaning_of(f)}; zone: {estimates.zone_of(f)}; "
             f"n = {n_of(f.estimate, f.n)}, {method_of(f)}."
@@ -216,9 +215,8 @@ def _pairs(context: ReportContext) -> Figure:
         )
     return Figure(
         "Pairs",
-        "Every pair, seed by seed: one line for each seed, from the claim's right side to its left "
-        "side. Solid blue lines fall, dashed orange lines rise. No summary is "
-        "drawn.",
+        "Every pair, seed by seed: one line for each seed, from the claim's right side to its left side. Solid blue "
+        "lines fall, dashed orange lines rise. No summary is drawn.",
         tuple(panels),
     )
 
@@ -248,28 +246,7 @@ def _seeds(findings: Iterable[Finding]) -> Table:
     )
 
 
-def _details(findings: Iterable[Finding]) -> Table:
-    rows = []
-    for finding in findings:
-        estimate, decimals = finding.estimate, estimates.finding_decimals(finding)
-        if estimate is None:
-            rows.append((finding.label, "no test", *[NONE] * 7))
-            continue
-        bounds = estimate.interval
-        alone = estimates.interval(bounds, decimals) + (f" ({words.level(bounds.level)})" if bounds else "")
-        rows.append(
-            (
-                finding.label,
-                method_of(finding),
-                alone,
-                estimates.p_cell(estimate.p, estimates.levels_of(finding)),
-                estimates.p_cell(estimate.p_floor, estimates.levels_of(finding)),
-                NONE if estimate.se is None else words.number(estimate.se, decimals + 1),
-                df_of(estimate),
-                NONE if finding.correlation is None else words.number(finding.correlation, 2),
-                n_of(estimate, finding.n),
-            )
-        )
+def _details(findings: Sequence[Finding]) -> Table:
     notes = [note for finding in findings if finding.estimate for note in finding.estimate.notes]
     return Table(
         "The registered tests in detail, each against zero and by itself.",
@@ -284,8 +261,26 @@ def _details(findings: Iterable[Finding]) -> Table:
             "Correlation of the sides:",
             "n:",
         ),
-        tuple(rows),
+        tuple(map(_detail, findings)),
         note=_joined(["Pairing helps in proportion to the correlation of the two sides over seeds.", *notes]),
+    )
+
+
+def _detail(finding: Finding) -> tuple[str, ...]:
+    estimate, decimals, levels = finding.estimate, estimates.finding_decimals(finding), estimates.levels_of(finding)
+    if estimate is None:
+        return finding.label, "no test", *[NONE] * 7
+    bounds = estimate.interval
+    return (
+        finding.label,
+        method_of(finding),
+        estimates.interval(bounds, decimals) + (f" ({words.level(bounds.level)})" if bounds else ""),
+        estimates.p_cell(estimate.p, levels),
+        estimates.p_cell(estimate.p_floor, levels),
+        NONE if estimate.se is None else words.number(estimate.se, decimals + 1),
+        df_of(estimate),
+        NONE if finding.correlation is None else words.number(finding.correlation, 2),
+        n_of(estimate, finding.n),
     )
 
 
@@ -318,37 +313,26 @@ def _effects(findings: Iterable[Finding]) -> Table:
     )
 
 
-def _also(findings: Iterable[Finding]) -> Table:
-    rows = []
+def _also(findings: Sequence[Finding]) -> Table:
+    rows: list[tuple[str, ...]] = []
+    notes: list[str] = []
     for finding in findings:
-        decimals = estimates.finding_decimals(finding)
+        decimals, levels = estimates.finding_decimals(finding), estimates.levels_of(finding)
         for bounds in finding.beside:
             shown = f"{estimates.interval(bounds, decimals)} ({words.level(bounds.level)})"
             n = n_of(finding.estimate, finding.n)
             rows.append((finding.hypothesis, "pigeonhole bootstrap", NONE, shown, NONE, NONE, n))
         for estimate in finding.also:
-            rows.append(
-                (
-                    finding.label,
-                    test_of(estimate),
-                    estimates.signed(estimate.difference, decimals),
-                    estimates.interval(estimate.interval, decimals),
-                    estimates.p_cell(estimate.p, estimates.levels_of(finding)),
-                    estimates.p_cell(estimate.p_floor, estimates.levels_of(finding)),
-                    n_of(estimate, estimate.n),
-                )
-            )
-    notes = [note for finding in findings for estimate in finding.also for note in estimate.notes]
+            difference = estimates.signed(estimate.difference, decimals)
+            interval = estimates.interval(estimate.interval, decimals)
+            ps = (estimates.p_cell(p, levels) for p in (estimate.p, estimate.p_floor))
+            n = n_of(estimate, estimate.n)
+            rows.append((finding.label, test_of(estimate), difference, interval, *ps, n))
+            notes += estimate.notes
     notes += [bounds.method for finding in findings for bounds in finding.beside]
-    registered = any(finding.also for finding in findings)
-    return Table(
-        "Other tests, registered as description. They decide nothing."
-        if registered
-        else "Other intervals. They decide nothing.",
-        columns("Hypothesis", "Test", "Difference:", "Interval:", "Two-sided p, alone:", "Smallest p possible:", "n:"),
-        tuple(rows),
-        note=_joined(notes),
-    )
+    what = "Other tests, registered as description" if any(f.also for f in findings) else "Other intervals"
+    heads = ("Hypothesis", "Test", "Difference:", "Interval:", "Two-sided p, alone:", "Smallest p possible:", "n:")
+    return Table(f"{what}. They decide nothing.", columns(*heads), tuple(rows), note=_joined(notes))
 
 
 def _tie_breakers(context: ReportContext) -> Table:

@@ -59,9 +59,8 @@ def _pairs(context: ReportContext) -> str:
     if look is not None and not look.last:
         seeds = f"{words.counted(look.n_seeds, 'seed')} (of {len(study.seeds)} planned)"
     return (
-        f"{words.counted(len(study.arms), 'arm').capitalize()} were trained with the same "
-        f"{seeds}, and each seed gives one paired difference for each claim: left side minus right side, "
-        f"{_read_at(study)}. {_shared(context)}"
+        f"{words.counted(len(study.arms), 'arm').capitalize()} were trained with the same {seeds}, and each seed gives "
+        f"one paired difference for each claim: left side minus right side, {_read_at(study)}. {_shared(context)}"
     )
 
 
@@ -139,20 +138,18 @@ def _tests(study: Study) -> str:
     if study.analysis.test == "items":
         deciding += ABOUT_ESTIMANDS[study.analysis.estimand].format(units=units_of(study))
     return (
-        f"{deciding} Each hypothesis answers two questions: whether the data establish "
-        "the claim (supported), and whether they rule it out (refuted). A claimed direction (lowers, "
-        "raises, changes) is tested against zero and ruled out at its registered smallest difference; a claimed effect "
-        "of at least a margin is tested against that margin, and ruled out there; a claimed absence is tested against "
-        "the smallest difference and ruled out by a change. Against zero the test is two-sided and counts only "
-        "in the claimed direction; "
-        "against a margin "
-        "it is one-sided, and two one-sided tests make an equivalence (Schuirmann 1987). The side comes from the "
-        "claim, never from the data. An outcome against zero is shown with a two-sided interval, one against a margin "
-        "with the interval at 1 − 2 alpha, whose ends are the one-sided bounds. For every claim with a margin the "
-        "effect is shown to lie in one of three zones: at least the margin, short of it, or undecided. What is "
-        "neither is inconclusive, which is not evidence of no "
-        f"effect.{beside} Standardised effects are the mean over the standard deviation of the differences (d_z), "
-        "with Hedges' exact correction (g_z, Hedges 1981) and noncentral-t intervals."
+        f"{deciding} Each hypothesis answers two questions: whether the data establish the claim (supported), and "
+        "whether they rule it out (refuted). A claimed direction (lowers, raises, changes) is tested against zero and "
+        "ruled out at its registered smallest difference; a claimed effect of at least a margin is tested against that "
+        "margin, and ruled out there; a claimed absence is tested against the smallest difference and ruled out by a "
+        "change. Against zero the test is two-sided and counts only in the claimed direction; against a margin it is "
+        "one-sided, and two one-sided tests make an equivalence (Schuirmann 1987). The side comes from the claim, "
+        "never from the data. An outcome against zero is shown with a two-sided interval, one against a margin with "
+        "the interval at 1 − 2 alpha, whose ends are the one-sided bounds. For every claim with a margin the effect is "
+        "shown to lie in one of three zones: at least the margin, short of it, or undecided. What is neither is "
+        f"inconclusive, which is not evidence of no effect.{beside} Standardised effects are the mean over the "
+        "standard deviation of the differences (d_z), with Hedges' exact correction (g_z, Hedges 1981) and "
+        "noncentral-t intervals."
     )
 
 
@@ -191,14 +188,12 @@ def _verdict(context: ReportContext) -> str:
     study, checks = context.study, context.decision.checks
     held = sum(check.passed for check in checks)
     return (
-        f"The verdict is the first line of the registered decision list that holds, of {len(study.decision)}. "
-        f"A run that diverged: {divergence(study)}. "
-        "The error "
-        f"rate of the verdict is {errors_held(study)['For the verdict']}. Before any inference the evidence is "
-        "compared "
-        f"with the registration, by the {words.counted(len(checks), 'check')} that this report lists with what each "
-        f"found ({held} held); what no check names was not checked. Where a check fails that forbids a verdict there "
-        "is none. Registration, starts, ends and looks are in an append-only, hash-chained ledger."
+        f"The verdict is the first line of the registered decision list that holds, of {len(study.decision)}. A run "
+        f"that diverged: {divergence(study)}. The error rate of the verdict is "
+        f"{errors_held(study)['For the verdict']}. Before any inference the evidence is compared with the "
+        f"registration, by the {words.counted(len(checks), 'check')} that this report lists with what each found "
+        f"({held} held); what no check names was not checked. Where a check fails that forbids a verdict there is "
+        "none. Registration, starts, ends and looks are in an append-only, hash-chained ledger."
     )
 
 

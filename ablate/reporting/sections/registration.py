@@ -7,13 +7,13 @@ the runs counted it, and what the ledger shows of looks at outcomes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from ablate.judge.design.characteristics import Design
 from ablate.judge.design.reach import HypothesisDesign
 from ablate.records.run_record import Repetition
 from ablate.reporting import estimates
-from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.design import facts_of, looks_shown, power_figure
@@ -21,7 +21,8 @@ from ablate.reporting.summaries.study import arms_table, hypotheses_table
 from prereg import text as words
 from prereg.documents.configuration import extent
 from prereg.documents.procedures import CORRECTIONS, divergence, errors_held, instability, lost_starts, stopping, test
-from prereg.study.command import command_line
+from prereg.registry.registration import CorpusPin
+from prereg.study.command import ScriptPin, command_line
 from prereg.study.spec import Study
 from prereg.study.tasks import TaskPin
 
@@ -79,91 +80,69 @@ def _percent(share: float) -> str:
 def registration_section(context: ReportContext) -> Section:
     """What was asked, claimed and agreed, with the line of the decision list that held."""
     study = context.study
-    blocks: list[Block] = []
-    if study.question:
-        blocks.append(Paragraph(study.question.strip(), "lead"))
-    blocks += [
-        _terms(context),
-        arms_table(study),
-        hypotheses_table(study),
-        _decision_list(context),
-        *_frozen_design(context),
-    ]
+    blocks: list[Block] = [Paragraph(study.question.strip(), "lead")] if study.question else []
+    tables = (arms_table(study), hypotheses_table(study), _decision_list(context))
+    blocks += [_terms(context), *tables, *_frozen_design(context)]
     if context.registration.previous:
+        amends = words.short(context.registration.previous)
         reason = context.registration.reason or "no reason recorded"
-        blocks.insert(
-            1,
-            Paragraph(
-                f"This registration amends an earlier one ({words.short(context.registration.previous)}). "
-                f"Reason given: {reason}.",
-                "warning",
-            ),
-        )
+        said = f"This registration amends an earlier one ({amends}). Reason given: {reason}."
+        blocks.insert(1, Paragraph(said, "warning"))  # after what the report opens with
     return Section("promised", "What was promised", tuple(blocks))
 
 
 def _terms(context: ReportContext) -> Facts:
-    study, analysis = context.study, context.study.analysis
-    runs = len(study.seeds) * len(study.arms)
-    items = [
-        (
-            "Registered",
-            f"{words.moment(context.registration.registered_at)}, registration {context.registration.sha256}",
-        ),
-        (
-            "Arms",
-            f"{len(study.arms)}: {words.listed(study.arms)}; the baseline is {study.baseline}, and claims "
-            "compare with it unless they say otherwise",
-        ),
-        (
-            "Seeds",
-            f"{words.ranged(study.seeds)} ({len(study.seeds)} for each arm, {runs} runs); a seed fixes "
-            + (
-                "initial weights, batches and dropout, the same for every arm"
-                if study.trainer == "gpt"
-                else "what the trainer, which is given the same one for every arm, makes of it"
-            ),
-        ),
-        ("Test", f"{test(study)}{_over(study)}, the effect always left side minus right side"),
-        (
-            "Error rate",
-            f"alpha {words.compact(analysis.alpha)} for each "
-            + (
-                "test, no correction"
-                if analysis.correct == "none"
-                else f"family; correction: {CORRECTIONS[analysis.correct]}, over the hypotheses of one role"
-            ),
-        ),
-        ("Errors held", "; ".join(f"{scope.lower()}: {text}" for scope, text in errors_held(study).items())),
-        ("Verdict speaks of", _estimand(study)),
-        ("Stopping", f"planned: {stopping(study)}"),
-        ("Looks, as observed", looks_shown(context)),
-        *((("Lost starts", lost),) if (lost := lost_starts(study)) is not None else ()),
-        ("Diverged runs", divergence(study)),
-        (
-            "Unstable run",
-            instability(study),
-        ),
-    ]
-    for corpus in reversed(context.registration.pinned):
-        items.insert(
-            2,
-            (
-                "Corpus",
-                f"{corpus.name}: {extent(corpus)}, {words.counted(corpus.size_bytes, 'byte')}, sha256 {corpus.sha256}"
-                + counts_of(context, corpus.name),
-            ),
-        )
-    if context.registration.tasks is not None:
-        items.insert(3, ("Tasks", _tasks(study, context.registration.tasks)))
+    return Facts(tuple((term, text) for term, text in _terms_and_texts(context) if text))
+
+
+def _terms_and_texts(context: ReportContext) -> Iterator[tuple[str, str | None]]:
+    study, analysis, registration = context.study, context.study.analysis, context.registration
+    yield "Registered", f"{words.moment(registration.registered_at)}, registration {registration.sha256}"
+    yield (
+        "Arms",
+        f"{len(study.arms)}: {words.listed(study.arms)}; the baseline is {study.baseline}, and claims "
+        "compare with it unless they say otherwise",
+    )
     if study.trainer == "command":
-        pins = [f"{pin.path}, sha256 {pin.sha256}" for pin in context.registration.scripts or ()]
-        code = "; ".join(pins) or "no file of it is pinned"
-        items[2:2] = [("Trainer", f"the command {command_line(study.command)}"), ("Code", code)]
-        if context.registration.data_files:
-            read = [f"{pin.path}, sha256 {pin.sha256}" for pin in context.registration.data_files]
-            items.insert(4, ("Data", "; ".join(read)))
-    return Facts(tuple(items))
+        yield "Trainer", f"the command {command_line(study.command)}"
+        yield "Code", _files(registration.scripts or ()) or "no file of it is pinned"
+        yield "Data", _files(registration.data_files)
+    for corpus in registration.pinned[:1]:
+        yield "Corpus", _corpus(context, corpus)
+    if registration.tasks is not None:
+        yield "Tasks", _tasks(study, registration.tasks)
+    for corpus in registration.pinned[1:]:
+        yield "Corpus", _corpus(context, corpus)
+    fixed = "what the trainer, which is given the same one for every arm, makes of it"
+    if study.trainer == "gpt":
+        fixed = "initial weights, batches and dropout, the same for every arm"
+    yield (
+        "Seeds",
+        f"{words.ranged(study.seeds)} ({len(study.seeds)} for each arm, {len(study.seeds) * len(study.arms)} runs); "
+        f"a seed fixes {fixed}",
+    )
+    over = "" if analysis.test == "items" else " on per-seed differences"
+    yield "Test", f"{test(study)}{over}, the effect always left side minus right side"
+    each = f"family; correction: {CORRECTIONS[analysis.correct]}, over the hypotheses of one role"
+    if analysis.correct == "none":
+        each = "test, no correction"
+    yield "Error rate", f"alpha {words.compact(analysis.alpha)} for each {each}"
+    yield "Errors held", "; ".join(f"{scope.lower()}: {text}" for scope, text in errors_held(study).items())
+    yield "Verdict speaks of", _estimand(study)
+    yield "Stopping", f"planned: {stopping(study)}"
+    yield "Looks, as observed", looks_shown(context)
+    yield "Lost starts", lost_starts(study)
+    yield "Diverged runs", divergence(study)
+    yield "Unstable run", instability(study)
+
+
+def _files(pins: Sequence[ScriptPin]) -> str:
+    return "; ".join(f"{pin.path}, sha256 {pin.sha256}" for pin in pins)
+
+
+def _corpus(context: ReportContext, corpus: CorpusPin) -> str:
+    size = f"{extent(corpus)}, {words.counted(corpus.size_bytes, 'byte')}, sha256 {corpus.sha256}"
+    return f"{corpus.name}: {size}{counts_of(context, corpus.name)}"
 
 
 def _tasks(study: Study, pin: TaskPin) -> str:
@@ -178,10 +157,6 @@ def _tasks(study: Study, pin: TaskPin) -> str:
         f"{words.listed(str(n) for n in harness.shots)} examples{prompts}; evaluated with lm-evaluation-harness; "
         f"sha256 {pin.sha256}"
     )
-
-
-def _over(study: Study) -> str:
-    return "" if study.analysis.test == "items" else " on per-seed differences"
 
 
 def _estimand(study: Study) -> str:
@@ -213,63 +188,48 @@ def _frozen_design(context: ReportContext) -> list[Block]:
                 "warning",
             )
         ]
-    power = tuple(
-        (
-            one.hypothesis,
-            detectable_of(one),
-            power_cell(one),
-            estimates.p_cell(one.attainable_support),
-            NONE if one.seeds_80 is None else str(one.seeds_80),
-            str(one.n),
-        )
-        for one in design.hypotheses
+    power = table_of(
+        design.hypotheses,
+        "Design, frozen at registration: what could be found.",
+        {
+            "Hypothesis": lambda one: one.hypothesis,
+            "Detectable:": detectable_of,
+            "Power:": power_cell,
+            "Smallest p possible:": lambda one: estimates.p_cell(one.attainable_support),
+            "Seeds for power 80%:": lambda one: NONE if one.seeds_80 is None else str(one.seeds_80),
+            "n:": lambda one: str(one.n),
+        },
+        note=TERMS if design.power_floor is not None else _EARLIER_TERMS,
     )
-    blocks: list[Block] = [
-        Table(
-            "Design, frozen at registration: what could be found.",
-            columns("Hypothesis", "Detectable:", "Power:", "Smallest p possible:", "Seeds for power 80%:", "n:"),
-            power,
-            note=TERMS if design.power_floor is not None else _EARLIER_TERMS,
-        )
-    ]
-    chances = tuple(
-        (
-            estimates.shown_truth(scenario.name),
-            said,
-            words.share(chance.share),
-            f"±{words.share(chance.error)}",
-            f"{scenario.n_sims:,}",
-        )
-        for scenario in design.scenarios
-        for said, chance in [
-            *((f"verdict: {one.of}", one) for one in scenario.verdicts),
-            *((("no verdict: inadmissible", scenario.inadmissible),) if scenario.inadmissible else ()),
-            *((f"any false 'supported', {one.of}", one) for one in scenario.false_supported),
-            *((f"any false 'refuted', {one.of}", one) for one in scenario.false_refuted),
-        ]
-    )
-    told_facts = tuple(facts_of(design))
-    if told_facts:
-        blocks.insert(0, Facts(told_facts))
+    facts = tuple(facts_of(design))
+    blocks: list[Block] = [Facts(facts), power] if facts else [power]
     figure = None if context.withheld else power_figure(design)
     if figure is not None:
         blocks.append(figure)
-    if not chances and design.notes:
-        blocks.append(Paragraph(_noted(design), "aside"))
+    chances = tuple(_chances(design))
     if chances:
-        blocks.append(
-            Table(
-                "Design, frozen at registration: the chance of each verdict and of false findings, by simulation of "
-                "the registered rule.",
-                columns(
-                    "If the truth is", "Outcome of the study", "Chance:", "Simulation error:", "Simulated studies:"
-                ),
-                chances,
-                folded=True,
-                note=_noted(design),
-            )
+        caption = (
+            "Design, frozen at registration: the chance of each verdict and of false findings, by simulation of "
+            "the registered rule."
         )
+        heads = columns("If the truth is", "Outcome of the study", "Chance:", "Simulation error:", "Simulated studies:")
+        blocks.append(Table(caption, heads, chances, folded=True, note=_noted(design)))
+    elif design.notes:
+        blocks.append(Paragraph(_noted(design), "aside"))
     return blocks
+
+
+def _chances(design: Design) -> Iterator[tuple[str, ...]]:
+    """The chance of each ending of a study, for each simulated state of the world."""
+    for scenario in design.scenarios:
+        endings = [(f"verdict: {one.of}", one) for one in scenario.verdicts]
+        if scenario.inadmissible:
+            endings.append(("no verdict: inadmissible", scenario.inadmissible))
+        endings += [(f"any false 'supported', {one.of}", one) for one in scenario.false_supported]
+        endings += [(f"any false 'refuted', {one.of}", one) for one in scenario.false_refuted]
+        truth, n_sims = estimates.shown_truth(scenario.name), f"{scenario.n_sims:,}"
+        for ending, chance in endings:
+            yield truth, ending, words.share(chance.share), f"±{words.share(chance.error)}", n_sims
 
 
 def _noted(design: Design) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ablate.judge.programme import ENDINGS, WEALTH_SHARE, Programme
 from ablate.reporting import estimates
-from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.estimates import NONE
 from ablate.verification.result import Verification
 from prereg import text as words
@@ -275,17 +275,20 @@ def _damage(faults: Sequence[str]) -> list[Block]:
 
 
 def _hypotheses(found: Programme) -> Table:
-    rows = []
-    for one in found.confirmatory:
-        name = f"{one.study} {one.registration[:8]} {one.hypothesis}"
-        again = f" (decided {one.times_decided} times)" if one.times_decided > 1 else ""
-        n = NONE if one.n is None else str(one.n)
-        p, adjusted = estimates.p_cell(one.p), estimates.p_cell(one.p_adjusted)
-        rows.append((name, one.role, one.ending + again, p, adjusted, n, one.method or NONE))
-    return Table(
+    return table_of(
+        found.confirmatory,
         "",
-        columns("Hypothesis", "Role", "Ended as", "p:", "Adjusted:", "n:", "Test"),
-        tuple(rows),
+        {
+            "Hypothesis": lambda one: f"{one.study} {one.registration[:8]} {one.hypothesis}",
+            "Role": lambda one: one.role,
+            "Ended as": lambda one: (
+                one.ending + (f" (decided {one.times_decided} times)" if one.times_decided > 1 else "")
+            ),
+            "p:": lambda one: estimates.p_cell(one.p),
+            "Adjusted:": lambda one: estimates.p_cell(one.p_adjusted),
+            "n:": lambda one: NONE if one.n is None else str(one.n),
+            "Test": lambda one: one.method or NONE,
+        },
         note="p: of support, uncorrected. Adjusted: within its study, by the correction registered there; it decided. "
         "n: pairs of seeds.",
     )
@@ -293,22 +296,23 @@ def _hypotheses(found: Programme) -> Table:
 
 def _rates(found: Programme) -> list[Block]:
     level, finds = words.compact(found.level), {True: "yes", False: "no"}
-    rows = [
-        (
-            str(step.number),
-            f"{step.study} {step.registration[:8]} {step.hypothesis}",
-            estimates.p_cell(step.p),
-            estimates.p_cell(step.bh_adjusted),
-            finds[step.bh_found],
-            f"{step.lord_level:.2g}",
-            finds[step.lord_found],
-        )
-        for step in found.steps
-    ]
+    steps = table_of(
+        found.steps,
+        "",
+        {
+            "#:": lambda step: str(step.number),
+            "Decided test": lambda step: f"{step.study} {step.registration[:8]} {step.hypothesis}",
+            "p:": lambda step: estimates.p_cell(step.p),
+            "BH:": lambda step: estimates.p_cell(step.bh_adjusted),
+            "BH finds": lambda step: finds[step.bh_found],
+            "Level:": lambda step: f"{step.lord_level:.2g}",
+            "LORD++ finds": lambda step: finds[step.lord_found],
+        },
+    )
     bh, lord = sum(step.bh_found for step in found.steps), sum(step.lord_found for step in found.steps)
     unknown = sum(step.p is None for step in found.steps)
     blocks: list[Block] = [
-        Table("", columns("#:", "Decided test", "p:", "BH:", "BH finds", "Level:", "LORD++ finds"), tuple(rows)),
+        steps,
         Paragraph(
             f"Over {words.counted(len(found.steps), 'decided test')} at a false discovery rate of {level}: "
             f"Benjamini-Hochberg finds {bh}, LORD++ {lord}. This changes no verdict.",

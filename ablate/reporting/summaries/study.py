@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ablate.reporting import estimates
-from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.documents.procedures import can_be_refuted, errors_held, lost_starts, meanings
@@ -78,14 +78,23 @@ def arms_table(study: Study) -> Table:
 
 def hypotheses_table(study: Study) -> Table:
     """Every hypothesis with its claim, role, smallest difference that matters and the better direction."""
-    rows = []
-    for name, hypothesis in study.hypotheses.items():
+
+    def smallest(name: str) -> str:
+        hypothesis = study.hypotheses[name]
         unit = words.unit_of(study.claims[name].metric, hypothesis.scale, study.own_units)
-        way = {"lower": "lower", "higher": "higher", "neither": "neither way"}[study.better(name)]
-        smallest = f"{words.compact(hypothesis.smallest)} {unit}".strip()
-        rows.append((name, hypothesis.claim, hypothesis.role, smallest, way))
-    heads = columns("Hypothesis", "Claim", "Role", "Smallest difference that matters", "Better")
-    return Table("Hypotheses, in the registered words.", heads, tuple(rows))
+        return f"{words.compact(hypothesis.smallest)} {unit}".strip()
+
+    return table_of(
+        study.hypotheses,
+        "Hypotheses, in the registered words.",
+        {
+            "Hypothesis": str,
+            "Claim": lambda name: study.hypotheses[name].claim,
+            "Role": lambda name: study.hypotheses[name].role,
+            "Smallest difference that matters": smallest,
+            "Better": lambda name: study.better(name).replace("neither", "neither way"),
+        },
+    )
 
 
 def _command(study: Study, scripts: Sequence[ScriptPin], data: Sequence[ScriptPin]) -> Iterator[Block]:
