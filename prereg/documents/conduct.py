@@ -117,7 +117,8 @@ def divergence(study: Study) -> str:
     if study.on_divergence == "rank":
         return f"{first}It enters the tests by its rank, as worse than every run that did not diverge."
     cost = "".join(
-        f" Once a run of {arms(named, last='or')} has diverged, {_verdicts(verdicts)} can no longer be the verdict."
+        f" Once a run of {arms(named, last='or')} has diverged, "
+        f"{listed(map(quoted, verdicts), last='or')} can no longer be the verdict."
         for verdicts, named in cost_of_divergence(study).items()
         if verdicts is not None
     )
@@ -126,10 +127,6 @@ def divergence(study: Study) -> str:
         f"with the lost pairs at their worst. A hypothesis that lost pairs is inconclusive with fewer than "
         f"{least_pairs(study)} of {len(study.seeds)} left.{cost}"
     )
-
-
-def _verdicts(verdicts: tuple[str, ...]) -> str:
-    return listed(map(quoted, verdicts), last="or")
 
 
 def exclusions_in_brief(study: Study) -> str:
@@ -188,10 +185,9 @@ OTHERWISE = "in every other case"
 
 def deciding_test(study: Study) -> str:
     """The test that decides, with its assumption."""
-    return ABOUT_E_PROCESS_HERE if isinstance(study.stopping, EProcess) else ABOUT_TESTS[study.analysis.test]
-
-
-ABOUT_E_PROCESS_HERE = ABOUT_E_PROCESS.replace(", described below", "")
+    if isinstance(study.stopping, EProcess):
+        return ABOUT_E_PROCESS.replace(", described below", "")
+    return ABOUT_TESTS[study.analysis.test]
 
 
 def test_in_brief(study: Study) -> str:
@@ -232,24 +228,23 @@ def plain_outcomes(study: Study) -> list[str]:
 
 def when_both(study: Study) -> str:
     """Which of two findings counts when both nulls are rejected."""
-    verbs = {claim.verb for name, claim in study.claims.items() if study.hypotheses[name].smallest > 0.0}
-    parts = []
-    if verbs & {"lowers", "raises", "changes"}:
-        parts.append("claims of a change are refuted (real, but too small to matter)")
-    if verbs & {"does_not_worsen", "does_not_change"}:
-        parts.append("claims of no harm or no change are supported (real, but within the margin)")
+    change, absence = _can_reject_both(study)
+    parts = ["claims of a change are refuted (real, but too small to matter)"] * change
+    parts += ["claims of no harm or no change are supported (real, but within the margin)"] * absence
     return f"If both nulls are rejected, {listed(parts)}." if parts else ""
 
 
 def when_both_in_brief(study: Study) -> str:
     """The same, without the reason."""
-    both = when_both(study)
-    parts = []
-    if "of a change" in both:
-        parts.append("claims of a change refuted")
-    if "of no harm" in both:
-        parts.append("claims of no harm or no change supported")
+    change, absence = _can_reject_both(study)
+    parts = ["claims of a change refuted"] * change + ["claims of no harm or no change supported"] * absence
     return f" Both rejected: {', '.join(parts)}." if parts else ""
+
+
+def _can_reject_both(study: Study) -> tuple[bool, bool]:
+    """Whether a claim of a change, and whether one of an absence, can have both its nulls rejected."""
+    verbs = {claim.verb for name, claim in study.claims.items() if study.hypotheses[name].smallest > 0.0}
+    return bool(verbs & {"lowers", "raises", "changes"}), bool(verbs & {"does_not_worsen", "does_not_change"})
 
 
 def families(study: Study) -> str:
@@ -258,21 +253,18 @@ def families(study: Study) -> str:
     said = listed(f"{role} ({listed(study.family(role))})" for role in roles)
     word = "family" if len(roles) == 1 else "families"
     alpha = compact(study.analysis.alpha)
+    verdict = f"The chance of a wrong verdict is {errors_held(study)['For the verdict']}."
     if study.analysis.correct == "none":
         return (
             f"Alpha is {alpha} for each test by itself: no correction for several hypotheses is made. "
-            f"{word.capitalize()} by role: {said}. {_of_the_verdict(study)}"
+            f"{word.capitalize()} by role: {said}. {verdict}"
         )
     return (
         f"Alpha is {alpha} within each family of hypotheses of one role, and p values are corrected "
         f"{ABOUT_CORRECTIONS[study.analysis.correct]}. {word.capitalize()}: {said}. The chance of any false "
         f'"supported" in a family is at most {alpha}, that of any false "refuted" likewise, and that of either at most '
-        f"{compact(min(1.0, 2 * study.analysis.alpha))}. {_of_the_verdict(study)}"
+        f"{compact(min(1.0, 2 * study.analysis.alpha))}. {verdict}"
     )
-
-
-def _of_the_verdict(study: Study) -> str:
-    return f"The chance of a wrong verdict is {errors_held(study)['For the verdict']}."
 
 
 def families_in_brief(study: Study) -> str:
@@ -300,24 +292,20 @@ def decision_rows(study: Study) -> list[tuple[str, str]]:
 
 def decision_sentences(study: Study) -> str:
     """The decision list as numbered lines."""
-    lines = [f"{number}. {_lead(when)}: {verdict}" for number, (when, verdict) in enumerate(decision_rows(study), 1)]
-    return "\n".join(lines)
+    return "\n".join(
+        f"{number}. {'Otherwise' if when == OTHERWISE else f'If {when}'}: {verdict}"
+        for number, (when, verdict) in enumerate(decision_rows(study), 1)
+    )
 
 
 def decision_in_brief(study: Study) -> str:
     """The same with the verbs left out."""
-    rows = [
-        (
-            "otherwise" if line.when is None else _words(parse_condition(line.when), outer=True, verb=""),
-            visible(line.verdict),
-        )
+    conditions = (
+        "otherwise" if line.when is None else _words(parse_condition(line.when), outer=True, verb="")
         for line in study.decision
-    ]
-    return "\n".join(f"{number}. {when}: {verdict}" for number, (when, verdict) in enumerate(rows, 1))
-
-
-def _lead(when: str) -> str:
-    return "Otherwise" if when == OTHERWISE else f"If {when}"
+    )
+    rows = zip(conditions, study.decision, strict=True)
+    return "\n".join(f"{number}. {when}: {visible(line.verdict)}" for number, (when, line) in enumerate(rows, 1))
 
 
 def tie_breakers(study: Study) -> str:
