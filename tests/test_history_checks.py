@@ -32,7 +32,7 @@ from ablate.records.evidence import Evidence
 from ablate.records.gather import gather, repeated_elsewhere
 from ablate.reporting import html as html_room
 from ablate.reporting.context import ReportContext
-from ablate.reporting.sections.deviations import deviations_section
+from ablate.reporting.sections.audit import deviations_section
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_root

@@ -15,8 +15,8 @@ from report_samples import FLOOR, LOSS, told
 
 from ablate.records.evidence import Evidence
 from ablate.reporting import charts, html
+from ablate.reporting.charts import forest
 from ablate.reporting.description import recorded_metrics, summarise, thin, thin_evenly, trace, trace_differences
-from ablate.reporting.sections.forest import forest
 
 ARMS = ("none", "layernorm", "rmsnorm")
 lines = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300).map(lambda values: list(enumerate(values)))

@@ -14,10 +14,16 @@ from ablate.judge.wording import same_in_every_pair
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
-from ablate.reporting.sections.audit import checks_section, in_order, pairs_section, runs_section
+from ablate.reporting.sections.audit import (
+    checks_section,
+    decisions_in_words,
+    deviations_section,
+    in_order,
+    pairs_section,
+    runs_section,
+)
 from ablate.reporting.sections.curves import by_block_section, curves_section
 from ablate.reporting.sections.design import hindsight_section
-from ablate.reporting.sections.deviations import decisions_in_words, deviations_section
 from ablate.reporting.sections.final_values import final_values_section
 from ablate.reporting.sections.findings import findings_section, test_of
 from ablate.reporting.sections.methods import glossary_section, methods_section

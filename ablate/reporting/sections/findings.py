@@ -12,9 +12,9 @@ from ablate.judge.verdict import EffectSize, Estimate, Finding
 from ablate.judge.wording import is_pseudomedian
 from ablate.reporting import charts, estimates
 from ablate.reporting.blocks import Block, Facts, Figure, Panel, Paragraph, Section, Table, columns, table_of
+from ablate.reporting.charts import forest
 from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
 from ablate.reporting.estimates import NONE
-from ablate.reporting.sections.forest import forest
 from prereg import text as words
 from prereg.documents.procedures import PSEUDOMEDIAN
 

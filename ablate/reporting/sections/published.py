@@ -15,6 +15,7 @@ from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
+from ablate.reporting.charts import DIRECTIONS
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
 from prereg import text as words
@@ -109,7 +110,6 @@ NOT_REGISTERED = (
     "seeds they are compared with and what is said of each difference was chosen outside the registration, possibly "
     "with the results in view. No verdict rests on any of it."
 )
-DIRECTIONS = {"lower": "lower is better", "higher": "higher is better", "neither": "no direction is better"}
 FALLING = {
     "linear": "falls to zero over the whole run",
     "cosine": "falls along a cosine over the whole run",
