@@ -11,9 +11,8 @@ from test_admissible import test_a_broken_promise_is_caught as broken
 from typer.testing import CliRunner
 
 from ablate.cli import app
-from ablate.judge.audit.audit import OF_EVIDENCE, OF_FINDINGS, audit, declarations
+from ablate.judge.audit.audit import MEANS, OF_EVIDENCE, OF_FINDINGS, audit, checks_page, declarations, rows, why
 from ablate.judge.audit.checks import DECLARED, AuditContext
-from ablate.judge.audit.consequences import MEANS, checks_page, rows, why
 from ablate.judge.audit.user_checks import OWN
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Check
@@ -70,7 +69,7 @@ def test_a_check_of_another_version_has_no_reason_here() -> None:
 
 def test_the_page_of_checks_is_the_one_that_the_code_declares() -> None:
     page = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
-    assert page == checks_page(), "python -m ablate.judge.audit.consequences docs/checks.md"
+    assert page == checks_page(), "python -m ablate.judge.audit.audit docs/checks.md"
     assert page.count("\n| ") == len(rows()) + len(TOUCHES) + 4
 
 

@@ -13,9 +13,9 @@ from scipy import stats
 
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import Design, design
+from ablate.judge.design.reach import obstacle, require_possible
 from ablate.judge.design.scenarios import Law, Truth, draw
 from ablate.judge.design.simulate import Scenario, adopting_verdicts, affordable, judge_drawn, outcomes_of, simulate
-from ablate.judge.design.undecidable import obstacle, require_possible
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.stats import power
 from ablate.judge.stats.batch import OUTCOME

@@ -11,7 +11,7 @@ from evidence_factory import make_evidence, one_claim, small_study
 from typer.testing import CliRunner
 
 from ablate.cli import app
-from ablate.judge.audit.lost_pairs import lost_pairs, possible_outcomes, unmasked
+from ablate.judge.audit.sensitivity import lost_pairs, possible_outcomes, unmasked
 from ablate.judge.decide import decide
 from ablate.judge.design import simulate as simulation
 from ablate.judge.design.assumptions import assumed

@@ -11,6 +11,7 @@ from scipy import integrate, stats
 
 from ablate.judge.design.characteristics import design
 from ablate.judge.findings import judge_hypotheses
+from ablate.judge.looks import run_to_the_stop, settles
 from ablate.judge.stats.batch import OUTCOME
 from ablate.judge.stats.levels import nominal_levels
 from ablate.judge.stats.nulls import Nulls, judge_families, weigh
@@ -24,7 +25,6 @@ from ablate.judge.stats.sequential import (
     prepare_at,
     repeated_p,
 )
-from ablate.judge.stopping import run_to_the_stop, settles
 from prereg.errors import EvidenceError, SpecError
 from prereg.registry.looks import looks_of
 from prereg.study.spec import Study

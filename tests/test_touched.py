@@ -7,7 +7,7 @@ from evidence_factory import Change, make_evidence, small_study, with_amendments
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.judge.audit.amendments import rests_on, spread
+from ablate.judge.audit.sensitivity import rests_on, spread
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Decision, Outcome
 from ablate.reporting import markdown

@@ -29,7 +29,7 @@ class Peeked:
 def peek(path: str | Path, *, reason: str, root: Path | None = None, now: Clock = utc_now) -> Peeked:
     """Log a look at the runs that have ended, then describe them. Refused where a registered way to look is open."""
     from ablate.judge.glimpse import glimpse
-    from ablate.judge.view import view
+    from ablate.judge.looks import view
     from ablate.records.gather import gather, open_tables
     from prereg.registry.ledger import Ledger
 

@@ -43,7 +43,7 @@ def characterise(context: StudyContext, *, pilot: str | None = None) -> Design:
 
 def accepted(context: StudyContext, characteristics: Design, reason: str | None) -> Override | None:
     """Refuse a hopeless design, or put on record that the user goes on with it and why."""
-    from ablate.judge.design.undecidable import obstacle
+    from ablate.judge.design.reach import obstacle
     from prereg.registry.registration import Override
 
     found = obstacle(characteristics)

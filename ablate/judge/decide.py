@@ -5,13 +5,13 @@
     complete, an audit failure   -> inadmissible, findings shown, no verdict
     another library's numbers    -> the same (`ablate.judge.recompute`)
       differ from ours
-    another verdict is possible  -> the same (`ablate.judge.audit.lost_pairs`)
+    another verdict is possible  -> the same (`ablate.judge.audit.sensitivity`)
       with lost pairs at worst
-    the verdict rests on what an -> the same (`ablate.judge.audit.amendments`)
+    the verdict rests on what an -> the same (`ablate.judge.audit.sensitivity`)
       amendment made exploratory
     complete and clean           -> the rule's verdict
 
-A sequential study is judged at its registered looks (`ablate.judge.view`), and each sees its own seeds only. A look
+A sequential study is judged at its registered looks (`ablate.judge.looks`), and each sees its own seeds only. A look
 that is not the last gives a verdict when the line that holds is not `inconclusive` and rests on something found: with
 every outcome inconclusive, another line would hold. So neither futility nor the stability of a few runs ends a study.
 Otherwise the answer is "continue", and no contrast is shown: nobody can be tempted by what has not been decided.
@@ -27,20 +27,30 @@ from math import inf, isfinite
 
 from pydantic import JsonValue
 
-from ablate.judge.audit.amendments import because_it_rests, check_verdict, mark, rests_on, spread
 from ablate.judge.audit.audit import admissible, audit
 from ablate.judge.audit.checks import AuditContext
 from ablate.judge.audit.headroom import check_headroom
-from ablate.judge.audit.lost_pairs import UNDECIDED, Lost, check_lost, lost_pairs, other_verdicts, possible_outcomes
+from ablate.judge.audit.sensitivity import (
+    UNDECIDED,
+    Lost,
+    because_it_rests,
+    check_lost,
+    check_verdict,
+    lost_pairs,
+    mark,
+    other_verdicts,
+    possible_outcomes,
+    rests_on,
+    spread,
+)
 from ablate.judge.audit.stability import judge_stability
 from ablate.judge.audit.user_checks import not_run, quiet
 from ablate.judge.findings import judge_hypotheses
+from ablate.judge.looks import View, settles, view
 from ablate.judge.readings import read_values, reading_of
 from ablate.judge.recompute import check_numbers, recompute
 from ablate.judge.stats.nulls import found_nulls, require_known_methods
-from ablate.judge.stopping import settles
 from ablate.judge.verdict import Check, Decision, Finding, Outcome, Stability
-from ablate.judge.view import View, view
 from ablate.records.evidence import Evidence
 from prereg.registry.amendments import Touched, amendments_of, touched
 from prereg.registry.looks import Look

@@ -17,8 +17,8 @@ from typing import Any
 
 from ablate.judge.audit.user_checks import OWN
 from ablate.judge.decide import decide
+from ablate.judge.looks import view
 from ablate.judge.verdict import Check, Decision, verdict_bytes
-from ablate.judge.view import view
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.gather import gather
 from ablate.records.parquet import TableError, open_bounded

@@ -4,7 +4,7 @@ An amendment made before any evidence changes a plan. One made after evidence ma
 touched is exploratory from then on, in every later table, and no later amendment makes it confirmatory again: the way
 back is another study under another name. `TOUCHES` says what a change of each field touches; it is what the code
 follows and what the documentation shows. Hypotheses of one role correct each other, so an outcome may move although
-nothing of its own was changed: how that is bounded is for `ablate.judge.audit.amendments` to say, since it takes p
+nothing of its own was changed: how that is bounded is for `ablate.judge.audit.sensitivity` to say, since it takes p
 values.
 
 Nothing here knows an outcome. An amendment that does not say what it changed is taken to have changed everything.

@@ -7,7 +7,7 @@ gain of the arm towards "refuted", and a claimed gain over it towards "supported
 those between the one that was found and that end. Dropping pairs of the baseline therefore leaves a supported gain as
 it is, and dropping those of the arm that gains takes it away.
 
-Here is what follows from the study alone; `ablate.judge.audit.lost_pairs` applies it to evidence.
+Here is what follows from the study alone; `ablate.judge.audit.sensitivity` applies it to evidence.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def _intact(context: AuditContext) -> Found:
 
 def _late_amendments(context: AuditContext, evidence: str, severity: Severity) -> Result:
     """The severity given is that of the check when it holds. A late amendment forbids a verdict only if it changed what
-    the verdict is made of; otherwise what it touched is exploratory (`ablate.judge.audit.amendments`)."""
+    the verdict is made of; otherwise what it touched is exploratory (`ablate.judge.audit.sensitivity`)."""
     late = [one for one in amendments_of(context.evidence.ledger) if one.evidence == evidence]
     spoilt = touched(context.study, late).verdict
     if late:

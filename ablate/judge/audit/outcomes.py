@@ -218,7 +218,7 @@ def _item_means(context: AuditContext) -> Found:
     required="every seed in",
 )
 def _divergence(context: AuditContext) -> Found:
-    # Whether the other pairs may decide: `ablate.judge.audit.lost_pairs`.
+    # Whether the other pairs may decide: `ablate.judge.audit.sensitivity`.
     diverged = [named_run(run) for run in context.ended if run.status == "diverged"]
     return diverged if diverged and context.study.on_divergence == "exclude_pair" else None
 

@@ -3,7 +3,7 @@
 Every chance comes from simulating the registered rule with the functions that will judge it
 (`ablate.judge.design.simulate`): power and seeds from `ablate.judge.design.power`, the false-positive rate of the whole
 rule from `ablate.judge.design.error_rate`. Without a scale (`assume`, or a pilot) nothing is simulated and no such
-number is given. What no data could produce is `ablate.judge.design.undecidable`'s.
+number is given. What no data could produce is `ablate.judge.design.reach`'s.
 
 Fields added after the first version carry defaults: a design frozen in an old lock is still read.
 """
@@ -16,10 +16,9 @@ from ablate.judge.audit.stability import false_alarm_text
 from ablate.judge.design.assumptions import Belief, Beliefs, assumed, groups_of, over_new_items
 from ablate.judge.design.error_rate import correlations, worst_case
 from ablate.judge.design.power import Planning, planned
-from ablate.judge.design.reach import HypothesisDesign, hypothesis_design
+from ablate.judge.design.reach import HypothesisDesign, hypothesis_design, remedy_of, unreachable_verdicts
 from ablate.judge.design.scenarios import drawable, truths
 from ablate.judge.design.simulate import Chance, Scenario, adopting_verdicts, affordable, simulate
-from ablate.judge.design.undecidable import remedy_of, unreachable_verdicts
 from ablate.judge.stats.nulls import require_known_methods
 from ablate.judge.stats.resample import COUNTED_PAIRS, LISTED_PAIRS
 from prereg.frozen import FrozenModel

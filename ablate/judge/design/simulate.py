@@ -23,16 +23,17 @@ from math import inf, sqrt
 
 import numpy as np
 
-from ablate.judge.audit.lost_pairs import ends_of_rows, masked, possible_outcomes, same_verdict_rows
+from ablate.judge.audit.sensitivity import ends_of_rows, masked, possible_outcomes, same_verdict_rows
 from ablate.judge.design.assumptions import Beliefs
+from ablate.judge.design.reach import verdicts_of
 from ablate.judge.design.scenarios import EDGE, Drawn, Law, Truth, draw
+from ablate.judge.looks import run_to_the_stop
 from ablate.judge.stats.batch import OUTCOME, Codes, batchable, judge_rows, judge_rows_at_worst
 from ablate.judge.stats.estimate import NoTestError, prepare, undecided
 from ablate.judge.stats.nulls import Nulls, direction_of, judge_families, weigh
 from ablate.judge.stats.procedure import Floats
 from ablate.judge.stats.resample import ENUMERATED_PAIRS, LISTED_PAIRS
 from ablate.judge.stats.rows import ROWS_LISTED_PAIRS, Kept
-from ablate.judge.stopping import run_to_the_stop
 from ablate.judge.verdict import Outcome, Outcomes
 from prereg.frozen import FrozenModel
 from prereg.registry.looks import looks_of
@@ -126,11 +127,6 @@ def _nulls(
         except NoTestError:
             nulls[name] = None
     return nulls
-
-
-def verdicts_of(study: Study) -> tuple[str, ...]:
-    """Every verdict of the decision, once."""
-    return tuple(dict.fromkeys(line.verdict for line in study.decision))
 
 
 def adopting_verdicts(study: Study) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Sequential designs: repeated p values over registered looks, and an e-process for adding seeds until decided.
 
-Pure functions of p values and differences; which look it is, and what the ledger says, is `ablate.judge.view`'s.
+Pure functions of p values and differences; which look it is, and what the ledger says, is `ablate.judge.looks`'s.
 
 **Looks.** The nominal level c_k(alpha) of look k comes from the exact joint law of the t statistics that the looks see
 (`ablate.judge.stats.levels`), under normal differences and whatever their SD: the chance that any look rejects is

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ablate.judge.audit.consequences import MEANS, why
+from ablate.judge.audit.audit import MEANS, why
 from ablate.judge.verdict import Check, Stability
 from ablate.records.run_record import SINGLE, RunRecord
 from ablate.reporting import estimates

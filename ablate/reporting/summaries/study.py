@@ -171,7 +171,7 @@ def _percent(share: float) -> str:
 
 def checks_sections() -> list[Section]:
     """Every check of the evidence: what it looks at, what its failure means, and why."""
-    from ablate.judge.audit.consequences import rows
+    from ablate.judge.audit.audit import rows
 
     return [
         Section(check, check, (Facts((("looks at", looks), ("if it fails", f"{means}; {why}"))),))
@@ -215,7 +215,7 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 def design_section(design: Design) -> Section:
     """What the registered rule can find with these seeds, and how often it errs, by simulation."""
-    from ablate.judge.design.undecidable import obstacle
+    from ablate.judge.design.reach import obstacle
     from ablate.reporting.sections.design import facts_of, power_figure
 
     cost = "" if design.cost_s is None else f", {words.duration(design.cost_s)} one after another"

@@ -1,0 +1,276 @@
+"""Looks of a sequential study: what the one that is due may see, its checks, and the rule that ends the study.
+
+The ledger says which looks were taken; the seeds of later looks stay unseen.
+
+The due look is the first that was not taken. Two exceptions: a look that ended the study stays the last word, and a
+look is reported again while no run of a later seed exists. That both saw the same evidence is an audit check.
+
+`run_to_the_stop` applies the same rule to simulated studies; rows of an array are studies there, as in
+`ablate.judge.stats.batch`, whose judge over rows is used at every look.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from ablate.judge.audit.checks import AuditContext, Found, Result, check, named
+from ablate.judge.audit.sensitivity import UNDECIDED, ends_of_rows, same_verdict_rows
+from ablate.judge.stats.batch import OUTCOME, Codes, judge_rows, judge_rows_at_worst
+from ablate.judge.stats.procedure import TINY, Floats, Side
+from ablate.judge.stats.rows import Kept, Rows, RowsOfT
+from ablate.judge.stats.sequential import e_from, repeated_ps
+from ablate.judge.verdict import Outcome
+from ablate.records.evidence import Evidence
+from prereg.registry.ledger import SEALS
+from prereg.registry.looks import Look, Taken, due_look, looks_of, taken_looks
+from prereg.registry.plan import cell_of
+from prereg.registry.registration import Registration
+from prereg.study.analysis import Looks
+from prereg.study.spec import Study
+
+
+@dataclass(frozen=True)
+class View:
+    """The evidence of one look; of a fixed number of seeds, all of it and no look."""
+
+    look: Look | None
+    evidence: Evidence
+    following: Look | None = None
+    """The look after this one."""
+
+
+def view(registration: Registration, evidence: Evidence) -> View:
+    """The look that is due, and what it sees."""
+    study = registration.study
+    looks = looks_of(study)
+    if not looks:
+        return View(None, evidence)
+    taken = taken_looks(evidence.ledger, registration.sha256)
+    look = due_look(study, taken, {run.seed for run in evidence.runs})
+    following = None if look.last else looks[look.number]
+    return View(look, restrict(evidence, study.seeds[: look.n_seeds]), following)
+
+
+def restrict(evidence: Evidence, seeds: tuple[int, ...]) -> Evidence:
+    """The evidence without the planned runs of other seeds. What no plan names stays, for the audit to find."""
+    hidden = {cell for cell in evidence.planned if cell[1] not in seeds}
+    table, items = evidence.metrics, evidence.items
+    elsewhere = {seed for _, seed in hidden}
+    if items is not None:
+        items = items[items["seed"].isin(seeds) | ~items["seed"].isin(elsewhere)]
+    return replace(
+        evidence,
+        planned=tuple(cell for cell in evidence.planned if cell not in hidden),
+        runs=tuple(run for run in evidence.runs if run.cell not in hidden),
+        metrics=table[table["seed"].isin(seeds) | ~table["seed"].isin(elsewhere)],
+        items=items,
+    )
+
+
+def _at_a_look(context: AuditContext) -> bool:
+    return context.look is not None
+
+
+def _taken(context: AuditContext) -> tuple[Taken, ...]:
+    return taken_looks(context.entries, context.registration.sha256)
+
+
+def _result(faults: list[str]) -> Result:
+    more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
+    return Result(passed=False, found=f"{len(faults)}: {'; '.join(faults[:5])}{more}") if faults else Result()
+
+
+@check(
+    "every look was taken in its turn",
+    "inadmissible",
+    looks_at="`looked` entries of a sequential study",
+    why="levels are spent look by look",
+    required="the registered looks one after another, none left out",
+    applies=_at_a_look,
+)
+def _in_turn(context: AuditContext) -> Found:
+    assert context.look is not None
+    numbers = [one.number for one in _taken(context)]
+    faults = [f"look {number} was left out" for number in range(1, context.look.number) if number not in numbers]
+    faults += [f"look {b} was taken after look {a}" for a, b in pairwise(numbers) if b < a]
+    faults += [f"look {number} is not registered" for number in numbers if not 1 <= number <= context.look.of]
+    return _result(faults)
+
+
+@check(
+    "no look was taken twice on different evidence",
+    "inadmissible",
+    looks_at="the evidence that each look saw",
+    why="a second look at other data is a look more",
+    required="the evidence that each look saw, unchanged",
+    applies=_at_a_look,
+)
+def _unchanged(context: AuditContext) -> Found:
+    assert context.whole is not None
+    seen: dict[int, set[str]] = defaultdict(set)
+    for one in _taken(context):
+        seen[one.number].add(one.evidence)
+    sizes = {look.number: look.n_seeds for look in looks_of(context.study)}
+    return _result(
+        [
+            f"look {number}"
+            for number, found in seen.items()
+            if number in sizes and found != {restrict(context.whole, context.study.seeds[: sizes[number]]).sha256}
+        ]
+    )
+
+
+@check(
+    "no seed was added after the verdict",
+    "inadmissible",
+    looks_at="runs sealed after the look that ended the study",
+    why="seeds added after a verdict undo its error rate",
+    required="no run after the look that ended the study",
+    applies=_at_a_look,
+)
+def _added(context: AuditContext) -> Found:
+    return _trained_between(context, after_end=True)
+
+
+@check(
+    "no seed was trained before the look it follows",
+    "deviation",
+    looks_at="runs sealed before their look",
+    why="levels are spent as if the look had come in time",
+    required="each look before the seeds that come after it",
+    applies=_at_a_look,
+)
+def _early(context: AuditContext) -> Found:
+    return _trained_between(context, after_end=False)
+
+
+def _trained_between(context: AuditContext, *, after_end: bool) -> Result:
+    """Runs sealed out of their place: after the end, or before a look that should have come first."""
+    looks = {look.number: look for look in looks_of(context.study)}
+    place = {seed: at for at, seed in enumerate(context.study.seeds, start=1)}
+    seen, ended, faults = 0, False, []
+    for entry in context.entries:
+        if entry.event == "looked":
+            number = int(str(entry.body.get("look")))
+            seen, ended = max(seen, number), ended or entry.body.get("final") is True
+        elif entry.event in SEALS and (seed := cell_of(entry)[1]) in place:
+            ahead = seen + 1 in looks and place[seed] > looks[seen + 1].n_seeds
+            if (ended and place[seed] > looks[seen].n_seeds) if after_end else (ahead and not ended):
+                faults.append(named(cell_of(entry)))
+    return _result(faults)
+
+
+def settles(study: Study, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool]) -> bool:
+    """Whether these outcomes end a sequential study at a look that is not its last.
+
+    They do when the line that holds has a verdict, and would not hold if nothing had been found.
+    """
+    ruling = study.rule.decide(outcomes, stable)
+    nothing: dict[str, Outcome] = dict.fromkeys(outcomes, "inconclusive")
+    return ruling.verdict != UNDECIDED and ruling.line != study.rule.decide(nothing, stable).line
+
+
+def run_to_the_stop(
+    study: Study,
+    differences: Mapping[str, Floats],
+    kept: Mapping[str, Kept] | None,
+    stable: Kept,
+    lost: Kept | None = None,
+) -> tuple[Codes, npt.NDArray[np.int64], Kept]:
+    """Outcome codes of simulated sequential studies at the look where each stops, which look that was, from 1, and
+    whether each has a verdict there: whether it is the same with lost pairs at their worst.
+
+    Which arms were stable is taken over all seeds, not over those that a look sees: a difference only to rules that
+    ask for stability, in scenarios where runs diverge.
+    """
+    names = list(study.hypotheses)
+    codes = np.full((len(stable), len(names)), OUTCOME.index("inconclusive"), dtype=np.int8)
+    stopped = np.zeros(len(stable), dtype=np.int64)
+    ruled: Kept = np.ones(len(stable), dtype=bool)
+    for look in looks_of(study):
+        going = np.flatnonzero(stopped == 0)
+        if not going.size:
+            break
+        seen = {name: values[going, : look.n_seeds] for name, values in differences.items()}
+        whole = None if kept is None else {name: values[going, : look.n_seeds] for name, values in kept.items()}
+        rows_of = partial(_rows_at, study, look)
+        if whole is None or lost is None:
+            found, same = judge_rows(study, seen, whole, rows_of=rows_of), np.ones(going.size, dtype=bool)
+        else:
+            ends = ends_of_rows(study, lost[going, :, : look.n_seeds])
+            found, possible = judge_rows_at_worst(study, seen, whole, ends, rows_of=rows_of)
+            same = same_verdict_rows(study, found, possible, stable[going])
+        codes[going], ruled[going] = found, same
+        # A look that is not the last ends nothing where its verdict would not be given.
+        ends_here = np.ones(going.size, dtype=bool) if look.last else same & _settled(study, found, stable[going])
+        stopped[going[ends_here]] = look.number
+    return codes, stopped, ruled
+
+
+def _settled(study: Study, codes: Codes, stable: Kept) -> Kept:
+    """`settles` over rows, evaluated once for every distinct case."""
+    cases, place = np.unique(np.concatenate([codes, stable.astype(np.int8)], axis=1), axis=0, return_inverse=True)
+    split, names, arms = codes.shape[1], list(study.hypotheses), list(study.arms)
+    answers = [
+        settles(
+            study,
+            {name: OUTCOME[code] for name, code in zip(names, case[:split], strict=True)},
+            {arm: bool(value) for arm, value in zip(arms, case[split:], strict=True)},
+        )
+        for case in cases
+    ]
+    found: Kept = np.array(answers, dtype=bool)[place.reshape(-1)]
+    return found
+
+
+def _rows_at(study: Study, look: Look, values: Floats) -> Rows:
+    return _RowsOfLook(values, study.stopping, look) if isinstance(study.stopping, Looks) else _RowsOfE(values)
+
+
+class _RowsOfLook(RowsOfT):
+    """`RepeatedT` over rows."""
+
+    def __init__(self, values: Floats, stopping: Looks, look: Look) -> None:
+        super().__init__(values)
+        self.looks, self.look, self.spending = stopping.looks, look.number, stopping.spending
+
+    def p(self, null: float, side: Side) -> Floats:
+        return repeated_ps(super().p(null, side), self.looks, self.look, self.spending, two_sided=side == "two")
+
+
+class _RowsOfE(RowsOfT):
+    """`EProcessT` over rows."""
+
+    def __init__(self, values: Floats) -> None:
+        super().__init__(values)
+        count = np.arange(1.0, self.n + 1)
+        self._n = count
+        values = self.values
+        self._means = np.cumsum(values, axis=1) / count
+        centred = values - values.mean(axis=1, keepdims=True)
+        middle = np.cumsum(centred, axis=1) / count
+        self._squares = np.cumsum(centred**2, axis=1) - count * middle**2
+        spread = np.maximum.accumulate(values, axis=1) - np.minimum.accumulate(values, axis=1)
+        self._known = spread > 1e-12 * self.size[:, None]
+        best = self._e(0.0).argmax(axis=1)
+        self.leaning = np.sign(np.take_along_axis(self._means, best[:, None], axis=1)[:, 0])
+
+    def _e(self, null: float) -> Floats:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = self._n * (self._means - self.to_unit(null)[:, None]) ** 2 / self._squares
+        return np.where(self._known, e_from(np.where(self._known, ratio, 0.0), self._n), 1.0)
+
+    def p(self, null: float, side: Side) -> Floats:
+        values = self._e(null)
+        if side != "two":
+            wanted = 1.0 if side == "greater" else -1.0
+            values = np.where(np.sign(self._means - self.to_unit(null)[:, None]) == wanted, values, 1.0)
+        found: Floats = np.clip(1.0 / values.max(axis=1), TINY, 1.0)
+        return found
