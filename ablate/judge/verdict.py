@@ -6,11 +6,11 @@ evidence under the same registration always gives the same bytes.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import JsonValue
 
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, GrownModel
 from prereg.metrics.catalogue import Better
 from prereg.registry.looks import Look
 from prereg.study.analysis import Role, Scale
@@ -36,8 +36,10 @@ class Interval(FrozenModel):
     """In words: how it was computed and, if simultaneous, over how many."""
 
 
-class ItemLayout(FrozenModel):
+class ItemLayout(GrownModel):
     """The items that a test over seeds and items met."""
+
+    later_fields = ("effective",)
 
     n_items: int
     """Items that every run was scored on."""
@@ -50,16 +52,11 @@ class ItemLayout(FrozenModel):
     effective: float | None = None
     """Equal tasks that would weigh like these, where tasks of unequal size are a sample: (sum n)^2 / sum n^2."""
 
-    @model_serializer(mode="wrap")
-    def _as_before_without_sizes(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        written: dict[str, JsonValue] = handler(self)
-        if self.effective is None:
-            written.pop("effective", None)
-        return written
 
-
-class Estimate(FrozenModel):
+class Estimate(GrownModel):
     """One test of one contrast."""
+
+    later_fields = ("ranked", "items")
 
     method: str
     """paired_t, bootstrap_t, sign_flip, wilcoxon, items; e_process where a study adds seeds until decided."""
@@ -84,16 +81,6 @@ class Estimate(FrozenModel):
     """What a reader must know: enumeration or resamples, zero-SE rule, ties."""
     items: ItemLayout | None = None
     """The items of a test over seeds and items."""
-
-    @model_serializer(mode="wrap")
-    def _as_before_without_ranks(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        # A verdict without diverged runs, and without items, keeps the bytes that its ledger entry has hashed.
-        written: dict[str, JsonValue] = handler(self)
-        if self.ranked == 0:
-            written.pop("ranked", None)
-        if self.items is None:
-            written.pop("items", None)
-        return written
 
 
 class EffectSize(FrozenModel):
@@ -151,8 +138,10 @@ class MarginTest(FrozenModel):
     bounds, as margins are tested."""
 
 
-class Finding(FrozenModel):
+class Finding(GrownModel):
     """What became of one hypothesis."""
+
+    later_fields = ("amended", "beside", "margin")
 
     hypothesis: str
     """Its name."""
@@ -216,15 +205,6 @@ class Finding(FrozenModel):
         """Its name in every table, marked where an amendment made it exploratory."""
         return f"{self.hypothesis} (exploratory)" if self.amended else self.hypothesis
 
-    @model_serializer(mode="wrap")
-    def _as_before_without_items_and_amendments(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        # One serializer for all: of two, pydantic takes the last. A field that came later is written where it speaks.
-        written: dict[str, JsonValue] = handler(self)
-        for field, speaks in (("amended", self.amended), ("beside", self.beside), ("margin", self.margin)):
-            if not speaks:
-                written.pop(field, None)
-        return written
-
 
 class Check(FrozenModel):
     """One check of the evidence before any inference."""
@@ -241,8 +221,10 @@ class Check(FrozenModel):
     """What the registration asks."""
 
 
-class Stability(FrozenModel):
+class Stability(GrownModel):
     """One variant's stability by the registered rule."""
+
+    later_fields = ("above",)
 
     variant: str
     """The arm."""
@@ -258,17 +240,11 @@ class Stability(FrozenModel):
     """The robust z above which a step is a spike, where it follows from a rate of false alarms; none, and not written,
     where the limit itself is registered."""
 
-    @model_serializer(mode="wrap")
-    def _as_before_without_a_rate(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # A verdict under a registered limit keeps the bytes that its ledger entry has hashed.
-        written: dict[str, Any] = handler(self)
-        if self.above is None:
-            written.pop("above", None)
-        return written
 
-
-class Decision(FrozenModel):
+class Decision(GrownModel):
     """The verdict and everything it rests on."""
+
+    later_fields = ("look",)
 
     study: str
     """The study's id."""
@@ -296,14 +272,6 @@ class Decision(FrozenModel):
     """sha256 over the sealed records that were read."""
     look: Look | None = None
     """The look of a sequential study; not written for a fixed number of seeds."""
-
-    @model_serializer(mode="wrap")
-    def _as_before_without_looks(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        # A verdict of a fixed design keeps the bytes that its ledger entry has hashed.
-        written: dict[str, JsonValue] = handler(self)
-        if self.look is None:
-            written.pop("look", None)
-        return written
 
 
 def verdict_bytes(decision: Decision) -> bytes:

@@ -10,17 +10,15 @@ difference varies over items is assumed always (`assume: over_items`), with a pi
 from __future__ import annotations
 
 from math import isfinite, log, log10, sqrt
-from typing import Any
 
 import numpy as np
-from pydantic import SerializerFunctionWrapHandler, model_serializer
 from scipy import stats
 
 from ablate.judge.audit.headroom import ROOM_SD, no_room
 from ablate.judge.stats.procedure import Floats
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, SpecError, Where
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, GrownModel
 from prereg.metrics.catalogue import ITEM_METRICS
 from prereg.registry.registration import Registration
 from prereg.rule.divergence import is_worse
@@ -31,8 +29,10 @@ from prereg.study.spec import Study
 Group = tuple[str, Scale]
 
 
-class Belief(FrozenModel):
+class Belief(GrownModel):
     """What is believed of one metric on one scale."""
+
+    later_fields = ("n_items", "sd_items", "sd_residual")
 
     metric: str
     """The metric."""
@@ -57,14 +57,6 @@ class Belief(FrozenModel):
     """SD between items of the difference of two arms."""
     sd_residual: float | None = None
     """SD of that difference on one item under one seed, about what item and seed explain."""
-
-    @model_serializer(mode="wrap")
-    def _as_before_without_items(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = handler(self)
-        if self.n_items is None:
-            for field in ("n_items", "sd_items", "sd_residual"):
-                written.pop(field, None)
-        return written
 
     @property
     def variance_of_items(self) -> float:
