@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ablate.judge.stats.max_t import ScoredRows, adjust_rows
+from ablate.judge.stats.max_t import Null, ScoredRows, adjust_rows
 from ablate.judge.stats.nulls import nulls_of
 from ablate.judge.stats.procedure import TINY, Floats
 from ablate.judge.stats.resample import (
@@ -40,10 +40,8 @@ from ablate.judge.stats.rows import (
     rows_of_test,
 )
 from ablate.judge.verdict import Outcome
-from prereg.metrics.catalogue import Better
 from prereg.rule.divergence import End, least_pairs, refutable
 from prereg.study.analysis import Test
-from prereg.study.claim import Verb
 from prereg.study.spec import Study
 
 Codes = npt.NDArray[np.int8]
@@ -184,11 +182,10 @@ def weigh_rows_at(
             test = rows_of_test(study, values, rng_seed) if rows_of is None else rows_of(values)
         for (support, refute), case in zip(found, cases, strict=True):
             smallest = study.hypotheses[name].smallest if case.smallest is None else case.smallest
-            supporting, refuting = _weigh(test, claim.verb, better, smallest, case.by)
-            # A study that cannot be tested keeps its place in the family with p = 1.
-            support[rows] = np.where(test.usable, supporting, 1.0)
-            if refuting is not None:
-                refute[rows] = np.where(test.usable, refuting, 1.0)
+            for p, null in zip((support, refute), nulls_of(claim.verb, better, smallest), strict=True):
+                # A study that cannot be tested keeps its place in the family with p = 1.
+                if null is not None:
+                    p[rows] = np.where(test.usable, _p_of(test, null, case.by), 1.0)
         del test  # its arrays make room for the next block's
     return found
 
@@ -304,33 +301,14 @@ def levels_of(study: Study, name: str) -> tuple[float, ...]:
     return tuple(study.analysis.alpha / steps for steps in range(1, family + 1))
 
 
-def _weigh(test: Rows, verb: Verb, better: Better, smallest: float, by: float = 0.0) -> tuple[Floats, Floats | None]:
-    """`nulls.weigh` over rows whose differences are all moved by `by`: they meet a null as the rows meet null - by."""
-
-    def either() -> Floats:
-        return test.p(-by, "two")
-
-    def towards(sign: int) -> Floats:
-        leaning = test.leaning if by == 0.0 else test.leaning_at(-by)
-        return np.where(leaning == sign, either(), 1.0)
-
-    def short_of(sign: int) -> Floats:
-        return test.p(sign * smallest - by, "less" if sign > 0 else "greater")
-
-    if verb in ("lowers", "raises"):
-        sign = -1 if verb == "lowers" else 1
-        return towards(sign), short_of(sign)
-    if verb in ("lowers_by", "raises_by"):
-        sign = -1 if verb == "lowers_by" else 1
-        return test.p(sign * smallest - by, "greater" if sign > 0 else "less"), short_of(sign)
-    if verb == "does_not_worsen":
-        worse = 1 if better == "lower" else -1
-        return short_of(worse), towards(worse)
-    within = np.maximum(short_of(1), short_of(-1)) if smallest > 0 else None
-    if verb == "changes":
-        return either(), within
-    assert within is not None, (verb, smallest)
-    return within, either()
+def _p_of(test: Rows, null: Null, by: float) -> Floats:
+    """`Null.p` over rows whose differences are all moved by `by`: they meet a point as the rows meet point - by."""
+    p = [test.p(point - by, side) for point, side in null.points]
+    found = p[0] if len(p) == 1 else np.maximum(*p)
+    if not null.towards:
+        return found
+    leaning = test.leaning if by == 0.0 else test.leaning_at(-by)
+    return np.where(leaning == null.towards, found, 1.0)
 
 
 def _corrected(study: Study, p: Floats) -> Floats:
