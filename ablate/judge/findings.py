@@ -311,7 +311,7 @@ def _finding(
         also=also,
         beside=_pigeonhole(test, analysis.alpha, rng_seed),
         pairs=_pairs(pairs),
-        arms=_arms(study, name, values),
+        arms=arm_summaries(study, name, values),
         correlation=_correlation(pairs),
         notes=(*notes, *unable),
         margin=margin,
@@ -363,7 +363,7 @@ def _pairs(pairs: Contrast) -> tuple[Pair, ...]:
     )
 
 
-def _arms(study: Study, name: str, values: Mapping[tuple[str, int], float]) -> tuple[ArmSummary, ...]:
+def arm_summaries(study: Study, name: str, values: Mapping[tuple[str, int], float]) -> tuple[ArmSummary, ...]:
     """Mean and SD of every arm of the claim over all seeds with a finite value, on the metric's own scale."""
     claim = study.claims[name]
     summaries = []

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from ablate.judge.decide import final_values
-from ablate.judge.findings import contrast
+from ablate.judge.findings import arm_summaries, contrast
 from ablate.judge.readings import reading_of
 from ablate.judge.verdict import ArmSummary
 from ablate.records.evidence import Evidence
@@ -77,11 +75,6 @@ def glimpse(registration: Registration, evidence: Evidence) -> Glimpse:
 
 def _so_far(study: Study, name: str, found: Mapping[tuple[str, int], float]) -> ClaimSoFar:
     claim = study.claims[name]
-    arms = []
-    for arm in dict.fromkeys([*claim.left, *claim.right]):
-        values = np.array([found[arm, seed] for seed in study.seeds if np.isfinite(found.get((arm, seed), np.nan))])
-        if values.size:
-            arms.append(ArmSummary(arm=arm, n=values.size, mean=float(values.mean()), sd=_sd(values)))
     # One pair is too few to test and enough to be seen.
     pairs = contrast(study, name, {reading_of(study, name): found}, fewest=1)
     differences = pairs.differences[pairs.sized]
@@ -90,13 +83,9 @@ def _so_far(study: Study, name: str, found: Mapping[tuple[str, int], float]) -> 
         claim=study.hypotheses[name].claim,
         reading=reading_of(study, name),
         unit=unit_of(claim.metric, study.hypotheses[name].scale, study.own_units),
-        arms=tuple(arms),
+        arms=arm_summaries(study, name, found),
         n=int(differences.size),
         difference=float(differences.mean()) if differences.size else None,
-        sd=_sd(differences),
+        sd=float(differences.std(ddof=1)) if differences.size > 1 else None,
         note=pairs.refused or "",
     )
-
-
-def _sd(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
-    return float(values.std(ddof=1)) if values.size > 1 else None
