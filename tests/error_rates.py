@@ -273,7 +273,7 @@ def _judged(cell: Cell, study: Study, differences: Mapping[str, np.ndarray]) -> 
         return judge_rows(study, {name: one[0] for name, one in found.items()}, items=_items(found))
     studies = len(next(iter(differences.values())))
     stable = np.ones((studies, len(study.arms)), dtype=bool)
-    return judge_drawn(study, Drawn(dict(differences), None, stable))
+    return judge_drawn(study, Drawn(dict(differences), None, stable))[0]
 
 
 @lru_cache(maxsize=8)
@@ -505,7 +505,7 @@ def _both_supported(cell: Cell, study: Study, differences: Mapping[str, np.ndarr
     if not looks:
         lost = np.stack([np.zeros_like(whole), ~whole], axis=1)
         drawn = Drawn(dict(differences), kept, ~lost.any(axis=2), lost)
-        return (judge_drawn(study, drawn) == 0).all(axis=1)
+        return (judge_drawn(study, drawn)[0] == 0).all(axis=1)
     codes = [
         judge_rows(
             study,

@@ -216,7 +216,7 @@ def test_max_t_flips_the_same_seeds_in_the_design_as_in_the_judge_where_pairs_ar
     truth = Truth("t", dict.fromkeys(study.hypotheses, 0.0) | {"gain_ln": -0.008, "gain_rms": -0.008}, divergence=0.12)
     drawn = draw(study, truth, assumed(study), n_sims=12, n_seeds=8, rng=np.random.default_rng(2))
     assert drawn.kept is not None and drawn.lost is not None
-    codes = judge_drawn(study, drawn)
+    codes = judge_drawn(study, drawn)[0]
     for row in range(12):
         # Differences against the baseline, as values of the arms themselves: the baseline is 0.
         values: dict[str, dict[tuple[str, int], float]] = {"val/loss": {}, "val/accuracy": {}}

@@ -226,7 +226,7 @@ def test_simulated_studies_are_ruled_as_real_ones() -> None:
     truth = Truth("t", {"gain_ln": -0.03, "gain_rms": -0.01, "harm_ln": 0.0, "harm_rms": 0.0}, divergence=0.12)
     drawn = draw(study, truth, assumed(study), n_sims=12, n_seeds=5, rng=np.random.default_rng(4))
     assert drawn.lost is not None
-    codes, ruled = simulation._judged(study, drawn)
+    codes, ruled, _ = judge_drawn(study, drawn)
     seen = set()
     for row in range(12):
         # Differences against the baseline, as values of the arms themselves: the baseline is at its level.
@@ -273,7 +273,7 @@ def test_max_t_and_tests_without_rows_lose_pairs_too() -> None:
     found = simulate(study, truth, assumed(study), n_sims=20, seed=[3])
     assert found.inadmissible is not None and 0 < found.inadmissible.share < 1
     drawn = draw(study, truth, assumed(study), n_sims=5, n_seeds=6, rng=np.random.default_rng(0))
-    assert judge_drawn(study, drawn).shape == (5, 4)
+    assert judge_drawn(study, drawn)[0].shape == (5, 4)
 
 
 def unlucky(
@@ -301,7 +301,7 @@ def unlucky(
     one = drawn(
         study, Truth("t", {"h": 0.0}), None, n_sims=n_sims, n_seeds=len(study.seeds), rng=np.random.default_rng([11])
     )
-    return found, float((judge_drawn(study, one)[:, 0] == OUTCOME.index("supported")).mean())
+    return found, float((judge_drawn(study, one)[0][:, 0] == OUTCOME.index("supported")).mean())
 
 
 @pytest.mark.slow

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.audit.checks import AuditContext, Found, Result, check, named
-from ablate.judge.audit.sensitivity import UNDECIDED, ends_of_rows, same_verdict_rows
-from ablate.judge.stats.batch import OUTCOME, Codes, judge_rows, judge_rows_at_worst
+from ablate.judge.audit.sensitivity import UNDECIDED, judge_rows_with_losses
+from ablate.judge.stats.batch import OUTCOME, Codes
 from ablate.judge.stats.procedure import TINY, Floats, Side
 from ablate.judge.stats.rows import Kept, Rows, RowsOfT
 from ablate.judge.stats.sequential import e_from, repeated_ps
@@ -201,12 +201,8 @@ def run_to_the_stop(
         seen = {name: values[going, : look.n_seeds] for name, values in differences.items()}
         whole = None if kept is None else {name: values[going, : look.n_seeds] for name, values in kept.items()}
         rows_of = partial(_rows_at, study, look)
-        if whole is None or lost is None:
-            found, same = judge_rows(study, seen, whole, rows_of=rows_of), np.ones(going.size, dtype=bool)
-        else:
-            ends = ends_of_rows(study, lost[going, :, : look.n_seeds])
-            found, possible = judge_rows_at_worst(study, seen, whole, ends, rows_of=rows_of)
-            same = same_verdict_rows(study, found, possible, stable[going])
+        gone = None if lost is None else lost[going, :, : look.n_seeds]
+        found, same = judge_rows_with_losses(study, seen, whole, gone, stable[going], rows_of=rows_of)
         codes[going], ruled[going] = found, same
         # A look that is not the last ends nothing where its verdict would not be given.
         ends_here = np.ones(going.size, dtype=bool) if look.last else same & _settled(study, found, stable[going])

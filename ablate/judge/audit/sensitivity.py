@@ -17,7 +17,7 @@ not there has no joint distribution. `same_verdict_rows` asks the same of the de
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,10 +25,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.audit.checks import Found, Result, check, named
-from ablate.judge.stats.batch import OUTCOME, Codes
+from ablate.judge.stats.batch import OUTCOME, Codes, Items, judge_rows, judge_rows_at_worst
 from ablate.judge.stats.nulls import Nulls, found_nulls, judge_families
-from ablate.judge.stats.procedure import TINY
-from ablate.judge.stats.rows import Kept
+from ablate.judge.stats.procedure import TINY, Floats
+from ablate.judge.stats.rows import Kept, Rows
 from ablate.judge.verdict import Finding, Outcome
 from prereg.registry.amendments import Touched
 from prereg.registry.plan import Cell
@@ -196,6 +196,24 @@ def check_lost(lost: Mapping[str, Lost], verdict: str, others: tuple[str, ...]) 
     could = " or ".join(f"'{other}'" for other in others)
     found = f"'{verdict}' could be {could} with {pairs}" if others else f"'{verdict}' whatever became of {pairs}"
     return Result(passed=not others, found=found)
+
+
+def judge_rows_with_losses(
+    study: Study,
+    differences: Mapping[str, Floats],
+    kept: Mapping[str, Kept] | None,
+    lost: Kept | None,
+    stable: Kept,
+    *,
+    rows_of: Callable[[Floats], Rows] | None = None,
+    items: Items | None = None,
+) -> tuple[Codes, Kept]:
+    """`judge_rows`, and whether the verdict of each study is the same with lost pairs at their worst."""
+    if kept is None or lost is None:
+        return judge_rows(study, differences, kept, rows_of=rows_of, items=items), np.ones(len(stable), dtype=bool)
+    ends = ends_of_rows(study, lost)
+    codes, possible = judge_rows_at_worst(study, differences, kept, ends, rows_of=rows_of, items=items)
+    return codes, same_verdict_rows(study, codes, possible, stable)
 
 
 def ends_of_rows(study: Study, lost: Kept) -> dict[End, Kept]:

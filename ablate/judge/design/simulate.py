@@ -22,13 +22,20 @@ from collections.abc import Iterator, Mapping
 from math import inf, sqrt
 
 import numpy as np
+import numpy.typing as npt
 
-from ablate.judge.audit.sensitivity import ends_of_rows, masked, possible_outcomes, same_verdict_rows
+from ablate.judge.audit.sensitivity import (
+    ends_of_rows,
+    judge_rows_with_losses,
+    masked,
+    possible_outcomes,
+    same_verdict_rows,
+)
 from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.design.reach import verdicts_of
 from ablate.judge.design.scenarios import EDGE, Drawn, Law, Truth, draw
 from ablate.judge.looks import run_to_the_stop
-from ablate.judge.stats.batch import OUTCOME, Codes, batchable, judge_rows, judge_rows_at_worst
+from ablate.judge.stats.batch import OUTCOME, Codes, batchable
 from ablate.judge.stats.estimate import NoTestError, prepare, undecided
 from ablate.judge.stats.nulls import Nulls, direction_of, judge_families, weigh
 from ablate.judge.stats.procedure import Floats
@@ -150,24 +157,18 @@ def _supports(condition: Condition, wanted: bool = True) -> set[str]:
             return set().union(*(_supports(part, wanted) for part in parts))
 
 
-def judge_drawn(study: Study, drawn: Drawn) -> Codes:
-    """Outcome codes of simulated studies: over rows where that is proved to be the same, one by one elsewhere."""
-    return _judged(study, drawn)[0]
-
-
-def _judged(study: Study, drawn: Drawn) -> tuple[Codes, Kept]:
-    """The codes, and which studies have a verdict: one that is the same with lost pairs at their worst."""
+def judge_drawn(study: Study, drawn: Drawn) -> tuple[Codes, Kept, npt.NDArray[np.int64] | None]:
+    """Outcome codes of simulated studies: over rows where that is proved to be the same, one by one elsewhere; which
+    studies have a verdict, one that is the same with lost pairs at their worst; and the look where each stops."""
     n_seeds = next(iter(drawn.differences.values())).shape[1]
-    whole: Kept = np.ones(len(drawn.stable), dtype=bool)
     if study.stopping != "fixed":
-        codes, _, ruled = run_to_the_stop(study, drawn.differences, drawn.kept, drawn.stable, drawn.lost)
-        return codes, ruled
-    ends = None if drawn.kept is None or drawn.lost is None else ends_of_rows(study, drawn.lost)
+        codes, stopped, ruled = run_to_the_stop(study, drawn.differences, drawn.kept, drawn.stable, drawn.lost)
+        return codes, ruled, stopped
     if batchable(study, n_seeds):
-        if drawn.kept is None or ends is None:
-            return judge_rows(study, drawn.differences, items=drawn.items), whole
-        codes, possible = judge_rows_at_worst(study, drawn.differences, drawn.kept, ends, items=drawn.items)
-        return codes, same_verdict_rows(study, codes, possible, drawn.stable)
+        return *judge_rows_with_losses(
+            study, drawn.differences, drawn.kept, drawn.lost, drawn.stable, items=drawn.items
+        ), None
+    ends = None if drawn.kept is None or drawn.lost is None else ends_of_rows(study, drawn.lost)
     rows, masks = [], []
     for index in range(len(drawn.stable)):
         one = {name: values[index] for name, values in drawn.differences.items()}
@@ -186,8 +187,8 @@ def _judged(study: Study, drawn: Drawn) -> tuple[Codes, Kept]:
             masks.append([masked(found) for found in possible_outcomes(study, outcomes, nulls, mine).values()])
     codes = np.array(rows, dtype=np.int8)
     if ends is None:
-        return codes, whole
-    return codes, same_verdict_rows(study, codes, np.array(masks, dtype=np.int8), drawn.stable)
+        return codes, np.ones(len(drawn.stable), dtype=bool), None
+    return codes, same_verdict_rows(study, codes, np.array(masks, dtype=np.int8), drawn.stable), None
 
 
 def simulate(
@@ -199,13 +200,11 @@ def simulate(
     names, looks = list(study.hypotheses), looks_of(study)
     stops: tuple[Chance, ...] = ()
     mean_seeds = None
-    if looks:
-        codes, stopped, ruled = run_to_the_stop(study, drawn.differences, drawn.kept, drawn.stable, drawn.lost)
+    codes, ruled, stopped = judge_drawn(study, drawn)
+    if stopped is not None:
         counts = {look.words: int((stopped == look.number).sum()) for look in looks}
         stops = _chances(counts, tuple(counts), n_sims)
         mean_seeds = sum(counts[look.words] * look.n_seeds for look in looks) / n_sims
-    else:
-        codes, ruled = _judged(study, drawn)
     codes, stable_arms = codes[ruled], drawn.stable[ruled]
     effects, adopting = truth.effects, adopting_verdicts(study)
     false = {
