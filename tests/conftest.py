@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +94,14 @@ def tiny_document(**changes: Any) -> dict[str, Any]:
     return document | changes
 
 
+SHORT: dict[str, Any] = {
+    "base": tiny_document()["base"] | {"budget": {"steps": 4, "batch": 8}},
+    "measure": {"every": 4},
+    "seeds": [1, 2],
+}
+"""What makes the tiny study as short as a study can be: for tests that need runs and no numbers."""
+
+
 class House:
     """A temporary repository of studies."""
 
@@ -120,6 +130,17 @@ class House:
         """Every file and its bytes: what 'nothing changed on disk' is checked against."""
         return {p.relative_to(self.path).as_posix(): p.read_bytes() for p in self.path.rglob("*") if p.is_file()}
 
+    @property
+    def study(self) -> Path:
+        """The file of the tiny study."""
+        return self.path / "studies" / "tiny.yaml"
+
+    def copy(self, path: Path) -> House:
+        """The same repository elsewhere, to be changed."""
+        made = House.__new__(House)
+        made.path = Path(shutil.copytree(self.path, path))
+        return made
+
 
 @pytest.fixture
 def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
@@ -127,6 +148,35 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)
     return House(tmp_path / "house")
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> House:
+    """The tiny study, run without incident: once for all tests. Whoever changes it takes a copy."""
+    from ablate import api
+    from ablate.runner.options import RunOptions
+    from ablate.runner.progress import PlainWatcher
+
+    made = House(tmp_path_factory.mktemp("trained") / "house")
+    api.run(made.write(), RunOptions(slots=1), watcher=PlainWatcher(StringIO()))
+    return made
+
+
+@pytest.fixture(scope="session")
+def decided(trained: House, tmp_path_factory: pytest.TempPathFactory) -> House:
+    """The same, decided, with its report."""
+    from ablate import api
+
+    made = trained.copy(tmp_path_factory.mktemp("decided") / "house")
+    api.decide(made.study)
+    return made
+
+
+@pytest.fixture
+def copied(trained: House, house: House) -> House:
+    """A copy of the tiny study's runs, shut off from the user's own corpora."""
+    shutil.rmtree(house.path)
+    return trained.copy(house.path)
 
 
 @pytest.fixture

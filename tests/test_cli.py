@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
-from io import StringIO
 from pathlib import Path
 
 import pytest
 import typer
-from conftest import House, tiny_document
+from conftest import SHORT, House, tiny_document
 
 from ablate import api, cli
 from ablate.runner.local import study_lock
-from ablate.runner.progress import PlainWatcher
 from prereg.registry.paths import Root
 
 Spoil = Callable[[House], Path]
@@ -187,9 +184,8 @@ def test_the_whole_chain_from_file_to_report(
     assert ablate(monkeypatch, "verify") == 2  # not in a repository of studies
 
 
-def test_deciding_twice_and_reporting_again_change_no_byte(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = house.write()
-    ablate(monkeypatch, "run", study)
+def test_deciding_twice_and_reporting_again_change_no_byte(copied: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house, study = copied, copied.study
     code = ablate(monkeypatch, "decide", study)
     before = house.snapshot()
     assert ablate(monkeypatch, "decide", study) == code
@@ -215,7 +211,7 @@ def test_an_unfinished_study_is_inadmissible_and_shows_no_contrast(
 def test_a_study_changed_since_registration_is_refused_with_its_fields_and_both_ways_on(
     house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    study = house.write()
+    study = house.write(**SHORT)
     ablate(monkeypatch, "register", study)
     study.write_text(study.read_text().replace("smallest: 0.05", "smallest: 0.01"))
     before = house.snapshot()
@@ -260,32 +256,20 @@ def test_one_changed_byte_is_found_and_named(
     assert ablate(monkeypatch, "verify", study) == 0
 
 
-@pytest.fixture(scope="module")
-def decided(tmp_path_factory: pytest.TempPathFactory) -> House:
-    """The tiny study, run and decided."""
-    made = House(tmp_path_factory.mktemp("decided") / "house")
-    study = made.write()
-    api.run(study, watcher=PlainWatcher(StringIO()))
-    api.decide(study)
-    assert (made.path / "reports" / "tiny" / "verdict.json").is_file()
-    return made
-
-
-def test_json_progress_is_one_object_a_line_with_a_summary_last(house: House) -> None:
-    study = house.write()
-    done = subprocess.run(
-        [sys.executable, "-m", "ablate", "run", str(study), "--json"], capture_output=True, text=True, check=True
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+def test_json_progress_is_one_object_a_line_with_a_summary_last(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ablate(monkeypatch, "run", house.write(**SHORT), "--json") == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert lines[-1]["event"] == "summary"
-    assert lines[-1]["done"] == 6
-    assert len([line for line in lines if line["event"] == "ended"]) == 6
+    assert lines[-1]["done"] == 4
+    assert len([line for line in lines if line["event"] == "ended"]) == 4
 
 
 def test_progress_never_tells_one_arm_from_another(
     house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    study = house.write()
+    study = house.write(**SHORT)
     assert ablate(monkeypatch, "run", study) == 0
     told = capsys.readouterr().out
     assert ablate(monkeypatch, "status", study) == 0
