@@ -23,13 +23,6 @@ from prereg.registry.ledger import Ledger
 REASON = "one arm looks broken"
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> House:
-    made = House(tmp_path_factory.mktemp("peek") / "house")
-    api.run(made.write(), watcher=PlainWatcher(StringIO()), root=made.path)
-    return made
-
-
 class Verb:
     """A verb run in this process: exit code, what it said, what it complained of."""
 
@@ -48,10 +41,10 @@ def ablate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.fixture
-def unfinished(finished: House, tmp_path: Path) -> Path:
+def unfinished(trained: House, tmp_path: Path) -> Path:
     """The same study as it was before one arm's last run: its folder and every entry from its seal on are gone."""
     copy = tmp_path / "house"
-    shutil.copytree(finished.path, copy)
+    shutil.copytree(trained.path, copy)
     (missing,) = copy.glob("data/runs/tiny/*/layernorm/3")
     shutil.rmtree(missing)
     path = copy / "studies" / "ledger.jsonl"
@@ -130,8 +123,8 @@ def test_a_look_needs_a_reason(ablate: Verb, unfinished: Path, reason: str) -> N
     assert ledger(unfinished).head() == before
 
 
-def test_nothing_is_logged_where_there_is_nothing_to_peek_at(ablate: Verb, finished: House, house: House) -> None:
-    study = finished.path / "studies" / "tiny.yaml"
+def test_nothing_is_logged_where_there_is_nothing_to_peek_at(ablate: Verb, trained: House, house: House) -> None:
+    study = trained.path / "studies" / "tiny.yaml"
     for path, found, fix in (
         (study, "every planned run has ended", "ablate decide"),
         (house.write(), "none of the 6 planned runs", "ablate status"),
@@ -145,7 +138,7 @@ def test_nothing_is_logged_where_there_is_nothing_to_peek_at(ablate: Verb, finis
         assert ledger(path).head() == before
 
 
-def test_a_due_look_of_a_sequential_study_is_not_peeked_at(finished: House, tmp_path: Path) -> None:
+def test_a_due_look_of_a_sequential_study_is_not_peeked_at(trained: House, tmp_path: Path) -> None:
     made = House(tmp_path / "house")
     study = made.write(tiny_document(seeds=[1, 2, 3, 4], stopping={"looks": [3, 4]}))
     api.run(study, watcher=PlainWatcher(StringIO()), root=made.path)
@@ -206,8 +199,8 @@ def moment_of(study: Path, event: str, *, last: bool = False) -> datetime:
     return datetime.fromisoformat(entries[-1 if last else 0].at)
 
 
-def test_a_look_recorded_afterwards_takes_the_verdict_away(ablate: Verb, finished: House, tmp_path: Path) -> None:
-    study = Path(shutil.copytree(finished.path, tmp_path / "house")) / "studies" / "tiny.yaml"
+def test_a_look_recorded_afterwards_takes_the_verdict_away(ablate: Verb, trained: House, tmp_path: Path) -> None:
+    study = Path(shutil.copytree(trained.path, tmp_path / "house")) / "studies" / "tiny.yaml"
     first = api.decide(study).decision
     assert first.status != "inadmissible"
     when = moment_of(study, "sealed").isoformat()
@@ -230,8 +223,8 @@ def test_a_look_recorded_afterwards_takes_the_verdict_away(ablate: Verb, finishe
     assert f"entry {entry.index} (peeked" in page and "recorded afterwards" in page
 
 
-def test_only_an_early_look_can_be_recorded_afterwards(finished: House, tmp_path: Path) -> None:
-    study = Path(shutil.copytree(finished.path, tmp_path / "house")) / "studies" / "tiny.yaml"
+def test_only_an_early_look_can_be_recorded_afterwards(trained: House, tmp_path: Path) -> None:
+    study = Path(shutil.copytree(trained.path, tmp_path / "house")) / "studies" / "tiny.yaml"
     begun, ended = moment_of(study, "started"), moment_of(study, "sealed", last=True)
     minute = timedelta(seconds=60)
     for when, now, found in (
@@ -245,9 +238,9 @@ def test_only_an_early_look_can_be_recorded_afterwards(finished: House, tmp_path
 
 
 def test_a_look_recorded_afterwards_needs_a_reason_a_time_with_its_offset_and_a_run(
-    ablate: Verb, finished: House, house: House
+    ablate: Verb, trained: House, house: House
 ) -> None:
-    study = finished.path / "studies" / "tiny.yaml"
+    study = trained.path / "studies" / "tiny.yaml"
     before = ledger(study).head()
     for text in ("yesterday", "2026-11-22T00:31:20"):
         code, said, error = ablate("peek", study, "--reason", REASON, "--past", text)

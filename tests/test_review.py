@@ -61,18 +61,10 @@ def first_run(house: House) -> tuple[RunSpec, RunFolder]:
     return plan(registration)[0], RunFolder(house.path / "run")
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny study, run to its end and not yet decided."""
-    made = House(tmp_path_factory.mktemp("finished") / "house")
-    api.run(made.write(), watcher=QUIET)
-    return made.path
-
-
 @pytest.fixture
-def copy(finished: Path, tmp_path: Path) -> Path:
+def copy(trained: House, tmp_path: Path) -> Path:
     """A copy of it, to be spoiled."""
-    return Path(shutil.copytree(finished, tmp_path / "copy"))
+    return Path(shutil.copytree(trained.path, tmp_path / "copy"))
 
 
 @pytest.mark.parametrize("asked", [0, 1, 13, 29])

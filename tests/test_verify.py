@@ -7,7 +7,6 @@ import random
 import shutil
 import sys
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from ablate import api, cli
 from ablate.data.corpora import Library
 from ablate.records.store import RunFolder
 from ablate.reporting.withdrawn import taken_off
-from ablate.runner.progress import PlainWatcher
 from ablate.verification.pins import check_corpus, corpus_folders
 from ablate.verification.result import Item
 from ablate.verification.verify import (
@@ -36,21 +34,12 @@ from prereg.registry.paths import Root
 STUDY = Path("studies/tiny.yaml")
 
 
-@pytest.fixture(scope="module")
-def decided(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny study, run, decided and told."""
-    made = House(tmp_path_factory.mktemp("decided") / "house")
-    api.run(made.write(), watcher=PlainWatcher(StringIO()))
-    api.decide(made.path / STUDY)
-    return made.path
-
-
 @pytest.fixture
-def copy(decided: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def copy(decided: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of it, to be spoiled."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)
-    return Path(shutil.copytree(decided, tmp_path / "copy"))
+    return Path(shutil.copytree(decided.path, tmp_path / "copy"))
 
 
 def frozen(house: Path) -> dict[str, Path]:
