@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import vl_convert
 import yaml
 from hypothesis import settings
 from warm_processes import WarmSubprocess
@@ -38,6 +40,19 @@ if _SIDE and hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {_cores[int(_SIDE.removeprefix("gw")) % len(_cores)]})
 
 WARM = WarmSubprocess()
+
+_to_svg, _svgs = vl_convert.vegalite_to_svg, {}
+
+
+def _svg_of(chart: dict[str, Any], **given: Any) -> str:
+    """The same chart is drawn once: tests decide copies of one study, and tell its decision again."""
+    key = json.dumps([chart, given], sort_keys=True)
+    if key not in _svgs:
+        _svgs[key] = _to_svg(chart, **given)
+    return _svgs[key]
+
+
+vl_convert.vegalite_to_svg = _svg_of
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,8 +1,7 @@
 """A process that makes one run and is struck while it writes a checkpoint: killed, or out of room on the disk.
 
-    python killed_writer.py CORPORA SPEC FOLDER MODE NUMBER...
-
-One child process a number, each in FOLDER/NUMBER; the parent says how each of them ended. The blow falls
+Read from stdin, as one JSON list: CORPORA, SPEC, FOLDER, MODE, NUMBER... One child process a number, each in
+FOLDER/NUMBER; the parent says how each of them ended. The blow falls
 in the third checkpoint, before the operation of that number that makes a write durable. MODE is `kill`, `torn` (half of
 what was to be made durable is lost, then killed) or `full` (no file may grow past NUMBER KiB).
 """
@@ -29,7 +28,7 @@ STRUCK = 3
 
 
 def main() -> None:
-    corpora, given, folder, mode, *numbers = sys.argv[1:]
+    corpora, given, folder, mode, *numbers = json.loads(sys.stdin.readline())
     spec = RunSpec.model_validate_json(Path(given).read_text())
     ends = []
     for number in map(int, numbers):
@@ -38,7 +37,7 @@ def main() -> None:
             run(Path(corpora), spec, Path(folder) / str(number), mode, number)
             os._exit(0)
         ends.append(os.waitpid(child, 0)[1])
-    print(json.dumps(ends))
+    print(json.dumps(ends), flush=True)
 
 
 def run(corpora: Path, spec: RunSpec, folder: Path, mode: str, number: int) -> None:

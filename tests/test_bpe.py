@@ -153,9 +153,3 @@ def test_a_planted_tokenizer_is_believed_only_under_the_registered_hash(tmp_path
     real = train_bpe(tiny_text(), 265)
     assert bpe_of(tiny_text(), 265, tmp_path, None) == real
     assert bpe_of(tiny_text(), 265, tmp_path, real.sha256) == real
-
-
-def test_nothing_of_the_library_is_loaded_where_no_study_asks_for_byte_pairs() -> None:
-    code = "import sys, ablate.runner.builtin.worker; print('tokenizers' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import House
+from conftest import WARM, House
 
 from ablate import api
 from ablate.records.checkpoints import Checkpoints
@@ -24,7 +24,6 @@ from ablate.runner.messages import Message
 from ablate.runner.options import RunOptions
 from prereg.registry.plan import RunSpec, plan
 
-STRIKER = Path(__file__).with_name("killed_writer.py")
 OPERATIONS = 12
 """That make one checkpoint durable: rows, hashes, the file, two renames, the record, and folders."""
 
@@ -91,10 +90,14 @@ def strike(made: tuple[House, RunSpec, RunRecord], folder: Path, mode: str, numb
     house, spec, _ = made
     given = folder / "spec.json"
     given.write_text(spec.model_dump_json())
-    words = [sys.executable, str(STRIKER), str(house.path / "data" / "corpora"), str(given), str(folder), mode]
-    done = subprocess.run([*words, *map(str, numbers)], capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    ends: list[int] = json.loads(done.stdout)
+    words = [sys.executable, "-m", "killed_writer"]
+    striker = WARM.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    striker.stdin.write(json.dumps([str(house.path / "data" / "corpora"), str(given), str(folder), mode, *numbers]))
+    striker.stdin.close()
+    with striker.stdout:
+        said = striker.stdout.read()
+    assert striker.wait(300) == 0
+    ends: list[int] = json.loads(said)
     return ends
 
 

@@ -37,6 +37,7 @@ from prereg.study.spec import study_from_document
 
 QUIET = PlainWatcher(StringIO())
 STEPS = 12
+PAIRS = {"corpus": "tiny", "tokenizer": {"bpe": 265}}
 
 
 def document(data: dict[str, Any], variants: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
@@ -120,7 +121,7 @@ def carried_out(
 
 
 def test_a_study_of_byte_pairs_registers_runs_and_decides(house: House) -> None:
-    study = house.write(document({"corpus": "toy", "tokenizer": {"bpe": 300}, "validation": 0.01}))
+    study = house.write(document(PAIRS))
     ran = api.run(study, watcher=QUIET)
     assert ran.summary.complete
     registration = ran.registration
@@ -141,7 +142,7 @@ def test_a_study_of_byte_pairs_registers_runs_and_decides(house: House) -> None:
 def test_a_run_of_byte_pairs_that_was_stopped_or_killed_ends_in_the_same_bits(
     how: str, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = house.write(document({"corpus": "toy", "tokenizer": {"bpe": 300}, "validation": 0.01}))
+    study = house.write(document(PAIRS))
     api.register(study)
     spec = specs(study)[0]
     whole = carried_out(spec, house, tmp_path / "whole", monkeypatch)
@@ -282,7 +283,6 @@ def test_the_lock_of_several_corpora_is_bound_by_its_hash(house: House) -> None:
 
 
 TWO_SIZES = {"small": {}, "large": {"data.tokenizer": {"bpe": 275}}}
-PAIRS = {"corpus": "tiny", "tokenizer": {"bpe": 265}}
 
 
 def test_a_claim_across_tokenizers_about_nats_a_token_is_refused_and_told_what_to_claim() -> None:

@@ -417,14 +417,6 @@ def test_metrics_that_are_no_mean_over_items_are_claimed_under_a_test_over_seeds
         study_from_document(document | {"analysis": {"test": "items", "estimand": "new_seeds"}})
 
 
-def test_importing_the_worker_does_not_load_the_harness() -> None:
-    import subprocess
-
-    code = "import sys, ablate.runner.builtin.worker; print(sorted({'lm_eval', 'datasets'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def test_a_pack_elsewhere_on_the_search_path_is_the_same_promise(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

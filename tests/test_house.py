@@ -186,6 +186,12 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
     assert not loaded & heavy, loaded & heavy
 
 
+def test_importing_the_worker_loads_neither_the_harness_nor_byte_pairs() -> None:
+    code = "import sys, ablate.runner.builtin.worker; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & {"lm_eval", "datasets", "tokenizers"}
+
+
 def test_a_worker_of_an_own_trainer_loads_no_trainer_of_ours() -> None:
     code = "import sys, ablate.runner.external.trainer; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -264,11 +264,12 @@ def limited(**changes: Any) -> dict[str, Any]:
 
 def endless_house(house: House) -> Path:
     code = [
-        "import itertools",
+        "import ctypes",
         "def worst(view):",
         "    if view.model.config.embedding_norm == 'none':",
-        # No signal is heard in there, and nobody else gets the interpreter: an endless loop in C.
-        "        return sum(itertools.repeat(0))",
+        # No signal is heard in there, and nobody else gets the interpreter: a deadlock in C.
+        "        library, lock = ctypes.PyDLL(None), ctypes.create_string_buffer(64)",
+        "        return library.pthread_mutex_lock(lock) or library.pthread_mutex_lock(lock)",
         "    return 1.0",
     ]
     (house.path / "studies" / "mine.py").write_text("\n".join(code) + "\n")
