@@ -30,7 +30,15 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 # A claim about all inputs is none about time: on a busy machine one example takes longer than the 200 ms that
 # Hypothesis allows by itself, and the next does not.
 settings.register_profile("untimed", deadline=None)
+settings.register_profile("few", deadline=None, max_examples=30)
 settings.load_profile("untimed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Without the slow tests, claims that do not say otherwise are tried on fewer examples."""
+    if config.option.markexpr == "not slow":
+        settings.load_profile("few")
+
 
 # Side by side, each of pytest's own processes keeps to one core: a study that it trains then starts one worker, not one
 # for every core of the machine beside those of its neighbours.

@@ -109,6 +109,7 @@ def test_joint_p_values_over_rows_are_those_of_the_scalar_correction(verbs: tupl
     assert found.tolist() == [list(row) for row in expected]
 
 
+N_TABLES = 8
 SIZES = {"equal": (3,) * 12, "unequal": (1, 2, 2, 3, 5, 8, 13, 21)}
 
 
@@ -136,13 +137,13 @@ def test_the_judge_over_rows_is_the_two_way_test_of_each_table(sizes: tuple[int,
             tie_breakers=[],
         )
         tables = {
-            name: rng.standard_normal((20, n, weights.size))
-            + rng.choice([0.0, 0.5]) * rng.standard_normal((20, n, 1))
-            + rng.choice([0.0, 0.5]) * rng.standard_normal((20, 1, weights.size))
-            + rng.normal(0.0, 1.0, (20, 1, 1))
+            name: rng.standard_normal((N_TABLES, n, weights.size))
+            + rng.choice([0.0, 0.5]) * rng.standard_normal((N_TABLES, n, 1))
+            + rng.choice([0.0, 0.5]) * rng.standard_normal((N_TABLES, 1, weights.size))
+            + rng.normal(0.0, 1.0, (N_TABLES, 1, 1))
             for name in study.hypotheses
         }
-        kept = np.arange(n) < np.where(np.arange(20) < 10, n, max(2, n - 2))[:, None]
+        kept = np.arange(n) < np.where(np.arange(N_TABLES) < N_TABLES // 2, n, max(2, n - 2))[:, None]
         rows: dict[str, Floats] = {name: table @ weights for name, table in tables.items()}
         items = {}
         for name, table in tables.items():
@@ -150,7 +151,7 @@ def test_the_judge_over_rows_is_the_two_way_test_of_each_table(sizes: tuple[int,
             over = (np.array([float(getattr(one, term)) for one in each]) for term in ("units", "both"))
             items[name] = OverItems(*over, tail_of(weights))
         found = judge_rows(study, rows, dict.fromkeys(rows, kept), items=items)
-        for row in range(20):
+        for row in range(N_TABLES):
             nulls: dict[str, Nulls | None] = {}
             for name, claim in study.claims.items():
                 mine = np.repeat(tables[name][row][kept[row]], sizes, axis=1)

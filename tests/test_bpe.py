@@ -61,15 +61,11 @@ def test_the_first_merges_are_the_commonest_pairs() -> None:
 def test_the_same_text_gives_the_same_tokenizer_in_every_process_and_with_any_number_of_threads() -> None:
     code = (
         "from ablate.data import toy\nfrom ablate.data.tokenizers import train_bpe\n"
-        "print(train_bpe(toy.text(), 330).sha256)"
+        "print(train_bpe(toy.text()[:100_000], 330).sha256)"
     )
-    found = set()
-    for settings in ({"RAYON_NUM_THREADS": "1", "PYTHONHASHSEED": "1"}, {"RAYON_NUM_THREADS": "4"}):
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **settings}
-        )
-        found.add(done.stdout.strip())
-    assert found == {train_bpe(toy.text(), 330).sha256}
+    other = {**os.environ, "RAYON_NUM_THREADS": "4", "PYTHONHASHSEED": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=other)
+    assert done.stdout.strip() == train_bpe(toy.text()[:100_000], 330).sha256
 
 
 def test_another_text_or_another_size_is_another_tokenizer() -> None:

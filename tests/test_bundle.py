@@ -18,7 +18,6 @@ from conftest import House, tiny_document
 from test_cli import ablate
 
 from ablate import api
-from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification import rejudge
 from ablate.verification.archive import Source, measure, write_archive
@@ -37,13 +36,11 @@ QUIET = PlainWatcher(io.StringIO())
 
 
 @pytest.fixture(scope="module")
-def decided(tmp_path_factory: pytest.TempPathFactory) -> House:
+def decided(trained: House, tmp_path_factory: pytest.TempPathFactory) -> House:
     """The tiny study, run and decided, in a house with another study."""
-    made = House(tmp_path_factory.mktemp("decided") / "house")
+    made = trained.copy(tmp_path_factory.mktemp("decided") / "house")
     api.register(made.write(tiny_document(study="neighbour")))
-    study = made.write()
-    api.run(study, RunOptions(slots=2), watcher=QUIET)
-    api.decide(study)
+    api.decide(made.study)
     return made
 
 

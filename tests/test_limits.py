@@ -111,9 +111,9 @@ def test_what_a_lock_holds_resolves_to_the_same_arms_again() -> None:
 
 
 def test_a_run_in_tokens_consumes_just_these(house: House) -> None:
-    api.run(house.write(based({"batch": 8, "tokens": 3840}, seeds=[1, 2])), watcher=QUIET)
+    api.run(house.write(based({"batch": 8, "tokens": 384}, seeds=[1, 2], measure={"every": 3})), watcher=QUIET)
     records = [json.loads(p.read_text()) for p in house.path.glob("data/runs/*/*/*/*/run.json")]
-    assert {(r["tokens"], r["steps"]) for r in records} == {(3840, 30)}
+    assert {(r["tokens"], r["steps"]) for r in records} == {(384, 3)}
 
 
 # --- Limits. ------------------------------------------------------------------------------------------------------
@@ -217,15 +217,15 @@ def test_the_verdict_stands_and_the_breaches_are_listed_beside_it(costly: House)
     assert LIMITS in decided.markdown_path.read_text()
 
 
-def test_a_study_that_promises_no_limit_is_not_asked(house: House) -> None:
-    path = house.write(based({"steps": 10, "batch": 8}, seeds=[1, 2]))
-    api.run(path, watcher=QUIET)
-    assert breached(house) == []
-    assert LIMITS not in {check.name for check in api.decide(path).decision.checks}
+def test_a_study_that_promises_no_limit_is_not_asked(copied: House) -> None:
+    assert breached(copied) == []
+    assert LIMITS not in {check.name for check in api.decide(copied.study).decision.checks}
 
 
 def test_limits_that_are_kept_are_a_check_that_holds(house: House) -> None:
-    path = house.write(based({"steps": 10, "batch": 8, "max_memory_gib": 64, "max_wall_s": 3600}, seeds=[1, 2]))
+    path = house.write(
+        based({"steps": 10, "batch": 8, "max_memory_gib": 64, "max_wall_s": 3600}, seeds=[1, 2], measure={"every": 10})
+    )
     api.run(path, watcher=QUIET)
     assert breached(house) == []
     check = {check.name: check for check in api.decide(path).decision.checks}[LIMITS]

@@ -54,7 +54,7 @@ def test_an_arm_gets_the_nearest_width_and_no_neighbour_is_nearer(by: Any) -> No
         assert abs(mismatch(with_width(arm, other), base, by) or 0.0) >= left
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.fixed_dictionaries(
         {

@@ -16,7 +16,6 @@ from test_cli import ablate
 
 from ablate import api
 from ablate.data.batches import Split
-from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.training.trainer import Trainer
 from ablate.verification.verify import verify_study
@@ -53,13 +52,11 @@ def write(house: House, text: str = TEXT, study: str = "tiny") -> Path:
 
 
 @pytest.fixture(scope="module")
-def decided(tmp_path_factory: pytest.TempPathFactory) -> House:
+def decided(trained: House, tmp_path_factory: pytest.TempPathFactory) -> House:
     """The tiny study, run and decided with published figures beside it."""
-    made = House(tmp_path_factory.mktemp("published") / "house")
-    study = made.write()
-    api.run(study, RunOptions(slots=2), watcher=QUIET)
+    made = trained.copy(tmp_path_factory.mktemp("published") / "house")
     write(made)
-    api.decide(study)
+    api.decide(made.study)
     return made
 
 
