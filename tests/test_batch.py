@@ -117,6 +117,7 @@ SIZES = {"equal": (3,) * 12, "unequal": (1, 2, 2, 3, 5, 8, 13, 21)}
 @pytest.mark.parametrize("correct", ["holm", "none"])
 def test_the_judge_over_rows_is_the_two_way_test_of_each_table(sizes: tuple[int, ...], correct: str) -> None:
     rng, weights = np.random.default_rng(len(sizes)), np.array(sizes) / sum(sizes)
+    tail = tail_of(weights)
     hypotheses = {
         f"h{at}": {
             "claim": f"layernorm {verb} harness/accuracy",
@@ -149,7 +150,7 @@ def test_the_judge_over_rows_is_the_two_way_test_of_each_table(sizes: tuple[int,
         for name, table in tables.items():
             each = [spread_of(one[mine], weights) for one, mine in zip(table, kept, strict=True)]
             over = (np.array([float(getattr(one, term)) for one in each]) for term in ("units", "both"))
-            items[name] = OverItems(*over, tail_of(weights))
+            items[name] = OverItems(*over, tail)
         found = judge_rows(study, rows, dict.fromkeys(rows, kept), items=items)
         for row in range(N_TABLES):
             nulls: dict[str, Nulls | None] = {}

@@ -223,9 +223,8 @@ def test_a_study_that_promises_no_limit_is_not_asked(copied: House) -> None:
 
 
 def test_limits_that_are_kept_are_a_check_that_holds(house: House) -> None:
-    path = house.write(
-        based({"steps": 10, "batch": 8, "max_memory_gib": 64, "max_wall_s": 3600}, seeds=[1, 2], measure={"every": 10})
-    )
+    budget = {"steps": 4, "batch": 8, "max_memory_gib": 64, "max_wall_s": 3600}
+    path = house.write(based(budget, seeds=[1, 2], measure={"every": 4}))
     api.run(path, watcher=QUIET)
     assert breached(house) == []
     check = {check.name: check for check in api.decide(path).decision.checks}[LIMITS]
