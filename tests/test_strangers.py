@@ -86,7 +86,12 @@ def test_no_part_of_a_message_begins_a_line_of_ours() -> None:
 
 def test_nothing_prints_past_the_functions_that_escape() -> None:
     """`print`, rich's `Text` and a console's `print` of words stand where texts are escaped, and nowhere else."""
-    free = {"ablate/cli/options.py", "ablate/reporting/terminal.py", "ablate/runner/progress.py", "ablate/cli/__init__.py"}
+    free = {
+        "ablate/cli/options.py",
+        "ablate/reporting/terminal.py",
+        "ablate/runner/progress.py",
+        "ablate/cli/__init__.py",
+    }
     for folder in ("ablate/cli", "ablate/reporting", "ablate/api"):
         for path in (ROOT / folder).rglob("*.py"):
             name = path.relative_to(ROOT).as_posix()
