@@ -27,7 +27,7 @@ WEAK = {"val/loss": {"layernorm": -0.03}}
 def at_look(registration: Registration, evidence: Evidence, number: int, *, final: bool = False) -> dict[str, Any]:
     """What the ledger says of a look."""
     looks = {1: 3, 2: 5, 3: 8}
-    seen = judge.looks(registration, replace(evidence, ledger=())).evidence if number == 1 else evidence
+    seen = judge.view(registration, replace(evidence, ledger=())).evidence if number == 1 else evidence
     if number > 1:
         from ablate.judge.looks import restrict
 
