@@ -95,8 +95,8 @@ Ending = Literal[
 ENDINGS: tuple[Ending, ...] = get_args(Ending)
 
 
-class Registered(FrozenModel):
-    """One hypothesis of one registration."""
+class _OfRegistration(FrozenModel):
+    """What is about one registration."""
 
     study: str
     """The study's id."""
@@ -104,6 +104,11 @@ class Registered(FrozenModel):
     """sha256 of the registration."""
     registered_at: str
     """When, by the ledger."""
+
+
+class Registered(_OfRegistration):
+    """One hypothesis of one registration."""
+
     hypothesis: str
     """Its name."""
     claim: str
@@ -134,15 +139,9 @@ class Registered(FrozenModel):
     """The same, corrected within its study."""
 
 
-class Untold(FrozenModel):
+class Untold(_OfRegistration):
     """A registration whose hypotheses cannot be read."""
 
-    study: str
-    """The study's id."""
-    registration: str
-    """sha256 of the registration."""
-    registered_at: str
-    """When, by the ledger."""
     why: str
     """Why."""
 
@@ -228,15 +227,8 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
     for promise, in_force, following in sorted(made, key=lambda one: one[0].index):
         decisions = _decisions(root, promise, entries)
         if promise.document is None:
-            why = promise.unknown or "unknown"
-            untold.append(
-                Untold(
-                    study=promise.study,
-                    registration=promise.sha256,
-                    registered_at=promise.at,
-                    why=_counted(why, decisions),
-                )
-            )
+            why = (promise.unknown or "unknown") + (f"; decisions: {len(decisions)}" if decisions else "")
+            untold.append(Untold(study=promise.study, registration=promise.sha256, registered_at=promise.at, why=why))
             continue
         quiet = in_force and _is_quiet(entries, promise.study, now, abandoned_after_days)
         for name, hypothesis in _hypotheses(promise).items():
@@ -321,11 +313,10 @@ def _decisions(root: Root, promise: Promise, entries: Iterable[Entry]) -> list[_
             without = "inadmissible"
         elif digest == entry.body.get("verdict_sha256") and written is not None:
             findings = {str(one["hypothesis"]): one for one in written["findings"]}
+        elif digest is not None and digest in others:
+            without = "decided, a later decision replaced its file"
         elif digest is not None:
-            replaced = digest in others
-            without = (
-                "decided, a later decision replaced its file" if replaced else "decided, its verdict file has changed"
-            )
+            without = "decided, its verdict file has changed"
         found[evidence] = _Decision(entry, place, findings, without)
     return sorted(found.values(), key=lambda decision: decision.entry.index)
 
@@ -352,10 +343,6 @@ def _is_quiet(entries: Sequence[Entry], study: str, now: str, days: int) -> bool
     """Whether the ledger has nothing of a study for so long."""
     last = max(datetime.fromisoformat(entry.at) for entry in entries if entry.study == study)
     return (datetime.fromisoformat(now) - last).days >= days
-
-
-def _counted(why: str, decisions: Sequence[_Decision]) -> str:
-    return f"{why}; decisions: {len(decisions)}" if decisions else why
 
 
 def _steps(stream: list[tuple[int, Entry, str, float | None]], level: float) -> tuple[Step, ...]:

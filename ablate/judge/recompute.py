@@ -20,7 +20,7 @@ from ablate.judge.audit.checks import Found, check
 from ablate.judge.stats.max_t import Null
 from ablate.judge.stats.nulls import nulls_of
 from ablate.judge.stats.procedure import Floats, Side
-from ablate.judge.verdict import Finding, Interval
+from ablate.judge.verdict import Finding
 from prereg.registry.looks import Look
 from prereg.study.spec import Study
 
@@ -223,7 +223,10 @@ def _of_t(finding: Finding, differences: Floats) -> Iterator[Number]:
     if finding.estimate.se is not None:
         yield number("standard error", finding.estimate.se, stats.sem(differences))
     margin = None if finding.margin is None else finding.margin.interval
-    simultaneous = finding.simultaneous if _is_t(finding.simultaneous) else None
+    # That of a joint correction is no library's.
+    simultaneous = finding.simultaneous
+    if simultaneous is not None and "max" in simultaneous.method:
+        simultaneous = None
     for label, interval in (
         ("interval", finding.estimate.interval),
         ("simultaneous interval", simultaneous),
@@ -240,10 +243,6 @@ def _of_t(finding: Finding, differences: Floats) -> Iterator[Number]:
             sides = [np.array([getattr(pair, side) for pair in finding.pairs]) for side in ("left", "right")]
             u = stats.mannwhitneyu(*sides).statistic
             yield number("cliff_delta", effect.value, 2.0 * u / n**2 - 1.0, 1.0)
-
-
-def _is_t(interval: Interval | None) -> bool:
-    return interval is not None and "max" not in interval.method
 
 
 def _holm(findings: Sequence[Finding]) -> Iterator[Number]:

@@ -7,7 +7,7 @@ tests; the chances of verdicts come from simulating the registered rule (`ablate
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
 from functools import lru_cache
 from typing import Literal
 
@@ -62,17 +62,12 @@ def seeds_for(
     kind: Kind, size_sd: float, alpha: float, target: float, *, refuted_below: float | None = None
 ) -> int | None:
     """Fewest seeds that reach the target power; none when more than `MOST_SEEDS` are needed."""
-    return _first(lambda n: power(kind, size_sd, n, alpha, refuted_below=refuted_below) >= target, 2, MOST_SEEDS)
 
+    def enough(n: int) -> bool:
+        return power(kind, size_sd, n, alpha, refuted_below=refuted_below) >= target
 
-def _first(holds: Callable[[int], bool], low: int, high: int) -> int | None:
-    """Smallest n for which a condition holds that stays true once true."""
-    if not holds(high):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
-    return low
+    found = bisect_left(range(MOST_SEEDS + 1), True, 2, key=enough)
+    return found if found <= MOST_SEEDS else None
 
 
 @lru_cache(maxsize=4096)
