@@ -17,7 +17,8 @@ from evidence_factory import (
 )
 
 from ablate.judge import decide as judge
-from ablate.judge.decide import decide, final_values, rng_seed_of
+from ablate.judge.decide import decide, rng_seed_of
+from ablate.judge.readings import final_values
 from prereg.errors import UnsupportedError
 
 GAIN = {"val/loss": {"layernorm": -0.06}}

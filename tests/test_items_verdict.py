@@ -15,10 +15,10 @@ from evidence_factory import Cell, make_evidence, one_claim, with_items
 from scipy import stats
 
 from ablate.judge import decide as judge
-from ablate.judge.decide import decide, final_values
+from ablate.judge.decide import decide
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.looks import restrict
-from ablate.judge.readings import item_means
+from ablate.judge.readings import final_values, item_means
 from ablate.judge.verdict import Decision, Finding
 from ablate.records.evidence import ITEM_COLUMNS, Evidence
 from prereg.registry.registration import Registration

@@ -23,7 +23,7 @@ derive from the registration.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import inf, isfinite
+from math import isfinite
 
 from pydantic import JsonValue
 
@@ -47,7 +47,7 @@ from ablate.judge.audit.stability import judge_stability
 from ablate.judge.audit.user_checks import not_run, quiet
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.looks import View, settles, view
-from ablate.judge.readings import read_values, reading_of
+from ablate.judge.readings import final_values
 from ablate.judge.recompute import check_numbers, recompute
 from ablate.judge.stats.nulls import found_nulls, require_known_methods
 from ablate.judge.verdict import Check, Decision, Finding, Outcome, Stability
@@ -57,7 +57,6 @@ from prereg.registry.looks import Look
 from prereg.registry.registration import Registration
 from prereg.rule.condition import OUTCOMES
 from prereg.rule.rule import Ruling
-from prereg.study.analysis import Ceiling
 from prereg.study.spec import Study
 
 OwnChecks = Callable[[Evidence], tuple[Check, ...]]
@@ -117,28 +116,6 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     return _decision(context, checks, reason, findings=findings, stability=stability, ruling=ruling)
 
 
-def final_values(study: Study, evidence: Evidence) -> Mapping[str, Mapping[tuple[str, int], float]]:
-    """reading -> {(arm, seed): value}; a diverged run has the registered ceiling, the worst, or no value.
-
-    A reading is a metric's name where it is read at the end of the run, and says where it is read otherwise.
-    """
-    diverged = [run.cell for run in evidence.runs if run.status == "diverged"]
-    values = {}
-    for name in {reading_of(study, name): name for name in study.hypotheses}.values():
-        found = read_values(study, name, evidence)
-        if isinstance(study.on_divergence, Ceiling):
-            found |= dict.fromkeys(diverged, study.on_divergence.ceiling)
-        if study.on_divergence == "rank":
-            found |= dict.fromkeys(diverged, worst_of(study, study.claims[name].metric))
-        values[reading_of(study, name)] = found
-    return values
-
-
-def worst_of(study: Study, metric: str) -> float:
-    """The worse end of the line; claims about one metric agree on it (`prereg.study.validate`)."""
-    return inf if study.better(next(n for n, c in study.claims.items() if c.metric == metric)) == "lower" else -inf
-
-
 def _possible(
     study: Study, findings: tuple[Finding, ...], lost: Mapping[str, Lost], moved: Touched
 ) -> dict[str, frozenset[Outcome]]:
@@ -179,25 +156,17 @@ def _continues(seen: View) -> str:
 
 
 def _incomplete(evidence: Evidence, look: Look | None) -> str:
-    total, lacking = len(evidence.planned), len(evidence.missing)
+    total, ended = len(evidence.planned), len(evidence.planned) - len(evidence.missing)
+    found = f"{ended} of {total} planned runs have ended"
     if look is not None:
-        return (
-            f"{look.words.capitalize()}, needs {total} runs, and {total - lacking} have ended; nothing is judged, and "
-            f"nothing is shown, before all have."
-        )
-    return (
-        f"{total - lacking} of {total} planned runs have ended; nothing is judged, and nothing is shown, "
-        f"before all have."
-    )
+        found = f"{look.words.capitalize()}, needs {total} runs, and {ended} have ended"
+    return f"{found}; nothing is judged, and nothing is shown, before all have."
 
 
 def _not_as_promised(checks: tuple[Check, ...]) -> str:
     failed = [check for check in checks if not check.passed and check.severity == "inadmissible"]
-    return (
-        "The evidence is not what was promised. Failed: "
-        + "; ".join(f"{check.name} ({check.found})" for check in failed)
-        + "."
-    )
+    listed = "; ".join(f"{check.name} ({check.found})" for check in failed)
+    return f"The evidence is not what was promised. Failed: {listed}."
 
 
 def _decision(

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ablate.judge.decide import final_values
 from ablate.judge.findings import arm_summaries, contrast
-from ablate.judge.readings import reading_of
+from ablate.judge.readings import final_values, reading_of
 from ablate.judge.verdict import ArmSummary
 from ablate.records.evidence import Evidence
 from prereg.frozen import FrozenModel

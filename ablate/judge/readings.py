@@ -9,11 +9,12 @@
 
 Under `test: items` it is the mean of the run's items, so that a finding's pairs are those of its test.
 
-Only finished runs are read; what a diverged run counts for is `on_divergence`'s matter. A run without the value the
-claim needs gives none here, and the audit says so.
+A run without the value that the claim needs gives none here, and the audit says so.
 """
 
 from __future__ import annotations
+
+from math import inf
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ import pandas as pd
 from ablate.records.evidence import Evidence
 from prereg.metrics.catalogue import ITEM_METRICS
 from prereg.registry.plan import Cell
-from prereg.study.analysis import AtStep, OverLast
+from prereg.study.analysis import AtStep, Ceiling, OverLast
 from prereg.study.spec import Study
 
 
@@ -62,6 +63,21 @@ def read_values(study: Study, hypothesis: str, evidence: Evidence) -> dict[Cell,
         elif steps.size > 1:
             found[cell] = float(np.trapezoid(values, steps) / (steps[-1] - steps[0]))
     return found
+
+
+def final_values(study: Study, evidence: Evidence) -> dict[str, dict[Cell, float]]:
+    """reading -> {(arm, seed): value}; a diverged run has the registered ceiling, the worst, or no value."""
+    diverged = [run.cell for run in evidence.runs if run.status == "diverged"]
+    values = {}
+    for name in {reading_of(study, name): name for name in study.hypotheses}.values():
+        found = read_values(study, name, evidence)
+        if isinstance(study.on_divergence, Ceiling):
+            found |= dict.fromkeys(diverged, study.on_divergence.ceiling)
+        if study.on_divergence == "rank":
+            # Claims about one metric agree on which end of the line is worse (`prereg.study.validate`).
+            found |= dict.fromkeys(diverged, inf if study.better(name) == "lower" else -inf)
+        values[reading_of(study, name)] = found
+    return values
 
 
 def item_means(items: pd.DataFrame, metric: str) -> dict[Cell, float]:
