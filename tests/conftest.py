@@ -49,7 +49,8 @@ if _SIDE and hasattr(os, "sched_setaffinity"):
 
 WARM = WarmSubprocess()
 
-_to_svg, _svgs = vl_convert.vegalite_to_svg, {}
+_to_svg = vl_convert.vegalite_to_svg
+_svgs: dict[str, str] = {}
 
 
 def _svg_of(chart: dict[str, Any], **given: Any) -> str:
