@@ -399,7 +399,7 @@ def test_a_look_sees_only_the_items_of_its_seeds() -> None:
     evidence = with_items(registration, evidence, drawn(study))
     seen = restrict(evidence, study.seeds[:3])
     assert seen.items is not None and set(seen.items["seed"]) == {1, 2, 3}
-    assert judge.looks(registration, evidence).evidence.items is not None
+    assert judge.view(registration, evidence).evidence.items is not None
 
 
 def test_values_of_a_claim_are_the_means_of_its_runs_items() -> None:
