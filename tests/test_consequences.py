@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from ablate.judge.audit.checks import DECLARED, AuditContext
 from ablate.judge.audit.user_checks import OWN
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Check
+from prereg.errors import SpecError
 from prereg.registry.amendments import TOUCHES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,16 +75,25 @@ def test_the_page_of_checks_is_the_one_that_the_code_declares() -> None:
     assert page.count("\n| ") == len(rows()) + len(TOUCHES) + 4
 
 
-@pytest.mark.parametrize("option", ["--admissibility", "--amendments"])
-def test_the_tables_are_printed_in_80_columns(option: str) -> None:
-    done = CliRunner().invoke(app, ["check", option], env={"COLUMNS": "80"})
+@pytest.mark.parametrize("topic", ["checks", "amendments"])
+def test_the_tables_are_printed_in_80_columns(topic: str) -> None:
+    done = CliRunner().invoke(app, ["explain", topic], env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.output
     flat = " ".join(done.output.split())
-    wanted = [row[0] for row in rows()] if option == "--admissibility" else [row.said for row in TOUCHES]
+    wanted = [row[0] for row in rows()] if topic == "checks" else [row.said for row in TOUCHES]
     assert all(" ".join(text.split()) in flat for text in wanted)
     assert max(map(len, done.output.splitlines())) <= 80
 
 
-def test_a_check_without_a_study_says_what_it_wants() -> None:
-    done = CliRunner().invoke(app, ["check"])
-    assert done.exit_code != 0 and "no study is named" in str(done.exception)
+def test_one_check_or_metric_is_explained_by_its_name_and_json_says_the_same() -> None:
+    check = rows()[0][0]
+    for name in (check, "val/bits_per_byte", "calibration/bin_share_N"):
+        done = CliRunner().invoke(app, ["explain", name, "--json"])
+        (found,) = json.loads(done.output)
+        assert found["name"] == name and all(found.values())
+    assert len(json.loads(CliRunner().invoke(app, ["explain", "metrics", "--json"]).output)) > 90
+
+
+def test_a_name_that_nothing_has_is_refused_with_the_nearest() -> None:
+    done = CliRunner().invoke(app, ["explain", "val/los"])
+    assert isinstance(done.exception, SpecError) and "val/loss" in str(done.exception.fix)

@@ -61,6 +61,11 @@ def test_every_exit_code_is_explained() -> None:
         assert f"**{int(code)}**" in codes
 
 
+@pytest.mark.parametrize("verb", sorted(set(verbs()) - {"schema", "seal", "corpus add", "corpus fetch"}))
+def test_every_command_that_prints_data_prints_json(verb: str) -> None:
+    assert any("--json" in option.opts for option in verbs()[verb].params)
+
+
 @pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
 def test_every_study_loads_and_this_version_can_carry_it_out(path: Path) -> None:
     case = api.check(path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -20,7 +21,7 @@ from prereg.errors import StudyError, missing_gpt
 from prereg.escape import visible
 from prereg.registry.disk import NO_ROOM
 
-PANELS = {
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Everyday commands": (
         studies.check,
         studies.design,
@@ -29,7 +30,7 @@ PANELS = {
         runs.decide,
         runs.report,
     ),
-    "Design": (studies.register, studies.amend, studies.plan, studies.export, studies.schema),
+    "Design": (studies.register, studies.amend, studies.plan, studies.export, studies.schema, studies.explain),
     "Proof": (proof.verify, proof.reproduce, proof.bundle, studies.seal),
     "Records": (runs.peek, proof.ledger),
 }
@@ -53,7 +54,7 @@ app = typer.Typer(
     cls=_Panels,
     name="ablate",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.cli.options import RootFolder, put, show
+from ablate.cli.options import AsJson, RootFolder, put, put_json, show
 from prereg.errors import CorpusError, StudyError
 from prereg.registry.paths import Root
 
@@ -20,7 +22,7 @@ HELD_OUT = 0.1
 """The share that `data.validation` holds out unless a study says otherwise."""
 
 
-def corpus_list(root: RootFolder = None) -> None:
+def corpus_list(root: RootFolder = None, as_json: AsJson = False) -> None:
     """List every corpus by name.
 
     Says whether it is here, and where.
@@ -38,7 +40,11 @@ def corpus_list(root: RootFolder = None) -> None:
         except StudyError as error:
             found = "not here" if "is not here" in error.found else error.found
         rows.append((name, manifest.size_bytes, manifest.sha256, found, manifest.licence))
+    if as_json:
+        names = ("name", "size_bytes", "sha256", "found", "licence")
+        return put_json(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=2))
     show(corpora_section(rows))
+    return None
 
 
 def corpus_add(
@@ -86,7 +92,9 @@ def corpus_add(
     put(f"added {name}: {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}")
 
 
-def corpus_show(name: Annotated[str, typer.Argument(help="Name of the corpus.")], root: RootFolder = None) -> None:
+def corpus_show(
+    name: Annotated[str, typer.Argument(help="Name of the corpus.")], root: RootFolder = None, as_json: AsJson = False
+) -> None:
     """Show facts about a corpus.
 
     Files and hashes, size, and how much of it repeats itself: lines and paragraphs that occur earlier in it, and those
@@ -94,13 +102,22 @@ def corpus_show(name: Annotated[str, typer.Argument(help="Name of the corpus.")]
 
     Example:  ablate corpus show toy
     """
+    from ablate.data.repetition import repetition_in
+
     library = _library(root)
     manifest = library.manifest(name)
+    if as_json:
+        repeated = repetition_in(library, name, "own" if manifest.own_validation else HELD_OUT)
+        facts = {
+            "found": _found(library, manifest),
+            "repetition": repeated if isinstance(repeated, str) else asdict(repeated),
+        }
+        return put_json(json.dumps({**asdict(manifest), **facts}, indent=2))
     put(f"{name}: {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}")
     put(f"licence: {manifest.licence or 'not stated'}")
     put(f"found: {_found(library, manifest)}")
-    for line in _stored_facts(manifest) if manifest.shards is not None else _text_facts(library, name):
-        put(line)
+    put(*(_stored_facts(manifest) if manifest.shards is not None else _text_facts(library, name)))
+    return None
 
 
 def corpus_fetch(name: Annotated[str, typer.Argument(help="Name of the corpus.")], root: RootFolder = None) -> None:

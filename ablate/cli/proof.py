@@ -74,6 +74,7 @@ def bundle(
         bool, typer.Option("--whole-ledger", help="Show the entries of other studies too, not only their links.")
     ] = False,
     weights: Annotated[bool, typer.Option("--weights", help="Include the trained weights.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a study into one file that others can check.
 
@@ -84,8 +85,12 @@ def bundle(
     from ablate.reporting.summaries.proof import bundle_section
 
     made = api.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights)
+    if as_json:
+        facts = {"path": str(made.path), "written": made.written, "check": made.check.model_dump(mode="json")}
+        return put_json(json.dumps(facts, indent=2))
     show(bundle_section(made.path, made.check, written=made.written))
     put(f"next:  ablate verify {made.path}")
+    return None
 
 
 def _is_bundle(path: Path) -> bool:

@@ -204,21 +204,23 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
     )
 
 
-def report(study: StudyFile, root: RootFolder = None) -> None:
+def report(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
     """Write the last decision's reports again.
 
     Decides nothing new. Where sealed records are no longer on this disk the pages are kept as they are, under a notice.
 
     Example:  ablate report studies/embnorm.yaml
     """
-    text = api.report(study, root=root)
-    if text.absent:
-        put(f"the sealed records of {text.absent} runs are not on this disk, so nothing was judged again:")
+    written = api.report(study, root=root)
+    pages = [page for page in (written.markdown_path, written.html_path) if page is not None]
+    if as_json:
+        facts = {"wrote": [str(page) for page in pages], "runs_absent": written.absent, "head": written.head}
+        return put_json(json.dumps(facts, indent=2))
+    if written.absent:
+        put(f"the sealed records of {written.absent} runs are not on this disk, so nothing was judged again:")
         put("the report is kept as it was written, and a notice at its top says so")
-    for page in (text.markdown_path, text.html_path):
-        if page is not None:
-            put(f"wrote {page}")
-    put(f"ledger head {text.head}")
+    put(*(f"wrote {page}" for page in pages), f"ledger head {written.head}")
+    return None
 
 
 def import_records(
@@ -231,6 +233,7 @@ def import_records(
     exploratory: Annotated[
         bool, typer.Option("--exploratory", help="Import runs not bound to the registration: no verdict then.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Import runs made elsewhere.
 
@@ -240,12 +243,17 @@ def import_records(
     Example:  ablate import studies/embnorm.yaml node7/data/runs/embnorm/1a2b3c4d --note "node 7"
     """
     done = api.bring(study, source, note=note, exploratory=exploratory, only=only or (), root=root)
+    if as_json:
+        facts = {"study": done.registration.study.study, "imported": done.taken, "already_here": done.standing}
+        rest = {"bound": done.bound, "missing": done.missing, "head": done.head}
+        return put_json(json.dumps({**facts, **rest}, indent=2))
     how = "bound to the registration" if done.bound else "exploratory: this study gives no verdict now"
     put(f"{done.registration.study.study}: {len(done.taken)} runs imported, {how}")
     if done.standing:
         put(f"{len(done.standing)} were already here, byte for byte")
     put(f"ledger head {done.head}")
     put(f"next:  ablate {'run' if done.missing else 'decide'} {study}")
+    return None
 
 
 def _watcher(as_json: bool) -> Watcher:

@@ -27,27 +27,13 @@ from ablate.cli.options import (
     show,
     show_or_json,
 )
-from prereg.errors import StudyFileError
 
 if TYPE_CHECKING:
     from ablate.verification.seal import Sealing
     from prereg.registry.registration import Registration
 
 
-def check(
-    study: Annotated[
-        Path | None, typer.Argument(metavar="STUDY", help="Path of a study file, such as studies/embnorm.yaml.")
-    ] = None,
-    root: RootFolder = None,
-    *,
-    admissibility: Annotated[
-        bool,
-        typer.Option("--admissibility", help="Instead: every check of the evidence and its consequence."),
-    ] = False,
-    amendments: Annotated[
-        bool, typer.Option("--amendments", help="Instead: what an amendment after evidence touches.")
-    ] = False,
-) -> None:
+def check(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
     """Validate a study and show its decision table.
 
     Reads the file, checks every field, claim and rule, and writes nothing. Nothing that a study brings is executed.
@@ -57,23 +43,41 @@ def check(
     """
     from ablate.reporting.summaries import study as study_summary
 
-    if admissibility:
-        return show(*study_summary.checks_sections())
-    if amendments:
-        return show(*study_summary.amendment_rules_sections())
-    if study is None:
-        raise StudyFileError("no study is named", required="a study file", fix="ablate check studies/quickstart.yaml")
     context = api.check(study, root)
-    beside = api.published_beside(context)
+    published = api.published_beside(context)
     scripts, data = api.pin_code(context) if context.study.trainer == "command" else ((), ())
+    notes = _repeated(context)
+    if as_json:
+        return put_json(study_summary.study_json(context.study, notes))
     sections = [study_summary.study_section(context.study, scripts, data)]
     if context.study.trainer == "gpt":
         sections += study_summary.sizes_sections(context.study, api.find_vocabulary(context))
     show(*sections)
-    _print_repeated(context)
-    if beside is not None:
-        put(beside.words)
+    put(*notes, *([] if published is None else [published.words]))
     return None
+
+
+def explain(
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="checks, amendments, metrics, or the name of one check or metric.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Explain a check, a metric, or what an amendment affects.
+
+    checks: what each check of the evidence looks at, what its failure means, and why. amendments: what a change of
+    each field affects when it is made after evidence. metrics: every metric with unit, direction and formula.
+
+    Example:  ablate explain val/bits_per_byte
+    """
+    from ablate.reporting.blocks import Facts, Section
+    from ablate.reporting.summaries.explain import explained
+
+    rows = explained(topic)
+    if as_json:
+        put_json(json.dumps([{"name": name, **dict(facts)} for name, facts in rows], indent=2, ensure_ascii=False))
+    else:
+        show(*(Section(name, name, (Facts(facts),)) for name, facts in rows))
 
 
 def schema(
@@ -115,6 +119,7 @@ def register(
     sign: Sign = None,
     timestamp: Timestamp = None,
     ots: Ots = False,
+    as_json: AsJson = False,
 ) -> None:
     """Freeze a study in its lock and in the ledger.
 
@@ -126,26 +131,29 @@ def register(
 
     require_able(sign=sign, timestamp=timestamp, ots=ots)
     registration, entry = api.register(study, root=root, pilot=pilot, accept_underpowered=accept)
-    name = registration.study.study
-    if entry is None:
-        put(f"{name} is registered already, {registration.sha256[:8]} since {registration.registered_at}")
-        if sign is None and timestamp is None and not ots:
-            return
-    else:
-        put(f"registered {name} as {registration.sha256[:8]} at {registration.registered_at}")
-        _print_repeated(api.open_study(study, root))
+    name, new, context = registration.study.study, entry is not None, api.open_study(study, root)
+    if not as_json and new:
+        put(f"registered {name} as {registration.sha256[:8]} at {registration.registered_at}", *_repeated(context))
         _print_power(registration)
-        put(f"registration page: {api.open_study(study, root).root.page(name)}")
-    context = api.open_study(study, root)
-    print_seals(attest(context, registration, sign=sign, timestamp=timestamp, ots=ots), study)
+        put(f"registration page: {context.root.page(name)}")
+    elif not as_json:
+        put(f"{name} is registered already, {registration.sha256[:8]} since {registration.registered_at}")
+    wanted = new or sign is not None or timestamp is not None or ots
+    sealing = attest(context, registration, sign=sign, timestamp=timestamp, ots=ots) if wanted else None
+    if as_json:
+        facts = {"study": name, "registration": registration.sha256, "registered_at": registration.registered_at}
+        pending = [seal.kind for seal in sealing.pending] if sealing else []
+        page = str(context.root.page(name))
+        put_json(json.dumps({**facts, "registered_now": new, "page": page, "seals_pending": pending}, indent=2))
+    elif sealing is not None:
+        print_seals(sealing, study)
 
 
-def _print_repeated(context: api.StudyContext) -> None:
-    """Other registered studies whose runs this one would make again."""
+def _repeated(context: api.StudyContext) -> list[str]:
+    """Notes on other registered studies whose runs this one would train again."""
     from prereg.registry.history import repeated
 
-    for other in repeated(context.root, context.study):
-        put(f"Note: {other.words}.")
+    return [f"Note: {other.words}." for other in repeated(context.root, context.study)]
 
 
 def _print_power(registration: Registration) -> None:
@@ -164,6 +172,8 @@ def amend(
     root: RootFolder = None,
     pilot: Pilot = None,
     accept: Accept = None,
+    *,
+    as_json: AsJson = False,
 ) -> None:
     """Register a changed study, with a reason.
 
@@ -175,9 +185,12 @@ def amend(
     from ablate.reporting.summaries.study import amendment_section
 
     registration, entry = api.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
+    if as_json:
+        return put_json(entry.model_dump_json(indent=2))
     show(amendment_section(registration.study, api.registrations(study, root), entry))
     put(f"registration page: {api.open_study(study, root).root.page(registration.study.study)}")
     put(f"ledger head {entry.sha256}")
+    return None
 
 
 def plan(

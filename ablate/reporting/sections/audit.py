@@ -334,8 +334,8 @@ def _found(failed: list[Check], asked: int) -> Table:
             "Consequence": lambda check: MEANS[check.severity],
             "Why": lambda check: why(check) or NONE,
         },
-        note=f"Consequences: {words.listed(MEANS.values(), last='or')}. The whole table of checks: ablate check "
-        "--admissibility.",
+        note=f"Consequences: {words.listed(MEANS.values(), last='or')}. The whole table of checks: ablate explain "
+        "checks.",
         marked=frozenset(at for at, check in enumerate(failed) if check.severity != "note"),
     )
 

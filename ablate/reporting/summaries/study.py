@@ -12,7 +12,7 @@ from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, col
 from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.documents.procedures import can_be_refuted, errors_held, lost_starts, meanings
-from prereg.registry.amendments import TOUCHES, amendments_of, touched
+from prereg.registry.amendments import amendments_of, touched
 from prereg.registry.ledger import Entry
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
@@ -61,6 +61,17 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
     notes = [*([] if lost is None else [lost]), *said_losses(study)]
     facts = [*([("Stability", f"{spikes}.")] if spikes else []), *(("Note", f"{note}.") for note in notes)]
     return Section("study", f"{study.study}: {study.title}", (*blocks, Facts(tuple(facts))))
+
+
+def study_json(study: Study, notes: Sequence[str]) -> str:
+    """A study with its defaults written out, its number of runs, and its rule line by line."""
+    rule = [
+        {"line": row.line, "when": row.when, "verdict": row.verdict, "decides": row.settles, "of": row.of}
+        for row in study.rule.table()
+    ]
+    n_runs = len(study.arms) * len(study.seeds)
+    whole = {"study": study.model_dump(mode="json"), "runs": n_runs, "decision": rule, "notes": list(notes)}
+    return json.dumps(whole, indent=2, ensure_ascii=False)
 
 
 def arms_table(study: Study) -> Table:
@@ -167,24 +178,6 @@ def sizes_sections(study: Study, vocabulary: int | None) -> list[Section]:
 
 def _percent(share: float) -> str:
     return "equal" if share == 0.0 else f"{share:+.2%}".replace("-", words.MINUS)
-
-
-def checks_sections() -> list[Section]:
-    """Every check of the evidence: what it looks at, what its failure means, and why."""
-    from ablate.judge.audit.audit import rows
-
-    return [
-        Section(check, check, (Facts((("looks at", looks), ("if it fails", f"{means}; {why}"))),))
-        for check, looks, means, why in rows()
-    ]
-
-
-def amendment_rules_sections() -> list[Section]:
-    """What a change of each field affects, when it is made after evidence."""
-    return [
-        Section(row.fields[0], ", ".join(row.fields), (Facts((("affects", f"{row.said}; {row.why}"),)),))
-        for row in TOUCHES
-    ]
 
 
 def amendment_section(study: Study, registered: Sequence[Entry], entry: Entry) -> Section:
