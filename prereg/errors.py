@@ -114,6 +114,15 @@ def missing_gpt(package: str) -> UnsupportedError:
     )
 
 
+def missing_posix(what: str) -> UnsupportedError:
+    """The error of a command that needs what only POSIX systems have, such as file locks."""
+    return UnsupportedError(
+        f"this system has no {what}",
+        required="a POSIX system: Linux is tested, macOS is not",
+        fix="on Windows, use WSL",
+    )
+
+
 class RegistrationError(StudyError):
     """The study is not registered, or is no longer what was registered."""
 

@@ -151,14 +151,14 @@ def _breaches(record: RunRecord, spec: RunSpec | CommandSpec) -> tuple[str, ...]
 
 def _is_active(context: StudyContext) -> bool:
     """Whether another process holds the study's lock. Asks without creating anything."""
-    import fcntl
+    from prereg.registry.disk import flock
 
     path = context.root.path / "data" / "runs" / context.study.study / ".lock"
     if not path.is_file():
         return False
     with path.open("r", encoding="utf-8") as stream:
         try:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            flock(stream, shared=True, wait=False)
         except OSError:
             return True
         return False

@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from ablate.cli import corpora, proof, runs, studies
 from ablate.cli.options import Exit
-from prereg.errors import StudyError, missing_gpt
+from prereg.errors import StudyError, missing_gpt, missing_posix
 from prereg.escape import visible
 from prereg.registry.disk import NO_ROOM
 
@@ -131,9 +131,13 @@ def main() -> None:
         print(f"  try:      {fix}, then retry", file=sys.stderr)
         sys.exit(Exit.MISTAKE)
     except ModuleNotFoundError as error:
-        if error.name not in ("torch", "tokenizers", "safetensors"):
+        if error.name == "resource":
+            missing = missing_posix("module 'resource', which measures memory")
+        elif error.name in ("torch", "tokenizers", "safetensors"):
+            missing = missing_gpt(error.name)
+        else:
             _admit_bug()
-        print(f"error: {missing_gpt(error.name).text()}", file=sys.stderr)
+        print(f"error: {missing.text()}", file=sys.stderr)
         sys.exit(Exit.MISTAKE)
     except Exception:
         _admit_bug()

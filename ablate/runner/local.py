@@ -7,7 +7,6 @@ done is the scheduler's.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -25,6 +24,7 @@ from ablate.runner.progress import Tally, Watcher
 from ablate.runner.scheduler import Scheduler
 from ablate.training.device import CPU
 from prereg.errors import EvidenceError, RunError
+from prereg.registry.disk import flock
 from prereg.registry.ledger import Ledger
 from prereg.registry.looks import Look
 from prereg.registry.paths import Root
@@ -227,7 +227,7 @@ def study_lock(root: Root, study: str) -> Iterator[None]:
         ) from error
     with stream:
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            flock(stream, wait=False)
         except OSError as error:
             stream.seek(0)
             holder = stream.read().strip() or "unknown"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import errno
-import fcntl
 import os
 import shutil
 import stat
@@ -12,7 +11,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
+
+from prereg.errors import missing_posix
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a write fails with where the disk, or a share of it, is full."""
@@ -21,7 +22,7 @@ _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a dev
 
 def open_regular(path: Path) -> BinaryIO:
     """A regular file, open for reading. Anything else raises an `OSError` that says what it is, without waiting."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind != stat.S_IFREG:
         os.close(descriptor)
@@ -137,6 +138,22 @@ def write_from(path: Path, position: int, data: bytes, *, durable: bool = True) 
         sync_folder(path.parent)
 
 
+def posix_locks() -> Any:
+    """The module of file locks. Raises `UnsupportedError` where the system has none (Windows)."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:
+        raise missing_posix("file locks (fcntl)") from None
+    return fcntl
+
+
+def flock(file: int | IO[Any], *, shared: bool = False, wait: bool = True) -> None:
+    """Lock an open file until it is closed. Raises `BlockingIOError` where another holds it and `wait` is false, and
+    `UnsupportedError` where the system has no such locks."""
+    fcntl = posix_locks()
+    fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+
+
 def sync_folder(folder: Path) -> None:
     """Make the folder's own entries durable: a new name is not on disk before this."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -161,7 +178,7 @@ def make(kind: str) -> Path:
         mark = path / MARK
         descriptor = os.open(mark, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            flock(descriptor)
         except OSError:
             # A file system without locks: unmarked, no sweep removes it.
             os.close(descriptor)
@@ -212,7 +229,7 @@ def _remove_if_left(mark: Path) -> None:
         return
     descriptor = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(descriptor, wait=False)
         shutil.rmtree(mark.parent, ignore_errors=True)
     finally:
         os.close(descriptor)

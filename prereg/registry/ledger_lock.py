@@ -8,7 +8,6 @@ itself is locked as well, which no cleaning deletes.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from prereg.errors import LedgerError, Where
-from prereg.registry.disk import open_regular, sync_folder
+from prereg.registry.disk import flock, open_regular, posix_locks, sync_folder
 
 
 @dataclass
@@ -57,7 +56,7 @@ class LedgerLock:
                 yield
                 return
             with self._refusing(f"a folder that can be written to: {self.ledger.parent}"):
-                stream = _locked(self.path, "ab", fcntl.LOCK_EX)
+                stream = _locked(self.path, "ab", shared=False)
             with stream:  # closing it gives the lock back, and so does the death of the process
                 self._claim.held = True
                 try:
@@ -90,14 +89,14 @@ class LedgerLock:
                 return
             with ExitStack() as held:
                 with self._refusing(f"a lock file that can be read: {self.path}"), suppress(FileNotFoundError):
-                    held.enter_context(_locked(self.path, "rb", fcntl.LOCK_SH))
+                    held.enter_context(_locked(self.path, "rb", shared=True))
                 with suppress(OSError):  # a ledger that cannot be opened is the reader's to report
-                    held.enter_context(_locked(self.ledger, "rb", fcntl.LOCK_SH))
+                    held.enter_context(_locked(self.ledger, "rb", shared=True))
                 yield
 
     def _hold_ledger(self, mode: str) -> None:
         with self._refusing(f"a file that can be written to: {self.ledger}"), suppress(FileNotFoundError):
-            self._claim.ledger = _locked(self.ledger, mode, fcntl.LOCK_EX)
+            self._claim.ledger = _locked(self.ledger, mode, shared=False)
 
     def _let_go(self) -> None:
         if self._claim.ledger is not None:
@@ -113,14 +112,16 @@ class LedgerLock:
             raise LedgerError(found, required=required, where=Where(file=self.ledger)) from None
 
 
-def _locked(path: Path, mode: str, kind: int) -> IO[bytes]:
+def _locked(path: Path, mode: str, *, shared: bool) -> IO[bytes]:
     """The file at a path, open and locked: the one that lies there once the lock is held, not one deleted meanwhile."""
     while True:
         with suppress(FileNotFoundError):
             open_regular(path).close()  # one that is none would be waited for
+        if not shared:
+            posix_locks()  # before the file is created
         stream = path.open(mode)
         try:
-            fcntl.flock(stream, kind)
+            flock(stream, shared=shared)
             if _is_at(stream, path):
                 return stream
         except BaseException:

@@ -8,7 +8,6 @@ and its provenance names it. Where the work is too small for the choice to be fe
 
 from __future__ import annotations
 
-import fcntl
 import json
 import platform
 import statistics
@@ -27,7 +26,7 @@ from torch.nn import functional as F  # noqa: N812 (its customary name)
 from ablate.training.kernels.library import WHOLE, Absent, Kernels, kernels
 from ablate.training.kernels.operators import own_attention, own_feed, own_gelu, own_linear
 from ablate.training.kernels.parts import BlockPart, Norm
-from prereg.registry.disk import write_whole
+from prereg.registry.disk import flock, write_whole
 from prereg.study.training import Training
 
 AttentionPath = Literal["fused", "plain", "own"]
@@ -201,7 +200,7 @@ def _held(folder: Path) -> Iterator[Path]:
     """The record of measurements, one process at a time: two workers must not choose differently."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+        flock(stream)
         yield folder / "paths.json"
 
 
