@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -176,6 +178,15 @@ def test_only_the_built_in_workers_join_training_evaluation_and_records() -> Non
         )
     ]
     assert joined and all(name.startswith(JOINS_EVERYTHING) for name in joined), joined
+
+
+def test_every_dependency_is_imported_by_a_product_module() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [needs for extra, needs in project["optional-dependencies"].items() if extra != "dev"]
+    named = {re.match(r"[\w-]+", need)[0] for need in sum(extras, project["dependencies"])}  # type: ignore[index]
+    called = {"pyyaml": "yaml", "vl-convert-python": "vl_convert", "rfc3161-client": "rfc3161_client"}
+    used = {one.split(".")[0] for name in modules() for one in imports(name)}
+    assert {called.get(name, name) for name in named} - used == set()
 
 
 def test_importing_the_command_line_loads_nothing_heavy() -> None:
