@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ablate.training.cohort.steps import KINDS
+from ablate.training.device import KINDS
 from benchmarks.studies import compare_study
 
 APART = "one by one"

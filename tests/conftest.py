@@ -216,7 +216,7 @@ def shakespeare(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def require_kernels() -> Kernels:
     """Our kernels; skips where no compiler is, and fails where one made a library that is not believed."""
-    from ablate.training.cohort.steps import find_compiler
+    from ablate.training.device import find_compiler
     from ablate.training.kernels.library import Absent, cache_folder, kernels
 
     with pytest.MonkeyPatch.context() as patch:

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from ablate.training.cohort.steps import KINDS
+from ablate.training.device import KINDS
 from benchmarks.cohorts import APART, WAYS, as_markdown, measure_cohorts
 from benchmarks.tables import page
 

@@ -13,9 +13,9 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ablate.data.batches import Mixture, Pooled, Split
-from ablate.training.cohort import compiled as compiling
+from ablate.training.cohort import joint as compiling
 from ablate.training.cohort import trainer as cohorts
-from ablate.training.cohort.compiled import Made
+from ablate.training.cohort.joint import Made
 from ablate.training.cohort.trainer import CohortTrainer, read_cohort
 from ablate.training.trainer import Step, Trainer
 from prereg.errors import EvidenceError

@@ -29,9 +29,9 @@ from ablate.runner.builtin import run
 from ablate.runner.messages import Message
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.training.cohort.compiled import Made
-from ablate.training.cohort.steps import cannot_compile
+from ablate.training.cohort.joint import Made
 from ablate.training.cohort.trainer import CohortTrainer
+from ablate.training.device import cannot_compile
 from prereg.study.training import Training
 
 torch.set_num_threads(1)

@@ -12,7 +12,7 @@ from conftest import House, require_kernels
 from ablate import api
 from ablate.records.gather import gather
 from ablate.runner.progress import PlainWatcher
-from ablate.training.cohort.steps import find_compiler
+from ablate.training.device import find_compiler
 from prereg.study.load import parse_yaml
 
 EMBNORM = Path(__file__).resolve().parents[1] / "studies" / "embnorm.yaml"

@@ -17,8 +17,8 @@ from ablate.records.store import RunFolder
 from ablate.runner import placement
 from ablate.runner.options import RunOptions
 from ablate.runner.placement import Machine, choose_machine, step_of
-from ablate.training.cohort import steps
-from ablate.training.cohort.steps import AUTO, EAGER, KINDS, cannot_take, choose_step
+from ablate.training import device
+from ablate.training.device import AUTO, EAGER, KINDS, cannot_take, choose_step
 from prereg.errors import RunError
 
 LAYOUT, COMPILED = layout_of((1, 2, 3)), layout_of((1, 2, 3), "compiled")
@@ -51,7 +51,7 @@ def test_a_word_that_names_no_kind_is_refused_in_one_message_and_nothing_changes
 
 
 def test_kinds_are_of_runs_trained_together_and_of_one_device(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ablate.training.cohort.steps.cannot_compile", lambda _device: "")
+    monkeypatch.setattr("ablate.training.device.cannot_compile", lambda _device: "")
     tiny = api.open_study(house.write()).study
     with pytest.raises(RunError, match=r"--step compiled, and runs are trained one by one"):
         choose_machine(tiny, [], RunOptions(device="cpu", step="compiled"))
@@ -71,7 +71,7 @@ def test_a_machine_that_cannot_compile_says_what_it_lacks(monkeypatch: pytest.Mo
     assert cannot_take(EAGER, "cpu") == cannot_take(EAGER, "cuda:0") == ""
     (tmp_path / "g++").write_text("#!/bin/sh\n")
     (tmp_path / "g++").chmod(0o755)
-    monkeypatch.setattr(steps.sysconfig, "get_path", lambda _name: str(tmp_path))
+    monkeypatch.setattr(device.sysconfig, "get_path", lambda _name: str(tmp_path))
     assert "Python.h" in cannot_take("compiled", "cpu")
     (tmp_path / "Python.h").touch()
     assert cannot_take("compiled", "cpu") == ""
@@ -89,7 +89,7 @@ def record(house: House, seed: int, layout: str) -> RunRecord:
 def test_auto_keeps_the_kind_of_what_stands_and_is_eager_where_nothing_does(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ablate.training.cohort.steps.cannot_compile", lambda _device: "")
+    monkeypatch.setattr("ablate.training.device.cannot_compile", lambda _device: "")
     api.run(house.write(base=short()), watcher=QUIET)
     members, auto = (1, 2, 3), Machine("cpu", "on")
     standing = {("none", seed): record(house, seed, layout_of(members, "compiled")) for seed in members}
@@ -120,7 +120,7 @@ def here_without_a_compiler(finished: House, tmp_path: Path, monkeypatch: pytest
     """That study where nothing can be compiled."""
     copy = House.__new__(House)
     copy.path = Path(shutil.copytree(finished.path, tmp_path / "house"))
-    monkeypatch.setattr("ablate.training.cohort.steps.cannot_compile", lambda _device: "no C++ compiler")
+    monkeypatch.setattr("ablate.training.device.cannot_compile", lambda _device: "no C++ compiler")
     return copy
 
 

@@ -20,8 +20,7 @@ from ablate.records.provenance import NOT_STATED
 from ablate.records.run_record import SINGLE, WHOLE_ONLY, RunRecord, members_in, step_in
 from ablate.records.store import RunFolder
 from ablate.runner.options import RunOptions
-from ablate.training.cohort.steps import AUTO, EAGER, cannot_take, choose_step
-from ablate.training.device import CPU, choose_device, device_name
+from ablate.training.device import AUTO, CPU, EAGER, cannot_take, choose_device, choose_step, device_name
 from prereg.errors import RunError
 from prereg.registry.looks import Look, looks_of
 from prereg.registry.paths import Root
@@ -139,7 +138,7 @@ class Machine:
     why_apart: str = ""
     """Why runs are trained one by one where `auto` would have trained them together; nothing where it would not."""
     step: str = AUTO
-    """auto, or the kind of step that is requested (`ablate.training.cohort.steps`)."""
+    """auto, or the kind of step that is requested (`ablate.training.device`)."""
     spread: Spread = WHOLE
     """The devices of each run."""
 

@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
 
-from ablate.training.cohort.steps import EAGER
-from ablate.training.device import CPU, ENVIRONMENT
+from ablate.training.device import CPU, EAGER, ENVIRONMENT
 from prereg.registry.plan import CommandSpec, RunSpec
 
 Spec = RunSpec | CommandSpec

@@ -27,10 +27,9 @@ from ablate.records.store import Row, RunFolder, rows_of
 from ablate.runner.builtin.run import Run, provenance_of
 from ablate.runner.builtin.worker import Worker
 from ablate.runner.messages import Message, restore_newest, rows_fault, save
-from ablate.training.cohort.compiled import Made
-from ablate.training.cohort.steps import EAGER
+from ablate.training.cohort.joint import Made
 from ablate.training.cohort.trainer import CohortTrainer, Member, read_cohort
-from ablate.training.device import Peak
+from ablate.training.device import EAGER, Peak
 from ablate.training.trainer import Step
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.plan import RunSpec

@@ -1,8 +1,8 @@
 """The runs of one configuration trained together: every tensor has a leading axis of members, one member a seed.
 
 A model of a few million parameters keeps a GPU waiting for kernels to be launched, so one step of many runs costs
-little more than one step of one. What the members compute is in `ablate.training.cohort.functions`, and in which of
-equal ways it is computed in `ablate.training.cohort.steps`. What belongs to one run stays its own: initial weights,
+little more than one step of one. What the members compute is in `ablate.training.cohort.joint`, and in which of
+equal ways it is computed in `ablate.training.device`. What belongs to one run stays its own: initial weights,
 batches, dropout masks, gradient norm and clipping, moments, averages, divergence.
 
 The number of members never changes. A seed that has ended leaves its place vacant: zeros, with no gradient. What the
@@ -24,9 +24,8 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ablate.data.batches import Batches, Split
-from ablate.training.cohort.compiled import CompiledJoint, Made, compiled_folder
-from ablate.training.cohort.functions import Joint, MemberMasks, Norms
-from ablate.training.cohort.steps import COMPILED, EAGER, compiler_name
+from ablate.training.cohort.joint import CompiledJoint, Joint, Made, MemberMasks, Norms, compiled_folder
+from ablate.training.device import COMPILED, EAGER, compiler_name
 from ablate.training.kernels.backends import default_paths
 from ablate.training.model import GPT, count_parameters, initialise
 from ablate.training.trainer import Progress, Step, Trained, learning_rate, optimizers_of

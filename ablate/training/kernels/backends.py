@@ -23,9 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
-from ablate.training.kernels.library import WHOLE, Absent, Kernels, kernels
+from ablate.training.kernels.library import WHOLE, Absent, BlockPart, Kernels, Norm, kernels
 from ablate.training.kernels.operators import own_attention, own_feed, own_gelu, own_linear
-from ablate.training.kernels.parts import BlockPart, Norm
 from prereg.registry.disk import flock, write_whole
 from prereg.study.training import Training
 
@@ -55,7 +54,7 @@ class Paths:
     kernels: str = ""
     """Hash of our kernels, where one of them is taken."""
     compiled: str = ""
-    """What compiled the whole step, where it is compiled (`ablate.training.cohort.compiled`)."""
+    """What compiled the whole step, where it is compiled (`ablate.training.cohort.joint`)."""
     lacking: str = ""
     """Why kernels of our own were no candidates where they could have been felt; it moves no bit of what was taken."""
 

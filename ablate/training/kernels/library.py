@@ -16,20 +16,122 @@ import ctypes
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 (its customary name)
 
-from ablate.training.cohort.steps import find_compiler, none_found
-from ablate.training.kernels.errors import worst_error
-from ablate.training.kernels.parts import BlockPart
+from ablate.training.device import find_compiler, none_found
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.disk import write_whole
+
+Linear = tuple[Tensor, Tensor | None]
+"""The weight and the bias of a linear layer."""
+
+
+@dataclass(frozen=True)
+class Norm:
+    """The norm before a part of a block."""
+
+    kind: Literal["none", "layernorm", "rmsnorm"]
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+    eps: float = 0.0
+
+    @property
+    def arguments(self) -> tuple[int, float]:
+        """As the library knows it."""
+        return ("none", "layernorm", "rmsnorm").index(self.kind), self.eps
+
+
+@dataclass(frozen=True)
+class BlockPart:
+    """A part of a block: a norm and two linear layers, with attention or a GELU between these."""
+
+    norm: Norm
+    first: Linear
+    second: Linear
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """All its weights and biases, those of the norm first."""
+        return self.norm.weight, self.norm.bias, *self.first, *self.second
+
+    @property
+    def without_biases(self) -> tuple[Tensor | None, ...]:
+        """What a backward pass reads: no bias of a linear layer."""
+        return self.norm.weight, self.norm.bias, self.first[0], self.second[0]
+
+
+def worst_error(found: Kernels) -> float:
+    """The largest error of every kernel and its gradients in float32 against torch's in float64."""
+    drawn = torch.Generator().manual_seed(0)
+
+    def some(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=drawn)
+
+    qkv, dy, bias, flat = some(1, 19, 3, 2, 9), some(1, 19, 2, 9), some(54), some(19, 54)
+    x, weight, shift = some(1, 101, 16), some(16), some(16)
+    into, out, up, down = some(3 * 32, 16) / 4, some(16, 32) / 6, some(80, 16) / 4, some(16, 80) / 9
+    first, high = some(96), some(80)
+    norm = Norm("layernorm", weight, shift, 1e-5)
+    feeding, attending = BlockPart(norm, (up, high), (down, shift)), BlockPart(norm, (into, first), (out, shift))
+    y, levels = found.attention(qkv, bias)
+    fed, inner = found.feed(x, feeding, keep=True)
+    seen, kept = found.attend(x, attending, 2, keep=True)
+    assert inner is not None
+    slope = found.linear(x, up, high)
+    errors = [
+        _error((y, *found.attention_slope(qkv, bias, levels, dy)), _attention, (qkv, bias), dy),
+        _error((found.gelu(flat, bias), *found.gelu_slope(flat, bias, flat)), _gelu, (flat, bias), flat),
+        _error((slope, *found.linear_slope(x, up, high, slope)), F.linear, (x, up, high), slope),
+        _error((fed, *found.feed_slope(x, feeding, inner, x)), _feed, (x, *feeding.tensors), x),
+        _error((seen, *found.attend_slope(x, attending, 2, kept, x)), _attend, (x, *attending.tensors), x),
+    ]
+    return float(torch.tensor(errors).max())
+
+
+def _attention(qkv: Tensor, bias: Tensor) -> Tensor:
+    q, k, v = (qkv + bias.view(qkv.shape[2:])).permute(2, 0, 3, 1, 4)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+
+
+def _gelu(x: Tensor, bias: Tensor) -> Tensor:
+    return F.gelu(x + bias, approximate="tanh")
+
+
+def _feed(x: Tensor, weight: Tensor, shift: Tensor, *layers: Tensor) -> Tensor:
+    up, high, down, low = layers
+    normed = F.layer_norm(x, x.shape[-1:], weight, shift)
+    return x + F.linear(F.gelu(F.linear(normed, up, high), approximate="tanh"), down, low)
+
+
+def _attend(x: Tensor, weight: Tensor, shift: Tensor, *layers: Tensor) -> Tensor:
+    into, first, out, last = layers
+    normed = F.layer_norm(x, x.shape[-1:], weight, shift)
+    mixed = _attention(F.linear(normed, into).view(*x.shape[:2], 3, 2, -1), first)
+    return x + F.linear(mixed.flatten(2), out, last)
+
+
+def _error(
+    ours: tuple[Tensor | None, ...], curve: Callable[..., Tensor], given: tuple[Tensor | None, ...], slope: Tensor
+) -> float:
+    """The largest error of a value and its gradients, relative to their largest entry. A NaN stays one."""
+    with torch.enable_grad():
+        wide = [one.double().requires_grad_() for one in given if one is not None]
+        value = curve(*wide)
+        exact = (value, *torch.autograd.grad(value, wide, slope.double()))
+    errors = []
+    for one, other in zip(ours, exact, strict=True):
+        assert one is not None
+        errors.append((one - other.detach()).abs().max() / other.detach().abs().max().clamp(min=1.0))
+    return float(torch.stack(errors).max())
+
 
 SOURCE = Path(__file__).with_name("native")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ablate.training.kernels.library import Kernels, kernels
-from ablate.training.kernels.parts import BlockPart, Norm
+from ablate.training.kernels.library import BlockPart, Kernels, Norm, kernels
 
 
 def own_attention(qkv: Tensor, bias: Tensor | None = None) -> Tensor:
