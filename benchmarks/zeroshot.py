@@ -37,8 +37,8 @@ def measure_zeroshot(study: Path, steps: int | None = None, house: Path | None =
     """
     import yaml
 
-    from ablate.evaluation.harness.extra import require_extra
     from ablate.evaluation.harness.packs import find_pack
+    from ablate.evaluation.harness.tasks import require_extra
     from prereg.registry.paths import Root
 
     require_extra()

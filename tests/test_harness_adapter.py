@@ -13,8 +13,8 @@ from harness_samples import LETTERS, tiny_model, tokenizer
 from ablate.data.tokenizers import CharTokenizer
 from ablate.evaluation.harness import adapter
 from ablate.evaluation.harness.adapter import Scorer, Stopped, as_lm
-from ablate.evaluation.harness.extra import load_harness
 from ablate.evaluation.harness.pins import prefix_of
+from ablate.evaluation.harness.tasks import load_harness
 from prereg.errors import CorpusError, UnsupportedError
 
 CONTEXT = 32

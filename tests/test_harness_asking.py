@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from ablate.evaluation.harness import evaluate
 from ablate.evaluation.harness.adapter import Scorer
 from ablate.evaluation.harness.evaluate import Answers, brier, calibration_error, evaluate_tasks, prepare, probabilities
-from ablate.evaluation.harness.items import filled
-from ablate.evaluation.harness.packs import find_pack
+from ablate.evaluation.harness.packs import filled, find_pack
 from ablate.evaluation.harness.pins import draw, pin_tasks
 from ablate.evaluation.harness.tasks import Questions
 from prereg.errors import CorpusError

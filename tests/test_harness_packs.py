@@ -10,8 +10,17 @@ import pytest
 from harness_samples import N_ITEMS, STRANGE, TASKS, pairs, tokenizer, write_pack
 
 from ablate.data.tokenizers import CharTokenizer
-from ablate.evaluation.harness.items import Item, filled, minimal_pair, read_items, read_prompts
-from ablate.evaluation.harness.packs import KNOWN, find_pack, read_pack, search_path
+from ablate.evaluation.harness.packs import (
+    KNOWN,
+    Item,
+    filled,
+    find_pack,
+    minimal_pair,
+    read_items,
+    read_pack,
+    read_prompts,
+    search_path,
+)
 from ablate.evaluation.harness.pins import draw, pin_tasks, pool
 from prereg.errors import CorpusError
 from prereg.registry.canon import sha256_bytes, sha256_of

@@ -17,7 +17,7 @@ from harness_samples import N_TASKS, TASKS, items_document, items_house, write_p
 
 from ablate import api, cli
 from ablate.api.context import pin
-from ablate.evaluation.harness import extra
+from ablate.evaluation.harness import tasks
 from ablate.judge.audit.audit import audit
 from ablate.judge.audit.checks import AuditContext
 from ablate.records.gather import gather
@@ -104,7 +104,7 @@ def test_every_run_says_how_it_was_asked(ended: Path) -> None:
     assert pins is not None
     for run in records(ended):
         assert run.harness is not None and run.items_sha256 is not None
-        assert (run.harness.version, run.harness.tasks_sha256) == (extra.WANTED, pins.sha256)
+        assert (run.harness.version, run.harness.tasks_sha256) == (tasks.WANTED, pins.sha256)
         assert (run.harness.n_items, run.harness.n_requests) == (N, N * 2 * 2)
         assert 0.0 < run.harness.wall_s < run.wall_s and run.eval_s >= run.harness.wall_s * 0.9
 
@@ -324,7 +324,7 @@ def test_without_the_extra_a_study_is_refused_before_anything_is_written(
 ) -> None:
     study = items_house(house)
     before = house.snapshot()
-    monkeypatch.setattr(extra, "installed", lambda: None)
+    monkeypatch.setattr(tasks, "installed", lambda: None)
     for verb in ("check", "register", "run"):
         monkeypatch.setattr(sys, "argv", ["ablate", verb, str(study)])
         with pytest.raises(SystemExit) as caught:
@@ -333,7 +333,7 @@ def test_without_the_extra_a_study_is_refused_before_anything_is_written(
         said = capsys.readouterr().err
         assert "lm_eval" in said and "pip install 'ablate-prereg[harness]'" in said
     assert house.snapshot() == before
-    monkeypatch.setattr(extra, "installed", lambda: "0.4.12")
+    monkeypatch.setattr(tasks, "installed", lambda: "0.4.12")
     with pytest.raises(UnsupportedError, match=r"lm_eval 0\.4\.12 is installed"):
         api.check(study)
     # A study without tasks needs no extra.

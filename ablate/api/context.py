@@ -84,7 +84,7 @@ def check(path: Path, root: Path | None = None) -> StudyContext:
     placed(context, lambda: require_supported(context.study))
     placed(context, lambda: pin_checks(context.study, context.path.parent))  # found and read; none is executed
     if context.study.measure.harness is not None:
-        from ablate.evaluation.harness.extra import require_extra
+        from ablate.evaluation.harness.tasks import require_extra
 
         placed(context, require_extra)
     return context

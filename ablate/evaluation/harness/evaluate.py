@@ -18,10 +18,9 @@ import numpy.typing as npt
 from torch import nn
 
 from ablate.evaluation.harness.adapter import ROWS, Course, Scorer, Standing, as_lm
-from ablate.evaluation.harness.extra import load_harness, require_extra
 from ablate.evaluation.harness.packs import find_pack
 from ablate.evaluation.harness.pins import Tokenizer, prefix_of, require_pin
-from ablate.evaluation.harness.tasks import Group, Questions, questions_of_pack
+from ablate.evaluation.harness.tasks import Group, Questions, load_harness, questions_of_pack, require_extra
 from ablate.records.run_record import HarnessRecord
 from ablate.records.store import ItemScore
 from prereg.metrics.catalogue import TASK_METRICS

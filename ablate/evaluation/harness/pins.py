@@ -9,8 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ablate.evaluation.harness.items import BETWEEN, Item, filled
-from ablate.evaluation.harness.packs import Pack, find_pack
+from ablate.evaluation.harness.packs import BETWEEN, Item, Pack, filled, find_pack
 from prereg.errors import CorpusError, Where
 from prereg.registry.canon import canonical_bytes
 from prereg.registry.paths import Root
