@@ -27,7 +27,7 @@ from ablate import api
 from ablate.records.gather import gather
 from ablate.records.provenance import differing
 from ablate.records.run_record import Provenance
-from ablate.runner.builtin.ranks import RankGroup
+from ablate.runner.builtin.equipment import RankGroup
 from ablate.runner.builtin.worker import Worker
 from ablate.runner.options import RunOptions
 from ablate.runner.placement import Spread

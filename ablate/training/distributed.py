@@ -7,7 +7,7 @@
 
 Dropout masks are slices of the whole batch's masks, so the loss curve is that of one device but for the order of sums.
 The first rank leads: it says what is done next, evaluates, and alone writes files. What it says goes through pipes,
-not through tensors (see `ablate.runner.builtin.ranks`), so the others need neither its clock nor its decisions.
+not through tensors (see `ablate.runner.builtin.equipment`), so the others need neither its clock nor its decisions.
 """
 
 from __future__ import annotations

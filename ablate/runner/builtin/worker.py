@@ -12,8 +12,7 @@ from ablate.evaluation.harness.adapter import Standing, Stopped
 from ablate.evaluation.harness.evaluate import Answers, evaluate_tasks
 from ablate.records.run_record import utc_now
 from ablate.records.store import Row, RunFolder, rows_of
-from ablate.runner.builtin.equipment import Equipment
-from ablate.runner.builtin.ranks import LOST_A_RANK
+from ablate.runner.builtin.equipment import LOST_A_RANK, Equipment
 from ablate.runner.builtin.run import SAY_EVERY_S, Run
 from ablate.runner.messages import Asking, Message, restore_newest, rows_fault, said, save, show_trace
 from ablate.training.device import Peak
