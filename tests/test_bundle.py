@@ -22,8 +22,8 @@ from ablate.runner.progress import PlainWatcher
 from ablate.verification import rejudge
 from ablate.verification.archive import Source, measure, write_archive
 from ablate.verification.check import BundleCheck, check_bundle
+from ablate.verification.items import Verification
 from ablate.verification.manifest import manifest_bytes
-from ablate.verification.result import Verification
 from ablate.verification.verify import verify_study
 from ablate.verification.write import Bundled, write_bundle
 from prereg.errors import EvidenceError, RegistrationError, StudyFileError, UnsupportedError

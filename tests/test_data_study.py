@@ -26,7 +26,7 @@ from ablate.runner.builtin import worker
 from ablate.runner.messages import Message
 from ablate.runner.progress import PlainWatcher
 from ablate.training.trainer import Step, Trainer
-from ablate.verification.pins import check_corpus, check_more_pins
+from ablate.verification.items import check_corpus, check_more_pins
 from prereg.errors import ClaimError, CorpusError
 from prereg.registry.history import promises
 from prereg.registry.ledger import Ledger

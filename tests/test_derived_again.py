@@ -24,7 +24,7 @@ from ablate.judge.verdict import Decision
 from ablate.records.outcome import outcome_hash
 from ablate.records.store import Row, RunFolder, parquet_bytes
 from ablate.verification.check import check_bundle
-from ablate.verification.result import Verification
+from ablate.verification.items import Verification
 from ablate.verification.verify import verify_study
 from ablate.verification.write import write_bundle
 from prereg.errors import EvidenceError

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.verification.pins import check_corpus, check_more_pins
-from ablate.verification.result import Item, Verification
+from ablate.verification.items import Item, Verification, check_corpus, check_more_pins
 from prereg.errors import StudyError, StudyFileError, nearest
 from prereg.registry.amendments import chain_faults
 from prereg.registry.canon import sha256_file

@@ -1,18 +1,58 @@
-"""Corpora, data files, trained tokenizers and tasks, against what the lock pins. None of them need be on this disk."""
+"""What a verification says, one item for each thing checked; and the items of what a lock pins.
+
+Corpora, data files, trained tokenizers and tasks are compared with the lock. None of them need be on this disk.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from ablate.verification.result import Item
 from prereg.errors import StudyError
+from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.paths import Root
 from prereg.registry.registration import CorpusPin
+from prereg.seals.examine import SealCheck
 from prereg.study.command import ScriptPin, differing_files
 from prereg.study.corpora import KNOWN, Manifest, read_manifest, search_path, whole_sha256
 from prereg.study.training import Bpe
+
+
+class Item(FrozenModel):
+    """One thing that was checked."""
+
+    study: str
+    """The study, or `ledger`."""
+    what: str
+    """For instance 'sealed records'."""
+    faults: tuple[str, ...]
+    """What has changed, one sentence each; empty when nothing has."""
+    note: str = ""
+    """What was found, with counts, or why it could not be checked."""
+    inadmissible: bool = False
+    """Whether the judge gives no verdict from what is here, be it as it was decided."""
+
+
+class Verification(FrozenModel):
+    """Everything that was checked."""
+
+    items: tuple[Item, ...]
+    """In order."""
+    head: str
+    """The ledger's head hash, to be compared with one that somebody else holds."""
+    seals: tuple[SealCheck, ...] = ()
+    """Every seal that the ledger names or owes; what is broken is among the faults of `items` too."""
+
+    @property
+    def intact(self) -> bool:
+        """Whether nothing has changed."""
+        return not any(item.faults for item in self.items)
+
+    @property
+    def inadmissible(self) -> bool:
+        """Whether a decided study is one of which `ablate decide` gives no verdict."""
+        return any(item.inadmissible for item in self.items)
 
 
 def check_corpus(root: Root, name: str) -> Item:
