@@ -59,7 +59,7 @@ class StudyError(Exception):
         super().__init__(self.text())
 
     def at(self, *, file: Path | None = None, line: int | None = None, field: FieldPath = ()) -> Self:
-        """The same error, placed by whoever knows the file, the line or the field."""
+        """The same error, placed by a caller that knows the file, the line or the field."""
         where = replace(
             self.where, file=file or self.where.file, line=line or self.where.line, field=field or self.where.field
         )

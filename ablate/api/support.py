@@ -25,8 +25,8 @@ def require_supported(study: Study) -> None:
     """
     _require_sound_test(study)
     _require_names_of_files(study)
-    for field, asked, what, instead in _missing_parts(study):
-        if asked:
+    for field, wanted, what, instead in _missing_parts(study):
+        if wanted:
             raise UnsupportedError(
                 f"this version of ablate does not do {what} yet",
                 required="what this version can carry out",

@@ -1,6 +1,6 @@
 """The figures as altair charts, and the theme of all. No statistics: every number arrives computed.
 
-Colours are Okabe and Ito's (2008), told apart without colour by shape, dash and position as well. Charts carry a white
+Colours are Okabe and Ito's (2008), distinct by shape, dash and position as well. Charts carry a white
 ground of their own, the same in a dark page and on paper. A panel is 300 px wide, which is what a phone has to give.
 """
 

@@ -31,7 +31,7 @@ def _device(name: str, bfloat16: float, float32: float, gigabytes: float, source
     return Device(name, {"bfloat16": bfloat16, "float32": float32}, gigabytes * 1e9, source, marks)
 
 
-# float32 is the peak outside the tensor cores: torch takes no TF32 for matrix products unless asked.
+# float32 is the peak outside the tensor cores: torch takes no TF32 for matrix products by default.
 KNOWN: tuple[Device, ...] = (
     _device("A100 40GB", 312.0, 19.5, 40, "NVIDIA A100 datasheet", "a100", "40gb"),
     _device("A100 80GB", 312.0, 19.5, 80, "NVIDIA A100 datasheet", "a100", "80gb"),

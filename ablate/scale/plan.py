@@ -182,8 +182,8 @@ def _time_section(request: Request, layout: Layout, speed: _Speed) -> Section:
     costs = {arm: _run_flops(request, config) for arm, config in request.arms.items()}
     flops = sum(costs.values()) * request.n_seeds
     runs = len(request.arms) * request.n_seeds
-    beside = max(1, request.devices // layout.devices)
-    rounds = -(-runs // beside)
+    at_once = max(1, request.devices // layout.devices)
+    rounds = -(-runs // at_once)
     config = request.arms[max(costs, key=lambda arm: costs[arm])]
     each = flops_per_token(config.model, request.vocabulary)
     rate = speed.flops_per_s
@@ -202,7 +202,7 @@ def _time_section(request: Request, layout: Layout, speed: _Speed) -> Section:
             "hours until all are done",
             None if run_hours is None else run_hours * rounds,
             "",
-            f"{counted(rounds, 'round')} of at most {beside} runs side by side",
+            f"{counted(rounds, 'round')} of at most {at_once} runs side by side",
         ),
     ]
     if request.price is not None:
@@ -250,16 +250,16 @@ def _laid(request: Request, config: Training, devices: int, shard: Shard) -> Lay
     def kept(micro_batch: int) -> dict[str, MemoryPart]:
         return {how: activations(config, request.vocabulary, micro_batch, how) for how in ("none", "blocks")}
 
-    asked = request.micro_batch or config.budget.micro_batch
-    if asked is not None:
-        if mine % asked:
+    given = request.micro_batch or config.budget.micro_batch
+    if given is not None:
+        if mine % given:
             raise StudyError(
-                f"micro-batches of {asked} do not divide the {mine} sequences of a device",
+                f"micro-batches of {given} do not divide the {mine} sequences of a device",
                 required="a micro-batch that divides the batch / --devices-per-run",
                 fix="another --micro-batch",
             )
         said = "--micro-batch" if request.micro_batch else "the study's"
-        return Layout(devices, shard, asked, said, state, kept(asked), recompute)
+        return Layout(devices, shard, given, said, state, kept(given), recompute)
     has = request.device.memory_bytes
     sizes = [n for n in range(mine, 0, -1) if mine % n == 0]
     room = None if has is None else FILLED * has - sum(part.size_bytes for part in state)

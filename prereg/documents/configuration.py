@@ -1,7 +1,7 @@
 """Configurations in words: what every run is made of, and what each arm changes.
 
 Every field of `Training` has its words here; one that a later version adds falls back to its dotted path and value. The
-configuration of a user's own trainer is a free mapping, and is told by its paths and values.
+configuration of a user's own trainer is a free mapping, and is described by its paths and values.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ _LATER: dict[str, Any] = {
     "budget.micro_batch": None,
     "numerics.recompute": "none",
 }
-"""Fields that came after the first version, with their defaults: a base that leaves them there is told as it was."""
+"""Fields that came after the first version, with their defaults: a base that keeps them is described as it was."""
 
 
 _BRIEF = (

@@ -74,11 +74,11 @@ def markdown(source: Source) -> str:
     return "\n\n".join([page, "---", _footer(source, UNMARKED if page == bare else WORDING)]) + "\n"
 
 
-def _written(source: Source, told: dict[str, list[Block]], mark: Callable[[str], str]) -> str:
+def _written(source: Source, sections: dict[str, list[Block]], mark: Callable[[str], str]) -> str:
     """Everything above the footer."""
-    stands = "stands in its file" if source.draft else "was registered"
-    parts = [status(source), f"# {mark(source.study.title)}", f"The study as it {stands}."]
-    for title, blocks in told.items():
+    state = "stands in its file" if source.draft else "was registered"
+    parts = [status(source), f"# {mark(source.study.title)}", f"The study as it {state}."]
+    for title, blocks in sections.items():
         parts += [f"## {title}", *(_shown(block, mark) for block in blocks)]
     return "\n\n".join(parts)
 
@@ -281,7 +281,7 @@ def _cell(text: str, mark: Callable[[str], str]) -> str:
 
 
 def _line(text: str) -> str:
-    """A sentence as pages of version 2 told it."""
+    """A sentence as pages of version 2 have it."""
     return " ".join(text.split())
 
 

@@ -1,6 +1,6 @@
 """Published figures that a report compares with a study's own: `studies/NAME.published.yaml`, read as a study is read.
 
-Description, and no part of the registration. Whoever writes the file may have seen the results, so nothing of it enters
+Description, and no part of the registration. Its author may have seen the results, so nothing of it enters
 a hash of the promise and no test reads it; the report says both, and names the file by its sha256.
 """
 
@@ -151,7 +151,7 @@ def _check_look(study: Study, look: PublishedLook, at: int, *, every_step: bool)
 
 
 def _check_metric(study: Study, metric: str, place: FieldPath) -> None:
-    """A name that somebody declares. Whether the study recorded it is told in the report."""
+    """A name that somebody declares. Whether the study recorded it is in the report."""
     if study.trainer == "gpt" and study.metric(metric) is None and metric not in TASK_METRICS:
         raise field_error(
             place,

@@ -24,7 +24,7 @@ from prereg.text import compact, counted, duration, listed, moment, share, unit_
 
 @dataclass(frozen=True)
 class Source:
-    """A study to be told."""
+    """A study to describe."""
 
     study: Study
     registration: Registration | None = None
@@ -172,7 +172,7 @@ class Belief(_Read):
 
 
 class Frozen(_Read):
-    """What a lock's design holds, as far as it is told here."""
+    """What a lock's design holds, as far as it is used here."""
 
     hypotheses: tuple[Power, ...] = ()
     beliefs: tuple[Belief, ...] = ()

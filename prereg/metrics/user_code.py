@@ -94,9 +94,9 @@ def read_source(check: Brought, folder: Path, *, index: int = 0) -> tuple[Path, 
 
 def _file_of(module: str, folder: Path) -> Path | None:
     """The source file of a module, found without importing it or the packages that hold it."""
-    beside = folder / f"{module}.py"
-    if "." not in module and beside.is_file():
-        return beside
+    local = folder / f"{module}.py"
+    if "." not in module and local.is_file():
+        return local
     first, *rest = module.split(".")
     try:
         spec: ModuleSpec | None = importlib.util.find_spec(first)  # of a top-level name, this imports nothing

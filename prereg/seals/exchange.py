@@ -1,7 +1,7 @@
 """One bounded exchange with a server: http or https, no redirect, a limit on time and on size.
 
 It tells two kinds of failure apart. Nobody answers: `UnreachableError`, and the seal is pending. Somebody
-answers with something else than was asked for: `SealError`, which the user has to look at.
+answers with something else than requested: `SealError`, which the user has to look at.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LIMIT_BYTES = 256 * 1024
 
 
 def require_address(address: str) -> str:
-    """The address, if a seal may be asked for there. Raises `SealError` before anything is sent."""
+    """The address, if a seal may be requested there. Raises `SealError` before anything is sent."""
     required = "an address that begins with http:// or https://, without a user's name or password"
     try:
         parts = urllib.parse.urlsplit(address)

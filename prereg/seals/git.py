@@ -131,7 +131,7 @@ def _output(folder: Path, *words: str) -> bytes:
 
 
 def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes] | str:
-    """What git says, or why it cannot be asked."""
+    """What git says, or why it gives no answer."""
     program = shutil.which("git")
     if program is None:
         return "git is not on this machine"

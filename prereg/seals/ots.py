@@ -2,7 +2,7 @@
 
 A new proof is a calendar's promise; after some hours the calendar can complete it to a path that ends in a
 block. Asking needs a network. What can be checked without one is that the path begins at the lock and where
-it ends: comparing that end with the block itself is left to whoever has a Bitcoin node, and is said so. The
+it ends: comparing that end with the block itself needs a Bitcoin node, and the result says so. The
 bytes of a proof are the `opentimestamps` library's matter, an optional dependency loaded when it is needed.
 """
 
@@ -26,7 +26,7 @@ CALENDARS = (
     "https://b.pool.opentimestamps.org",
     "https://a.pool.eternitywall.com",
 )
-"""Public calendars; each is asked, and one answer is enough."""
+"""Public calendars; each gets a request, and one answer is enough."""
 
 # A proof names the calendar that can complete it. It comes from a server, so it may not send us anywhere.
 _KNOWN_HOSTS = ("*.calendar.opentimestamps.org", "*.calendar.eternitywall.com", "*.calendar.catallaxy.com")
@@ -37,7 +37,7 @@ _HIGHEST_BLOCK = 100_000_000
 
 @dataclass(frozen=True)
 class Proof:
-    """A proof and what became of the calendars that were asked."""
+    """A proof and what became of the calendars that got a request."""
 
     data: bytes
     """The bytes of the `.ots` file."""

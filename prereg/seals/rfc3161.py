@@ -54,7 +54,7 @@ def require_client() -> None:
 
 
 def stamp(message: bytes, address: str) -> Timestamp:
-    """Have bytes time-stamped. Raises `UnreachableError`, or `SealError` when the reply is not what was asked for."""
+    """Have bytes time-stamped. Raises `UnreachableError`, or `SealError` when the reply does not match the request."""
     require_client()
     from rfc3161_client import HashAlgorithm, TimestampRequestBuilder
 

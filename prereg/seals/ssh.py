@@ -1,6 +1,6 @@
 """Signatures by ssh keys: `ssh-keygen -Y sign` and `-Y verify`, over the exact bytes of a lock.
 
-The program is asked and never imitated: agents, hardware keys and certificates are its matter. It gets no
+The program is called and never imitated: agents, hardware keys and certificates are its matter. It gets no
 terminal and no window to ask in, so a key that needs a passphrase fails at once instead of waiting for one.
 A signature proves that the key's holder signed, not when; whose key it is says `studies/allowed_signers`.
 """

@@ -76,7 +76,7 @@ class Attestation(FrozenModel):
     sha256: str | None = None
     """sha256 of that file."""
     time: str | None = None
-    """The time the seal itself states, by the clock of whoever made it."""
+    """The time the seal itself states, by the clock of its maker."""
     why: str | None = None
     """Of what is pending: why it could not be had."""
     git: GitState | None = None

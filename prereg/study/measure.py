@@ -162,11 +162,11 @@ class Measure(FrozenModel):
     def _as_before_without_what_came_later(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # As of a study: a promise that says nothing of what came later keeps the bytes that were hashed before.
         written: dict[str, Any] = handler(self)
-        asked = {
+        wanted = {
             "at_end": bool(self.at_end),
             "calibration": "calibration" in self.recorded,
             "inference": "cost" in self.recorded,
             "loss_level": self.loss_level is not None,
             "own": bool(self.own),
         }
-        return {field: value for field, value in written.items() if asked.get(field, True)}
+        return {field: value for field, value in written.items() if wanted.get(field, True)}

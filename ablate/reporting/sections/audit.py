@@ -323,10 +323,10 @@ def decisions_in_words(entries: Sequence[Entry]) -> str:
     return words.listed(f"entry {one.index} ({words.moment(one.at)}, {describe_decision(one.body)})" for one in entries)
 
 
-def _found(failed: list[Check], asked: int) -> Table:
+def _found(failed: list[Check], total: int) -> Table:
     return table_of(
         failed,
-        f"Checks that did not hold: {len(failed)} of {asked}.",
+        f"Checks that did not hold: {len(failed)} of {total}.",
         {
             "Check": lambda check: check.name,
             "Found": lambda check: check.found,

@@ -41,13 +41,13 @@ def final_values_section(context: ReportContext) -> Section | None:
 def _blocks(context: ReportContext) -> Iterator[Block]:
     recorded = recorded_metrics(context.evidence)
     by_block, by_bin = families(context.evidence), told_by_bin(context)
-    asked = [metric for metric in _named(context) if metric in recorded]
-    elsewhere = {*asked, *(one for members in by_block.values() for one in members), *by_bin}
+    claimed = [metric for metric in _named(context) if metric in recorded]
+    elsewhere = {*claimed, *(one for members in by_block.values() for one in members), *by_bin}
     grouped: dict[str, list[str]] = {group: [] for group in _ABOUT}
     for metric in recorded:
         if metric not in elsewhere:
             grouped[_group_of(context, metric)].append(metric)
-    first = _rows(context, asked)
+    first = _rows(context, claimed)
     if first:
         caption = (
             "Final values of the metrics of hypotheses and tie-breakers: mean and standard deviation over seeds of the "

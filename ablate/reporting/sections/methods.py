@@ -133,7 +133,7 @@ def _looks(context: ReportContext, look: Look) -> str:
 
 def _tests(study: Study) -> str:
     also = words.listed(TESTS[test] for test in study.analysis.also)
-    beside = f" Registered as description, deciding nothing: {also}." if also else ""
+    described = f" Registered as description, deciding nothing: {also}." if also else ""
     deciding = ABOUT_E_PROCESS if isinstance(study.stopping, EProcess) else ABOUT_TESTS[study.analysis.test]
     if study.analysis.test == "items":
         deciding += ABOUT_ESTIMANDS[study.analysis.estimand].format(units=units_of(study))
@@ -147,7 +147,7 @@ def _tests(study: Study) -> str:
         "never from the data. An outcome against zero is shown with a two-sided interval, one against a margin with "
         "the interval at 1 − 2 alpha, whose ends are the one-sided bounds. For every claim with a margin the effect is "
         "shown to lie in one of three zones: at least the margin, short of it, or undecided. What is neither is "
-        f"inconclusive, which is not evidence of no effect.{beside} Standardised effects are the mean over the "
+        f"inconclusive, which is not evidence of no effect.{described} Standardised effects are the mean over the "
         "standard deviation of the differences (d_z), with Hedges' exact correction (g_z, Hedges 1981) and "
         "noncentral-t intervals."
     )

@@ -33,8 +33,8 @@ class ArmAtStep:
     """The values of one metric of one arm at one step."""
 
     arm: str
-    asked: tuple[int, ...]
-    """The seeds asked for."""
+    planned: tuple[int, ...]
+    """The planned seeds."""
     values: Mapping[int, float]
     """Seed -> value."""
     lacking: Mapping[int, str]
@@ -51,8 +51,8 @@ class ArmAtStep:
 
     @property
     def whole(self) -> bool:
-        """Whether every seed asked for has a value."""
-        return self.n == len(self.asked)
+        """Whether every planned seed has a value."""
+        return self.n == len(self.planned)
 
     @property
     def mean(self) -> float | None:
@@ -227,7 +227,7 @@ def _table(
                     *([] if not figure.spread else [NONE if spread is None else words.compact(spread)]),
                     NONE if mean is None else words.number(mean, ours),
                     NONE if one.sd is None else words.number(one.sd, ours),
-                    str(one.n) if one.whole else f"{one.n} of {len(one.asked)}",
+                    str(one.n) if one.whole else f"{one.n} of {len(one.planned)}",
                     # A published value is rounded: further digits of the difference would be digits of the rounding.
                     NONE if mean is None else estimates.signed(mean - theirs, min(ours, published + 1)),
                 )

@@ -73,12 +73,12 @@ def _ranged(shares: Iterable[float]) -> str:
 
 
 def _percent(share: float) -> str:
-    """A share that is not 0 is not told as 0."""
+    """A share that is not 0 is not shown as 0."""
     return "less than 0.01%" if 0.0 < share < 0.00005 else f"{100 * share:.2f}%"
 
 
 def registration_section(context: ReportContext) -> Section:
-    """What was asked, claimed and agreed, with the line of the decision list that held."""
+    """The question, the claims and the rule, with the line of the decision list that held."""
     study = context.study
     blocks: list[Block] = [Paragraph(study.question.strip(), "lead")] if study.question else []
     tables = (arms_table(study), hypotheses_table(study), _decision_list(context))
