@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Literal
 
+from ablate.api import open_study, require_registered
 from ablate.api.context import Clock, StudyContext, utc_now
 from prereg.errors import RegistrationError, SealError, UnreachableError, Where
-
-if TYPE_CHECKING:
-    from prereg.registry.ledger import Entry, Ledger
-    from prereg.registry.registration import Registration
-    from prereg.seals.state import Attestation, Kind
+from prereg.registry import register as promise
+from prereg.registry.canon import sha256_bytes, sha256_file
+from prereg.registry.disk import write_whole
+from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.registration import Registration, load_registration
+from prereg.seals import git, rfc3161, ssh
+from prereg.seals import ots as calendars
+from prereg.seals.exchange import require_address
+from prereg.seals.state import SUFFIXES, Attestation, Kind, pending_seals, standing
 
 _PROBE = b"ablate: can this key sign?"
 
@@ -47,9 +52,6 @@ class _Haul:
 
 def require_able(*, sign: Path | None = None, timestamp: str | None = None, ots: bool = False) -> None:
     """Refuse seals that cannot be made whatever a server says. Call it before registering; writes nothing."""
-    from prereg.seals import ots as calendars
-    from prereg.seals import rfc3161, ssh
-    from prereg.seals.exchange import require_address
 
     if timestamp is not None:
         require_address(timestamp)
@@ -70,7 +72,6 @@ def seal(
     now: Clock = utc_now,
 ) -> Sealing:
     """Seal the registration in force. With nothing requested, pending seals are retried."""
-    from ablate.api import open_study, require_registered
 
     context = open_study(path, root)
     return attest(context, require_registered(context), sign=sign, timestamp=timestamp, ots=ots, now=now)
@@ -89,10 +90,6 @@ def attest(
 
     Raises `SealError` after recording a debt when a server answered with something that is no seal.
     """
-    from prereg.registry import register as promise
-    from prereg.registry.ledger import Ledger
-    from prereg.registry.registration import load_registration
-    from prereg.seals.state import pending_seals
 
     name, ledger = context.study.study, Ledger(context.root.ledger)
     promise.complete(context.root, name)
@@ -114,8 +111,8 @@ def attest(
     if ots or (completing and known.proof() is not None):
         _calendars(haul, known)
     with ledger.hold():
-        standing = load_registration(context.root, name)
-        if standing is None or standing.lock_sha256 != registration.lock_sha256:
+        current = load_registration(context.root, name)
+        if current is None or current.lock_sha256 != registration.lock_sha256:
             raise RegistrationError(
                 f"'{name}' was amended while it was being sealed",
                 required="a registration that nobody amends meanwhile",
@@ -135,7 +132,6 @@ class _Known:
     """The seals of one lock that stand already."""
 
     def __init__(self, context: StudyContext, entries: tuple[Entry, ...], lock_sha256: str) -> None:
-        from prereg.seals.state import standing
 
         self.context = context
         self.name = context.study.study
@@ -154,6 +150,10 @@ class _Known:
         whole = [text for text in found if text.file is None or self._unchanged(text)]
         return whole[-1] if whole else None
 
+    def attestation(self, kind: Kind, state: Literal["made", "owed"], by: str, **found: Any) -> Attestation:
+        """What the ledger is to say of a seal of this lock."""
+        return Attestation(kind=kind, state=state, lock_sha256=self.lock_sha256, by=by, **found)
+
     def owes(self, kind: Kind, by: str) -> bool:
         """Whether this debt is on record already."""
         return any(text.kind == kind and text.state == "owed" and text.by == by for text in self._recorded)
@@ -164,7 +164,6 @@ class _Known:
         return None if text is None or text.file is None else (self.context.root.path / text.file).read_bytes()
 
     def _unchanged(self, seal: Attestation) -> bool:
-        from prereg.registry.canon import sha256_file
 
         assert seal.file is not None, seal
         path = self.context.root.studies / Path(seal.file).name
@@ -172,26 +171,22 @@ class _Known:
 
 
 def _sign(haul: _Haul, known: _Known, lock: bytes, key: Path) -> None:
-    from prereg.seals import ssh
-    from prereg.seals.state import Attestation
 
     signature = ssh.sign(lock, key)
     if known.newest("ssh", signature.fingerprint) is not None:
         haul.notes.append(f"signed by key {signature.fingerprint} already")
         return
-    text = Attestation(kind="ssh", state="made", lock_sha256=known.lock_sha256, by=signature.fingerprint)
+    text = known.attestation("ssh", "made", signature.fingerprint)
     haul.seals.append((text, signature.data))
 
 
 def _anchor(haul: _Haul, known: _Known) -> None:
-    from prereg.seals import git
-    from prereg.seals.state import Attestation
 
     found = git.anchor(known.context.root, known.name, known.lock_sha256)
     if isinstance(found, str):
         haul.notes.append(f"no git anchor: {found}")
         return
-    text = Attestation(kind="git", state="made", lock_sha256=known.lock_sha256, by=found.commit, git=found.state)
+    text = known.attestation("git", "made", found.commit, git=found.state)
     if known.newest("git", found.commit) == text:
         haul.notes.append(f"anchored at commit {found.commit[:10]} already")
         return
@@ -199,8 +194,6 @@ def _anchor(haul: _Haul, known: _Known) -> None:
 
 
 def _timestamp(haul: _Haul, known: _Known, lock: bytes, address: str) -> None:
-    from prereg.seals import rfc3161
-    from prereg.seals.state import Attestation
 
     before = known.newest("rfc3161", address)
     if before is not None:
@@ -211,17 +204,19 @@ def _timestamp(haul: _Haul, known: _Known, lock: bytes, address: str) -> None:
     except SealError as error:
         _owe(haul, known, "rfc3161", address, error)
         return
-    text = Attestation(kind="rfc3161", state="made", lock_sha256=known.lock_sha256, by=address, time=stamped.time)
+    text = known.attestation("rfc3161", "made", address, time=stamped.time)
     haul.seals.append((text, stamped.data))
 
 
 def _calendars(haul: _Haul, known: _Known) -> None:
-    from prereg.seals import ots
-    from prereg.seals.state import Attestation
 
-    before, by = known.proof(), ", ".join(ots.CALENDARS)
+    before, by = known.proof(), ", ".join(calendars.CALENDARS)
     try:
-        proof = ots.stamp(known.lock_sha256, ots.CALENDARS) if before is None else ots.complete(before, ots.CALENDARS)
+        proof = (
+            calendars.stamp(known.lock_sha256, calendars.CALENDARS)
+            if before is None
+            else calendars.complete(before, calendars.CALENDARS)
+        )
     except SealError as error:
         _owe(haul, known, "ots", by, error)
         return
@@ -231,17 +226,16 @@ def _calendars(haul: _Haul, known: _Known) -> None:
             "OpenTimestamps: " + ("complete" if proof.complete else "nothing new; ask again in some hours")
         )
         return
-    haul.seals.append((Attestation(kind="ots", state="made", lock_sha256=known.lock_sha256, by=by), proof.data))
+    haul.seals.append((known.attestation("ots", "made", by), proof.data))
 
 
 def _owe(haul: _Haul, known: _Known, kind: Kind, by: str, error: SealError) -> None:
-    from prereg.seals.state import Attestation
 
     if not isinstance(error, UnreachableError):
         haul.trouble = error
     if known.owes(kind, by):
         return
-    text = Attestation(kind=kind, state="owed", lock_sha256=known.lock_sha256, by=by, why=error.found)
+    text = known.attestation(kind, "owed", by, why=error.found)
     haul.seals.append((text, None))
 
 
@@ -249,10 +243,6 @@ def _record(
     context: StudyContext, ledger: Ledger, registration: Registration, haul: _Haul, now: Clock
 ) -> tuple[Attestation, ...]:
     """Write each file under a name that is free, then let the ledger take it: a crash leaves a file nobody names."""
-    from prereg.registry.canon import sha256_bytes
-    from prereg.registry.disk import write_whole
-    from prereg.registry.register import write_git_files
-    from prereg.seals.state import SUFFIXES
 
     made = []
     for text, data in haul.seals:
@@ -264,7 +254,7 @@ def _record(
             ).exists():
                 number += 1
             try:
-                write_git_files(context.root)
+                promise.write_git_files(context.root)
                 write_whole(path, data)
             except OSError as error:
                 raise SealError(
@@ -287,7 +277,6 @@ def _record(
 
 def _lock_bytes(context: StudyContext, registration: Registration) -> bytes:
     """The exact bytes that are sealed."""
-    from prereg.registry.canon import sha256_bytes
 
     path = context.root.lock(context.study.study)
     data = path.read_bytes()

@@ -68,24 +68,23 @@ def examine_seals(root: Root, name: str, entries: Iterable[Entry], trust: Trust)
     begun = min((entry.index for entry in known if entry.event in _RUNS), default=None)
     found = []
     state: State
-    kind: Kind | None
     for entry, text in standing(known, name):
         superseded = text is not None and bool(locks) and text.lock_sha256 != locks[-1]
         if text is None:
-            says = f"ledger entry {entry.index} attests something that this version cannot read"
-            state, kind, file = "broken", None, None
+            state, says = "broken", f"ledger entry {entry.index} attests something that this version cannot read"
         elif text.lock_sha256 not in locks:
-            state, says, kind, file = "broken", "seals a lock that was never registered", text.kind, text.file
+            state, says = "broken", "seals a lock that was never registered"
         elif text.state == "owed":
-            state, says, kind, file = "owed", _pending(entry, text, superseded=superseded), text.kind, None
+            state, says = "owed", f"pending since {entry.at}: {text.why}"
+            says += "; its lock was amended, so it stays pending" if superseded else " (ablate seal retries)"
         else:
-            opinion = _result_of(root, name, entry, text, trust, superseded=superseded)
-            state, says, kind, file = opinion.state, opinion.says, text.kind, text.file
+            result = _result_of(root, name, entry, text, trust, superseded=superseded)
+            state, says = result.state, result.says
         found.append(
             SealCheck(
                 study=name,
-                kind=kind,
-                file=file,
+                kind=text.kind if text is not None else None,
+                file=text.file if text is not None and state != "owed" else None,
                 at=entry.at,
                 state=state,
                 says=says,
@@ -146,8 +145,3 @@ def _lock(root: Root, name: str, lock_sha256: str) -> bytes | None:
     if path.is_file() and sha256_bytes(data := path.read_bytes()) == lock_sha256:
         return data
     return git.earlier_lock(root, name, lock_sha256)
-
-
-def _pending(entry: Entry, recorded: Attestation, *, superseded: bool) -> str:
-    says = f"pending since {entry.at}: {recorded.why}"
-    return f"{says}; its lock was amended, so it stays pending" if superseded else f"{says} (ablate seal retries)"

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -81,7 +80,7 @@ def examine(root: Root, name: str, commit: str, lock_sha256: str) -> SealResult:
         return SealResult(state="unchecked", says=f"commit {short}: {known}")
     if known.returncode != 0:
         return _missing(root, short)
-    for later in (commit, *_touching(root, name, f"{commit}..")):
+    for later in (commit, *_touching(root, name, "--ancestry-path", "--all", f"^{commit}")):
         held = _blob(root, name, later)
         if held is not None and sha256_bytes(held) == lock_sha256:
             return SealResult(state="holds", says=f"commit {later[:10]} holds the lock, byte for byte")
@@ -109,14 +108,10 @@ def earlier_lock(root: Root, name: str, lock_sha256: str) -> bytes | None:
     return None
 
 
-def _touching(root: Root, name: str, *where: str) -> Iterator[str]:
-    """Commits that changed a lock, oldest first; of a range, those that descend from its beginning."""
-    path = ("--", f"studies/{root.lock(name).name}")
-    if where == ("--all",):
-        words: tuple[str, ...] = ("--all",)
-    else:
-        words = ("--ancestry-path", "--all", f"^{where[0].removesuffix('..')}")
-    yield from _output(root.path, "log", "--format=%H", "--reverse", *words, *path).decode().split()
+def _touching(root: Root, name: str, *words: str) -> list[str]:
+    """Commits that changed a lock, oldest first, of those that `git log` selects by these words."""
+    path = f"studies/{root.lock(name).name}"
+    return _output(root.path, "log", "--format=%H", "--reverse", *words, "--", path).decode().split()
 
 
 def _blob(root: Root, name: str, commit: str) -> bytes | None:
