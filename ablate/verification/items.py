@@ -12,10 +12,11 @@ from prereg.errors import StudyError
 from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.paths import Root
-from prereg.registry.registration import CorpusPin
+from prereg.registry.registration import CorpusPin, load_registration
 from prereg.seals.examine import SealCheck
 from prereg.study.command import ScriptPin, differing_files
 from prereg.study.corpora import KNOWN, Manifest, read_manifest, search_path, whole_sha256
+from prereg.study.measure import OWN_TASKS, is_folder
 from prereg.study.training import Bpe
 
 
@@ -57,8 +58,6 @@ class Verification(FrozenModel):
 
 def check_corpus(root: Root, name: str) -> Item:
     """The text that the study was registered with, wherever it is found; it need not be here."""
-    from prereg.registry.registration import load_registration
-
     try:
         registration = load_registration(root, name)
     except StudyError:
@@ -104,8 +103,6 @@ def _check_pin(root: Root, pin: CorpusPin) -> tuple[str, str]:
 
 def check_more_pins(root: Root, name: str) -> list[Item]:
     """Data files, trained tokenizers and tasks, of a study that was registered with some. None of them need be here."""
-    from prereg.registry.registration import load_registration
-
     try:
         registration = load_registration(root, name)
     except StudyError:
@@ -158,7 +155,6 @@ def _tasks(root: Root, name: str, registered: str) -> tuple[str, str]:
     """What is wrong with the files of zero- and few-shot tasks, or else what was found. Every file is read."""
     from ablate.evaluation.harness.packs import KNOWN as KNOWN_PACKS
     from ablate.evaluation.harness.packs import find_pack, search_path
-    from prereg.study.measure import OWN_TASKS, is_folder
 
     if name.startswith(OWN_TASKS):
         return "", f"'{name}' are fetched by the harness and were not checked"

@@ -13,6 +13,7 @@ from pathlib import Path
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.verification.items import Item, Verification, check_corpus, check_more_pins
+from prereg.documents.page import compare_page
 from prereg.errors import StudyError, StudyFileError, nearest
 from prereg.registry.amendments import chain_faults
 from prereg.registry.canon import sha256_file
@@ -20,6 +21,7 @@ from prereg.registry.ledger import SEALS, Entry, Ledger
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
 from prereg.registry.plan import cell_of, sealed_places
+from prereg.registry.registration import load_registration, verify_registration
 from prereg.seals.examine import SealCheck, Trust, examine_seals, unnamed_seals
 
 
@@ -33,7 +35,7 @@ def verify_study(
     if path.suffix != ".yaml":
         path = (given or Path()) / "studies" / f"{path.name}.yaml" if path.name == str(path) else path
     root = Root.find(path, given)
-    known = {entry.study for entry in _entries(root)} | {lock.name.removesuffix(".lock.json") for lock in _locks(root)}
+    known = {entry.study for entry in _entries(root)} | _locked(root)
     if path.suffix != ".yaml" or (path.stem not in known and not path.is_file()):
         raise StudyFileError(
             f"'{path}' is neither a study file nor the name of a registered study",
@@ -47,7 +49,7 @@ def verify_house(given: Path | None = None, *, signers: Path | None = None, root
     """Check every registered study of a root."""
     root = Root.around(Path(), given)
     named = {entry.study for entry in _entries(root)}
-    names = tuple(sorted({lock.name.removesuffix(".lock.json") for lock in _locks(root)} | named))
+    names = tuple(sorted(_locked(root) | named))
     return _verify(root, names, Trust.of(root, signers=signers, roots=roots), judge=True)
 
 
@@ -56,8 +58,8 @@ def verify_root(root: Root, study: str, *, signers: Path | None = None, roots: P
     return _verify(root, (study,), Trust.of(root, signers=signers, roots=roots), judge=False)
 
 
-def _locks(root: Root) -> list[Path]:
-    return sorted(root.studies.glob("*.lock.json"))
+def _locked(root: Root) -> set[str]:
+    return {lock.name.removesuffix(".lock.json") for lock in root.studies.glob("*.lock.json")}
 
 
 def _verify(root: Root, studies: tuple[str, ...], trust: Trust, *, judge: bool) -> Verification:
@@ -132,9 +134,6 @@ def _study_items(root: Root, name: str, entries: tuple[Entry, ...], *, ledger_st
 
 def _page(root: Root, name: str) -> list[Item]:
     """The registration in words. It promises nothing by itself, and a reader without the tool believes it."""
-    from prereg.documents.page import compare_page
-    from prereg.registry.registration import load_registration
-
     what, path = "registration in words", root.page(name).relative_to(root.path)
     try:
         if load_registration(root, name) is None:
@@ -154,8 +153,6 @@ def _page(root: Root, name: str) -> list[Item]:
 
 def check_registration(root: Root, name: str, *, ledger_stands: bool = True) -> Item:
     """Study file and lock against the ledger, whose own faults are listed once, with the chain."""
-    from prereg.registry.registration import verify_registration
-
     promised = tuple(fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or ledger_stands)
     if ledger_stands:
         promised += tuple(chain_faults(entry for entry in _entries(root) if entry.study == name))
