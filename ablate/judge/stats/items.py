@@ -46,7 +46,7 @@ weigh like 4.6, and a t of df 9 errs .14 at .05), so t_I gives way to the exact 
 number of tasks, 1 / h, is reported. Sizes are taken as saying nothing of a task's effect: where it rises by half of its
 SD with an SD of log size (ten tasks, that SD being 1), the error is .09 at .05.
 
-**Metrics that count tasks alike** (`prereg.item_metrics`) are means of tasks' means, and those are the values here.
+**Metrics that count tasks alike** (macro accuracy) are means of tasks' means, and those are the values here.
 
 **Pigeonhole bootstrap** (McCullagh 2000, Owen 2007): seeds and items are drawn independently, each with replacement,
 and every drawn cell is counted as often as its row times its column. Its percentile interval is description: its
