@@ -1,7 +1,8 @@
 """How numbers, lists and times become words: one rule for each, in the report and in what was registered.
 
 Text only. What is rounded here is rounded for reading; hashes and tests never see it. Differences and intervals have
-their rules in `ablate.reporting.estimates`. Nothing is rounded across a threshold: a p of .04996 is never shown as .050.
+their rules in `ablate.reporting.estimates`. Nothing is rounded across a threshold: a p of
+.04996 is never shown as .050.
 """
 
 from __future__ import annotations
