@@ -223,9 +223,11 @@ def test_other_initialisations_are_as_declared(init: object, name: str, std: flo
 def test_torch_initialisation_is_the_one_that_torch_gives_its_layers() -> None:
     model = built(width=64, heads=4, vocabulary=97, init="torch", tie_embeddings=False)
     ours = {name: value.detach().clone() for name, value in model.named_parameters()}
-    for module in model.modules():
-        if isinstance(module, nn.Embedding | nn.Linear):
-            module.reset_parameters()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # a bias of 64 values misses a tenth of its reach once in a thousand draws
+        for module in model.modules():
+            if isinstance(module, nn.Embedding | nn.Linear):
+                module.reset_parameters()
     moved = 0
     for name, value in model.named_parameters():
         theirs, mine = value.detach(), ours[name]
