@@ -14,13 +14,13 @@ DESIGN_SCENARIOS, DESIGN_STUDIES, DESIGN_REPEATS = 12, 20_000, 5
 def measure_design(path: Path) -> dict[str, Any]:
     """Twelve states of the world x 20,000 simulated studies through the registered rule, in this process."""
     from ablate.judge.design.assumptions import assumed
-    from ablate.judge.design.scenarios import truths
+    from ablate.judge.design.scenarios import effect_scenarios
     from ablate.judge.design.simulate import simulate
     from prereg.study.load import load_study
 
     study = load_study(path).study
     beliefs = assumed(study)
-    states = truths(study, divergence=beliefs.divergence)
+    states = effect_scenarios(study, divergence=beliefs.divergence)
     states = (states * DESIGN_SCENARIOS)[:DESIGN_SCENARIOS]
     simulate(study, states[0], beliefs, n_sims=100, seed=[0])  # imports and caches
     walls = []
@@ -44,7 +44,7 @@ def measure_items() -> dict[str, Any]:
     import numpy as np
     from scipy import stats
 
-    from ablate.judge.stats.items import Crossed, TwoWay, pigeonhole, pigeonhole_interval
+    from ablate.judge.stats.crossed_items import Crossed, TwoWay, pigeonhole, pigeonhole_interval
     from ablate.judge.stats.resample import RESAMPLES
 
     values = np.random.default_rng(0).integers(-1, 2, size=(5, 10_000)).astype(float)

@@ -7,7 +7,7 @@
     │   └── RuleError             the decision language, unreachable verdicts, uncovered cases
     ├── UnsupportedError          the format knows it, this version cannot do it yet
     ├── RegistrationError         not registered, or changed since
-    │   └── HopelessDesignError   a verdict that can never happen, found before any data
+    │   └── UndecidableDesignError   a verdict that can never happen, found before any data
     ├── LedgerError               chain broken, file damaged, entry unreadable
     ├── CorpusError               missing, wrong hash, unreadable
     ├── RunError                  another run is active, path not writable, worker cannot start
@@ -127,7 +127,7 @@ class RegistrationError(StudyError):
     """The study is not registered, or is no longer what was registered."""
 
 
-class HopelessDesignError(RegistrationError):
+class UndecidableDesignError(RegistrationError):
     """The registered rule has a verdict that no data could produce."""
 
 

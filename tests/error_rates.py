@@ -42,12 +42,12 @@ from ablate.judge.design.characteristics import design
 from ablate.judge.design.reach import require_possible
 from ablate.judge.design.scenarios import Drawn
 from ablate.judge.design.simulate import judge_drawn
-from ablate.judge.looks import _rows_at, restrict
-from ablate.judge.stats.batch import OUTCOME, Items, batchable, judge_rows
+from ablate.judge.interim import _rows_at, restrict
+from ablate.judge.stats.crossed_items import Tail, spread_of, tail_of
 from ablate.judge.stats.estimate import prepare
-from ablate.judge.stats.items import Tail, spread_of, tail_of
-from ablate.judge.stats.rows import OverItems, RowsOfItems, RowsOfT
 from ablate.judge.stats.sequential import prepare_at
+from ablate.judge.stats.vectorized_judge import OUTCOME, Items, batchable, judge_rows
+from ablate.judge.stats.vectorized_tests import OverItems, RowsOfItems, RowsOfT
 from ablate.records.evidence import ITEM_COLUMNS, Evidence
 from prereg.errors import StudyError
 from prereg.registry.looks import looks_of

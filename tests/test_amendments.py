@@ -9,7 +9,7 @@ import pytest
 from evidence_factory import EARLIER, Change, make_evidence, small_study, with_amendments
 from test_report_real import factorial
 
-from prereg.registry.amendments import TOUCHES, amendments_of, chain_faults, scope_of, touched
+from prereg.registry.amendments import AMENDMENT_EFFECTS, affected, amendments_of, chain_faults, scope_of
 from prereg.study.spec import Study
 
 ALL = {"gain_ln", "gain_rms", "harm_ln", "harm_rms"}
@@ -22,7 +22,7 @@ def after(
 ) -> tuple[set[str], set[str], bool]:
     study = study or small_study()
     _, evidence = with_amendments(*make_evidence(study), (known, changes))
-    found = touched(study, amendments_of(evidence.ledger))
+    found = affected(study, amendments_of(evidence.ledger))
     return set(found.hypotheses), set(found.arms), bool(found.verdict)
 
 
@@ -69,8 +69,12 @@ def test_what_a_change_touches(field: str, old: Any, new: Any, wanted: tuple[set
 
 def test_every_field_of_a_study_has_a_place_in_the_table() -> None:
     for field in Study.model_fields:
-        assert field == "study" or scope_of(field) is not None, f"{field}: say in TOUCHES what its change touches"
-    assert len({field for row in TOUCHES for field in row.fields}) == sum(len(row.fields) for row in TOUCHES)
+        assert field == "study" or scope_of(field) is not None, (
+            f"{field}: say in AMENDMENT_EFFECTS what its change touches"
+        )
+    assert len({field for row in AMENDMENT_EFFECTS for field in row.fields}) == sum(
+        len(row.fields) for row in AMENDMENT_EFFECTS
+    )
 
 
 def test_correction_ties_a_role_together_as_it_is_registered() -> None:
@@ -115,7 +119,7 @@ def test_a_second_amendment_does_not_wash_the_first_one_clean() -> None:
     back: list[Change] = [("hypotheses.gain_ln.smallest", 0.01, 0.02)]
     study = small_study()
     _, evidence = with_amendments(*make_evidence(study), ("outcomes read", there), ("outcomes read", back))
-    found = touched(study, amendments_of(evidence.ledger))
+    found = affected(study, amendments_of(evidence.ledger))
     assert found.hypotheses["gain_ln"] == (
         "hypotheses.gain_ln.smallest (entry 1, after outcomes were read)",
         "hypotheses.gain_ln.smallest (entry 2, after outcomes were read)",

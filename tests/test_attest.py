@@ -13,7 +13,7 @@ from seal_samples import Authority, Server, allow, git, merkle_root, registered,
 
 from ablate import cli
 from ablate.api import StudyContext
-from ablate.verification.items import Verification
+from ablate.verification.result import Verification
 from ablate.verification.seal import Sealing, attest
 from ablate.verification.verify import verify_study
 from prereg.errors import RegistrationError, SealError

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ablate.judge.design.simulate import outcomes_of
-from ablate.judge.stats.batch import OUTCOME, _scored, batchable, judge_rows
+from ablate.judge.stats.crossed_items import Crossed, TwoWay, spread_of, tail_of
 from ablate.judge.stats.estimate import prepare
-from ablate.judge.stats.items import Crossed, TwoWay, spread_of, tail_of
-from ablate.judge.stats.max_t import adjust, adjust_rows
-from ablate.judge.stats.nulls import Nulls, judge_families, nulls_of, weigh
-from ablate.judge.stats.procedure import Floats
+from ablate.judge.stats.multiplicity import adjust, adjust_rows
+from ablate.judge.stats.null_hypotheses import Nulls, judge_families, nulls_of, weigh
+from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.resample import COUNTED_PAIRS, LISTED_PAIRS
-from ablate.judge.stats.rows import OverItems, rows_of_test
+from ablate.judge.stats.vectorized_judge import OUTCOME, _scored, batchable, judge_rows
+from ablate.judge.stats.vectorized_tests import OverItems, rows_of_test
 from prereg.study.analysis import Test
 from prereg.study.claim import Verb
 from prereg.study.spec import Study

@@ -35,7 +35,7 @@ try:
         read_table(Path(places[0]))
     elif kind == "verify":
         from ablate import api
-        from ablate.verification.check import check_bundle
+        from ablate.verification.bundle.check import check_bundle
         found = check_bundle(Path(places[0]), tell=lambda *_: {})
         print("; ".join(fault for item in found.items for fault in item.faults))
     else:
@@ -177,7 +177,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> OwnHouse:
     """A study whose runs were imported, decided."""
     house = OwnHouse(tmp_path_factory.mktemp("bombed") / "house")
     house.register()
-    api.bring(study_of(house), rows_of(house), note="ours", exploratory=True)
+    api.import_runs(study_of(house), rows_of(house), note="ours", exploratory=True)
     api.decide(study_of(house))
     return house
 

@@ -20,12 +20,12 @@ from test_cli import ablate
 from ablate import api
 from ablate.runner.progress import PlainWatcher
 from ablate.verification import rejudge
-from ablate.verification.archive import Source, measure, write_archive
-from ablate.verification.check import BundleCheck, check_bundle
-from ablate.verification.items import Verification
-from ablate.verification.manifest import manifest_bytes
+from ablate.verification.bundle.archive import Source, measure, write_archive
+from ablate.verification.bundle.check import BundleCheck, check_bundle
+from ablate.verification.bundle.manifest import manifest_bytes
+from ablate.verification.bundle.write import Bundled, write_bundle
+from ablate.verification.result import Verification
 from ablate.verification.verify import verify_study
-from ablate.verification.write import Bundled, write_bundle
 from prereg.errors import EvidenceError, RegistrationError, StudyFileError, UnsupportedError
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 
@@ -368,7 +368,7 @@ def test_records_that_make_the_judge_stumble_are_a_fault_and_no_bug_of_ours(
 def test_nothing_is_unpacked_before_every_byte_is_accounted_for(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ablate.verification.check.scratch", None)
+    monkeypatch.setattr("ablate.verification.bundle.check.scratch", None)
     data = bytearray(bundle.read_bytes())
     data[-1] ^= 1
     broken = tmp_path / "b.zip"

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablate.verification import archive
-from ablate.verification.archive import (
+from ablate.verification.bundle import archive
+from ablate.verification.bundle.archive import (
     Slot,
     Source,
     UnsoundError,

@@ -18,7 +18,7 @@ from ablate.judge.audit.user_checks import OWN
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Check
 from prereg.errors import SpecError
-from prereg.registry.amendments import TOUCHES
+from prereg.registry.amendments import AMENDMENT_EFFECTS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -72,7 +72,7 @@ def test_a_check_of_another_version_has_no_reason_here() -> None:
 def test_the_page_of_checks_is_the_one_that_the_code_declares() -> None:
     page = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
     assert page == checks_page(), "python -m ablate.judge.audit.audit docs/checks.md"
-    assert page.count("\n| ") == len(rows()) + len(TOUCHES) + 4
+    assert page.count("\n| ") == len(rows()) + len(AMENDMENT_EFFECTS) + 4
 
 
 @pytest.mark.parametrize("topic", ["checks", "amendments"])
@@ -80,7 +80,7 @@ def test_the_tables_are_printed_in_80_columns(topic: str) -> None:
     done = CliRunner().invoke(app, ["explain", topic], env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.output
     flat = " ".join(done.output.split())
-    wanted = [row[0] for row in rows()] if topic == "checks" else [row.said for row in TOUCHES]
+    wanted = [row[0] for row in rows()] if topic == "checks" else [row.said for row in AMENDMENT_EFFECTS]
     assert all(" ".join(text.split()) in flat for text in wanted)
     assert max(map(len, done.output.splitlines())) <= 80
 

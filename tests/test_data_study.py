@@ -26,9 +26,9 @@ from ablate.runner.builtin import worker
 from ablate.runner.messages import Message
 from ablate.runner.progress import PlainWatcher
 from ablate.training.trainer import Step, Trainer
-from ablate.verification.items import check_corpus, check_more_pins
+from ablate.verification.result import check_corpus, check_more_pins
 from prereg.errors import ClaimError, CorpusError
-from prereg.registry.history import promises
+from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec, plan
@@ -363,7 +363,7 @@ def test_an_amendment_that_changes_the_data_can_be_undone_to_the_earlier_promise
     house.write(document({"corpus": "tiny", "tokenizer": {"bpe": 270}}))
     third, _ = api.amend(study, reason="more of them")
     case = api.open_study(study)
-    made = promises(case.root, "tiny", Ledger(case.root.ledger).entries())
+    made = past_registrations(case.root, "tiny", Ledger(case.root.ledger).entries())
     assert [(one.sha256, one.proven) for one in made] == [(one.sha256, True) for one in (first, second, third)]
 
 

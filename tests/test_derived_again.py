@@ -23,10 +23,10 @@ from ablate.api import deciding
 from ablate.judge.verdict import Decision
 from ablate.records.outcome import outcome_hash
 from ablate.records.store import Row, RunFolder, parquet_bytes
-from ablate.verification.check import check_bundle
-from ablate.verification.items import Verification
+from ablate.verification.bundle.check import check_bundle
+from ablate.verification.bundle.write import write_bundle
+from ablate.verification.result import Verification
 from ablate.verification.verify import verify_study
-from ablate.verification.write import write_bundle
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.ledger import Event, Ledger

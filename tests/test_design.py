@@ -14,12 +14,12 @@ from scipy import stats
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import Design, design
 from ablate.judge.design.reach import obstacle, require_possible
-from ablate.judge.design.scenarios import Law, Truth, draw
+from ablate.judge.design.scenarios import Law, TrueEffects, draw
 from ablate.judge.design.simulate import Scenario, adopting_verdicts, affordable, judge_drawn, outcomes_of, simulate
 from ablate.judge.findings import judge_hypotheses
-from ablate.judge.stats import power
-from ablate.judge.stats.batch import OUTCOME
-from prereg.errors import HopelessDesignError, SpecError
+from ablate.judge.stats import t_power
+from ablate.judge.stats.vectorized_judge import OUTCOME
+from prereg.errors import SpecError, UndecidableDesignError
 from prereg.registry.canon import sha256_of
 from prereg.study.spec import Study
 
@@ -38,7 +38,7 @@ def scenario(found: Design, name: str) -> Scenario:
 
 def test_power_of_a_paired_t_is_the_published_one() -> None:
     # pwr.t.test(n = 34, d = .5, type = "paired") in R: 0.80778
-    assert power.power("either", 0.5, 34, 0.05) == pytest.approx(0.80778, abs=5e-6)
+    assert t_power.power("either", 0.5, 34, 0.05) == pytest.approx(0.80778, abs=5e-6)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_power_of_a_paired_t_is_the_published_one() -> None:
 )
 def test_the_detectable_effect_is_that_of_the_table(n: int, alpha: float, expected: float) -> None:
     digits = 5e-6 if expected == 1.682 else 5e-3
-    assert power.detectable("towards", n, alpha) == pytest.approx(expected, abs=digits)
+    assert t_power.detectable("towards", n, alpha) == pytest.approx(expected, abs=digits)
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 12])
@@ -66,23 +66,23 @@ def test_the_detectable_effect_is_that_of_the_table(n: int, alpha: float, expect
 def test_power_agrees_with_the_noncentral_t(n: int, size: float) -> None:
     critical, one_sided = stats.t.ppf(0.975, n - 1), stats.t.ppf(0.95, n - 1)
     shift = size * sqrt(n)
-    assert power.power("towards", size, n, 0.05) == pytest.approx(stats.nct.sf(critical, n - 1, shift), abs=1e-5)
-    assert power.power("margin", size, n, 0.05) == pytest.approx(stats.nct.sf(one_sided, n - 1, shift), abs=1e-5)
+    assert t_power.power("towards", size, n, 0.05) == pytest.approx(stats.nct.sf(critical, n - 1, shift), abs=1e-5)
+    assert t_power.power("margin", size, n, 0.05) == pytest.approx(stats.nct.sf(one_sided, n - 1, shift), abs=1e-5)
 
 
 def test_power_of_equivalence_agrees_with_simulation() -> None:
     x = np.random.default_rng(0).standard_normal((40_000, 6))
     half = stats.t.ppf(0.95, 5) * x.std(axis=1, ddof=1) / sqrt(6)
     inside = (np.abs(x.mean(axis=1)) + half < 1.5).mean()
-    assert power.power("equivalence", 1.5, 6, 0.05) == pytest.approx(inside, abs=0.01)
+    assert t_power.power("equivalence", 1.5, 6, 0.05) == pytest.approx(inside, abs=0.01)
 
 
 def test_seeds_needed_are_the_fewest_that_reach_the_power() -> None:
     for target in (0.8, 0.9):
-        n = power.seeds_for("towards", 1.0, 0.05, target)
+        n = t_power.seeds_for("towards", 1.0, 0.05, target)
         assert n is not None
-        assert power.power("towards", 1.0, n, 0.05) >= target > power.power("towards", 1.0, n - 1, 0.05)
-    assert power.seeds_for("towards", 1e-4, 0.05, 0.8) is None
+        assert t_power.power("towards", 1.0, n, 0.05) >= target > t_power.power("towards", 1.0, n - 1, 0.05)
+    assert t_power.seeds_for("towards", 1e-4, 0.05, 0.8) is None
 
 
 def test_beliefs_give_sizes_in_the_metrics_own_unit() -> None:
@@ -151,7 +151,7 @@ def test_skewed_differences_show_what_five_seeds_and_a_t_test_cost() -> None:
 @pytest.mark.parametrize("law", ["exponential", "lognormal"])
 def test_skewed_differences_keep_their_mean_and_sd(law: Law) -> None:
     study = small_study()
-    truth = Truth("t", dict.fromkeys(study.hypotheses, 0.0) | {"gain_ln": -0.02}, law)
+    truth = TrueEffects("t", dict.fromkeys(study.hypotheses, 0.0) | {"gain_ln": -0.02}, law)
     drawn = draw(study, truth, assumed(study), n_sims=40_000, n_seeds=5, rng=np.random.default_rng(0))
     one, other = drawn.differences["gain_ln"], drawn.differences["gain_rms"]
     assert one.mean() == pytest.approx(-0.02, abs=2e-4) and one.std() == pytest.approx(0.01, rel=0.03)
@@ -162,7 +162,7 @@ def test_skewed_differences_keep_their_mean_and_sd(law: Law) -> None:
 
 def test_diverged_runs_take_their_pairs_along_and_their_arms_stability() -> None:
     study = small_study()
-    truth = Truth("t", dict.fromkeys(study.hypotheses, 0.0), divergence=0.1)
+    truth = TrueEffects("t", dict.fromkeys(study.hypotheses, 0.0), divergence=0.1)
     drawn = draw(study, truth, assumed(study), n_sims=20_000, n_seeds=5, rng=np.random.default_rng(0))
     assert drawn.kept is not None
     assert drawn.kept["gain_ln"].mean() == pytest.approx(0.9**2, abs=0.01)
@@ -182,7 +182,7 @@ def test_diverged_runs_take_their_pairs_along_and_their_arms_stability() -> None
 def test_a_study_that_divergence_makes_inadmissible_gives_no_verdict_in_the_design_either() -> None:
     believed = {"metrics": {"val/loss": {"sd": 0.01}}, "divergence": 0.1}
     study = one_claim(assume=believed)
-    found = simulate(study, Truth("t", {"h": -0.2}, divergence=0.1), assumed(study), n_sims=20_000, seed=[1])
+    found = simulate(study, TrueEffects("t", {"h": -0.2}, divergence=0.1), assumed(study), n_sims=20_000, seed=[1])
     # The effect is seen in any three pairs. Pairs of the baseline leave "yes" as it is; one of layernorm takes it away.
     three = [3, 4, 5]
     left = sum(comb(5, k) * 0.81**k * 0.19 ** (5 - k) for k in three)
@@ -206,7 +206,7 @@ def test_a_study_that_divergence_makes_inadmissible_gives_no_verdict_in_the_desi
 def test_a_sequential_study_is_inadmissible_only_by_what_it_has_seen() -> None:
     believed = {"metrics": {"val/loss": {"sd": 0.01}}, "divergence": 0.02}
     study = one_claim(seeds=10, stopping={"looks": [3, 10], "spending": "pocock"}, assume=believed)
-    truth = Truth("t", {"h": -0.2}, divergence=0.02)
+    truth = TrueEffects("t", {"h": -0.2}, divergence=0.02)
     found = simulate(study, truth, assumed(study), n_sims=20_000, seed=[1])
     # The effect is so large that a study ends at its first look unless one of its three pairs was lost: fewer than the
     # least, five of ten, are left then. The last look gives no "yes" to a study whose layernorm lost a pair.
@@ -216,7 +216,9 @@ def test_a_sequential_study_is_inadmissible_only_by_what_it_has_seen() -> None:
 
 def test_max_t_flips_the_same_seeds_in_the_design_as_in_the_judge_where_pairs_are_left_out() -> None:
     study = small_study(seeds=list(range(8)), analysis={"test": "sign_flip", "correct": "max_t", "alpha": 0.2})
-    truth = Truth("t", dict.fromkeys(study.hypotheses, 0.0) | {"gain_ln": -0.008, "gain_rms": -0.008}, divergence=0.12)
+    truth = TrueEffects(
+        "t", dict.fromkeys(study.hypotheses, 0.0) | {"gain_ln": -0.008, "gain_rms": -0.008}, divergence=0.12
+    )
     drawn = draw(study, truth, assumed(study), n_sims=12, n_seeds=8, rng=np.random.default_rng(2))
     assert drawn.kept is not None and drawn.lost is not None
     codes = judge_drawn(study, drawn)[0]
@@ -254,7 +256,7 @@ def test_runs_that_diverge_can_rank_worst_in_the_design_too() -> None:
         analysis={"test": "sign_flip"},
         assume={"metrics": {"val/loss": {"sd": 0.01, "correlation": 0.5}}, "divergence": 0.2},
     )
-    truth = Truth("t", {"h": 0.0}, divergence=0.2)
+    truth = TrueEffects("t", {"h": 0.0}, divergence=0.2)
     drawn = draw(study, truth, assumed(study), n_sims=5_000, n_seeds=8, rng=np.random.default_rng(0))
     worse, better = (drawn.differences["h"] == end for end in (np.inf, -np.inf))
     assert worse.mean() == pytest.approx(0.16, abs=0.01) and better.mean() == pytest.approx(0.16, abs=0.01)
@@ -371,21 +373,23 @@ def test_the_refusal_names_the_witness_the_lost_verdict_and_the_least_change() -
         ("layernorm lowers val/loss by at least 0.03", "margin", 1.5),
     ],
 )
-def test_simulated_power_of_one_claim_meets_the_closed_form(claim: str, kind: power.Kind, size: float) -> None:
+def test_simulated_power_of_one_claim_meets_the_closed_form(claim: str, kind: t_power.Kind, size: float) -> None:
     # One claim, so no correction, and a paired t: here alone is the power known in closed form. A change that is shown
     # to be smaller than what matters is refuted, which costs "supported" up to alpha.
     study = one_claim(claim, seeds=6, assume={"metrics": {"val/loss": {"sd": 0.02, "correlation": 0.5}}}, smallest=0.03)
     found = design(study).hypotheses[0]
     assert found.power_at_smallest is not None and found.power_error is not None and found.seeds_80 is not None
     below = 1.5 if kind in ("towards", "either") else None
-    assert abs(found.power_at_smallest - power.power(kind, size, 6, 0.05, refuted_below=below)) < 4 * found.power_error
+    assert (
+        abs(found.power_at_smallest - t_power.power(kind, size, 6, 0.05, refuted_below=below)) < 4 * found.power_error
+    )
     for n, most in ((found.seeds_80 - 1, 0.8), (found.seeds_80, 1.0)):
-        assert power.power(kind, size, n, 0.05, refuted_below=below) < most + 4 * found.power_error
-    reached = power.power(kind, size, found.seeds_80, 0.05, refuted_below=below)
+        assert t_power.power(kind, size, n, 0.05, refuted_below=below) < most + 4 * found.power_error
+    reached = t_power.power(kind, size, found.seeds_80, 0.05, refuted_below=below)
     assert reached > 0.8 - 4 * found.power_error
     if kind == "margin" and found.detectable is not None:
         beyond = found.detectable - (0.03 if "by at least" in claim else 0.0)
-        assert power.power(kind, beyond / 0.02, 6, 0.05) == pytest.approx(0.8, abs=0.02)
+        assert t_power.power(kind, beyond / 0.02, 6, 0.05) == pytest.approx(0.8, abs=0.02)
 
 
 def test_an_expected_effect_is_where_power_is_stated() -> None:
@@ -510,7 +514,7 @@ def test_the_fewest_seeds_for_sign_flip_are_those_of_the_table(family: int, fewe
         )
 
     require_possible(planned(fewest))
-    with pytest.raises(HopelessDesignError) as raised:
+    with pytest.raises(UndecidableDesignError) as raised:
         require_possible(planned(fewest - 1))
     assert f"give {fewest} seeds, or test: paired_t" in raised.value.fix
     assert "can never be supported" in raised.value.found and raised.value.where.field == ("hypotheses", "h-v0")
@@ -519,7 +523,7 @@ def test_the_fewest_seeds_for_sign_flip_are_those_of_the_table(family: int, fewe
 def test_five_seeds_and_sign_flip_are_hopeless_and_paired_t_is_not() -> None:
     hopeless = design(one_claim(analysis={"test": "sign_flip"}), n_sims=20)
     assert hopeless.hypotheses[0].attainable_support == 0.0625 and not hopeless.hypotheses[0].can_be_supported
-    with pytest.raises(HopelessDesignError, match=r"0\.0625"):
+    with pytest.raises(UndecidableDesignError, match=r"0\.0625"):
         require_possible(hopeless)
     require_possible(design(one_claim(), n_sims=20))
 
@@ -535,7 +539,7 @@ def test_a_verdict_that_no_data_can_reach_is_refused_by_name() -> None:
     study = one_claim("layernorm changes val/loss", 0.0)  # can never be refuted
     found = design(study, n_sims=20)
     assert found.unreachable == ("no",)
-    with pytest.raises(HopelessDesignError, match="the verdict 'no' can never be reached"):
+    with pytest.raises(UndecidableDesignError, match="the verdict 'no' can never be reached"):
         require_possible(found)
 
 

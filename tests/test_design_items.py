@@ -12,11 +12,11 @@ from evidence_factory import small_study
 
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import Design, design
-from ablate.judge.design.scenarios import Drawn, Truth, draw
+from ablate.judge.design.scenarios import Drawn, TrueEffects, draw
 from ablate.judge.design.simulate import judge_drawn
-from ablate.judge.stats.batch import judge_rows
-from ablate.judge.stats.items import Crossed, TwoWay, critical_values, spread_of, tail_of
-from ablate.judge.stats.nulls import Nulls, judge_families, weigh
+from ablate.judge.stats.crossed_items import Crossed, TwoWay, critical_values, spread_of, tail_of
+from ablate.judge.stats.null_hypotheses import Nulls, judge_families, weigh
+from ablate.judge.stats.vectorized_judge import judge_rows
 from prereg.errors import SpecError
 from prereg.rule.divergence import least_pairs
 from prereg.study.measure import Harness, units_of
@@ -97,7 +97,7 @@ def planned() -> Design:
 def test_what_is_drawn_of_items_has_the_law_of_their_mean_squares() -> None:
     study, studies, n = items_study(), 20_000, 4
     effects = dict.fromkeys(study.hypotheses, 0.0)
-    truth = Truth("t", effects, correlation=0.6)
+    truth = TrueEffects("t", effects, correlation=0.6)
     drawn = draw(study, truth, assumed(study), n_sims=studies, n_seeds=n, rng=np.random.default_rng(1))
     assert drawn.items is not None
     few, weights = 2_000, np.full(N, 1 / N)
@@ -127,7 +127,7 @@ def test_what_is_drawn_of_items_has_the_law_of_their_mean_squares() -> None:
 
 def test_pairs_that_are_lost_leave_mean_squares_of_fewer_seeds() -> None:
     study, studies, n = items_study(), 20_000, 5
-    truth = Truth("t", dict.fromkeys(study.hypotheses, 0.0), divergence=0.15)
+    truth = TrueEffects("t", dict.fromkeys(study.hypotheses, 0.0), divergence=0.15)
     drawn = draw(study, truth, assumed(study), n_sims=studies, n_seeds=n, rng=np.random.default_rng(3))
     assert drawn.items is not None and drawn.kept is not None
     pairs, over = drawn.kept["gain_ln"].sum(axis=1), drawn.items["gain_ln"]
@@ -145,7 +145,7 @@ def test_a_p_over_items_is_a_statement_about_the_interval_of_its_level() -> None
     study, n = items_study(), 4
     drawn = draw(
         study,
-        Truth("t", {"gain_ln": 0.05, "gain_rms": 0.0, "harm_ln": 0.0, "harm_rms": 0.0}),
+        TrueEffects("t", {"gain_ln": 0.05, "gain_rms": 0.0, "harm_ln": 0.0, "harm_rms": 0.0}),
         assumed(study),
         n_sims=500,
         n_seeds=n,
@@ -273,7 +273,7 @@ def test_false_adoption_and_lost_pairs_are_those_of_whole_tables() -> None:
         false += arm is not None and (worst.effects[f"gain_{arm}"] <= 0 or worst.effects[f"harm_{arm}"] <= -MARGIN)
     agree(false / STUDIES, found.false_adoption.share, STUDIES, worst.n_sims, worst.name)
     # Lost pairs: the same studies judged with the pairs that are left.
-    truth = Truth("t", {"gain_ln": GAIN, "gain_rms": 0.0, "harm_ln": 0.0, "harm_rms": -MARGIN}, divergence=0.1)
+    truth = TrueEffects("t", {"gain_ln": GAIN, "gain_rms": 0.0, "harm_ln": 0.0, "harm_rms": -MARGIN}, divergence=0.1)
     ours = draw(study, truth, assumed(study), n_sims=10_000, n_seeds=5, rng=np.random.default_rng(8))
     codes = judge_drawn(study, Drawn(ours.differences, ours.kept, ours.stable, ours.lost, ours.items))[0]
     real, rng = tables(study, 5, STUDIES, truth.effects, np.random.default_rng(9)), np.random.default_rng(10)

@@ -11,7 +11,7 @@ import pytest
 
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.readings import item_means
-from ablate.judge.stats.batch import OUTCOME
+from ablate.judge.stats.vectorized_judge import OUTCOME
 from ablate.records.evidence import ITEM_COLUMNS
 
 pytestmark = pytest.mark.slow

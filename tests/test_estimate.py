@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ablate.judge.stats.estimate import NoTestError, estimate, p_against, p_floor, prepare, summarise
-from ablate.judge.stats.procedure import TINY
+from ablate.judge.stats.paired_t import TINY
 from ablate.judge.stats.resample import COUNTED_PAIRS, SignFlip
 from prereg.errors import UnsupportedError
 

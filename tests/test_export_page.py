@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from ablate import api
 from ablate.cli import app
 from ablate.runner.options import RunOptions
-from ablate.verification.items import Verification
+from ablate.verification.result import Verification
 from ablate.verification.verify import verify_study
 from prereg.documents.page import UNMARKED, WORDING, keep_page, markdown
 from prereg.errors import RegistrationError, StudyFileError

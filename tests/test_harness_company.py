@@ -26,7 +26,7 @@ from ablate.runner.placement import Machine, choose_machine
 from ablate.runner.progress import PlainWatcher
 from ablate.training import device as devices
 from prereg.errors import RunError, SpecError
-from prereg.registry.history import promises
+from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec, plan
@@ -118,7 +118,7 @@ def test_amended_data_and_tasks_are_told_apart_in_the_history(house: House) -> N
     fields = {str(one["field"]) for one in entry.body["differences"]}  # type: ignore[index,union-attr,call-overload]
     assert {"data.tokenizers.none", "tasks.sha256"} <= fields
     assert verify_registration(Root(house.path), "tiny") == []
-    made = promises(Root(house.path), "tiny", Ledger(Root(house.path).ledger).entries())
+    made = past_registrations(Root(house.path), "tiny", Ledger(Root(house.path).ledger).entries())
     assert [(one.sha256, one.proven) for one in made] == [(one.sha256, True) for one in (first, second)]
 
 

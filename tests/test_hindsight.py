@@ -13,7 +13,7 @@ from ablate.judge.decide import decide
 from ablate.judge.design.characteristics import design
 from ablate.judge.design.hindsight import Hindsight, look_back, selection
 from ablate.judge.findings import judge_hypotheses
-from ablate.judge.stats import power
+from ablate.judge.stats import t_power
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.design import hindsight_section
 from prereg.registry.looks import looks_of
@@ -54,7 +54,7 @@ def test_selection_gives_gelman_and_carlins_example_where_n_is_large() -> None:
 def test_selection_vanishes_where_power_is_high() -> None:
     found = selection(4.0, 8, 0.05)
     assert found.power > 0.999 and found.exaggeration == pytest.approx(1.0, abs=1e-3) and found.wrong_sign < 1e-12
-    assert selection(1.0, 6, 0.05).power == pytest.approx(power.power("either", 1.0, 6, 0.05))
+    assert selection(1.0, 6, 0.05).power == pytest.approx(t_power.power("either", 1.0, 6, 0.05))
 
 
 def test_what_came_stands_beside_what_was_assumed() -> None:
@@ -64,8 +64,8 @@ def test_what_came_stands_beside_what_was_assumed() -> None:
     assert finding.estimate is not None and finding.estimate.se is not None
     assert gain.sd == pytest.approx(finding.estimate.se * sqrt(5)) and gain.sd_assumed == pytest.approx(0.01)
     assert gain.correlation == finding.correlation and gain.correlation_assumed == 0.5
-    assert gain.detectable == pytest.approx(power.detectable("towards", 5, 0.025) * gain.sd)
-    assert gain.detectable_assumed == pytest.approx(power.detectable("towards", 5, 0.025) * 0.01)
+    assert gain.detectable == pytest.approx(t_power.detectable("towards", 5, 0.025) * gain.sd)
+    assert gain.detectable_assumed == pytest.approx(t_power.detectable("towards", 5, 0.025) * 0.01)
 
 
 def test_an_inconclusive_hypothesis_says_how_many_more_seeds_at_the_registered_smallest() -> None:
@@ -73,7 +73,7 @@ def test_an_inconclusive_hypothesis_says_how_many_more_seeds_at_the_registered_s
     found, told = hindsight(study, sd=0.05, rho=0.0, seed=3)
     assert told.decision.findings[0].outcome == "inconclusive"
     one = found["h"]
-    assert one.more_seeds == power.seeds_for("towards", 0.02 / one.sd, 0.05, 0.8) - 5  # type: ignore[operator]
+    assert one.more_seeds == t_power.seeds_for("towards", 0.02 / one.sd, 0.05, 0.8) - 5  # type: ignore[operator]
     # At another observed effect with the same differences about it, the number is the same: it is not observed power.
     moved, _ = hindsight(study, sd=0.05, rho=0.0, seed=3, effects={"val/loss": {"layernorm": 0.005}})
     assert moved["h"].more_seeds == one.more_seeds
@@ -125,5 +125,5 @@ def test_a_sequential_study_is_looked_back_at_from_its_look_and_planned_by_its_m
     findings = judge_hypotheses(study, {"val/loss": evidence.final("val/loss")}, look=looks_of(study)[0])
     one = look_back(registration, findings)[0]
     assert (one.n, one.planned) == (5, 10) and one.more_seeds is None and one.exaggeration is None
-    assert one.detectable == pytest.approx(power.detectable("towards", 10, 0.05) * one.sd)
-    assert one.detectable_assumed == pytest.approx(power.detectable("towards", 10, 0.05) * 0.01)
+    assert one.detectable == pytest.approx(t_power.detectable("towards", 10, 0.05) * one.sd)
+    assert one.detectable_assumed == pytest.approx(t_power.detectable("towards", 10, 0.05) * 0.01)

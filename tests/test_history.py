@@ -10,7 +10,7 @@ import pytest
 import yaml
 from prereg_samples import AT, EMBNORM, NORMPLACE, PIN, changed, house_with, load_text
 
-from prereg.registry.history import promises
+from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Entry, Ledger
 from prereg.registry.paths import Root
 from prereg.registry.register import amend, register
@@ -34,10 +34,10 @@ def then(root: Root, text: str, name: str = "embnorm", corpus: CorpusPin = PIN) 
 def test_a_study_that_was_never_amended_has_one_promise_and_its_lock_holds_it(tmp_path: Path) -> None:
     root, loaded = house_with(tmp_path)
     first(root, loaded)
-    (found,) = promises(root, "embnorm", entries(root))
+    (found,) = past_registrations(root, "embnorm", entries(root))
     assert found.proven
     assert found.document == loaded.study.model_dump(mode="json")
-    assert promises(root, "other", entries(root)) == ()
+    assert past_registrations(root, "other", entries(root)) == ()
 
 
 CHANGES = {
@@ -62,7 +62,7 @@ def test_an_amended_promise_is_rebuilt_to_its_hash(change: str, back: bool, tmp_
     root, loaded = house_with(tmp_path, old)
     first(root, loaded)
     then(root, new)
-    earlier, later = promises(root, "embnorm", entries(root))
+    earlier, later = past_registrations(root, "embnorm", entries(root))
     assert (earlier.proven, later.proven) == (True, True)
     assert earlier.document == json.loads(json.dumps(loaded.study.model_dump(mode="json")))
     assert earlier.document != later.document
@@ -82,7 +82,7 @@ def test_a_hypothesis_that_was_dropped_and_three_amendments_are_told_too(tmp_pat
     first(root, loaded)
     for text in texts[1:]:
         then(root, text)
-    found = promises(root, "embnorm", entries(root))
+    found = past_registrations(root, "embnorm", entries(root))
     assert [one.proven for one in found] == [True] * 4
     assert [len(one.document["hypotheses"]) for one in found if one.document] == [4, 3, 3, 4]  # type: ignore[arg-type]
     assert found[0].sha256 == found[3].sha256
@@ -100,7 +100,7 @@ def test_another_order_of_factors_and_another_corpus_are_undone(tmp_path: Path) 
         text = text.replace(arm, f"{depth}-{norm}-{warmup}")
     then(root, text, "normplace", corpus=PIN)
     then(root, text, "normplace", corpus=PIN.model_copy(update={"sha256": "cd" * 32}))
-    found = promises(root, "normplace", entries(root))
+    found = past_registrations(root, "normplace", entries(root))
     assert [one.document is not None for one in found] == [True, True, True]
     assert [one.proven for one in found[1:]] == [True, True]
 
@@ -112,11 +112,13 @@ def test_a_lock_that_is_gone_or_changed_leaves_promises_counted_and_untold(tmp_p
     lock = root.lock("embnorm")
     whole = lock.read_bytes()
     lock.write_bytes(whole.replace(b"0.03", b"0.04"))
-    found = promises(root, "embnorm", entries(root))
+    found = past_registrations(root, "embnorm", entries(root))
     assert [one.document for one in found] == [None, None]
     assert [one.unknown for one in found] == ["embnorm.lock.json is not as it was registered"] * 2
     lock.unlink()
-    assert [one.unknown for one in promises(root, "embnorm", entries(root))] == ["embnorm.lock.json is not here"] * 2
+    assert [one.unknown for one in past_registrations(root, "embnorm", entries(root))] == [
+        "embnorm.lock.json is not here"
+    ] * 2
 
 
 def test_a_difference_that_does_not_fit_is_not_forced(tmp_path: Path) -> None:
@@ -131,13 +133,13 @@ def test_a_difference_that_does_not_fit_is_not_forced(tmp_path: Path) -> None:
         "nothing",
     ):
         made[1] = made[1].model_copy(update={"body": {**made[1].body, "differences": bad}})
-        earlier, later = promises(root, "embnorm", made)
+        earlier, later = past_registrations(root, "embnorm", made)
         assert later.proven
         assert (earlier.document, earlier.proven) == (None, False)
         assert "do not fit" in earlier.unknown
     # A difference that fits and is not the whole truth gives a promise with another hash: told, and not proven.
     made[1] = made[1].model_copy(update={"body": {**made[1].body, "differences": []}})
-    earlier, _ = promises(root, "embnorm", made)
+    earlier, _ = past_registrations(root, "embnorm", made)
     assert earlier.document is not None
     assert not earlier.proven
     assert "not to the hash" in earlier.unknown
@@ -155,7 +157,7 @@ def test_the_code_of_own_checks_is_part_of_an_earlier_promise(tmp_path: Path) ->
     code.write_text("def look(records):\n    return False\n")
     then(root, CHECKED)
     then(root, EMBNORM)
-    found = promises(root, "embnorm", entries(root))
+    found = past_registrations(root, "embnorm", entries(root))
     assert [one.proven for one in found] == [True] * 4
     assert len({one.sha256 for one in found}) == 3, "the first and the last promise the same"
     assert [len((one.document or {}).get("checks", ())) for one in found] == [0, 1, 1, 0]
@@ -181,4 +183,4 @@ def test_the_scripts_of_a_users_own_trainer_are_part_of_an_earlier_promise(tmp_p
                 evidence="none",
                 scripts=pins,
             )
-    assert [one.proven for one in promises(root, "own-trainer", entries(root))] == [True] * 3
+    assert [one.proven for one in past_registrations(root, "own-trainer", entries(root))] == [True] * 3

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ablate.judge.findings import contrast, generator, judge_hypotheses
-from ablate.judge.stats.batch import judge_rows
+from ablate.judge.findings import contrast, judge_hypotheses
 from ablate.judge.stats.effects import effect_sizes
 from ablate.judge.stats.estimate import p_against, prepare
-from ablate.judge.stats.nulls import weigh
+from ablate.judge.stats.null_hypotheses import weigh
+from ablate.judge.stats.vectorized_judge import judge_rows
 from ablate.judge.verdict import Finding
 from ablate.judge.wording import said_p
 from prereg.errors import UnsupportedError
@@ -428,6 +428,6 @@ def test_values_at_the_edge_of_the_numbers_are_judged_or_say_why_not(size: float
     }
     found = contrast(study, "h", values)
     if size < 1e308:
-        assert prepare(found.differences, "paired_t", generator(0)).p(0.0, "two") < 1e-6
+        assert prepare(found.differences, "paired_t", np.random.default_rng(0)).p(0.0, "two") < 1e-6
     else:  # the difference of two such numbers is none
         assert found.refused is not None and "largest number" in found.refused

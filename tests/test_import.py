@@ -73,7 +73,7 @@ def study_of(here: OwnHouse) -> Path:
 
 
 def bring(here: OwnHouse, source: Path, **options: Any) -> api.Imported:
-    return api.bring(study_of(here), source, note=options.pop("note", NOTE), **options)
+    return api.import_runs(study_of(here), source, note=options.pop("note", NOTE), **options)
 
 
 def refused(here: OwnHouse, source: Path, match: str, **options: Any) -> None:
@@ -137,7 +137,7 @@ def write_manifest(folder: Path, registration: Registration, /, **changes: Any) 
 
 def test_run_folders_of_the_same_lock_keep_their_seals_and_count(here: OwnHouse, cluster: Path) -> None:
     done = bring(here, cluster)
-    assert (len(done.taken), done.standing, done.bound, done.missing) == (6, (), True, 0)
+    assert (len(done.imported), done.already_here, done.bound, done.missing) == (6, (), True, 0)
     entries = Ledger(here.path / "studies" / "ledger.jsonl").entries()
     assert [entry.event for entry in entries] == ["registered", *["imported"] * 6]
     assert entries[1].body["run_sha256"] == sha256_file(cluster / "slow" / "1" / "run.json")
@@ -171,7 +171,7 @@ def test_scores_of_items_come_along_and_are_checked(here: OwnHouse, cluster: Pat
 
 def test_an_import_and_runs_made_here_mix_and_are_listed(here: OwnHouse, cluster: Path) -> None:
     done = bring(here, cluster, only=["slow/1", "fast/1"])
-    assert (done.taken, done.missing) == (("slow/1", "fast/1"), 4)
+    assert (done.imported, done.missing) == (("slow/1", "fast/1"), 4)
     ran = api.run(study_of(here), RunOptions(slots=2))
     assert ran.summary.complete, ran.summary.failed
     assert events(here).count("sealed") == 4
@@ -186,7 +186,7 @@ def test_twice_changes_nothing(here: OwnHouse, cluster: Path) -> None:
     bring(here, cluster)
     before = here.snapshot()
     done = bring(here, cluster, note="again")
-    assert (done.taken, len(done.standing)) == ((), 6)
+    assert (done.imported, len(done.already_here)) == ((), 6)
     assert here.snapshot() == before
 
 
@@ -368,7 +368,7 @@ def test_no_run_is_ever_replaced(here: OwnHouse, cluster: Path, tmp_path: Path) 
     refused(here, source, "the ledger has another run of slow seed 1", only=["slow/1"])
     shutil.rmtree(here.run_folder("slow", 1))  # not even when its folder is gone
     refused(here, source, "the ledger has another run of slow seed 1", only=["slow/1"])
-    assert bring(here, cluster, only=["slow/1"]).taken == ("slow/1",)  # the same bytes may come back
+    assert bring(here, cluster, only=["slow/1"]).imported == ("slow/1",)  # the same bytes may come back
     assert events(here).count("imported") == 1
 
 
@@ -423,7 +423,7 @@ def dies(*words):
         os.kill(os.getpid(), signal.SIGKILL)
     return real(*words)
 placing.NAME = dies
-api.bring(Path(sys.argv[1]), Path(sys.argv[2]), note="made on the cluster")
+api.import_runs(Path(sys.argv[1]), Path(sys.argv[2]), note="made on the cluster")
 """
 
 
@@ -435,7 +435,7 @@ def test_a_killed_import_is_completed_by_the_same_import(here: OwnHouse, cluster
     assert events(here).count("imported") == 3
     assert judged(here, promise(here)).findings == ()
     again = bring(here, cluster)
-    assert (len(again.taken), len(again.standing)) == (4, 2)
+    assert (len(again.imported), len(again.already_here)) == (4, 2)
     assert events(here).count("imported") == 6
     assert judged(here, promise(here)).status == "decided"
     assert not list(here.path.rglob("*.import"))

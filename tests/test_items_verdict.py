@@ -17,7 +17,7 @@ from scipy import stats
 from ablate.judge import decide as judge
 from ablate.judge.decide import decide
 from ablate.judge.findings import judge_hypotheses
-from ablate.judge.looks import restrict
+from ablate.judge.interim import restrict
 from ablate.judge.readings import final_values, item_means
 from ablate.judge.verdict import Decision, Finding
 from ablate.records.evidence import ITEM_COLUMNS, Evidence

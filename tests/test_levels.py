@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from ablate.judge.stats.levels import Spending, nominal_levels, spent
+from ablate.judge.stats.spending import Spending, nominal_levels, spent
 
 SPENDINGS: tuple[Spending, ...] = ("obrien_fleming", "pocock")
 

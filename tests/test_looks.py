@@ -14,7 +14,7 @@ from test_cli import ablate
 
 from ablate.judge import decide as judge
 from ablate.judge.decide import decide
-from ablate.judge.looks import settles, view
+from ablate.judge.interim import settles, view
 from ablate.records.evidence import Evidence
 from prereg.registry.ledger import Entry, Ledger
 from prereg.registry.registration import Registration
@@ -29,7 +29,7 @@ def at_look(registration: Registration, evidence: Evidence, number: int, *, fina
     looks = {1: 3, 2: 5, 3: 8}
     seen = judge.view(registration, replace(evidence, ledger=())).evidence if number == 1 else evidence
     if number > 1:
-        from ablate.judge.looks import restrict
+        from ablate.judge.interim import restrict
 
         seen = restrict(evidence, registration.study.seeds[: looks[number]])
     return {"look": number, "of": 3, "seeds": looks[number], "evidence": seen.sha256, "final": final}

@@ -16,10 +16,10 @@ from ablate.judge.decide import decide
 from ablate.judge.design import simulate as simulation
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import design
-from ablate.judge.design.scenarios import Drawn, Truth, draw
+from ablate.judge.design.scenarios import Drawn, TrueEffects, draw
 from ablate.judge.design.simulate import Scenario, judge_drawn, simulate
-from ablate.judge.stats.batch import OUTCOME, judge_rows_at_worst
-from ablate.judge.stats.nulls import Nulls, judge_families
+from ablate.judge.stats.null_hypotheses import Nulls, judge_families
+from ablate.judge.stats.vectorized_judge import OUTCOME, judge_rows_at_worst
 from ablate.judge.verdict import Decision
 from prereg.errors import SpecError
 from prereg.rule.divergence import impossible_after, least_pairs, pushed, said_losses
@@ -223,7 +223,7 @@ def test_a_rule_with_too_many_cases_gets_a_general_sentence() -> None:
 
 def test_simulated_studies_are_ruled_as_real_ones() -> None:
     study = small_study(decision=[line.model_dump() for line in load_study(EMBNORM).study.decision], tie_breakers=[])
-    truth = Truth("t", {"gain_ln": -0.03, "gain_rms": -0.01, "harm_ln": 0.0, "harm_rms": 0.0}, divergence=0.12)
+    truth = TrueEffects("t", {"gain_ln": -0.03, "gain_rms": -0.01, "harm_ln": 0.0, "harm_rms": 0.0}, divergence=0.12)
     drawn = draw(study, truth, assumed(study), n_sims=12, n_seeds=5, rng=np.random.default_rng(4))
     assert drawn.lost is not None
     codes, ruled, _ = judge_drawn(study, drawn)
@@ -269,7 +269,7 @@ def test_the_possible_outcomes_over_rows_are_those_of_one_study(analysis: dict[s
 
 def test_max_t_and_tests_without_rows_lose_pairs_too() -> None:
     study = small_study(seeds=list(range(6)), analysis={"test": "bootstrap_t", "correct": "max_t"})
-    truth = Truth("t", dict.fromkeys(study.hypotheses, 0.0) | {"gain_ln": -0.05}, divergence=0.1)
+    truth = TrueEffects("t", dict.fromkeys(study.hypotheses, 0.0) | {"gain_ln": -0.05}, divergence=0.1)
     found = simulate(study, truth, assumed(study), n_sims=20, seed=[3])
     assert found.inadmissible is not None and 0 < found.inadmissible.share < 1
     drawn = draw(study, truth, assumed(study), n_sims=5, n_seeds=6, rng=np.random.default_rng(0))
@@ -285,7 +285,7 @@ def unlucky(
     share of studies that support the claim on the pairs left, which the rule once took for adoption.
     """
 
-    def drawn(study: Study, truth: Truth, beliefs: object, *, n_sims: int, n_seeds: int, rng: Any) -> Drawn:
+    def drawn(study: Study, truth: TrueEffects, beliefs: object, *, n_sims: int, n_seeds: int, rng: Any) -> Drawn:
         own = rng.standard_normal((n_sims, 2, n_seeds))
         values = np.sqrt(correlation) * rng.standard_normal((n_sims, 1, n_seeds)) + np.sqrt(1 - correlation) * own
         lost = own > np.quantile(own, 1 - WORST)
@@ -297,9 +297,14 @@ def unlucky(
         return Drawn(differences, {"h": ~lost.any(axis=1)}, ~lost.any(axis=2), lost)
 
     monkeypatch.setattr("ablate.judge.design.simulate.draw", drawn)
-    found = simulate(study, Truth("t", {"h": 0.0}), assumed(study), n_sims=n_sims, seed=[11])
+    found = simulate(study, TrueEffects("t", {"h": 0.0}), assumed(study), n_sims=n_sims, seed=[11])
     one = drawn(
-        study, Truth("t", {"h": 0.0}), None, n_sims=n_sims, n_seeds=len(study.seeds), rng=np.random.default_rng([11])
+        study,
+        TrueEffects("t", {"h": 0.0}),
+        None,
+        n_sims=n_sims,
+        n_seeds=len(study.seeds),
+        rng=np.random.default_rng([11]),
     )
     return found, float((judge_drawn(study, one)[0][:, 0] == OUTCOME.index("supported")).mean())
 

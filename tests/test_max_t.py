@@ -12,9 +12,9 @@ from evidence_factory import make_evidence, one_claim, small_study
 from ablate.judge.decide import decide
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.stats.estimate import prepare
-from ablate.judge.stats.max_t import Null, adjust, intervals, p_floor_of, step_down
-from ablate.judge.stats.nulls import nulls_of
-from ablate.judge.stats.procedure import Floats, Procedure
+from ablate.judge.stats.multiplicity import Null, adjust, intervals, p_floor_of, step_down
+from ablate.judge.stats.null_hypotheses import nulls_of
+from ablate.judge.stats.paired_t import Floats, Procedure
 from prereg.errors import UnsupportedError
 from prereg.study.analysis import Analysis, Test
 from prereg.study.spec import Study

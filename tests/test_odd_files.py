@@ -84,7 +84,7 @@ def test_a_pipe_in_any_place_is_one_message(tmp_path: Path) -> None:
     lock.unlink()
     os.mkfifo(house.path / "rows.jsonl")
     with pytest.raises(EvidenceError, match="no such file or folder"):
-        api.bring(study, house.path / "rows.jsonl", note="a pipe", exploratory=True)
+        api.import_runs(study, house.path / "rows.jsonl", note="a pipe", exploratory=True)
 
 
 def test_a_write_that_fails_names_its_file(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_process_that_a_trainer_leaves_behind_is_ended_and_named(tmp_path: Pat
 def test_weights_that_are_not_there_are_not_said_to_be_uncovered(tmp_path: Path) -> None:
     house = OwnHouse(tmp_path / "house")
     house.register()
-    api.bring(study_of(house), rows_of(house), note="ours", exploratory=True)
+    api.import_runs(study_of(house), rows_of(house), note="ours", exploratory=True)
     notes = {item.what: item.note for item in verify_study(study_of(house)).items}
     assert notes["sealed records"] == "6 of 6 sealed runs hold"
     shutil.copy(house.run_folder("slow", 1) / "run.json", house.run_folder("slow", 1) / "weights.safetensors")

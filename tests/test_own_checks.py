@@ -19,7 +19,7 @@ from ablate.judge.verdict import Check, Decision
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, RegistrationError, SpecError
 from prereg.metrics.user_code import pin_checks
-from prereg.registry.amendments import touched
+from prereg.registry.amendments import affected
 from prereg.registry.history import require_unchanged
 from prereg.registry.paths import Root
 from prereg.registry.register import amend, register
@@ -252,7 +252,7 @@ def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
     assert fields == ["own_checks.looked.sha256", "own_checks.looked.size_bytes"]
     from prereg.registry.amendments import amendments_of
 
-    assert touched(second.study, amendments_of([entry])).verdict
+    assert affected(second.study, amendments_of([entry])).verdict
 
 
 def test_a_study_without_checks_keeps_the_hash_it_had(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from ablate.training.model import GPT, initialise
 from prereg.documents.claims import measured, recorded
 from prereg.errors import EvidenceError, RegistrationError, SpecError
 from prereg.metrics.user_code import pin_checks
-from prereg.registry.amendments import touched
+from prereg.registry.amendments import affected
 from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec, plan
 from prereg.registry.register import amend, register
@@ -227,7 +227,7 @@ def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
     from prereg.registry.ledger import Ledger
 
     entries = Ledger(Root(tmp_path).ledger).entries()
-    assert touched(second.study, amendments_of(entries)).verdict  # code chosen after evidence decides nothing
+    assert affected(second.study, amendments_of(entries)).verdict  # code chosen after evidence decides nothing
 
 
 @pytest.mark.parametrize(

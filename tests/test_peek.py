@@ -14,7 +14,7 @@ from evidence_factory import make_evidence, one_claim
 from test_cli import ablate as run_verb
 
 from ablate import api
-from ablate.judge.glimpse import glimpse
+from ablate.judge.early_look import early_look
 from ablate.records.gather import gather, open_tables
 from ablate.runner.progress import PlainWatcher
 from prereg.errors import EvidenceError
@@ -87,7 +87,7 @@ def test_what_cannot_be_logged_is_not_shown(unfinished: Path, monkeypatch: pytes
         raise EvidenceError("the disk is full")
 
     monkeypatch.setattr(Ledger, "append", full)
-    monkeypatch.setattr("ablate.judge.glimpse.glimpse", None)
+    monkeypatch.setattr("ablate.judge.early_look.early_look", None)
     with pytest.raises(EvidenceError, match="the disk is full"):
         api.peek(unfinished, reason=REASON)
 
@@ -97,7 +97,7 @@ def test_the_numbers_are_the_paired_differences_of_the_runs_that_ended(unfinishe
     case = api.open_study(unfinished)
     found = gather(case.root, api.require_registered(case))
     final = open_tables(case.root, found, look=peeked.entry).final("val/loss")
-    (claim,) = peeked.glimpse.claims
+    (claim,) = peeked.early_look.claims
     differences = [final["layernorm", seed] - final["none", seed] for seed in (1, 2)]
     assert claim.n == 2
     assert claim.difference == pytest.approx(sum(differences) / 2, rel=1e-12)
@@ -108,10 +108,10 @@ def test_the_numbers_are_the_paired_differences_of_the_runs_that_ended(unfinishe
 def test_one_pair_is_shown_and_a_claim_without_pairs_says_so() -> None:
     study = one_claim(seeds=3)
     last = tuple((arm, seed) for seed in study.seeds[1:] for arm in study.arms)
-    (claim,) = glimpse(*make_evidence(study, left_out=last)).claims
+    (claim,) = early_look(*make_evidence(study, left_out=last)).claims
     assert (claim.n, claim.sd) == (1, None) and claim.difference is not None
     none = tuple(("layernorm", seed) for seed in study.seeds)
-    (claim,) = glimpse(*make_evidence(study, left_out=none)).claims
+    (claim,) = early_look(*make_evidence(study, left_out=none)).claims
     assert claim.difference is None and "0 complete pair(s)" in claim.note
 
 

@@ -14,7 +14,7 @@ from ablate.api.support import require_supported
 from ablate.judge.decide import decide
 from ablate.judge.design.characteristics import design
 from ablate.judge.stats.estimate import estimate, p_against, prepare
-from ablate.judge.stats.procedure import NoTestError
+from ablate.judge.stats.paired_t import NoTestError
 from prereg.errors import UnsupportedError
 from prereg.study.analysis import Test
 

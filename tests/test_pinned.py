@@ -30,10 +30,10 @@ from ablate.runner.external import trainer as command_room
 from ablate.runner.external.child import Child
 from ablate.runner.external.pinned import Hashed
 from ablate.runner.progress import PlainWatcher
+from ablate.verification.bundle.write import gathered
 from ablate.verification.verify import verify_root
-from ablate.verification.write import gathered
 from prereg.errors import RegistrationError, SpecError
-from prereg.registry.history import promises
+from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration, load_registration
@@ -307,7 +307,7 @@ def test_earlier_promises_are_rebuilt_over_changes_of_data(reading: OwnHouse, mo
     reading.script("y", "train.py")
     api.amend(study, reason="other code")
     root = Root(reading.path.resolve())
-    made = promises(root, "own", Ledger(root.ledger).entries())
+    made = past_registrations(root, "own", Ledger(root.ledger).entries())
     assert len(made) == 6 and all(promise.proven for promise in made), [promise.unknown for promise in made]
     read = [promise.document.get("data") for promise in made if promise.document is not None]
     assert read == [None, ["data/number.txt"], ["data"], ["data/other.txt"], None, None]

@@ -42,11 +42,11 @@ from scipy import stats
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.tests.test_tost import clinic
 
-from ablate.judge.stats import power
+from ablate.judge.stats import t_power
 from ablate.judge.stats.effects import cliff_delta, effect_sizes, hedges_j, noncentral_interval
 from ablate.judge.stats.estimate import estimate, p_against, prepare
-from ablate.judge.stats.nulls import weigh
-from ablate.judge.stats.procedure import holm
+from ablate.judge.stats.multiplicity import holm
+from ablate.judge.stats.null_hypotheses import weigh
 
 # Darwin (1876), maize, crossed minus self-fertilised, in eighths of an inch: Fisher (1935), The Design of Experiments,
 # chapter III; also the example of scipy's page on `wilcoxon`.
@@ -169,7 +169,7 @@ def test_cliffs_delta_of_effsize() -> None:
 def test_pairs_needed_by_a_paired_t(size: float, target: float, n: int) -> None:
     # R: power.t.test(delta = .5, power = .8, type = "paired"): n = 33.37; .9: 43.99; pwr.t.test(d = .8): 14.30; d = 1,
     # power .9: 12.59. Solved again here by statsmodels, in a region where its nct does not break down.
-    assert power.seeds_for("towards", size, 0.05, target) == n
+    assert t_power.seeds_for("towards", size, 0.05, target) == n
     assert np.ceil(TTestPower().solve_power(effect_size=size, power=target, alpha=0.05)) == n
 
 

@@ -20,7 +20,7 @@ from ablate.reporting.summaries.proof import verification_section
 from ablate.reporting.summaries.run import corpora_section, status_section
 from ablate.reporting.summaries.study import design_section, study_section
 from ablate.reporting.terminal import show, show_document
-from ablate.verification.items import Item, Verification
+from ablate.verification.result import Item, Verification
 from prereg.study.spec import Study, study_from_document
 
 PATH = Path("reports/embnorm/report.html")

@@ -312,7 +312,7 @@ def test_a_run_that_was_made_elsewhere_and_imported_comes_out_here(finished: Pat
     ledger = here.path / "studies" / "ledger.jsonl"
     ledger.write_bytes(ledger.read_bytes().splitlines(keepends=True)[0])  # registered here, run over there
     source = next(path for path in (finished / "data" / "runs" / "tiny").iterdir() if path.is_dir())
-    assert api.bring(study_of(here), source, note="the other machine").bound
+    assert api.import_runs(study_of(here), source, note="the other machine").bound
     assert api.reproduce(study_of(here), "none/2").exact
 
 

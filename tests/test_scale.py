@@ -20,7 +20,7 @@ from ablate.reporting.terminal import show
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.scale.devices import CPU, KNOWN, activations, device_named, is_of, state_parts
-from ablate.scale.wish import SHAPES, Wish, shaped
+from ablate.scale.parse import SHAPES, ScaleTarget, shaped
 from prereg.errors import StudyError
 from prereg.study.sizes import flops_per_token, parameters
 from prereg.study.training import Training
@@ -186,10 +186,12 @@ def test_each_named_shape_has_about_the_parameters_of_its_name(size: str) -> Non
 
 
 def test_a_wish_is_read_as_it_is_said() -> None:
-    assert Wish.of(XL) == Wish(64, "H100", "1.3B", 50 * 10**9, 5)
-    assert Wish.of("350M parameters x 1.5T tokens on 1,024 H200 SXM") == Wish(1024, "H200 SXM", "350M", 1500 * 10**9)
-    assert Wish.of("3 seeds on 1 cpu") == Wish(1, "cpu", None, None, 3)
-    assert Wish.of("on 2 A100 40GB") == Wish(2, "A100 40GB")
+    assert ScaleTarget.of(XL) == ScaleTarget(64, "H100", "1.3B", 50 * 10**9, 5)
+    assert ScaleTarget.of("350M parameters x 1.5T tokens on 1,024 H200 SXM") == ScaleTarget(
+        1024, "H200 SXM", "350M", 1500 * 10**9
+    )
+    assert ScaleTarget.of("3 seeds on 1 cpu") == ScaleTarget(1, "cpu", None, None, 3)
+    assert ScaleTarget.of("on 2 A100 40GB") == ScaleTarget(2, "A100 40GB")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,7 @@ def test_a_wish_is_read_as_it_is_said() -> None:
 )
 def test_a_wish_that_cannot_be_read_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(StudyError) as caught:
-        Wish.of(text)
+        ScaleTarget.of(text)
     assert caught.value.required and "--scale" in caught.value.fix
 
 

@@ -11,11 +11,9 @@ from scipy import integrate, stats
 
 from ablate.judge.design.characteristics import design
 from ablate.judge.findings import judge_hypotheses
-from ablate.judge.looks import run_to_the_stop, settles
-from ablate.judge.stats.batch import OUTCOME
-from ablate.judge.stats.levels import nominal_levels
-from ablate.judge.stats.nulls import Nulls, judge_families, weigh
-from ablate.judge.stats.procedure import NoTestError
+from ablate.judge.interim import run_to_the_stop, settles
+from ablate.judge.stats.null_hypotheses import Nulls, judge_families, weigh
+from ablate.judge.stats.paired_t import NoTestError
 from ablate.judge.stats.sequential import (
     EFFECT_VARIANCE,
     EProcessT,
@@ -25,6 +23,8 @@ from ablate.judge.stats.sequential import (
     prepare_at,
     repeated_p,
 )
+from ablate.judge.stats.spending import nominal_levels
+from ablate.judge.stats.vectorized_judge import OUTCOME
 from prereg.errors import EvidenceError, SpecError
 from prereg.registry.looks import looks_of
 from prereg.study.spec import Study

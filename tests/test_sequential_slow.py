@@ -13,9 +13,9 @@ import pytest
 from evidence_factory import one_claim, small_study
 from scipy import special
 
-from ablate.judge.looks import _rows_at, settles
+from ablate.judge.interim import _rows_at, settles
 from ablate.judge.stats.estimate import NoTestError, prepare
-from ablate.judge.stats.nulls import Nulls, judge_families, weigh
+from ablate.judge.stats.null_hypotheses import Nulls, judge_families, weigh
 from ablate.judge.stats.sequential import EProcessT, e_from, prepare_at
 from ablate.judge.verdict import Outcome
 from prereg.registry.looks import Look, looks_of

@@ -23,7 +23,7 @@ from ablate.data.reading import read
 from ablate.data.shards import StoredTokens, open_shards, take_in
 from ablate.evaluation.loss import windows
 from ablate.records.gather import gather
-from ablate.verification.items import check_corpus
+from ablate.verification.result import check_corpus
 from prereg.errors import CorpusError, StudyError
 from prereg.study.corpora import Stored, read_manifest
 from prereg.study.training import Data

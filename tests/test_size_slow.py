@@ -15,7 +15,7 @@ from evidence_factory import one_claim
 
 from ablate.judge.stats.estimate import p_against, prepare, undecided
 from ablate.judge.stats.resample import FEWEST_BOOTSTRAPPED
-from ablate.judge.stats.rows import rows_of_test
+from ablate.judge.stats.vectorized_tests import rows_of_test
 
 pytestmark = pytest.mark.slow
 

@@ -113,7 +113,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> OwnHouse:
         patch.setattr(load, "_check_text", lambda *_, **__: None)
         house = OwnHouse(tmp_path_factory.mktemp("hostile") / "house")
         house.register(**hostile_changes())
-        api.bring(study_of(house), rows_of(house), note=EVIL, exploratory=True)
+        api.import_runs(study_of(house), rows_of(house), note=EVIL, exploratory=True)
         api.decide(study_of(house))
         keep_page(Root(house.path.resolve()), "own")
     return house
@@ -201,7 +201,7 @@ def test_a_reason_of_an_amendment_or_a_look_does_nothing(
 ) -> None:
     house = OwnHouse(tmp_path / "house")
     house.register()
-    api.bring(study_of(house), rows_of(house, 2), note="ours", exploratory=True)
+    api.import_runs(study_of(house), rows_of(house, 2), note="ours", exploratory=True)
     assert is_clean(say("peek", study_of(house), "--reason", EVIL))
     house.write(own_document(title="Another"))
     assert is_clean(say("amend", study_of(house), "--reason", EVIL))

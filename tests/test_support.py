@@ -13,7 +13,7 @@ from evidence_factory import make_evidence, one_claim, small_study
 from ablate.api.support import require_supported
 from ablate.judge.decide import decide
 from ablate.judge.design.simulate import outcomes_of
-from ablate.judge.stats.batch import OUTCOME, judge_rows
+from ablate.judge.stats.vectorized_judge import OUTCOME, judge_rows
 from prereg.errors import SpecError, UnsupportedError
 from prereg.study.spec import study_from_document
 

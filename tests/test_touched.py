@@ -12,7 +12,7 @@ from ablate.judge.decide import decide
 from ablate.judge.verdict import Decision, Outcome
 from ablate.reporting import markdown
 from ablate.reporting.context import ReportContext
-from prereg.registry.amendments import Touched
+from prereg.registry.amendments import Affected
 from prereg.rule.condition import OUTCOMES
 from prereg.study.spec import Study
 
@@ -94,7 +94,7 @@ def test_no_correction_ties_no_neighbours() -> None:
     study = small_study(analysis={"correct": "none"})
     registration, evidence = make_evidence(study, sd=0.02)
     findings = decide(registration, evidence).findings
-    one = Touched(hypotheses={"gain_ln": ("x",)})
+    one = Affected(hypotheses={"gain_ln": ("x",)})
     assert spread(study, findings, one) == one
 
 
@@ -111,7 +111,7 @@ def test_it_rests_on_nothing_exactly_when_every_case_gives_the_same_verdict(
 
     study = small_study()
     found = rests_on(
-        study, outcomes, stable, Touched(hypotheses=dict.fromkeys(names, ("x",)), arms=dict.fromkeys(arms, ("x",)))
+        study, outcomes, stable, Affected(hypotheses=dict.fromkeys(names, ("x",)), arms=dict.fromkeys(arms, ("x",)))
     )
     free = [*sorted(names), *sorted(arms)]
     cases = product(*([OUTCOMES] * len(names)), *([(False, True)] * len(arms)))

@@ -12,7 +12,7 @@ from evidence_factory import make_evidence, make_registration, small_study
 from ablate import api
 from ablate.judge.decide import decide
 from ablate.reporting.document import banner_of
-from prereg.errors import HopelessDesignError, RegistrationError
+from prereg.errors import RegistrationError, UndecidableDesignError
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.registry.registration import Override, load_registration
@@ -28,7 +28,7 @@ def hopeless(house: House) -> Path:
 def test_a_hopeless_study_is_refused_and_nothing_is_written(house: House) -> None:
     path = hopeless(house)
     before = house.snapshot()
-    with pytest.raises(HopelessDesignError) as raised:
+    with pytest.raises(UndecidableDesignError) as raised:
         api.register(path, root=house.path)
     text = raised.value.text()
     assert "the smallest p that sign-flip gives with 5 seeds is 0.0625" in text  # the witness
@@ -51,7 +51,7 @@ def test_an_override_stands_in_the_lock_and_in_the_ledger(house: House) -> None:
 
 
 def test_an_override_without_a_reason_is_none(house: House) -> None:
-    with pytest.raises(HopelessDesignError):
+    with pytest.raises(UndecidableDesignError):
         api.register(hopeless(house), root=house.path, accept_underpowered="  ")
 
 
@@ -69,7 +69,7 @@ def test_a_study_that_needs_no_override_has_none_in_its_lock(house: House) -> No
 
 def test_an_amendment_can_be_accepted_too(house: House) -> None:
     api.register(house.write(), root=house.path)
-    with pytest.raises(HopelessDesignError):
+    with pytest.raises(UndecidableDesignError):
         api.amend(hopeless(house), reason="an exact test", root=house.path)
     _, entry = api.amend(hopeless(house), reason="an exact test", root=house.path, accept_underpowered=REASON)
     assert entry.body["override"]["reason"] == REASON  # type: ignore[index, call-overload]

@@ -16,7 +16,7 @@ from ablate import api, cli
 from ablate.data.corpora import Library
 from ablate.records.store import RunFolder
 from ablate.reporting.withdrawn import taken_off
-from ablate.verification.items import Item, check_corpus, corpus_folders
+from ablate.verification.result import Item, check_corpus, corpus_folders
 from ablate.verification.verify import (
     check_ledger,
     check_records,

@@ -28,7 +28,7 @@ from ablate.api.registering import (
     registrations,
     save,
 )
-from ablate.api.running import Imported, bring, run
+from ablate.api.running import Imported, import_runs, run
 from ablate.runner.options import RunOptions
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "RunOptions",
     "StudyContext",
     "amend",
-    "bring",
     "bundle",
     "check",
     "check_bundle",
@@ -44,6 +43,7 @@ __all__ = [
     "design",
     "export",
     "find_vocabulary",
+    "import_runs",
     "load",
     "open_study",
     "peek",

@@ -1,4 +1,4 @@
-"""A study file that has been read, the house it lies in, and what must hold before anything is done with it."""
+"""A study file that has been read, the project it lies in, and what must hold before anything is done with it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def utc_now() -> str:
 
 @dataclass(frozen=True)
 class StudyContext:
-    """A study file that has been read, and the house it lies in."""
+    """A study file that has been read, and the project it lies in."""
 
     path: Path
     root: Root
@@ -64,10 +64,10 @@ def open_study(path: Path, root: Path | None = None) -> StudyContext:
         path = (root or Path()) / "studies" / f"{path.name}.yaml"
     loaded, found = load_study(path), Root.find(path, root)
     try:
-        standing = load_registration(found, loaded.study.study)
+        registered = load_registration(found, loaded.study.study)
     except StudyError:
-        standing = None  # whatever needs the registration says what is wrong with it
-    return StudyContext(path, found, loaded if standing is None else as_registered(standing, loaded))
+        registered = None  # whatever needs the registration says what is wrong with it
+    return StudyContext(path, found, loaded if registered is None else as_registered(registered, loaded))
 
 
 def load(path: str | Path) -> Study:
@@ -102,15 +102,15 @@ def require_registered(context: StudyContext) -> Registration:
     from prereg.registry.history import require_unchanged
     from prereg.registry.registration import load_registration
 
-    standing = load_registration(context.root, context.study.study)
-    if standing is None:
+    registered = load_registration(context.root, context.study.study)
+    if registered is None:
         raise RegistrationError(
             f"'{context.study.study}' is not registered",
             required="a registration before any evidence",
             fix=f"ablate run {context.path}   (registers, then trains)",
         )
-    require_unchanged(standing, context.loaded)
-    return standing
+    require_unchanged(registered, context.loaded)
+    return registered
 
 
 def read_data(context: StudyContext, registered: DataPins | None = None) -> dict[str, Reading]:

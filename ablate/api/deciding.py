@@ -137,7 +137,7 @@ def _judge(context: StudyContext, registration: Registration) -> tuple[Decision,
     """The decision of what is on disk, and the evidence that it may see."""
     from ablate.judge.audit.user_checks import run_own_checks
     from ablate.judge.decide import decide
-    from ablate.judge.looks import view
+    from ablate.judge.interim import view
     from ablate.records.gather import gather
 
     evidence = gather(context.root, registration)

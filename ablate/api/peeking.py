@@ -14,7 +14,7 @@ from ablate.api.context import Clock, StudyContext, open_study, require_register
 from prereg.errors import EvidenceError
 
 if TYPE_CHECKING:
-    from ablate.judge.glimpse import Glimpse
+    from ablate.judge.early_look import EarlyLook
     from prereg.registry.ledger import Entry
 
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 class Peeked:
     """What was seen, and the entry that says so."""
 
-    glimpse: Glimpse
+    early_look: EarlyLook
     entry: Entry
 
 
 def peek(path: str | Path, *, reason: str, root: Path | None = None, now: Clock = utc_now) -> Peeked:
     """Log a look at the runs that have ended, then describe them. Refused where a registered way to look is open."""
-    from ablate.judge.glimpse import glimpse
-    from ablate.judge.looks import view
+    from ablate.judge.early_look import early_look
+    from ablate.judge.interim import view
     from ablate.records.gather import gather, open_tables
     from prereg.registry.ledger import Ledger
 
@@ -73,7 +73,7 @@ def peek(path: str | Path, *, reason: str, root: Path | None = None, now: Clock 
         },
         at=now(),
     )
-    return Peeked(glimpse(registration, open_tables(context.root, evidence, look=entry)), entry)
+    return Peeked(early_look(registration, open_tables(context.root, evidence, look=entry)), entry)
 
 
 def record_look(

@@ -1,4 +1,4 @@
-"""From a study to what it costs: its runs, and with a wish in words, memory, time and device-hours at scale."""
+"""From a study to what it costs: its runs, and with a target in words, memory, time and device-hours at scale."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def plan_runs(path: str | Path, *, root: Path | None = None) -> PlannedRuns:
 
 def plan_at_scale(
     path: str | Path,
-    wish: str,
+    target: str,
     *,
     root: Path | None = None,
     numerics: Mapping[str, str | None] | None = None,
@@ -75,8 +75,8 @@ def plan_at_scale(
     """
     from ablate.runner.placement import Spread
     from ablate.scale.devices import device_named
+    from ablate.scale.parse import VOCABULARY, ScaleTarget, shaped
     from ablate.scale.plan import Request, plan_scale
-    from ablate.scale.wish import VOCABULARY, Wish, shaped
 
     context = check(Path(path), root)
     study = context.study
@@ -86,7 +86,7 @@ def plan_at_scale(
             required="the built-in trainer, whose memory and FLOPs are known",
             fix=f"ablate plan {path}",
         )
-    wanted = Wish.of(wish)
+    wanted = ScaleTarget.of(target)
     device = device_named(wanted.device, peak_tflops=peak_tflops, memory_gb=memory_gb)
     arms = {arm: _with(study.training(arm), numerics or {}) for arm in study.arms}
     if wanted.size is not None:
@@ -144,7 +144,7 @@ def _with(config: Training, numerics: Mapping[str, str | None]) -> Training:
 
 
 def _require_of_that_shape(context: StudyContext, size: str) -> None:
-    from ablate.scale.wish import REPLACED
+    from ablate.scale.parse import REPLACED
 
     for name, arm in context.study.arms.items():
         own = [path for path in arm.overrides if path in REPLACED]

@@ -1,8 +1,8 @@
 """One sealed run made again and held against its record.
 
-The sealed record stays what it is: the run is made in a scratch folder, nothing in the house is written, and the ledger
-gets no entry, because nothing is decided, chosen or replaced. It reports differences, never values, so that doing
-it while a study is unfinished is no look at its outcome.
+The sealed record stays what it is: the run is made in a scratch folder, nothing in the project is written, and the
+ledger gets no entry, because nothing is decided, chosen or replaced. It reports differences, never values, so that
+doing it while a study is unfinished is no look at its outcome.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ablate.records.evidence import Evidence
     from ablate.records.run_record import RunRecord
     from ablate.runner.messages import Message
-    from ablate.verification.check import BundleCheck
-    from ablate.verification.write import Bundled
+    from ablate.verification.bundle.check import BundleCheck
+    from ablate.verification.bundle.write import Bundled
     from prereg.registry.ledger import Entry
     from prereg.registry.plan import CommandSpec, RunSpec
     from prereg.registry.registration import Registration
@@ -204,7 +204,7 @@ def bundle(
     weights: bool = False,
 ) -> Bundled:
     """Write the bundle of a registered study, and check it as a stranger would before it is left behind."""
-    from ablate.verification.write import SUFFIX, write_bundle
+    from ablate.verification.bundle.write import SUFFIX, write_bundle
 
     context = open_study(Path(path), root)
     registration = require_registered(context)
@@ -216,7 +216,7 @@ def bundle(
 
 def check_bundle(path: Path, *, signers: Path | None = None, roots: Path | None = None) -> BundleCheck:
     """Check a bundle with nothing but the file itself, and whom the reader believes."""
-    from ablate.verification.check import check_bundle as check
+    from ablate.verification.bundle.check import check_bundle as check
 
     return check(path, tell=_told_again, signers=signers, roots=roots)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ablate.api.context import Clock, StudyContext, check, open_study, pin, placed, require_registered, utc_now
-from prereg.errors import HopelessDesignError, RegistrationError, StudyFileError, Where
+from prereg.errors import RegistrationError, StudyFileError, UndecidableDesignError, Where
 from prereg.registry.disk import write_whole
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def characterise(context: StudyContext, *, pilot: str | None = None) -> Design:
 
 
 def accepted(context: StudyContext, characteristics: Design, reason: str | None) -> Override | None:
-    """Refuse a hopeless design, or put on record that the user goes on with it and why."""
+    """Refuse an undecidable design, or put on record that the user goes on with it and why."""
     from ablate.judge.design.reach import obstacle
     from prereg.registry.registration import Override
 
@@ -57,8 +57,10 @@ def accepted(context: StudyContext, characteristics: Design, reason: str | None)
         )
     if reason is None or not reason.strip():
         advice = "; or, on record: --accept-underpowered " + '"why it is run all the same"'
-        hopeless = HopelessDesignError(found.found, required=found.required, fix=found.fix + advice, where=found.where)
-        raise hopeless.at(file=context.path, line=context.loaded.line(found.where.field))
+        undecidable = UndecidableDesignError(
+            found.found, required=found.required, fix=found.fix + advice, where=found.where
+        )
+        raise undecidable.at(file=context.path, line=context.loaded.line(found.where.field))
     return Override(obstacle=found.found, reason=reason.strip())
 
 
@@ -89,12 +91,12 @@ def register(
     from prereg.registry.registration import load_registration
 
     context = check(Path(path), root)
-    standing = load_registration(context.root, context.study.study)
-    if standing is not None:
-        require_unchanged(standing, context.loaded)
+    registered = load_registration(context.root, context.study.study)
+    if registered is not None:
+        require_unchanged(registered, context.loaded)
         promise.complete(context.root, context.study.study)
         keep_page(context.root, context.study.study)
-        return standing, None
+        return registered, None
     return _freeze(
         context, promise.register, now=now, accept_underpowered=accept_underpowered, pilot=pilot, planned=planned
     )

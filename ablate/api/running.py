@@ -70,16 +70,16 @@ def run(
             required="a user's own trainer to save its own checkpoints, and to leave a file named resumable",
             fix=f"ablate run {context.path}",
         )
-    standing = load_registration(context.root, name)
+    registered = load_registration(context.root, name)
     planned: Design | None = None
     due: Look | None = None
-    if standing is not None:
-        require_unchanged(standing, context.loaded)
-        require_pinned(context, standing)
-        due = look_to_run_up_to(context, standing)
+    if registered is not None:
+        require_unchanged(registered, context.loaded)
+        require_pinned(context, registered)
+        due = look_to_run_up_to(context, registered)
     else:
         planned = preflight(context, accept_underpowered=accept_underpowered, pilot=pilot)
-    records = records_of(context.root, standing) if standing is not None else {}
+    records = records_of(context.root, registered) if registered is not None else {}
     machine = choose_machine(context.study, records.values(), options)
     require_steps(context.study, machine, records, due)
     onlooker: Watcher = watcher if watcher is not None else PlainWatcher(sys.stderr)
@@ -122,12 +122,12 @@ def look_to_run_up_to(context: StudyContext, registration: Registration) -> Look
 
 @dataclass(frozen=True)
 class Imported:
-    """What a call of `bring` did."""
+    """What `import_runs` did."""
 
     registration: Registration
-    taken: tuple[str, ...]
-    """Runs taken in now, ARM/SEED."""
-    standing: tuple[str, ...]
+    imported: tuple[str, ...]
+    """Runs imported now, ARM/SEED."""
+    already_here: tuple[str, ...]
     """Runs that were here already, the same bytes."""
     bound: bool
     missing: int
@@ -135,7 +135,7 @@ class Imported:
     head: str
 
 
-def bring(
+def import_runs(
     path: str | Path,
     source: Path,
     *,
@@ -145,9 +145,9 @@ def bring(
     root: Path | None = None,
     now: Clock = utc_now,
 ) -> Imported:
-    """Take runs of a source into the house; bound to the registration, or exploratory."""
+    """Import runs of a source; bound to the registration, or exploratory."""
     from ablate.records.imports import Terms, read_source
-    from ablate.records.placing import put, standing
+    from ablate.records.placing import already_placed, put
     from ablate.records.store import RunFolder
     from ablate.runner.local import study_lock
     from prereg.registry.ledger import Ledger
@@ -172,7 +172,7 @@ def bring(
     with study_lock(context.root, name):
         pieces = read_source(source, terms)
         folders = [RunFolder(context.root.run(name, registration.sha256, one.variant, one.seed)) for one in pieces]
-        found = [standing(one, folder, ledger.entries()) for one, folder in zip(pieces, folders, strict=True)]
+        found = [already_placed(one, folder, ledger.entries()) for one, folder in zip(pieces, folders, strict=True)]
         whole = sha256_of([piece.body for piece in pieces])
         taken: list[str] = []
         there: list[str] = []

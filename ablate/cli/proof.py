@@ -46,7 +46,7 @@ def verify(
     Example:  ablate verify studies/embnorm.yaml
     """
     from ablate.reporting.summaries.proof import bundle_check_section, verification_section
-    from ablate.verification.verify import verify_house, verify_study
+    from ablate.verification.verify import verify_project, verify_study
 
     if study is not None and _is_bundle(study):
         checked = api.check_bundle(study, signers=signers, roots=roots)
@@ -57,7 +57,7 @@ def verify(
     if study is not None:
         found = verify_study(study, root, signers=signers, roots=roots)
     else:
-        found = verify_house(root, signers=signers, roots=roots)
+        found = verify_project(root, signers=signers, roots=roots)
     show_or_json(found, verification_section, as_json=as_json)
     if not found.intact or found.inadmissible:
         raise typer.Exit(Exit.INADMISSIBLE)
@@ -205,8 +205,8 @@ def ledger(
         if found.faults:
             raise typer.Exit(Exit.INADMISSIBLE)
         return
-    house, name = _named(study, root)
-    sound = Ledger(house.ledger).sound()
+    project, name = _named(study, root)
+    sound = Ledger(project.ledger).sound()
     if name is not None:
         _require_known(name, sound)
     if as_json:

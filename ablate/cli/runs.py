@@ -165,10 +165,12 @@ def peek(
     seen = api.peek(study, reason=reason, root=root)
     if as_json:
         put_json(
-            json.dumps({**seen.glimpse.model_dump(mode="json"), "entry": seen.entry.index, "head": seen.entry.sha256})
+            json.dumps(
+                {**seen.early_look.model_dump(mode="json"), "entry": seen.entry.index, "head": seen.entry.sha256}
+            )
         )
         return
-    show(early_look_section(seen.glimpse))
+    show(early_look_section(seen.early_look))
     put(f"this look is entry {seen.entry.index} of the ledger")
     put(f"ledger head {seen.entry.sha256}")
 
@@ -242,15 +244,15 @@ def import_records(
 
     Example:  ablate import studies/embnorm.yaml node7/data/runs/embnorm/1a2b3c4d --note "node 7"
     """
-    done = api.bring(study, source, note=note, exploratory=exploratory, only=only or (), root=root)
+    done = api.import_runs(study, source, note=note, exploratory=exploratory, only=only or (), root=root)
     if as_json:
-        facts = {"study": done.registration.study.study, "imported": done.taken, "already_here": done.standing}
+        facts = {"study": done.registration.study.study, "imported": done.imported, "already_here": done.already_here}
         rest = {"bound": done.bound, "missing": done.missing, "head": done.head}
         return put_json(json.dumps({**facts, **rest}, indent=2))
     how = "bound to the registration" if done.bound else "exploratory: this study gives no verdict now"
-    put(f"{done.registration.study.study}: {len(done.taken)} runs imported, {how}")
-    if done.standing:
-        put(f"{len(done.standing)} were already here, byte for byte")
+    put(f"{done.registration.study.study}: {len(done.imported)} runs imported, {how}")
+    if done.already_here:
+        put(f"{len(done.already_here)} were already here, byte for byte")
     put(f"ledger head {done.head}")
     put(f"next:  ablate {'run' if done.missing else 'decide'} {study}")
     return None

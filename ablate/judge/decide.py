@@ -11,7 +11,7 @@
       amendment made exploratory
     complete and clean           -> the rule's verdict
 
-A sequential study is judged at its registered looks (`ablate.judge.looks`), and each sees its own seeds only. A look
+A sequential study is judged at its registered looks (`ablate.judge.interim`), and each sees its own seeds only. A look
 that is not the last gives a verdict when the line that holds is not `inconclusive` and rests on something found: with
 every outcome inconclusive, another line would hold. So neither futility nor the stability of a few runs ends a study.
 Otherwise the answer is "continue", and no contrast is shown: nobody can be tempted by what has not been decided.
@@ -46,13 +46,13 @@ from ablate.judge.audit.sensitivity import (
 from ablate.judge.audit.stability import judge_stability
 from ablate.judge.audit.user_checks import not_run, quiet
 from ablate.judge.findings import judge_hypotheses
-from ablate.judge.looks import View, settles, view
+from ablate.judge.interim import View, settles, view
 from ablate.judge.readings import final_values
 from ablate.judge.recompute import check_numbers, recompute
-from ablate.judge.stats.nulls import found_nulls, require_known_methods
+from ablate.judge.stats.null_hypotheses import found_nulls, require_known_methods
 from ablate.judge.verdict import Check, Decision, Finding, Outcome, Stability
 from ablate.records.evidence import Evidence
-from prereg.registry.amendments import Touched, amendments_of, touched
+from prereg.registry.amendments import Affected, affected, amendments_of
 from prereg.registry.looks import Look
 from prereg.registry.registration import Registration
 from prereg.rule.condition import OUTCOMES
@@ -90,7 +90,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     )
     checks += check_numbers(recompute(study, findings, look))
     stability = judge_stability(study, evidence)
-    moved = spread(study, findings, touched(study, amendments_of(evidence.ledger)))
+    moved = spread(study, findings, affected(study, amendments_of(evidence.ledger)))
     findings = mark(findings, moved)
     described = checks + check_headroom(context)
     if not admissible(checks):
@@ -101,7 +101,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     resting = rests_on(study, outcomes, stable, moved)
     lost = lost_pairs(study, [run.cell for run in context.ended if run.status == "diverged"])
     # Together with what amendments touched: lost pairs and an amendment may change the verdict only between them.
-    freed = Touched() if resting else moved
+    freed = Affected() if resting else moved
     possible = _possible(study, findings, lost, freed)
     answers = {arm: (False, True) if arm in freed.arms else (answer,) for arm, answer in stable.items()}
     others = other_verdicts(study, ruling.verdict, possible, answers) if lost else ()
@@ -117,7 +117,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
 
 
 def _possible(
-    study: Study, findings: tuple[Finding, ...], lost: Mapping[str, Lost], moved: Touched
+    study: Study, findings: tuple[Finding, ...], lost: Mapping[str, Lost], moved: Affected
 ) -> dict[str, frozenset[Outcome]]:
     """What every hypothesis could have come to: with lost pairs at their worst, and whatever an amendment touched."""
     possible = possible_outcomes(

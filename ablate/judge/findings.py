@@ -1,8 +1,8 @@
 """From final values to findings: pairs by seed, the registered test, correction by role, one sentence each.
 
-The rules (which null, which side, which level, what is promised) stand in `ablate.judge.stats.nulls`. Here values are
-put on the registered scale, paired over seeds by the claim's weights, tested and described. A seed enters only
-when every arm of the claim has a value for it, and a seed left out is named in the notes. Effect sizes, tests
+The rules (which null, which side, which level, what is promised) stand in `ablate.judge.stats.null_hypotheses`. Here
+values are put on the registered scale, paired over seeds by the claim's weights, tested and described. A seed enters
+only when every arm of the claim has a value for it, and a seed left out is named in the notes. Effect sizes, tests
 under `also`, the pigeonhole interval next to a test over new items and simultaneous intervals are description: no
 outcome depends on them. Under `test: items` a claim whose items cannot be paired is inconclusive and says why.
 """
@@ -18,12 +18,20 @@ import numpy.typing as npt
 import pandas as pd
 
 from ablate.judge.readings import reading_of
-from ablate.judge.stats import max_t
+from ablate.judge.stats import multiplicity
+from ablate.judge.stats.crossed_items import TwoWay, cross, pigeonhole, pigeonhole_interval
 from ablate.judge.stats.effects import effect_sizes
 from ablate.judge.stats.estimate import NoTestError, estimate, prepare, summarise, undecided, words
-from ablate.judge.stats.items import TwoWay, cross, pigeonhole, pigeonhole_interval
-from ablate.judge.stats.nulls import AgainstMargin, Judged, Nulls, judge_families, require_known_methods, weigh, zones
-from ablate.judge.stats.procedure import EQUAL, Floats, Procedure, exponent_of
+from ablate.judge.stats.null_hypotheses import (
+    AgainstMargin,
+    Judged,
+    Nulls,
+    judge_families,
+    require_known_methods,
+    weigh,
+    zones,
+)
+from ablate.judge.stats.paired_t import EQUAL, Floats, Procedure, exponent_of
 from ablate.judge.stats.sequential import EProcessT, RepeatedT, prepare_at, require_own_rule
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair
 from ablate.judge.wording import same_in_every_pair, sentence
@@ -103,11 +111,6 @@ def judge_hypotheses(
         )
         for name in study.hypotheses
     )
-
-
-def generator(rng_seed: int) -> np.random.Generator:
-    """The random numbers of one test. Every test starts afresh, so that neither order nor company changes a p."""
-    return np.random.default_rng(rng_seed)
 
 
 def contrast(
@@ -194,7 +197,8 @@ def _prepared(
         if study.analysis.test == TwoWay.name:
             test = _crossed(study, name, pairs, items, study.analysis.estimand)
         elif look is None:
-            test = prepare(pairs.differences, study.analysis.test, generator(rng_seed), study.analysis.zeros)
+            rng = np.random.default_rng(rng_seed)
+            test = prepare(pairs.differences, study.analysis.test, rng, study.analysis.zeros)
         else:
             test = prepare_at(pairs.differences, study, look)
     except NoTestError as error:
@@ -223,7 +227,9 @@ def _simultaneous(study: Study, tests: Mapping[str, Procedure | NoTestError], rn
     for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
         family = {name: test for name in study.family(role) if isinstance(test := tests[name], Procedure)}
         if len(family) == len(study.family(role)) > 1:
-            made = max_t.intervals(list(family.values()), study.analysis.alpha, family=len(family), rng_seed=rng_seed)
+            made = multiplicity.intervals(
+                list(family.values()), study.analysis.alpha, family=len(family), rng_seed=rng_seed
+            )
             found |= dict(zip(family, made or (), strict=False))
     return found
 
@@ -334,7 +340,7 @@ def _pigeonhole(test: Procedure | NoTestError, alpha: float, rng_seed: int) -> t
     """The pigeonhole bootstrap next to a test over seeds and new items."""
     if not isinstance(test, TwoWay) or test.fixed is not None:
         return ()
-    return (pigeonhole_interval(pigeonhole(test.crossed, generator(rng_seed)), alpha),)
+    return (pigeonhole_interval(pigeonhole(test.crossed, np.random.default_rng(rng_seed)), alpha),)
 
 
 def _description(
@@ -348,7 +354,7 @@ def _description(
                 crossed = _crossed(study, name, pairs, items, "new_seeds_and_items")
                 found.append(summarise(crossed, study.analysis.alpha))
                 continue
-            rng, zeros = generator(rng_seed), study.analysis.zeros
+            rng, zeros = np.random.default_rng(rng_seed), study.analysis.zeros
             found.append(estimate(pairs.differences, method, alpha=study.analysis.alpha, rng=rng, zeros=zeros))
         except NoTestError as error:
             unable.append(f"{words(method)}: {error}")

@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 
 from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes
-from prereg.registry.history import Promise, promises
+from prereg.registry.history import PastRegistration, past_registrations
 from prereg.registry.ledger import Entry, Ledger
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
@@ -218,9 +218,9 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
     exploratory: list[Registered] = []
     untold: list[Untold] = []
     stream: list[tuple[int, Entry, str, float | None]] = []
-    made: list[tuple[Promise, bool, Promise | None]] = []
+    made: list[tuple[PastRegistration, bool, PastRegistration | None]] = []
     for study in dict.fromkeys(entry.study for entry in entries if entry.event in ("registered", "amended")):
-        history = _distinct(promises(root, study, entries))
+        history = _distinct(past_registrations(root, study, entries))
         for at, promise in enumerate(history):
             following = history[at + 1] if at + 1 < len(history) else None
             made.append((promise, following is None, following))
@@ -256,12 +256,12 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
     )
 
 
-def _distinct(history: Sequence[Promise]) -> list[Promise]:
+def _distinct(history: Sequence[PastRegistration]) -> list[PastRegistration]:
     """Each promise once, where it was last made: one that an amendment took back and a later one restored is one."""
     return sorted({promise.sha256: promise for promise in history}.values(), key=lambda promise: promise.index)
 
 
-def _hypotheses(promise: Promise) -> dict[str, dict[str, Any]]:
+def _hypotheses(promise: PastRegistration) -> dict[str, dict[str, Any]]:
     named = (promise.document or {}).get("hypotheses")
     if not isinstance(named, dict):
         return {}
@@ -269,7 +269,7 @@ def _hypotheses(promise: Promise) -> dict[str, dict[str, Any]]:
 
 
 def _registered(
-    promise: Promise, name: str, hypothesis: Mapping[str, Any], last: _Decision | None, times: int
+    promise: PastRegistration, name: str, hypothesis: Mapping[str, Any], last: _Decision | None, times: int
 ) -> Registered:
     found = (last.findings or {}).get(name) if last is not None else None
     estimate = (found or {}).get("estimate") or {}
@@ -296,7 +296,7 @@ def _registered(
     )
 
 
-def _decisions(root: Root, promise: Promise, entries: Iterable[Entry]) -> list[_Decision]:
+def _decisions(root: Root, promise: PastRegistration, entries: Iterable[Entry]) -> list[_Decision]:
     """The decisions of a registration, one for each state of the evidence, in the ledger's order."""
     all_of_study = [entry for entry in entries if entry.study == promise.study and entry.event == "decided"]
     looks = recorded_afterwards(entry for entry in entries if entry.study == promise.study)

@@ -17,9 +17,9 @@ from math import isclose, sqrt
 import numpy as np
 
 from ablate.judge.audit.checks import Found, check
-from ablate.judge.stats.max_t import Null
-from ablate.judge.stats.nulls import nulls_of
-from ablate.judge.stats.procedure import Floats, Side
+from ablate.judge.stats.multiplicity import Null
+from ablate.judge.stats.null_hypotheses import nulls_of
+from ablate.judge.stats.paired_t import Floats, Side
 from ablate.judge.verdict import Finding
 from prereg.registry.looks import Look
 from prereg.study.spec import Study

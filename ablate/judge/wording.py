@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from ablate.judge.readings import reading_of
 from ablate.judge.stats.estimate import words
-from ablate.judge.stats.max_t import Null
-from ablate.judge.stats.nulls import direction_of, nulls_of
-from ablate.judge.stats.procedure import EQUAL
+from ablate.judge.stats.multiplicity import Null
+from ablate.judge.stats.null_hypotheses import direction_of, nulls_of
+from ablate.judge.stats.paired_t import EQUAL
 from ablate.judge.verdict import Estimate, Interval, ItemLayout, MarginTest, Outcome
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
 from prereg.study.analysis import EProcess, Looks

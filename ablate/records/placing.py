@@ -27,7 +27,7 @@ def put(piece: Piece, folder: RunFolder) -> None:
     move(staging, folder.path)
 
 
-def standing(piece: Piece, folder: RunFolder, entries: Iterable[Entry]) -> tuple[bool, bool]:
+def already_placed(piece: Piece, folder: RunFolder, entries: Iterable[Entry]) -> tuple[bool, bool]:
     """(in the ledger, in its place) of this very run. Another run of the cell is never replaced: `EvidenceError`."""
     # The newest end and not the newest seal: a run that failed on record is not replaced either.
     known = [

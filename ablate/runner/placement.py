@@ -144,7 +144,7 @@ class Machine:
 
     @property
     def members(self) -> int:
-        """Seeds trained together where no standing run decides; one is a run by itself."""
+        """Seeds trained together where no sealed run decides; one is a run by itself."""
         if self.cohort == "auto":
             # Measured on the CPU: no gain there (reports/LOG.md).
             return 1 if self.device == CPU else MOST_MEMBERS
@@ -286,7 +286,7 @@ def cohorts_by_seed(
 
 
 def step_of(members: tuple[int, ...], machine: Machine, records: Mapping[tuple[str, int], RunRecord]) -> str:
-    """How a cohort's steps are computed: as requested, else as of most of its standing runs, else operator by operator.
+    """How a cohort's steps are computed: as requested, else as of most of its sealed run, else operator by operator.
 
     Refused where that kind cannot be taken here: pairs would differ by more than their variant, unrequested.
     """

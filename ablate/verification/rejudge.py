@@ -17,13 +17,13 @@ from typing import Any
 
 from ablate.judge.audit.user_checks import OWN
 from ablate.judge.decide import decide
-from ablate.judge.looks import view
+from ablate.judge.interim import view
 from ablate.judge.verdict import Check, Decision, verdict_bytes
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.gather import gather
 from ablate.records.parquet import TableError, open_bounded
-from ablate.verification.items import Item
-from ablate.verification.manifest import Tool, this_tool
+from ablate.verification.bundle.manifest import Tool, this_tool
+from ablate.verification.result import Item
 from prereg.errors import StudyError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Entry

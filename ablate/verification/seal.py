@@ -22,7 +22,7 @@ from prereg.registry.registration import Registration, load_registration
 from prereg.seals import git, rfc3161, ssh
 from prereg.seals import ots as calendars
 from prereg.seals.exchange import require_address
-from prereg.seals.state import SUFFIXES, Attestation, Kind, pending_seals, standing
+from prereg.seals.state import SUFFIXES, Attestation, Kind, newest_attestations, pending_seals
 
 _PROBE = b"ablate: can this key sign?"
 
@@ -138,7 +138,7 @@ class _Known:
         self.lock_sha256 = lock_sha256
         self._recorded = [
             found.attestation
-            for found in standing(entries, self.name)
+            for found in newest_attestations(entries, self.name)
             if found.attestation is not None and found.attestation.lock_sha256 == lock_sha256
         ]
 

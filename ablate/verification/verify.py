@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.verification.items import Item, Verification, check_corpus, check_more_pins
+from ablate.verification.result import Item, Verification, check_corpus, check_more_pins
 from prereg.documents.page import compare_page
 from prereg.errors import StudyError, StudyFileError, nearest
 from prereg.registry.amendments import chain_faults
@@ -45,7 +45,9 @@ def verify_study(
     return _verify(root, (path.stem,), Trust.of(root, signers=signers, roots=roots), judge=True)
 
 
-def verify_house(given: Path | None = None, *, signers: Path | None = None, roots: Path | None = None) -> Verification:
+def verify_project(
+    given: Path | None = None, *, signers: Path | None = None, roots: Path | None = None
+) -> Verification:
     """Check every registered study of a root."""
     root = Root.around(Path(), given)
     named = {entry.study for entry in _entries(root)}

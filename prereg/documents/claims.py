@@ -1,7 +1,7 @@
 """Every hypothesis as a sentence, and its two nulls as a statistician writes them.
 
 δ is the left side of the claim minus its right side, the mean of the per-seed differences in the population of seeds.
-The rules are those of `ablate.judge.stats.nulls`, said for a reader; nothing is tested here.
+The rules are those of `ablate.judge.stats.null_hypotheses`, said for a reader; nothing is tested here.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 An amendment made before any evidence changes a plan. One made after evidence may have been chosen by it, so what it
 touched is exploratory from then on, in every later table, and no later amendment makes it confirmatory again: the way
-back is another study under another name. `TOUCHES` says what a change of each field touches; it is what the code
-follows and what the documentation shows. Hypotheses of one role correct each other, so an outcome may move although
-nothing of its own was changed: how that is bounded is for `ablate.judge.audit.sensitivity` to say, since it takes p
-values.
+back is another study under another name. `AMENDMENT_EFFECTS` says what a change of each field touches; it is what the
+code follows and what the documentation shows. Hypotheses of one role correct each other, so an outcome may move
+although nothing of its own was changed: how that is bounded is for `ablate.judge.audit.sensitivity` to say, since it
+takes p values.
 
 Nothing here knows an outcome. An amendment that does not say what it changed is taken to have changed everything.
 """
@@ -33,7 +33,7 @@ _ABSENT = "(absent)"
 _NOBODY = "(the baseline)"
 
 
-class Touches(FrozenModel):
+class AmendmentEffect(FrozenModel):
     """What a change of some fields touches."""
 
     fields: tuple[str, ...]
@@ -46,56 +46,56 @@ class Touches(FrozenModel):
     """Why."""
 
 
-TOUCHES: tuple[Touches, ...] = (
-    Touches(
+AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
+    AmendmentEffect(
         fields=("title", "question", "tie_breakers", "assume", "analysis.also"),
         scope="nothing",
         said="nothing",
         why="words, beliefs of the design and description: no outcome and no verdict depends on them",
     ),
-    Touches(
+    AmendmentEffect(
         fields=("hypotheses.H",),
         scope="hypothesis",
         said="H; under max_t every hypothesis of its role",
         why="another claim, margin, scale or reading is another test",
     ),
-    Touches(
+    AmendmentEffect(
         fields=("hypotheses.H, added or removed", "hypotheses.H.role"),
         scope="role",
         said="every hypothesis of the role, old and new; H alone under correct: none",
         why="the correction runs over another family",
     ),
-    Touches(
+    AmendmentEffect(
         fields=("variants.ARM",),
         scope="arm",
         said="hypotheses whose claim names ARM, and stable(ARM)",
         why="another arm is another comparison",
     ),
-    Touches(
+    AmendmentEffect(
         fields=("factors.F.LEVEL",),
         scope="level",
         said="the same for every arm with that level; everything where factors or levels come, go or change places",
         why="several arms have the same level",
     ),
-    Touches(
+    AmendmentEffect(
         fields=("baseline",),
         scope="baseline",
         said="hypotheses whose claim leaves its right side to the baseline",
         why="they compare with another arm",
     ),
-    Touches(
+    AmendmentEffect(
         fields=("analysis", "on_divergence"),
         scope="hypotheses",
         said="every hypothesis",
         why="another test, level, correction or handling of lost runs",
     ),
-    Touches(
+    AmendmentEffect(
         fields=("stable.loss_spike",),
         scope="stability",
         said="stable(ARM) of every arm",
         why="another meaning of a spike; tests do not read it",
     ),
-    Touches(
+    AmendmentEffect(
         fields=(
             "base",
             "match",
@@ -117,7 +117,7 @@ TOUCHES: tuple[Touches, ...] = (
         said="every hypothesis, and stable(ARM) of every arm",
         why="other runs, other values, or another moment to stop",
     ),
-    Touches(
+    AmendmentEffect(
         fields=("decision", "checks", "own_checks"),
         scope="verdict",
         said="the verdict: there is none",
@@ -157,7 +157,7 @@ class Amendment(FrozenModel):
         return f"entry {self.index}, {known.get(self.evidence, 'after outcomes were read')}"
 
 
-class Touched(FrozenModel):
+class Affected(FrozenModel):
     """What amendments after evidence touched: name -> why, one phrase a field."""
 
     hypotheses: dict[str, tuple[str, ...]] = {}
@@ -173,7 +173,7 @@ def amendments_of(entries: Iterable[Entry]) -> tuple[Amendment, ...]:
     return tuple(_amendment(entry) for entry in entries if entry.event == "amended")
 
 
-def touched(study: Study, amendments: Iterable[Amendment]) -> Touched:
+def affected(study: Study, amendments: Iterable[Amendment]) -> Affected:
     """What all amendments after evidence touched, by the names of the study in force."""
     hypotheses: dict[str, list[str]] = {}
     arms: dict[str, list[str]] = {}
@@ -187,7 +187,7 @@ def touched(study: Study, amendments: Iterable[Amendment]) -> Touched:
                 for name in found:
                     kept.setdefault(name, []).append(said)
             verdict += [said] if rule else []
-    return Touched(
+    return Affected(
         hypotheses={name: tuple(hypotheses[name]) for name in study.hypotheses if name in hypotheses},
         arms={arm: tuple(arms[arm]) for arm in study.arms if arm in arms},
         verdict=tuple(verdict),
@@ -279,7 +279,7 @@ def _reach_of_arms(study: Study, arms: set[str]) -> Reach:
 def scope_of(field: str) -> Scope | None:
     """What the change of a field touches by the table; none for a field that is not in it."""
     found: tuple[int, Scope] | None = None
-    for row in TOUCHES:
+    for row in AMENDMENT_EFFECTS:
         for known in row.fields:
             stem = known.split(".H")[0].split(".ARM")[0].split(".F.")[0]
             if field == stem or field.startswith((f"{stem}.", f"{stem}[")):

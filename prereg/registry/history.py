@@ -151,7 +151,7 @@ def _short(value: JsonValue) -> str:
 _INDEX = re.compile(r"\[(\d+)\]\.?")
 
 
-class Promise(FrozenModel):
+class PastRegistration(FrozenModel):
     """One registration of a study, in force or not."""
 
     study: str
@@ -170,10 +170,10 @@ class Promise(FrozenModel):
     """Why the document is unknown, or cannot be proven."""
 
 
-def promises(root: Root, study: str, entries: Sequence[Entry]) -> tuple[Promise, ...]:
+def past_registrations(root: Root, study: str, entries: Sequence[Entry]) -> tuple[PastRegistration, ...]:
     """Every promise of a study, oldest first. Nothing is raised for what is missing: `unknown` says it."""
     made = [entry for entry in entries if entry.study == study and entry.event in ("registered", "amended")]
-    found: list[Promise] = []
+    found: list[PastRegistration] = []
     whole, unknown = _lock(root, study, made[-1]) if made else (None, "")
     for entry in reversed(made):
         proven = whole is not None and _hash(whole) == entry.registration
@@ -181,7 +181,9 @@ def promises(root: Root, study: str, entries: Sequence[Entry]) -> tuple[Promise,
             unknown = "rebuilt from the differences in the ledger, but not to the hash of the promise"
         known: dict[str, Any] = {"document": whole and whole["study"], "unknown": "" if proven else unknown}
         found.append(
-            Promise(study=study, sha256=entry.registration, at=entry.at, index=entry.index, proven=proven, **known)
+            PastRegistration(
+                study=study, sha256=entry.registration, at=entry.at, index=entry.index, proven=proven, **known
+            )
         )
         if whole is not None and entry.event == "amended":
             whole = _undone(whole, entry.body.get("differences"))

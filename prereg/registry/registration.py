@@ -60,7 +60,7 @@ class DataPins(FrozenModel):
 
 
 class Override(FrozenModel):
-    """A hopeless design, registered because the user said so."""
+    """An undecidable design, registered because the user said so."""
 
     obstacle: str
     """What can never happen, in the words of the refusal."""

@@ -17,7 +17,7 @@ from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.ledger import Entry
 from prereg.registry.paths import Root
 from prereg.seals import git, ots, rfc3161, ssh
-from prereg.seals.state import SUFFIXES, Attestation, Kind, SealResult, attested, standing
+from prereg.seals.state import SUFFIXES, Attestation, Kind, SealResult, attested, newest_attestations
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def examine_seals(root: Root, name: str, entries: Iterable[Entry], trust: Trust)
     begun = min((entry.index for entry in known if entry.event in _RUNS), default=None)
     found = []
     state: State
-    for entry, text in standing(known, name):
+    for entry, text in newest_attestations(known, name):
         superseded = text is not None and bool(locks) and text.lock_sha256 != locks[-1]
         if text is None:
             state, says = "broken", f"ledger entry {entry.index} attests something that this version cannot read"

@@ -105,7 +105,7 @@ def attested(entries: Iterable[Entry], study: str) -> tuple[Attested, ...]:
     return tuple(found)
 
 
-def standing(entries: Iterable[Entry], study: str) -> tuple[Attested, ...]:
+def newest_attestations(entries: Iterable[Entry], study: str) -> tuple[Attested, ...]:
     """What is to be checked: every file, the newest anchor and the newest calendars' proof of each lock, unpaid debts.
 
     A proof that calendars have completed holds what the earlier one held.
@@ -126,7 +126,7 @@ def pending_seals(entries: Iterable[Entry], study: str, lock_sha256: str) -> dic
     """The pending seals of a lock. One of the same mechanism made later settles it."""
     return {
         found.attestation.kind: found.attestation
-        for found in standing(entries, study)
+        for found in newest_attestations(entries, study)
         if found.attestation is not None
         and found.attestation.state == "owed"
         and found.attestation.lock_sha256 == lock_sha256

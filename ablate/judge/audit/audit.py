@@ -13,15 +13,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from ablate.judge import looks, recompute
+from ablate.judge import interim, recompute
 from ablate.judge.audit import headroom, history, ledger, outcomes, pairs, runs, sensitivity, user_checks
 from ablate.judge.audit.checks import DECLARED, AuditContext, Declared
 from ablate.judge.audit.user_checks import OWN
 from ablate.judge.verdict import Check, Severity
-from prereg.registry.amendments import TOUCHES
+from prereg.registry.amendments import AMENDMENT_EFFECTS
 from prereg.registry.disk import write_whole
 
-OF_EVIDENCE = (ledger, runs, pairs, history, outcomes, looks)
+OF_EVIDENCE = (ledger, runs, pairs, history, outcomes, interim)
 OF_FINDINGS = (user_checks, recompute, headroom, sensitivity)
 """Modules whose checks `decide` makes itself, of more than an `AuditContext`."""
 
@@ -71,7 +71,7 @@ def rows() -> list[tuple[str, str, str, str]]:
 def checks_page() -> str:
     """docs/checks.md: every check, and what an amendment of each field touches."""
     checks = _table(("check", "what it looks at", "when it fails", "why"), rows())
-    fields = [(", ".join(f"`{field}`" for field in row.fields), row.said, row.why) for row in TOUCHES]
+    fields = [(", ".join(f"`{field}`" for field in row.fields), row.said, row.why) for row in AMENDMENT_EFFECTS]
     return _PAGE.format(checks=checks, fields=_table(("field", "what is touched", "why"), fields))
 
 

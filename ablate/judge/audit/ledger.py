@@ -11,7 +11,7 @@ from datetime import datetime
 from ablate.judge.audit.checks import AuditContext, Found, Result, check, named, named_run
 from ablate.judge.verdict import Severity
 from ablate.records.imports import CLOCKS_APART
-from prereg.registry.amendments import amendments_of, chain_faults, touched
+from prereg.registry.amendments import affected, amendments_of, chain_faults
 from prereg.registry.ledger import SEALS, Entry
 from prereg.registry.looks import TOOK_PLACE, recorded_afterwards
 from prereg.registry.plan import cell_of
@@ -53,7 +53,7 @@ def _late_amendments(context: AuditContext, evidence: str, severity: Severity) -
     """The severity given is that of the check when it holds. A late amendment forbids a verdict only if it changed what
     the verdict is made of; otherwise what it touched is exploratory (`ablate.judge.audit.sensitivity`)."""
     late = [one for one in amendments_of(context.evidence.ledger) if one.evidence == evidence]
-    spoilt = touched(context.study, late).verdict
+    spoilt = affected(context.study, late).verdict
     if late:
         severity = "inadmissible" if spoilt else "deviation"
     after = f"; changed: {'; '.join(spoilt)}" if spoilt else ""

@@ -2,8 +2,8 @@
 
 Numbers of two versions of a harness, of two wordings, or of other examples are not numbers of one measure. The checks
 compare identities and sums, never arms: a run that was scored on other items, on an item whose text changed, or twice
-on one, has no partner, and nothing is dropped to make it one. Pairing itself is `ablate.judge.stats.items.cross`, which
-refuses the same again.
+on one, has no partner, and nothing is dropped to make it one. Pairing itself is
+`ablate.judge.stats.crossed_items.cross`, which refuses the same again.
 """
 
 from __future__ import annotations

@@ -25,47 +25,47 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.audit.checks import Found, Result, check, named
-from ablate.judge.stats.batch import OUTCOME, Codes, Items, judge_rows, judge_rows_at_worst
-from ablate.judge.stats.nulls import Nulls, found_nulls, judge_families
-from ablate.judge.stats.procedure import TINY, Floats
-from ablate.judge.stats.rows import Kept, Rows
+from ablate.judge.stats.null_hypotheses import Nulls, found_nulls, judge_families
+from ablate.judge.stats.paired_t import TINY, Floats
+from ablate.judge.stats.vectorized_judge import OUTCOME, Codes, Items, judge_rows, judge_rows_at_worst
+from ablate.judge.stats.vectorized_tests import Kept, Rows
 from ablate.judge.verdict import Finding, Outcome
-from prereg.registry.amendments import Touched
+from prereg.registry.amendments import Affected
 from prereg.registry.plan import Cell
 from prereg.rule.condition import OUTCOMES
 from prereg.rule.divergence import ENDS, End, between, pushed, refutable
 from prereg.study.spec import Study
 
 
-def spread(study: Study, findings: Sequence[Finding], touched: Touched) -> Touched:
+def spread(study: Study, findings: Sequence[Finding], affected: Affected) -> Affected:
     """The same, with the hypotheses whose outcome hangs on touched ones of their role."""
-    if not touched.hypotheses or study.analysis.correct != "holm":
-        return touched
-    best, worst = (_outcomes_with(study, findings, touched, p) for p in (TINY, 1.0))
-    reached = dict(touched.hypotheses)
+    if not affected.hypotheses or study.analysis.correct != "holm":
+        return affected
+    best, worst = (_outcomes_with(study, findings, affected, p) for p in (TINY, 1.0))
+    reached = dict(affected.hypotheses)
     for name, hypothesis in study.hypotheses.items():
         if name not in reached and best[name] != worst[name]:
-            by = [other for other in study.family(hypothesis.role) if other in touched.hypotheses]
+            by = [other for other in study.family(hypothesis.role) if other in affected.hypotheses]
             reached[name] = (f"its corrected p hangs on {', '.join(by)}",)
     ordered = {name: reached[name] for name in study.hypotheses if name in reached}
-    return touched.model_copy(update={"hypotheses": ordered})
+    return affected.model_copy(update={"hypotheses": ordered})
 
 
-def mark(findings: Sequence[Finding], touched: Touched) -> tuple[Finding, ...]:
+def mark(findings: Sequence[Finding], affected: Affected) -> tuple[Finding, ...]:
     """The findings, those that were touched with the reason why they are exploratory."""
     return tuple(
-        finding.model_copy(update={"amended": touched.hypotheses[finding.hypothesis]})
-        if finding.hypothesis in touched.hypotheses
+        finding.model_copy(update={"amended": affected.hypotheses[finding.hypothesis]})
+        if finding.hypothesis in affected.hypotheses
         else finding
         for finding in findings
     )
 
 
 def rests_on(
-    study: Study, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool], touched: Touched
+    study: Study, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool], affected: Affected
 ) -> tuple[str, ...]:
     """A smallest set of touched names, as the rule asks for them, on which the verdict rests; empty when on none."""
-    free = [*((name, False) for name in touched.hypotheses), *((arm, True) for arm in touched.arms)]
+    free = [*((name, False) for name in affected.hypotheses), *((arm, True) for arm in affected.arms)]
 
     def verdicts(freed: Sequence[tuple[str, bool]]) -> tuple[str, ...]:
         return study.rule.verdicts(
@@ -89,31 +89,31 @@ def rests_on(
     why="an outcome may have chosen the test that it passed",
     required="the same verdict for every outcome of what was touched",
 )
-def check_verdict(touched: Touched, resting: Sequence[str]) -> Found:
+def check_verdict(affected: Affected, resting: Sequence[str]) -> Found:
     """The check that fails when the verdict rests on something touched; none where amendments touched nothing."""
-    named = [*touched.hypotheses, *(f"stable({arm})" for arm in touched.arms)]
+    named = [*affected.hypotheses, *(f"stable({arm})" for arm in affected.arms)]
     if not named:
         return None
     if resting:
-        found = f"it rests on {', '.join(resting)}, touched by {_reasons(touched, resting)}"
+        found = f"it rests on {', '.join(resting)}, touched by {_reasons(affected, resting)}"
         return Result(passed=False, found=found)
     return Result(found=f"the same verdict whatever had become of {', '.join(named)}")
 
 
-def _reasons(touched: Touched, resting: Sequence[str]) -> str:
-    by_name = touched.hypotheses | {f"stable({arm})": reasons for arm, reasons in touched.arms.items()}
+def _reasons(affected: Affected, resting: Sequence[str]) -> str:
+    by_name = affected.hypotheses | {f"stable({arm})": reasons for arm, reasons in affected.arms.items()}
     return "; ".join(dict.fromkeys(reason for name in resting for reason in by_name[name]))
 
 
-def because_it_rests(touched: Touched, resting: Sequence[str]) -> str:
+def because_it_rests(affected: Affected, resting: Sequence[str]) -> str:
     """Why there is no verdict, in a sentence."""
     are = "which an amendment after evidence made exploratory"
-    return f"The verdict rests on {', '.join(resting)}, {are}: {_reasons(touched, resting)}."
+    return f"The verdict rests on {', '.join(resting)}, {are}: {_reasons(affected, resting)}."
 
 
-def _outcomes_with(study: Study, findings: Sequence[Finding], touched: Touched, p: float) -> dict[str, Outcome]:
+def _outcomes_with(study: Study, findings: Sequence[Finding], affected: Affected, p: float) -> dict[str, Outcome]:
     """Outcomes with every touched p set to one value."""
-    nulls = {name: Nulls(p, p) if name in touched.hypotheses else one for name, one in found_nulls(findings).items()}
+    nulls = {name: Nulls(p, p) if name in affected.hypotheses else one for name, one in found_nulls(findings).items()}
     return {name: judged.outcome for name, judged in judge_families(study, nulls).items()}
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import optimize, special
 
-from ablate.judge.stats.procedure import Floats
+from ablate.judge.stats.paired_t import Floats
 from ablate.judge.verdict import Stability
 from prereg.registry.plan import asks_stability
 from prereg.study.spec import Study

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from ablate.judge.audit.headroom import ROOM_SD, no_room
-from ablate.judge.stats.procedure import Floats
+from ablate.judge.stats.paired_t import Floats
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, SpecError, Where
 from prereg.frozen import FrozenModel, GrownModel

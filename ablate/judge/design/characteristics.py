@@ -17,9 +17,9 @@ from ablate.judge.design.assumptions import Belief, Beliefs, assumed, groups_of,
 from ablate.judge.design.error_rate import correlations, worst_case
 from ablate.judge.design.power import Planning, planned
 from ablate.judge.design.reach import HypothesisDesign, hypothesis_design, remedy_of, unreachable_verdicts
-from ablate.judge.design.scenarios import drawable, truths
+from ablate.judge.design.scenarios import drawable, effect_scenarios
 from ablate.judge.design.simulate import Chance, Scenario, adopting_verdicts, affordable, simulate
-from ablate.judge.stats.nulls import require_known_methods
+from ablate.judge.stats.null_hypotheses import require_known_methods
 from ablate.judge.stats.resample import COUNTED_PAIRS, LISTED_PAIRS
 from prereg.frozen import FrozenModel
 from prereg.rule.divergence import said_losses
@@ -149,7 +149,7 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
     notes += [_OVER_NEW_ITEMS + _said_tasks(study)] if over_items and not unknown else []
     notes += [_OVER_THESE_ITEMS] if registered == "items" and not over_items else []
     correlation = study.assume.metric_correlation or 0.0
-    states = [] if lacking else truths(study, divergence=believed.divergence, correlation=correlation)
+    states = [] if lacking else effect_scenarios(study, divergence=believed.divergence, correlation=correlation)
     scenarios: list[Scenario] = []
     undrawn: dict[str, list[str]] = {}
     for index, truth in enumerate(states):

@@ -24,11 +24,11 @@ import numpy.typing as npt
 
 from ablate.judge.design.assumptions import Beliefs, groups_of
 from ablate.judge.design.reach import effect_when_true, standard_error
-from ablate.judge.design.scenarios import Law, Truth, alarms_of, draw, weights_of
+from ablate.judge.design.scenarios import Law, TrueEffects, alarms_of, draw, weights_of
 from ablate.judge.design.simulate import Scenario, adopted_arms, adopting_verdicts, harmful_verdicts, is_true, simulate
-from ablate.judge.stats.batch import OUTCOME, Shifted, batchable, code_rows, weigh_rows_at
-from ablate.judge.stats.nulls import direction_of
-from ablate.judge.stats.procedure import Floats
+from ablate.judge.stats.null_hypotheses import direction_of
+from ablate.judge.stats.paired_t import Floats
+from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, batchable, code_rows, weigh_rows_at
 from prereg.study.spec import Study
 
 CORRELATIONS = (0.0, 0.5, 1.0)
@@ -48,7 +48,9 @@ def correlations(study: Study) -> tuple[float, ...]:
     return CORRELATIONS if known is None else (known,)
 
 
-def worst_case(study: Study, beliefs: Beliefs, named: list[Truth], *, n_sims: int, seed: int) -> tuple[Scenario, ...]:
+def worst_case(
+    study: Study, beliefs: Beliefs, named: list[TrueEffects], *, n_sims: int, seed: int
+) -> tuple[Scenario, ...]:
     """The state of the world with the largest chance of a false adoption, and the same with skewed differences; nothing
     when the rule adopts nothing.
 
@@ -66,7 +68,7 @@ def worst_case(study: Study, beliefs: Beliefs, named: list[Truth], *, n_sims: in
             ranked += [(screen.share(case), dict(case), correlation) for case in screen.cases()]
         else:
             for truth in plain:
-                tried = Truth(truth.name, truth.effects, correlation=correlation, alarms=truth.alarms)
+                tried = TrueEffects(truth.name, truth.effects, correlation=correlation, alarms=truth.alarms)
                 found = simulate(study, tried, beliefs, n_sims=max(200, n_sims // 10), seed=[seed, 2_000 + at])
                 assert found.false_adopting is not None
                 ranked.append((found.false_adopting.share, truth.effects, correlation))
@@ -78,7 +80,7 @@ def worst_case(study: Study, beliefs: Beliefs, named: list[Truth], *, n_sims: in
         _, effects, correlation = ranked[at]
         for law in laws:
             name = _named(study, effects, correlation, law)
-            truth = Truth(name, effects, law, correlation=correlation, alarms=alarms_of(study))
+            truth = TrueEffects(name, effects, law, correlation=correlation, alarms=alarms_of(study))
             yield simulate(study, truth, beliefs, n_sims=n_sims, seed=[seed, 3_000 + at])
 
     confirmed = [next(drawn(at, ["normal"])) for at in range(min(_CONFIRMED, len(ranked)))]
@@ -130,7 +132,7 @@ class _Screen:
 
     def __post_init__(self) -> None:
         study = self.study
-        nothing = Truth("", dict.fromkeys(study.hypotheses, 0.0), correlation=self.correlation)
+        nothing = TrueEffects("", dict.fromkeys(study.hypotheses, 0.0), correlation=self.correlation)
         rng = np.random.default_rng(self.seed)
         drawn = draw(study, nothing, self.beliefs, n_sims=self.n_sims, n_seeds=len(study.seeds), rng=rng)
         self.differences, self.items = drawn.differences, drawn.items

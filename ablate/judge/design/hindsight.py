@@ -24,7 +24,7 @@ from scipy import special
 
 from ablate.judge.design.characteristics import Design
 from ablate.judge.design.reach import KIND, HypothesisDesign
-from ablate.judge.stats import power
+from ablate.judge.stats import t_power
 from ablate.judge.verdict import Finding
 from prereg.frozen import FrozenModel
 from prereg.registry.registration import Registration
@@ -114,8 +114,8 @@ def _one(study: Study, finding: Finding, design: Design | None, planned: Hypothe
     kind, smallest = KIND[verb], finding.smallest
     # A change that is shown to be too small to matter is refuted, and counts against the power of its claim.
     below = smallest / sd if verb in ("lowers", "raises", "changes") else None
-    reached = min(1.0, power.power(kind, smallest / sd, n, level, refuted_below=below)) if smallest > 0 else None
-    seeds = power.seeds_for(kind, smallest / sd, level, 0.8, refuted_below=below) if smallest > 0 else None
+    reached = min(1.0, t_power.power(kind, smallest / sd, n, level, refuted_below=below)) if smallest > 0 else None
+    seeds = t_power.seeds_for(kind, smallest / sd, level, 0.8, refuted_below=below) if smallest > 0 else None
     undecided = finding.outcome == "inconclusive" and smallest > 0 and fixed
     # A claim by at least D is selected against D, which is not the test that `selection` describes.
     by_margin = verb in ("lowers_by", "raises_by")
@@ -134,7 +134,7 @@ def _one(study: Study, finding: Finding, design: Design | None, planned: Hypothe
         sd_assumed=None if planned is None else planned.sd_difference,
         correlation=finding.correlation,
         correlation_assumed=_assumed_correlation(study, finding, design),
-        detectable=power.detectable(kind, n, level) * sd,
+        detectable=t_power.detectable(kind, n, level) * sd,
         detectable_assumed=_detectable_assumed(planned),
         power=reached,
         more_seeds=max(0, seeds - n) if undecided and seeds is not None else None,
@@ -162,7 +162,7 @@ def _assumed_correlation(study: Study, finding: Finding, design: Design | None) 
 def selection(size_sd: float, n: int, alpha: float) -> Selection:
     """Power, type M and type S of a two-sided paired t, for a true effect in SDs of the differences."""
     assert size_sd > 0 and n >= 2, (size_sd, n)
-    spread, weight = power.sample_sd(n - 1)
+    spread, weight = t_power.sample_sd(n - 1)
     shift = size_sd * sqrt(n)  # in standard errors, as is everything below
     critical = float(special.stdtrit(n - 1, 1.0 - alpha / 2.0)) * spread
     right, wrong = special.ndtr(shift - critical), special.ndtr(-shift - critical)

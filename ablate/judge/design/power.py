@@ -24,11 +24,11 @@ from ablate.judge.design.reach import (
     sd_difference,
     standard_error,
 )
-from ablate.judge.design.scenarios import Truth, all_true, arm_means, draw, weights_of
+from ablate.judge.design.scenarios import TrueEffects, all_true, arm_means, draw, weights_of
 from ablate.judge.design.simulate import Chance, Scenario, affordable, simulate
-from ablate.judge.stats import power
-from ablate.judge.stats.batch import OUTCOME, Shifted, code_rows, weigh_rows, weigh_rows_at
-from ablate.judge.stats.procedure import Floats
+from ablate.judge.stats import t_power
+from ablate.judge.stats.paired_t import Floats
+from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, code_rows, weigh_rows, weigh_rows_at
 from prereg.study.spec import Study
 
 MOST_SEEDS = 200
@@ -77,10 +77,10 @@ class Planning:
                 self._at[n] = AtSeeds(each, None, drawn)
         return self._at[n]
 
-    def _simulated(self, truth: Truth, n: int, n_sims: int) -> Scenario:
+    def _simulated(self, truth: TrueEffects, n: int, n_sims: int) -> Scenario:
         return simulate(self.study, truth, self.beliefs, n_sims=n_sims, seed=[self.seed, 1_000 + n], n_seeds=n)
 
-    def _truth(self, name: str | None) -> Truth | None:
+    def _truth(self, name: str | None) -> TrueEffects | None:
         """Every claim true; where claims exclude each other none, and for one of them that one alone."""
         truth = all_true(self.study)
         effects = truth.effects
@@ -88,7 +88,7 @@ class Planning:
             if name is None:
                 return None
             effects = _alone(self.study, name)
-        return Truth(truth.name, effects, correlation=self.correlation, alarms=truth.alarms)
+        return TrueEffects(truth.name, effects, correlation=self.correlation, alarms=truth.alarms)
 
     def seeds_for(self, name: str, target: float) -> int | None:
         """Fewest seeds with which the claim is supported with this chance."""
@@ -143,7 +143,7 @@ class Planning:
                 found.append(float((codes[:, names.index(name)] == OUTCOME.index("supported")).mean()))
             return np.array(found)
 
-        guess = power.detectable(KIND[verb], n, level_of(study, name), target) * error * sqrt(n)
+        guess = t_power.detectable(KIND[verb], n, level_of(study, name), target) * error * sqrt(n)
         return _crossing(powers, smallest if verb.endswith("_by") else 0.0, guess, target)
 
 

@@ -16,12 +16,12 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from ablate.judge.design.assumptions import Beliefs
-from ablate.judge.stats import power
+from ablate.judge.stats import t_power
 from ablate.judge.stats.estimate import words
-from ablate.judge.stats.max_t import p_floor_of
-from ablate.judge.stats.procedure import Side
+from ablate.judge.stats.multiplicity import p_floor_of
+from ablate.judge.stats.paired_t import Side
 from ablate.judge.stats.sequential import EProcessT
-from prereg.errors import HopelessDesignError, Where
+from prereg.errors import UndecidableDesignError, Where
 from prereg.frozen import FrozenModel
 from prereg.rule.condition import Outcome, parse_condition, questions
 from prereg.study.analysis import EProcess
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
 
 
-KIND: dict[Verb, power.Kind] = {
+KIND: dict[Verb, t_power.Kind] = {
     "lowers": "towards",
     "raises": "towards",
     "lowers_by": "margin",
@@ -108,8 +108,8 @@ def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDe
         can_be_supported=floors[0] <= analysis.alpha,
         can_be_refuted=floors[1] is not None and floors[1] <= analysis.alpha,
         needed=name in asked_to_be_supported(study),
-        detectable_sd=power.detectable(kind, n, analysis.alpha),
-        detectable_sd_corrected=power.detectable(kind, n, level),
+        detectable_sd=t_power.detectable(kind, n, analysis.alpha),
+        detectable_sd_corrected=t_power.detectable(kind, n, level),
         sd_difference=sd,
         detectable=None,
         power_at_smallest=None,
@@ -123,7 +123,7 @@ def first_guess(study: Study, name: str, sd: float, target: float) -> int | None
     smallest, effect = study.hypotheses[name].smallest, abs(effect_when_true(study, name))
     kind = KIND[study.claims[name].verb]
     size = (smallest if effect == 0.0 else effect - smallest if kind == "margin" else effect) / sd
-    return power.seeds_for(kind, size, level_of(study, name), target) if size > 0.0 else None
+    return t_power.seeds_for(kind, size, level_of(study, name), target) if size > 0.0 else None
 
 
 def attainable(study: Study, name: str, n: int) -> bool:
@@ -203,14 +203,14 @@ def require_possible(design: Design) -> None:
         raise found
 
 
-def obstacle(design: Design) -> HopelessDesignError | None:
-    """What makes a design hopeless, with its witness and the least change that fixes it; none when nothing does."""
+def obstacle(design: Design) -> UndecidableDesignError | None:
+    """What makes a design undecidable, with its witness and the least change that fixes it; none when nothing does."""
     for hypothesis in design.hypotheses:
         if hypothesis.needed and not hypothesis.can_be_supported:
             corrected = f" after {design.correct} over {hypothesis.family}" if design.correct != "none" else ""
             stopped = [verdict for verdict in design.adopting if verdict in design.unreachable]
             costs = f", so that {_quoted(stopped)} can never be the verdict" if stopped else ""
-            return HopelessDesignError(
+            return UndecidableDesignError(
                 f"'{hypothesis.hypothesis}' can never be supported: the smallest p that {words(design.test)} gives "
                 f"with {hypothesis.n} seeds is {hypothesis.attainable_support:.4g}{corrected}{costs}",
                 required=f"a p that can reach alpha = {design.alpha:g}; the decision asks "
@@ -225,7 +225,7 @@ def obstacle(design: Design) -> HopelessDesignError | None:
         for one in design.hypotheses
         if not (one.can_be_supported and one.can_be_refuted)
     ]
-    return HopelessDesignError(
+    return UndecidableDesignError(
         f"the verdict '{design.unreachable[0]}' can never be reached with {design.n_seeds} seeds: " + ", ".join(stuck),
         required="data that could lead to every verdict",
         fix=design.remedy or "more seeds, or test: paired_t",
@@ -233,7 +233,7 @@ def obstacle(design: Design) -> HopelessDesignError | None:
     )
 
 
-def _too_weak(design: Design) -> HopelessDesignError | None:
+def _too_weak(design: Design) -> UndecidableDesignError | None:
     """The needed claim with the least power, where that is below the floor."""
     known = [one for one in design.hypotheses if one.needed and one.power_at_smallest is not None]
     weakest = min(known, key=lambda one: one.power_at_smallest or 0.0, default=None)
@@ -244,7 +244,7 @@ def _too_weak(design: Design) -> HopelessDesignError | None:
     more = "a less noisy measure, or a larger smallest difference"
     if weakest.seeds_80 is not None:
         more = f"give {weakest.seeds_80} seeds, for power 80%"
-    return HopelessDesignError(
+    return UndecidableDesignError(
         f"'{weakest.hypothesis}' would be supported with a chance of {100 * weakest.power_at_smallest:.3g}% {where}, "
         f"with {weakest.n} seeds",
         required=f"power of {100 * floor:g}% or more (assume: power_floor) for a claim that the decision needs",

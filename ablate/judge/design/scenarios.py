@@ -20,10 +20,10 @@ from scipy import special
 from ablate.judge.audit.stability import false_alarm_rate
 from ablate.judge.design.assumptions import Beliefs, Group, groups_of, over_new_items
 from ablate.judge.design.reach import effect_when_true
-from ablate.judge.stats.items import Tail, tail_of
-from ablate.judge.stats.nulls import direction_of
-from ablate.judge.stats.procedure import Floats
-from ablate.judge.stats.rows import Kept, OverItems
+from ablate.judge.stats.crossed_items import Tail, tail_of
+from ablate.judge.stats.null_hypotheses import direction_of
+from ablate.judge.stats.paired_t import Floats
+from ablate.judge.stats.vectorized_tests import Kept, OverItems
 from prereg.study.analysis import Ceiling
 from prereg.study.spec import Study
 
@@ -33,7 +33,7 @@ EDGE = 1e-9
 
 
 @dataclass(frozen=True)
-class Truth:
+class TrueEffects:
     """One state of the world, before it is simulated."""
 
     name: str
@@ -62,41 +62,45 @@ class Drawn:
     """Of a test over new items, what it knows of them."""
 
 
-def truths(study: Study, *, divergence: float = 0.0, correlation: float = 0.0) -> list[Truth]:
+def effect_scenarios(study: Study, *, divergence: float = 0.0, correlation: float = 0.0) -> list[TrueEffects]:
     """The states of the world whose chances a design prints; the worst one is searched for
     (`ablate.judge.design.error_rate`)."""
     nothing = dict.fromkeys(study.hypotheses, 0.0)
     absences = [name for name in study.hypotheses if study.claims[name].verb.startswith("does_not")]
     gains = {name: effect_when_true(study, name) for name in study.hypotheses}
     margins = {name: at_margin(study, name) for name in absences}
-    found = [Truth("no effect anywhere", nothing), all_true(study)]
+    found = [TrueEffects("no effect anywhere", nothing), all_true(study)]
     if len(study.hypotheses) > 1:
         found += [
-            Truth(f"only {name} true, at its smallest", nothing | {name: gains[name]})
+            TrueEffects(f"only {name} true, at its smallest", nothing | {name: gains[name]})
             for name in study.hypotheses
             if name not in absences and gains[name] != 0.0 and gains != nothing | {name: gains[name]}
         ]
     if margins:
-        found.append(Truth("gains true, every does_not claim false at its margin", gains | margins))
+        found.append(TrueEffects("gains true, every does_not claim false at its margin", gains | margins))
     if len(margins) > 1:
-        found += [Truth(f"all true but {name}, false at its margin", gains | {name: margins[name]}) for name in margins]
-    found += [Truth(f"no effect anywhere, {law} differences", nothing, law) for law in ("exponential", "lognormal")]
+        found += [
+            TrueEffects(f"all true but {name}, false at its margin", gains | {name: margins[name]}) for name in margins
+        ]
+    found += [
+        TrueEffects(f"no effect anywhere, {law} differences", nothing, law) for law in ("exponential", "lognormal")
+    ]
     if margins:
         found.append(
-            Truth("does_not claims false at their margins, lognormal differences", gains | margins, "lognormal")
+            TrueEffects("does_not claims false at their margins, lognormal differences", gains | margins, "lognormal")
         )
     if divergence > 0.0:
         share = f"{100 * divergence:.3g}% of runs diverge"
-        found.append(Truth(f"no effect anywhere, {share}", nothing, divergence=divergence))
-        found.append(Truth(f"every claim true at its smallest, {share}", gains, divergence=divergence))
+        found.append(TrueEffects(f"no effect anywhere, {share}", nothing, divergence=divergence))
+        found.append(TrueEffects(f"every claim true at its smallest, {share}", gains, divergence=divergence))
     alarms = alarms_of(study)
-    return [Truth(one.name, one.effects, one.law, one.divergence, correlation, alarms) for one in found]
+    return [TrueEffects(one.name, one.effects, one.law, one.divergence, correlation, alarms) for one in found]
 
 
-def all_true(study: Study) -> Truth:
+def all_true(study: Study) -> TrueEffects:
     """Every claim true at the effect where its power is stated."""
     gains = {name: effect_when_true(study, name) for name in study.hypotheses}
-    return Truth("every claim true at its smallest", gains, alarms=alarms_of(study))
+    return TrueEffects("every claim true at its smallest", gains, alarms=alarms_of(study))
 
 
 def alarms_of(study: Study) -> dict[str, float]:
@@ -129,7 +133,7 @@ def weights_of(study: Study, names: list[str]) -> Floats:
     return np.array([[study.claims[name].weights.get(arm, 0.0) for arm in study.arms] for name in names])
 
 
-def drawable(study: Study, truth: Truth, beliefs: Beliefs) -> str | None:
+def drawable(study: Study, truth: TrueEffects, beliefs: Beliefs) -> str | None:
     """Why a state of the world cannot be drawn; none when it can."""
     if arm_means(study, truth.effects) is None:
         return "the claims cannot all be so at once"
@@ -146,7 +150,9 @@ def drawable(study: Study, truth: Truth, beliefs: Beliefs) -> str | None:
     return None
 
 
-def draw(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, n_seeds: int, rng: np.random.Generator) -> Drawn:
+def draw(
+    study: Study, truth: TrueEffects, beliefs: Beliefs, *, n_sims: int, n_seeds: int, rng: np.random.Generator
+) -> Drawn:
     """Simulated studies under a truth; every claimed metric has a belief."""
     means, arms = arm_means(study, truth.effects), list(study.arms)
     assert means is not None, truth
@@ -196,7 +202,7 @@ def draw(study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, n_seeds: 
 
 def _with_items(
     study: Study,
-    truth: Truth,
+    truth: TrueEffects,
     beliefs: Beliefs,
     differences: dict[str, Floats],
     kept: dict[str, Kept] | None,
@@ -273,7 +279,7 @@ def _noise(rng: np.random.Generator, shape: tuple[int, int, int], common: Floats
 
 
 def _stable(
-    arms: list[str], lost: Kept | None, truth: Truth, shape: tuple[int, int, int], rng: np.random.Generator
+    arms: list[str], lost: Kept | None, truth: TrueEffects, shape: tuple[int, int, int], rng: np.random.Generator
 ) -> Kept:
     """Which arms are called stable: no run diverged, and none raised a false alarm."""
     stable: Kept = np.ones(shape[:2], dtype=bool) if lost is None else ~np.any(lost, axis=2)

@@ -33,14 +33,14 @@ from ablate.judge.audit.sensitivity import (
 )
 from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.design.reach import verdicts_of
-from ablate.judge.design.scenarios import EDGE, Drawn, Law, Truth, draw
-from ablate.judge.looks import run_to_the_stop
-from ablate.judge.stats.batch import OUTCOME, Codes, batchable
+from ablate.judge.design.scenarios import EDGE, Drawn, Law, TrueEffects, draw
+from ablate.judge.interim import run_to_the_stop
 from ablate.judge.stats.estimate import NoTestError, prepare, undecided
-from ablate.judge.stats.nulls import Nulls, direction_of, judge_families, weigh
-from ablate.judge.stats.procedure import Floats
+from ablate.judge.stats.null_hypotheses import Nulls, direction_of, judge_families, weigh
+from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.resample import ENUMERATED_PAIRS, LISTED_PAIRS
-from ablate.judge.stats.rows import ROWS_LISTED_PAIRS, Kept
+from ablate.judge.stats.vectorized_judge import OUTCOME, Codes, batchable
+from ablate.judge.stats.vectorized_tests import ROWS_LISTED_PAIRS, Kept
 from ablate.judge.verdict import Outcome, Outcomes
 from prereg.frozen import FrozenModel
 from prereg.registry.looks import looks_of
@@ -192,7 +192,7 @@ def judge_drawn(study: Study, drawn: Drawn) -> tuple[Codes, Kept, npt.NDArray[np
 
 
 def simulate(
-    study: Study, truth: Truth, beliefs: Beliefs, *, n_sims: int, seed: list[int], n_seeds: int | None = None
+    study: Study, truth: TrueEffects, beliefs: Beliefs, *, n_sims: int, seed: list[int], n_seeds: int | None = None
 ) -> Scenario:
     """What the registered rule makes of simulated studies under a truth, with another number of seeds if given."""
     n_seeds = len(study.seeds) if n_seeds is None else n_seeds

@@ -16,7 +16,7 @@ from math import sqrt
 import numpy as np
 from scipy import integrate, optimize, special, stats
 
-from ablate.judge.stats.procedure import EQUAL, Floats
+from ablate.judge.stats.paired_t import EQUAL, Floats
 from ablate.judge.verdict import EffectSize, Interval
 
 _NEAR_OVERFLOW = 2.0**1000

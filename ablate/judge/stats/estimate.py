@@ -1,7 +1,7 @@
 """Per-seed differences to an estimate: difference, interval, p, floor of p, and what a reader must know.
 
 A test is prepared here from differences over seeds. Seeds x items (`items`) has its words and its floor here and is
-prepared from a table of items by its caller (`ablate.judge.stats.items`); no test over seeds replaces it.
+prepared from a table of items by its caller (`ablate.judge.stats.crossed_items`); no test over seeds replaces it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import special
 
-from ablate.judge.stats.items import TwoWay
-from ablate.judge.stats.procedure import EQUAL, Floats, NoTestError, PairedT, Procedure, Side
+from ablate.judge.stats.crossed_items import TwoWay
+from ablate.judge.stats.paired_t import EQUAL, Floats, NoTestError, PairedT, Procedure, Side
 from ablate.judge.stats.resample import (
     ENUMERATED_PAIRS,
     FEWEST_BOOTSTRAPPED,

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, special, stats
 
-from ablate.judge.stats.procedure import EQUAL, Floats, Procedure, Side, Studentized, exponent_of
+from ablate.judge.stats.paired_t import EQUAL, Floats, Procedure, Side, Studentized, exponent_of
 from prereg.study.analysis import Zeros
 
 Ranks = npt.NDArray[np.int64]

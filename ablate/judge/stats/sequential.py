@@ -1,9 +1,9 @@
 """Sequential designs: repeated p values over registered looks, and an e-process for adding seeds until decided.
 
-Pure functions of p values and differences; which look it is, and what the ledger says, is `ablate.judge.looks`'s.
+Pure functions of p values and differences; which look it is, and what the ledger says, is `ablate.judge.interim`'s.
 
 **Looks.** The nominal level c_k(alpha) of look k comes from the exact joint law of the t statistics that the looks see
-(`ablate.judge.stats.levels`), under normal differences and whatever their SD: the chance that any look rejects is
+(`ablate.judge.stats.spending`), under normal differences and whatever their SD: the chance that any look rejects is
 alpha. It is the law of the planned numbers of seeds. Where divergence takes pairs away each t keeps its own degrees of
 freedom, and the levels are those of the plan.
 
@@ -41,8 +41,8 @@ from typing import Final
 import numpy as np
 from scipy import interpolate, optimize, special
 
-from ablate.judge.stats.levels import Spending, nominal_levels
-from ablate.judge.stats.procedure import TINY, Floats, PairedT, Side, Studentized
+from ablate.judge.stats.paired_t import TINY, Floats, PairedT, Side, Studentized
+from ablate.judge.stats.spending import Spending, nominal_levels
 from prereg.errors import EvidenceError
 from prereg.registry.looks import Look, looks_of
 from prereg.study.analysis import Looks

@@ -18,7 +18,7 @@ from ablate.reporting.description import seconds_by_suite
 from ablate.reporting.estimates import NONE
 from ablate.reporting.summaries.proof import describe_decision
 from prereg import text as words
-from prereg.registry.amendments import Amendment, amendments_of, reached, touched
+from prereg.registry.amendments import Amendment, affected, amendments_of, reached
 from prereg.registry.ledger import Entry
 from prereg.registry.looks import decisions_before
 
@@ -362,7 +362,7 @@ def _amendments(context: ReportContext, amendments: tuple[Amendment, ...]) -> Ta
             )
     chain = [amendments[0].previous, *(one.registration for one in amendments)]
     marked_findings = {finding.hypothesis for finding in context.decision.findings if finding.amended}
-    exploratory = {*touched(context.study, amendments).hypotheses, *marked_findings}
+    exploratory = {*affected(context.study, amendments).hypotheses, *marked_findings}
     kept = [name for name in context.study.hypotheses if name not in exploratory]
     return Table(
         f"Amendments: {len(amendments)}. Registrations: {' → '.join(words.short(one) for one in chain)}.",

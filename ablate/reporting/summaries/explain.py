@@ -9,7 +9,7 @@ from itertools import chain
 from ablate.judge.audit.audit import rows
 from prereg.errors import SpecError
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Metric
-from prereg.registry.amendments import TOUCHES
+from prereg.registry.amendments import AMENDMENT_EFFECTS
 
 Explained = tuple[str, tuple[tuple[str, str], ...]]
 """A name, and the facts about it."""
@@ -42,7 +42,7 @@ def _checks() -> list[Explained]:
 
 
 def _amendments() -> list[Explained]:
-    return [(", ".join(row.fields), (("affects", row.said), ("why", row.why))) for row in TOUCHES]
+    return [(", ".join(row.fields), (("affects", row.said), ("why", row.why))) for row in AMENDMENT_EFFECTS]
 
 
 def _all_metrics() -> Iterable[Metric]:

@@ -13,7 +13,7 @@ from ablate.judge.programme import ENDINGS, WEALTH_SHARE, Programme
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.estimates import NONE
-from ablate.verification.items import Verification
+from ablate.verification.result import Verification
 from prereg import text as words
 from prereg.registry.ledger import Entry, Sound
 from prereg.registry.looks import TOOK_PLACE
@@ -23,7 +23,7 @@ from prereg.seals.state import LEFT_OPEN_BY_ALL, PROOFS
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from ablate.verification.check import BundleCheck
+    from ablate.verification.bundle.check import BundleCheck
 
     Body = Mapping[str, JsonValue]
 

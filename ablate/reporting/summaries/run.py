@@ -16,7 +16,7 @@ from prereg import text as words
 
 if TYPE_CHECKING:
     from ablate.api.status import StudyHealth
-    from ablate.judge.glimpse import ClaimSoFar, Glimpse
+    from ablate.judge.early_look import ClaimSoFar, EarlyLook
     from ablate.records.comparison import MetricCompared, Reproduction
 
 _FALLING = {True: "falling", False: "NOT FALLING", None: ""}
@@ -66,7 +66,7 @@ def _status(health: StudyHealth) -> Iterator[Block]:
             yield Paragraph(f"{run.variant}, seed {run.seed}, beyond its budget: {breach}")
 
 
-def early_look_section(seen: Glimpse) -> Section:
+def early_look_section(seen: EarlyLook) -> Section:
     """An early look: description by claim, and what it is not."""
     rows = []
     for claim in seen.claims:

@@ -12,7 +12,7 @@ from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, col
 from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.documents.procedures import can_be_refuted, errors_held, lost_starts, meanings
-from prereg.registry.amendments import amendments_of, touched
+from prereg.registry.amendments import affected, amendments_of
 from prereg.registry.ledger import Entry
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
@@ -183,7 +183,7 @@ def _percent(share: float) -> str:
 def amendment_section(study: Study, registered: Sequence[Entry], entry: Entry) -> Section:
     """What an amendment changed, what was known by then, and what it made exploratory."""
     amendment = amendments_of([entry])[0]
-    found = touched(study, [amendment])
+    found = affected(study, [amendment])
     lines = []
     if found.hypotheses:
         lines.append(f"exploratory from now on: {words.listed(found.hypotheses)}; no verdict rests on them")

@@ -121,14 +121,14 @@ class SingleRun(Run):
         self.trainer.progress.eval_s += time.perf_counter() - started
         return answers
 
-    def _report_tasks(self, standing: Standing | None) -> None:
+    def _report_tasks(self, progress: Standing | None) -> None:
         """Report how far the tasks have been evaluated; none when that begins."""
         now = time.perf_counter()
-        ended = standing is not None and standing.requests == standing.of
-        if standing is not None and not ended and now - self._said < SAY_EVERY_S:
+        ended = progress is not None and progress.requests == progress.of
+        if progress is not None and not ended and now - self._said < SAY_EVERY_S:
             return
         assert self.questions is not None
-        asking = Asking(tasks=self.questions.name, **({} if standing is None else asdict(standing)))
+        asking = Asking(tasks=self.questions.name, **({} if progress is None else asdict(progress)))
         self.worker.say(self._at_rest(asking=asking))
         self._said = now
 

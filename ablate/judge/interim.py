@@ -6,7 +6,7 @@ The due look is the first that was not taken. Two exceptions: a look that ended 
 look is reported again while no run of a later seed exists. That both saw the same evidence is an audit check.
 
 `run_to_the_stop` applies the same rule to simulated studies; rows of an array are studies there, as in
-`ablate.judge.stats.batch`, whose judge over rows is used at every look.
+`ablate.judge.stats.vectorized_judge`, whose judge over rows is used at every look.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import numpy.typing as npt
 
 from ablate.judge.audit.checks import AuditContext, Found, Result, check, named
 from ablate.judge.audit.sensitivity import UNDECIDED, judge_rows_with_losses
-from ablate.judge.stats.batch import OUTCOME, Codes
-from ablate.judge.stats.procedure import TINY, Floats, Side
-from ablate.judge.stats.rows import Kept, Rows, RowsOfT
+from ablate.judge.stats.paired_t import TINY, Floats, Side
 from ablate.judge.stats.sequential import e_from, repeated_ps
+from ablate.judge.stats.vectorized_judge import OUTCOME, Codes
+from ablate.judge.stats.vectorized_tests import Kept, Rows, RowsOfT
 from ablate.judge.verdict import Outcome
 from ablate.records.evidence import Evidence
 from prereg.registry.ledger import SEALS

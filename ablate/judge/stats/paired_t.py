@@ -14,7 +14,6 @@ It never picks a side from the data: the caller of a one-sided p names the side.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Final, Literal
 
 import numpy as np
@@ -191,16 +190,3 @@ class PairedT(Studentized):
     def bounds(self, alpha: float) -> tuple[float, float] | None:
         assert self.df is not None
         return self.around_mean(float(special.stdtrit(self.df, 1.0 - alpha / 2.0)) * self.scaled_se)
-
-
-def holm(p: Sequence[float]) -> tuple[float, ...]:
-    """Adjusted p values in the order given: monotone in p, never above 1."""
-    m = len(p)
-    assert all(0.0 < value <= 1.0 for value in p), p
-    adjusted = [0.0] * m
-    running = 0.0
-    for step, place in enumerate(sorted(range(m), key=lambda i: p[i])):
-        # The running maximum is what makes it monotone: leaving it out is the classical mistake.
-        running = max(running, min(1.0, (m - step) * p[place]))
-        adjusted[place] = running
-    return tuple(adjusted)

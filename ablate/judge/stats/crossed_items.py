@@ -73,7 +73,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import optimize, special
 
-from ablate.judge.stats.procedure import EQUAL, TINY, Floats, NoTestError, PairedT, Procedure, Side
+from ablate.judge.stats.paired_t import EQUAL, TINY, Floats, NoTestError, PairedT, Procedure, Side
 from ablate.judge.stats.resample import RESAMPLES
 from ablate.judge.verdict import Estimand, Interval, ItemLayout
 from prereg.metrics.catalogue import ITEM_METRICS

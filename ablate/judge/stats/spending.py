@@ -43,7 +43,7 @@ from typing import Final, Literal
 import numpy as np
 from scipy import special
 
-from ablate.judge.stats.procedure import TINY, Floats
+from ablate.judge.stats.paired_t import TINY, Floats
 
 Spending = Literal["obrien_fleming", "pocock"]
 

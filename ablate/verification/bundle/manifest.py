@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from ablate.verification.archive import UnsoundError
+from ablate.verification.bundle.archive import UnsoundError
 from prereg.errors import UnsupportedError
 from prereg.frozen import FrozenModel
 from prereg.registry.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of

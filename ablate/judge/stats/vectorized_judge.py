@@ -21,14 +21,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ablate.judge.stats.max_t import Null, ScoredRows, adjust_rows
-from ablate.judge.stats.nulls import nulls_of
-from ablate.judge.stats.procedure import TINY, Floats
+from ablate.judge.stats.multiplicity import Null, ScoredRows, adjust_rows
+from ablate.judge.stats.null_hypotheses import nulls_of
+from ablate.judge.stats.paired_t import TINY, Floats
 from ablate.judge.stats.resample import (
     ENUMERATED_PAIRS,
     RESAMPLES,
 )
-from ablate.judge.stats.rows import (
+from ablate.judge.stats.vectorized_tests import (
     CHUNK,
     ROWS_LISTED_PAIRS,
     Kept,

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from ablate.judge.stats.crossed_items import Spread, Tail, critical_values
 from ablate.judge.stats.estimate import undecided
-from ablate.judge.stats.items import Spread, Tail, critical_values
-from ablate.judge.stats.procedure import EQUAL, FAR, TINY, Floats, Side
+from ablate.judge.stats.paired_t import EQUAL, FAR, TINY, Floats, Side
 from ablate.judge.stats.resample import (
     ENUMERATED_PAIRS,
     LISTED_PAIRS,

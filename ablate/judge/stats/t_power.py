@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from scipy import optimize, special, stats
 
-from ablate.judge.stats.procedure import Floats
+from ablate.judge.stats.paired_t import Floats
 
 Kind = Literal["towards", "either", "margin", "equivalence"]
 """towards: two-sided level, one direction counts; either: both directions count; margin: one-sided against a
@@ -28,7 +28,7 @@ def power(kind: Kind, size_sd: float, n: int, alpha: float, *, refuted_below: fl
     """Chance of rejecting; `size_sd` is the effect, or the margin, in SDs of the differences.
 
     With `refuted_below`, a margin in the same unit, an effect that is shown to be smaller than it does not count,
-    although it is shown not to be zero: a claim of a change is refuted then (`ablate.judge.stats.nulls`).
+    although it is shown not to be zero: a claim of a change is refuted then (`ablate.judge.stats.null_hypotheses`).
     """
     assert n >= 2 and 0 < alpha < 1, (n, alpha)
     spread, weight = sample_sd(n - 1)

@@ -16,10 +16,18 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
-from ablate.verification.archive import MANIFEST, Slot, UnsoundError, begins_a_bundle, contents, is_safe, read_archive
-from ablate.verification.items import Item, Verification
-from ablate.verification.manifest import LARGEST_BYTES, LeftOut, Manifest, Tool, read_manifest, this_tool
+from ablate.verification.bundle.archive import (
+    MANIFEST,
+    Slot,
+    UnsoundError,
+    begins_a_bundle,
+    contents,
+    is_safe,
+    read_archive,
+)
+from ablate.verification.bundle.manifest import LARGEST_BYTES, LeftOut, Manifest, Tool, read_manifest, this_tool
 from ablate.verification.rejudge import Tell, judged_again, oversized
+from ablate.verification.result import Item, Verification
 from ablate.verification.verify import verify_root
 from prereg.errors import StudyError, StudyFileError, Where
 from prereg.registry.disk import scratch

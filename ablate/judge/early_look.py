@@ -41,7 +41,7 @@ class ClaimSoFar(FrozenModel):
     """Why there is no difference."""
 
 
-class Glimpse(FrozenModel):
+class EarlyLook(FrozenModel):
     """What an unfinished study holds so far."""
 
     study: str
@@ -58,11 +58,11 @@ class Glimpse(FrozenModel):
     """Every hypothesis, in the order of the study."""
 
 
-def glimpse(registration: Registration, evidence: Evidence) -> Glimpse:
+def early_look(registration: Registration, evidence: Evidence) -> EarlyLook:
     """Describe the runs that have ended."""
     study = registration.study
     values = final_values(study, evidence)
-    return Glimpse(
+    return EarlyLook(
         study=study.study,
         registration=registration.sha256,
         ended=len(evidence.planned) - len(evidence.missing),

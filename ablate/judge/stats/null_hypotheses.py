@@ -27,7 +27,7 @@ family that shrank with the data would correct too little.
 When both hold: an improvement that is real but smaller than what matters refutes `lowers`, `raises` and `changes`;
 a worsening that is real but smaller than what matters supports `does_not_worsen` and `does_not_change`.
 
-Under `max_t` the same nulls are tested jointly over the role: see `ablate.judge.stats.max_t`.
+Under `max_t` the same nulls are tested jointly over the role: see `ablate.judge.stats.multiplicity`.
 
 This module knows no records and makes no sentence; `design` uses exactly these functions on simulated data.
 """
@@ -37,8 +37,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ablate.judge.stats.max_t import MOST_TWO_SIDED_MARGINS, Member, Null, adjust
-from ablate.judge.stats.procedure import Procedure, holm
+from ablate.judge.stats.multiplicity import MOST_TWO_SIDED_MARGINS, Member, Null, adjust, holm
+from ablate.judge.stats.paired_t import Procedure
 from ablate.judge.verdict import Finding, Outcome, Zone
 from prereg.errors import UnsupportedError
 from prereg.metrics.catalogue import Better

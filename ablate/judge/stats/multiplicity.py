@@ -1,4 +1,6 @@
-"""Step-down max-T over the hypotheses of one role (Westfall and Young 1993, algorithm 4.1), seeds resampled jointly.
+"""Corrections over the hypotheses of one role: Holm 1979, and step-down max-T by joint resampling.
+
+Step-down max-T over the hypotheses of one role (Westfall and Young 1993, algorithm 4.1), seeds resampled jointly.
 
 Shared seeds make the tests of a role depend on each other, and Holm must assume the worst dependence. Here the seeds
 are resampled once for the whole family, so the dependence is the data's own:
@@ -39,7 +41,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.stats.estimate import p_floor
-from ablate.judge.stats.procedure import EQUAL, Floats, Procedure, Side, Studentized, holm
+from ablate.judge.stats.paired_t import EQUAL, Floats, Procedure, Side, Studentized
 from ablate.judge.stats.resample import LISTED_PAIRS, RESAMPLES, row_counts, studentized_draws
 from ablate.judge.verdict import Interval
 from prereg.study.analysis import Analysis
@@ -63,6 +65,19 @@ class Null:
 
 
 Member = tuple[Procedure, Null]
+
+
+def holm(p: Sequence[float]) -> tuple[float, ...]:
+    """Adjusted p values in the order given: monotone in p, never above 1."""
+    m = len(p)
+    assert all(0.0 < value <= 1.0 for value in p), p
+    adjusted = [0.0] * m
+    running = 0.0
+    for step, place in enumerate(sorted(range(m), key=lambda i: p[i])):
+        # The running maximum is what makes it monotone: leaving it out is the classical mistake.
+        running = max(running, min(1.0, (m - step) * p[place]))
+        adjusted[place] = running
+    return tuple(adjusted)
 
 
 def adjust(members: Sequence[Member | None], *, rng_seed: int) -> tuple[tuple[float, ...], str]:

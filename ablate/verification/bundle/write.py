@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ablate.records.gather import repeated_elsewhere
 from ablate.records.store import RunFolder
-from ablate.verification.archive import (
+from ablate.verification.bundle.archive import (
     LARGEST_BYTES,
     MANIFEST,
     MOST_MEMBERS,
@@ -23,8 +23,8 @@ from ablate.verification.archive import (
     measure,
     write_archive,
 )
-from ablate.verification.check import BundleCheck
-from ablate.verification.manifest import LedgerPart, LeftOut, Member, manifest_bytes, this_tool
+from ablate.verification.bundle.check import BundleCheck
+from ablate.verification.bundle.manifest import LedgerPart, LeftOut, Member, manifest_bytes, this_tool
 from prereg.errors import EvidenceError, StudyFileError, Where
 from prereg.metrics.user_code import brought, kind_of, read_source
 from prereg.registry.canon import sha256_bytes, sha256_file

@@ -42,7 +42,7 @@ REPLACED = ("model.layers", "model.width", "model.heads", "model.head_size", "mo
 
 
 @dataclass(frozen=True)
-class Wish:
+class ScaleTarget:
     """As requested; what was left out is none."""
 
     devices: int
@@ -52,7 +52,7 @@ class Wish:
     seeds: int | None = None
 
     @classmethod
-    def of(cls, text: str) -> Wish:
+    def of(cls, text: str) -> ScaleTarget:
         """Read the words."""
         found = re.fullmatch(r"\s*(?:(?P<what>.+?)\s+)?on\s+(?P<devices>[\d,]+)\s+(?P<device>\S.*?)\s*", text)
         if found is None:
