@@ -33,7 +33,7 @@ def train(study: Path, folder: Path) -> dict[str, Any]:
     from ablate.evaluation.harness.adapter import ROWS
     from ablate.records.store import RunFolder
     from ablate.runner.progress import doing
-    from ablate.runner.reproduce import make_again
+    from ablate.runner.standalone import make_again
 
     root, spec = first_run(study)
     said = [0.0]

@@ -18,6 +18,8 @@ from prereg.study.command import command_line, filled, is_inside, pin_scripts, s
 from prereg.study.load import load_study
 from prereg.study.spec import study_from_document
 
+OWN = {"variant": "v", "seed": "1", "python": "/p", "root": "/r", "run_dir": "/d"}
+
 
 def fault(**changes: Any) -> SpecError:
     with pytest.raises(SpecError) as caught:
@@ -28,7 +30,7 @@ def fault(**changes: Any) -> SpecError:
 def test_a_word_is_filled_and_stays_one_word() -> None:
     config = {"optim": {"name": "a b; $(c) 'd'", "lr": 1e-3, "betas": [0.9, 0.95], "nesterov": True, "clip": None}}
     words = ("--x={optim.name}", "{optim.lr}", "{optim.betas}", "{optim.nesterov}{optim.clip}", "{{{seed}}}-{variant}")
-    assert filled(words, variant="v", seed=7, config=config, python="/p") == (
+    assert filled(words, OWN | {"seed": "7"}, config) == (
         "--x=a b; $(c) 'd'",
         "0.001",
         "[0.9, 0.95]",
@@ -37,15 +39,22 @@ def test_a_word_is_filled_and_stays_one_word() -> None:
     )
 
 
+def test_a_flag_is_there_where_its_value_is_true() -> None:
+    words = ("run", "{--amp if optim.amp}", "{root}/x", "{run_dir}", "{{--amp if optim.amp}}")
+    rest = ("/r/x", "/d", "{--amp if optim.amp}")
+    assert filled(words, OWN, {"optim": {"amp": True}}) == ("run", "--amp", *rest)
+    assert filled(words, OWN, {"optim": {"amp": False}}) == ("run", None, *rest)
+
+
 @given(st.text(max_size=20))
 def test_what_is_filled_in_is_never_read_as_a_placeholder(text: str) -> None:
-    assert filled(("{x}",), variant="v", seed=1, config={"x": text}, python="/p") == (text,)
+    assert filled(("{x}",), OWN, {"x": text}) == (text,)
 
 
 @given(st.text(max_size=20))
 def test_any_word_can_be_written_with_doubled_braces(text: str) -> None:
     escaped = text.replace("{", "{{").replace("}", "}}")
-    assert filled((escaped,), variant="v", seed=1, config={}, python="/p") == (text,)
+    assert filled((escaped,), OWN, {}) == (text,)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +66,8 @@ def test_any_word_can_be_written_with_doubled_braces(text: str) -> None:
         ("a{", "a lone '{' at character 2 of word 2", "{{ is a brace"),
         ("}b", "a lone '}' at character 1 of word 2", "}} is a brace"),
         ("{seed!r}", "'{seed!r}' at character 1", "did you mean 'seed'?"),
+        ("{--amp if lr}", "'lr' in word 2, '{--amp if lr}', is 0.1", "lr: false under base"),
+        ("{--amp if no}", "is no value of the configuration", "no: false under base"),
         ("{optim.name.x}", "is no value of the configuration", "did you mean"),
     ],
 )

@@ -107,7 +107,9 @@ def test_make_knows_every_target_the_docs_name() -> None:
 def test_the_public_names_are_the_ones_a_notebook_needs() -> None:
     code = "import ablate, sys; assert 'torch' not in sys.modules; print(*ablate.__all__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["RunOptions", "decide", "design", "load", "peek", "register", "report", "run"]
+    assert done.stdout.split() == [
+        *("RunOptions", "config", "decide", "design", "load", "log", "peek", "register", "report", "run", "seed"),
+    ]
 
 
 def test_no_tracked_text_names_a_machine_or_a_registry() -> None:

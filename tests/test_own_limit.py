@@ -24,7 +24,7 @@ from ablate.records.store import RunFolder
 from ablate.runner.messages import Measuring, Message
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.runner.reproduce import make_again
+from ablate.runner.standalone import make_again
 from prereg.documents.claims import recorded
 from prereg.errors import EvidenceError, RunError, SpecError
 from prereg.metrics import user_code as limit

@@ -22,7 +22,7 @@ from ablate.records.store import RunFolder
 from ablate.runner.builtin.worker import Worker
 from ablate.runner.messages import Message
 from ablate.runner.progress import PlainWatcher
-from ablate.runner.reproduce import make_again
+from ablate.runner.standalone import make_again
 from ablate.training.model import GPT, initialise
 from prereg.documents.claims import measured, recorded
 from prereg.errors import EvidenceError, RegistrationError, SpecError

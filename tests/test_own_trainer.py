@@ -137,7 +137,9 @@ def test_the_command_is_told_seed_variant_configuration_and_place(house: OwnHous
         "ABLATE_SEED": "2",
         "ABLATE_VARIANT": "fast",
         "ABLATE_CONFIG": str(folder / "config.json"),
+        "ABLATE_ROOT": str(house.path.resolve()),
         "ABLATE_RUN_DIR": str(folder / "work"),
+        "ABLATE_METRICS": str(folder / "work" / "metrics.jsonl"),
         "ABLATE_REGISTRATION": registration.sha256,
         "ABLATE_ATTEMPT": "1",
     }

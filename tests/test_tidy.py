@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ablate.records.rows import diverged_at, read_rows
 from ablate.records.store import Row
 from prereg.errors import EvidenceError
+from prereg.study.spec import MetricsFile
 
 GOOD = '{"step": 1, "metric": "val/loss", "value": 2.5}\n'
 
@@ -115,3 +116,65 @@ def test_the_registered_rule_of_divergence_reads_the_training_loss_alone() -> No
 def test_multiples_of_a_loss_that_is_not_positive_mean_nothing() -> None:
     assert diverged_at(curve(-3.0, -1.0, 0.0), 2.0) is None
     assert diverged_at(curve(-3.0, math.nan), 2.0) == 2
+
+
+LOG = MetricsFile(file="log.csv", step="iter", columns={"val/loss": "valid_loss", "train/loss": "loss"})
+
+
+def test_wide_rows_and_long_ones_may_lie_in_one_file(tmp_path: Path) -> None:
+    text = GOOD + '{"step": 2, "train/loss": 1.5, "val/loss": null, "lr": 0}\n'
+    assert read(tmp_path, text) == [Row(1, "val/loss", 2.5), Row(2, "train/loss", 1.5), Row(2, "lr", 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ('{"step": 2, "val/loss": "2.5"}', "'val/loss': value \"2.5\", which is not a number"),
+        ('{"step": 2, "val/loss": NaN}', "val/loss is nan, which is not finite"),
+        ('{"step": 1, "val/loss": 1}', "val/loss at step 1 is already on line 1"),
+        ('{"epoch": 2, "val/loss": 1}', "no 'step'"),
+        ('{"step": 2, "val loss": 1}', "which is not a name"),
+    ],
+)
+def test_a_faulty_wide_row_is_named(tmp_path: Path, line: str, found: str) -> None:
+    with pytest.raises(EvidenceError) as caught:
+        read(tmp_path, GOOD + line + "\n")
+    assert found in caught.value.found and caught.value.where.line == 2
+
+
+def test_a_csv_log_is_read_by_its_declared_columns(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("iter,loss,valid_loss,note\n0,3.5,,begin\n10,2.0,2.5,\n20.0,nan,2.25,\n")
+    rows = read_rows(path, LOG)
+    assert [(row.step, row.metric) for row in rows] == [
+        (0, "train/loss"),
+        (10, "val/loss"),
+        (10, "train/loss"),
+        (20, "val/loss"),
+        (20, "train/loss"),
+    ]
+    assert [row.value for row in rows][:4] == [3.5, 2.5, 2.0, 2.25] and math.isnan(rows[-1].value)
+    path.write_text("iter,loss,valid_loss,note\n0,3.5,,begin\n10,2.0,2.")
+    assert [row.step for row in read_rows(path, LOG, torn=True)] == [0]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "found"),
+    [
+        ("step,loss,valid_loss\n1,2,3\n", 1, "no column 'iter'; there are step, loss, valid_loss"),
+        ("iter,loss\n1,2\n", 1, "no column 'valid_loss'"),
+        ("iter,loss,valid_loss\n1,2\n", 2, "2 fields under 3 columns"),
+        ("iter,loss,valid_loss\n1,2,3\n1.5,2,3\n", 3, "step 1.5"),
+        ("iter,loss,valid_loss\n1,2,abc\n", 2, "'valid_loss': value \"abc\""),
+        ("iter,loss,valid_loss\n1,2,3\n1,2,4\n", 3, "val/loss at step 1 is already on line 2"),
+        ("iter,iter,valid_loss\n", 1, "a column twice"),
+        (b"iter,loss,valid_loss\n\xff,2,3\n", None, "not UTF-8"),
+    ],
+)
+def test_a_faulty_csv_log_is_named(tmp_path: Path, text: str | bytes, line: int | None, found: str) -> None:
+    path = tmp_path / "log.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(EvidenceError) as caught:
+        read_rows(path, LOG)
+    assert found in caught.value.found
+    assert line is None or caught.value.where.line == line

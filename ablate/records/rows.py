@@ -1,8 +1,8 @@
-"""Metrics that others wrote, read strictly: one JSON object a line, every fault named with its line.
+"""Metrics that others wrote, read strictly: JSON lines or CSV, every fault named with its line.
 
-A trainer of the user's own writes {"step", "metric", "value"}; records made elsewhere have {"variant", "seed"} besides
-(`ablate.records.imports`). Nothing is repaired, skipped or guessed. The one value that need not be finite is a training
-loss, because that is how a run tells that it has diverged.
+A trainer of the user's own writes long rows {"step", "metric", "value"} or wide ones, a step and a number per metric;
+records made elsewhere have {"variant", "seed"} besides (`ablate.records.imports`). Nothing is repaired, skipped or
+guessed. The one value that need not be finite is a training loss, because that is how a run says that it diverged.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from ablate.records.parquet import TableError, open_bounded, rows_of_table
@@ -20,9 +21,11 @@ from ablate.records.store import Row
 from prereg.errors import EvidenceError, Where
 from prereg.escape import visible
 from prereg.registry.plan import Cell
+from prereg.study.spec import MetricsFile
 
 CURVE = "train/loss"
 """The metric by which a run diverges, and by which it is stable."""
+LONG = MetricsFile()
 MOST_BYTES = 256 * 2**20
 MOST_LINE = 4096
 
@@ -34,7 +37,7 @@ class LineError(ValueError):
     """What is wrong with one line."""
 
 
-def read_rows(path: Path, *, torn: bool = False) -> list[Row]:
+def read_rows(path: Path, layout: MetricsFile = LONG, *, torn: bool = False) -> list[Row]:
     """Every row of a metrics file. Raises `EvidenceError` with the line.
 
     `torn` says that its writer was killed: then a last line without an end is no line yet, and is dropped.
@@ -42,13 +45,39 @@ def read_rows(path: Path, *, torn: bool = False) -> list[Row]:
     data = read_bytes(path)
     if torn:
         data = data[: data.rfind(b"\n") + 1]
+    read = partial(_wide_csv, layout=layout) if path.suffix == ".csv" else _json_lines
     rows: list[Row] = []
-    for number, line in enumerate(lines_of(data), start=1):
+    seen: dict[tuple[int, str], int] = {}
+    number = 0
+    try:
+        for number, found in read(data):
+            for row in rows_of(found, layout):
+                first = seen.setdefault((row.step, row.metric), number)
+                if first != number:
+                    raise LineError(f"{row.metric} at step {row.step} is already on line {first}")
+                rows.append(row)
+    except LineError as fault:
+        raise _at(path, fault.line if isinstance(fault, _AtLineError) else number, str(fault)) from None
+    return rows
+
+
+def rows_of(found: dict[str, object], layout: MetricsFile) -> list[Row]:
+    """The rows of one JSON object or line of a table: one of a long row, and of a wide one as many as it has values."""
+    if not layout.columns and ("metric" in found or "value" in found or layout.step not in found):
+        return [row_of(found)]
+    if layout.step not in found:
+        raise LineError(f"no '{layout.step}', which is to hold the step")
+    step = step_of(found[layout.step])
+    columns = layout.columns or {name: name for name in found if name != layout.step}
+    rows = []
+    for metric, column in columns.items():
+        value = found.get(column)
+        if value is None:
+            continue
         try:
-            rows.append(row_of(object_of(line)))
+            rows.append(Row(step, metric_of(metric), value_of(value, metric)))
         except LineError as fault:
-            raise _at(path, number, str(fault)) from None
-    require_single(path, rows)
+            raise LineError(f"{column!r}: {fault}") from None
     return rows
 
 
@@ -146,15 +175,6 @@ def value_of(value: object, metric: str) -> float:
     return number
 
 
-def require_single(path: Path, rows: Iterable[Row]) -> None:
-    """No metric twice at one step; rows stand in the order of the file's lines."""
-    seen: dict[tuple[int, str], int] = {}
-    for number, row in enumerate(rows, start=1):
-        first = seen.setdefault((row.step, row.metric), number)
-        if first != number:
-            raise _at(path, number, f"{row.metric} at step {row.step} is already on line {first}")
-
-
 def diverged_at(rows: Iterable[Row], above: float) -> int | None:
     """The first step whose training loss is not finite, or above so many times the first one's; none if there is none.
 
@@ -209,7 +229,9 @@ def _shown(value: object) -> str:
 def _at(path: Path, line: int, found: str) -> EvidenceError:
     return EvidenceError(
         f"line {line}: {found}",
-        required='one {"step": 10, "metric": "val/loss", "value": 2.31} a line',
+        required="a header with a column for the step, then a line per step"
+        if path.suffix == ".csv"
+        else 'a line {"step": 10, "val/loss": 2.31} or {"step": 10, "metric": "val/loss", "value": 2.31}',
         where=Where(file=path, line=line),
     )
 
@@ -288,19 +310,57 @@ def _json_lines(data: bytes) -> Numbered:
 
 
 def _csv(data: bytes) -> Numbered:
+    header, lines = _table(data)
+    if sorted(header) != sorted(COLUMNS):
+        raise _AtLineError(1, f"columns {', '.join(header)[:80] or 'none'}")
+    for number, found in lines:
+        yield number, {name: _typed(name, text) for name, text in found.items()}
+
+
+def _wide_csv(data: bytes, layout: MetricsFile) -> Numbered:
+    header, lines = _table(data)
+    for column in (layout.step, *layout.columns.values()):
+        if header and column not in header:
+            raise _AtLineError(1, f"no column '{column}'; there are {', '.join(header)[:120]}")
+    for number, found in lines:
+        yield number, typed_wide(found, layout)
+
+
+def typed_wide(found: Mapping[str, str], layout: MetricsFile) -> dict[str, object]:
+    """One line of a wide table by column: numbers as numbers, blanks as none, other text as it is."""
+    row: dict[str, object] = {}
+    for name, text in found.items():
+        row[name] = float(text) if _NUMBER.fullmatch(text) else text or None
+    step = row.get(layout.step)
+    return row | {layout.step: int(step) if isinstance(step, float) and step.is_integer() else step}
+
+
+def _table(data: bytes) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
+    """The header of CSV, and its lines by column."""
+
+    def lines() -> Iterator[tuple[int, dict[str, str]]]:
+        try:
+            for cells in reader:
+                if len(cells) != len(header):
+                    raise _AtLineError(reader.line_num, f"{len(cells)} fields under {len(header)} columns")
+                yield reader.line_num, dict(zip(header, cells, strict=True))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise _not_csv(error, reader.line_num) from None
+
+    reader = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""), strict=True)
     try:
-        reader = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""), strict=True)
         header = next(reader, [])
-        if sorted(header) != sorted(COLUMNS):
-            raise _AtLineError(1, f"columns {', '.join(header)[:80] or 'none'}")
-        for cells in reader:
-            if len(cells) != len(header):
-                raise _AtLineError(reader.line_num, f"{len(cells)} fields under {len(header)} columns")
-            yield reader.line_num, {name: _typed(name, text) for name, text in zip(header, cells, strict=True)}
-    except UnicodeDecodeError:
-        raise _AtLineError(1, "text that is not UTF-8") from None
-    except csv.Error as error:
-        raise _AtLineError(1, f"not CSV: {error}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise _not_csv(error, 1) from None
+    if len(set(header)) < len(header):
+        raise _AtLineError(1, f"a column twice: {', '.join(header)[:120]}")
+    return header, lines()
+
+
+def _not_csv(error: Exception, line: int) -> LineError:
+    return _AtLineError(
+        line, "text that is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"not CSV: {error}"
+    )
 
 
 def _typed(column: str, text: str) -> object:

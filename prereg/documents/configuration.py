@@ -246,8 +246,18 @@ def _command_sentences(study: Study) -> str:
     return (
         f"Each run is made by the researcher's own trainer, started without a shell as `{words}`. "
         f"The configuration handed to it, before an arm changes anything, is: {handed}. It leaves its metrics in the "
-        f"file {study.metrics.file}."
+        f"file {study.metrics.file}." + _metrics_layout(study)
     )
+
+
+def _metrics_layout(study: Study) -> str:
+    """How that file is read and where the command starts, as far as a study says more than the default."""
+    said = [f"{metric} is read from its column {column}." for metric, column in study.metrics.columns.items()]
+    if study.metrics.step != "step":
+        said.append(f"The step is read from its column {study.metrics.step}.")
+    if study.working_directory == "root":
+        said.append("The trainer starts in the root folder of the project, with the pinned code as a private copy.")
+    return "".join(f" {visible(one)}" for one in said)
 
 
 def arm_sentences(study: Study) -> list[str]:

@@ -107,6 +107,7 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
             "stable",
             "trainer",
             "command",
+            "working_directory",
             "code",
             "scripts",
             "data_files",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -21,7 +22,7 @@ from prereg.registry.registration import CorpusPin, Registration
 from prereg.study.analysis import AtStep
 from prereg.study.command import ScriptPin
 from prereg.study.measure import Measure
-from prereg.study.spec import Study
+from prereg.study.spec import MetricsFile, Study
 from prereg.study.tasks import TaskPin
 from prereg.study.training import Training
 
@@ -93,8 +94,10 @@ class CommandSpec(Planned):
     """What `code:` names: of these folders nothing but the registered files is there for a run."""
     data_files: tuple[ScriptPin, ...] = ()
     """The files that it reads, as registered."""
-    metrics: str
-    """The file it leaves its metrics in, from its own directory."""
+    working_directory: Literal["run", "root"] = "run"
+    """Where it starts: in its own directory, or in the root as it sees it."""
+    metrics: MetricsFile
+    """The file it leaves its metrics in, from its own directory, and how it is read."""
     needed: dict[str, tuple[int, ...]]
     """Metrics that a finished run must have at its last step, and steps at which it must have them besides."""
     needs_curve: bool
@@ -147,7 +150,8 @@ def _command(registration: Registration, variant: str, seed: int) -> CommandSpec
         scripts=registration.scripts,
         code=study.code,
         data_files=registration.data_files,
-        metrics=study.metrics.file,
+        working_directory=study.working_directory,
+        metrics=study.metrics,
         needed=needed_metrics(study),
         needs_curve=asks_stability(study),
         diverged_above=study.stable.diverged.loss_above,

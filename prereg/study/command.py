@@ -3,6 +3,8 @@
     {seed} {variant}     the run's own
     {optim.lr}           a value of the arm's configuration, by its dotted path
     {python}             the Python that ablate runs under
+    {root} {run_dir}     the folder that holds studies/, and the run's own directory
+    {--amp if amp}       a word by itself: --amp where the value at `amp` is true, no word where it is false
     {{ and }}            a brace
 
 A word is filled and handed over as one word: nothing is split, quoted or expanded, and no shell reads it. Text stands
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
     from prereg.study.spec import Study
 
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-_OWN = ("seed", "variant", "python")
+_OWN = ("seed", "variant", "python", "root", "run_dir")
+_FLAG = re.compile(r"\{([^{}\s][^{}]*) if ([^{}\s]+)\}")
 _MOST_FILES = 2000
 
 
@@ -63,17 +66,20 @@ def differing_files(root: Path, files: Iterable[ScriptPin]) -> tuple[tuple[str, 
     return tuple(changed), tuple(absent)
 
 
-def filled(
-    words: tuple[str, ...], *, variant: str, seed: int, config: Mapping[str, JsonValue], python: str
-) -> tuple[str, ...]:
-    """The words of one run."""
-    own: dict[str, str] = {"seed": str(seed), "variant": variant, "python": python}
+def filled(words: tuple[str, ...], own: Mapping[str, str], config: Mapping[str, JsonValue]) -> tuple[str | None, ...]:
+    """The words of one run, from the values of its own placeholders; none in place of a flag that is off."""
     values = {**_leaves(config), **own}
 
     def put(found: re.Match[str]) -> str:
         return found[0][0] if found[1] is None else values[found[1]]
 
-    return tuple(_BRACES.sub(put, word) for word in words)
+    def word_of(word: str) -> str | None:
+        flag = _FLAG.fullmatch(word)
+        if flag is None:
+            return _BRACES.sub(put, word)
+        return flag[1] if values[flag[2]] == "true" else None
+
+    return tuple(map(word_of, words))
 
 
 def command_line(words: tuple[str, ...]) -> str:
@@ -102,6 +108,16 @@ def check_command(study: Study) -> None:
         )
     for at, word in enumerate(study.command):
         _check_word(study, at, word)
+    if study.metrics.step in study.metrics.columns.values() or "" in (
+        study.metrics.step,
+        *study.metrics.columns.values(),
+    ):
+        raise field_error(
+            ("metrics", "columns"),
+            f"columns {study.metrics.columns}, step '{study.metrics.step}'",
+            "the name of a column for each metric, and another one for the step",
+            "columns: {val/loss: valid_loss}",
+        )
     if not is_inside(study.metrics.file):
         raise _outside(("metrics", "file"), study.metrics.file, "the run's own directory", "file: metrics.jsonl")
     for field, paths, fix in (("code", study.code, "[studies/NAME]"), ("data", study.data, "[data/NAME.bin]")):
@@ -194,7 +210,9 @@ def _every_word(study: Study) -> Iterator[tuple[int, str]]:
         config = arm.config
         assert isinstance(config, dict), name
         # The Python is no file of the trainer's, and lies elsewhere on every machine.
-        yield from enumerate(filled(study.command, variant=name, seed=seed, config=config, python=""))
+        own = dict.fromkeys(_OWN, "") | {"variant": name, "seed": str(seed), "root": "."}
+        words = enumerate(filled(study.command, own, config))
+        yield from ((at, word) for at, word in words if word is not None)
 
 
 def _is_hidden(path: Path, root: Path) -> bool:
@@ -202,6 +220,21 @@ def _is_hidden(path: Path, root: Path) -> bool:
 
 
 def _check_word(study: Study, at: int, word: str) -> None:
+    flag = _FLAG.fullmatch(word)
+    if flag is not None:
+        for arm in study.arms.values():
+            assert isinstance(arm.config, dict), arm.name
+            value = _leaves(arm.config).get(flag[2])
+            if value not in ("true", "false"):
+                raise field_error(
+                    ("command", at),
+                    f"'{flag[2]}' in word {at + 1}, '{word}', is "
+                    + ("no value" if value is None else value)
+                    + f" of the configuration of '{arm.name}'",
+                    "the dotted path of a value under base that is true or false",
+                    f"{flag[2]}: false under base",
+                )
+        return
     for match in _BRACES.finditer(word):
         name, place = match[1], f"at character {match.start() + 1} of word {at + 1}, '{word}'"
         field: FieldPath = ("command", at)
@@ -226,7 +259,7 @@ def _check_word(study: Study, at: int, word: str) -> None:
                     f"'{{{name}}}' {place} is "
                     + ("a section" if below else "no value" + ("" if name else ", it is empty"))
                     + f" of the configuration of '{arm.name}'",
-                    "{seed}, {variant}, {python}, or the dotted path of a value under base",
+                    "{seed}, {variant}, {python}, {root}, {run_dir}, or the dotted path of a value under base",
                     f"{{{below[0]}}}" if below else nearest(name, [*_OWN, *known]),
                 )
 

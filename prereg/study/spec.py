@@ -26,7 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, GrownModel
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better, Metric
 from prereg.rule.condition import contradictions
 from prereg.rule.rule import DecisionLine, Rule
@@ -102,12 +102,20 @@ class Assume(FrozenModel):
         return written
 
 
-class MetricsFile(FrozenModel):
+class MetricsFile(GrownModel):
     """Where a user's own trainer leaves its metrics."""
 
+    later_fields = ("step", "columns")
+
     file: str = "metrics.jsonl"
-    """A file in the run's own directory, of JSON objects, one a line:
-    {"step": 10, "metric": "val/loss", "value": 2.31}."""
+    """A file in the run's own directory. JSON objects, one per line, each a long row
+    {"step": 10, "metric": "val/loss", "value": 2.31} or a wide one {"step": 10, "val/loss": 2.31, "train/loss": 2.4};
+    or, where the name ends in .csv, a wide table with a header. A blank or null is no value."""
+    step: str = "step"
+    """Key or column of the step in wide rows."""
+    columns: dict[str, str] = {}
+    """Metric -> key or column of wide rows that holds it, for instance {val/loss: valid_loss}; other columns are left
+    out then. Without it every column but the step is a metric of its own name."""
 
 
 _MAPPING: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
@@ -128,8 +136,12 @@ class Study(FrozenModel):
     """The configuration that all variants share: for `trainer: gpt` the fields of Training, for a command any mapping,
     passed on unchanged."""
     command: tuple[str, ...] = ()
-    """The user's own trainer, as words; run without a shell, in the run's own directory. {seed}, {variant}, {python}
-    and dotted paths of the arm's configuration, such as {optim.lr}, are filled in."""
+    """The user's own trainer, as words; run without a shell. {seed}, {variant}, {python}, {root}, {run_dir} and dotted
+    paths of the arm's configuration, such as {optim.lr}, are filled in. A word "{--amp if optim.amp}" is --amp where
+    that value is true, and left out where it is false."""
+    working_directory: Literal["run", "root"] = "run"
+    """Where the command starts: in the run's own directory, or in the root as the run sees it, with the pinned code as
+    a private copy. Either way its metrics belong in the run's own directory, {run_dir}."""
     code: tuple[str, ...] = ()
     """Files and folders of the user's own trainer, from the root: pinned at registration, like files that the command
     itself names."""
@@ -236,6 +248,8 @@ class Study(FrozenModel):
         for field in ("checks", "code", "data", "match"):
             if not getattr(self, field):
                 written.pop(field, None)
+        if self.working_directory == "run":
+            written.pop("working_directory", None)
         return written
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:

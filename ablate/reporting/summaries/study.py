@@ -112,10 +112,12 @@ def _command(study: Study, scripts: Sequence[ScriptPin], data: Sequence[ScriptPi
     """Every word and every file of a user's own trainer, before anything of it is started."""
     arm, seed = next(iter(study.arms.values())), study.seeds[0]
     assert isinstance(arm.config, dict), arm.name
-    first = filled(study.command, variant=arm.name, seed=seed, config=arm.config, python="python")
+    own = {"variant": arm.name, "seed": str(seed), "python": "python", "root": "ROOT", "run_dir": "RUN_DIR"}
+    first = tuple(word for word in filled(study.command, own, arm.config) if word is not None)
     yield Paragraph("Runs this command, without a shell: " + command_line(study.command))
     yield Paragraph(f"For {arm.name}, seed {seed}: " + command_line(first))
-    yield Paragraph(f"Each run in a directory of its own; its metrics are read from {study.metrics.file} there.")
+    start = "" if study.working_directory == "run" else " It starts in the root, the pinned code as a private copy."
+    yield Paragraph(f"Each run in a directory of its own; its metrics are read from {study.metrics.file} there.{start}")
     if not scripts:
         yield Paragraph("No file of its code is pinned: no word names a file under the root, and there is no code:")
     for kind, pins in (("Code", scripts), ("Data", data)):

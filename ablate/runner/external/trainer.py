@@ -15,6 +15,7 @@ failure. What the child is to record is checked at the end of each run, not when
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -27,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ablate.records.provenance import made_with, of_command
-from ablate.records.rows import CURVE, diverged_at, lacking, read_rows, until
+from ablate.records.rows import CURVE, diverged_at, lacking, read_rows, rows_of, typed_wide, until
 from ablate.records.run_record import RunRecord, Status, utc_now
 from ablate.records.store import Row, RunFolder
 from ablate.runner.external.child import Child, adopt_orphans, end_leftover
@@ -37,6 +38,7 @@ from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.registry.disk import write_passing, write_whole
 from prereg.registry.plan import CommandSpec
 from prereg.study.command import code_sha256, filled
+from prereg.study.spec import MetricsFile
 
 RESUMABLE = "resumable"
 """The file by which a command says that it can go on from what its directory holds."""
@@ -87,8 +89,8 @@ class CommandRun:
         self.server, self.spec, self.folder, self.root = server, spec, folder, root
         self.home = folder.path / "work"
         self.code = PrivateCopy(root, spec, folder.path / "code")
-        self.metrics = self.home / spec.metrics
-        self.glance = Glance(self.metrics)
+        self.metrics = self.home / spec.metrics.file
+        self.glance = Glance(self.metrics, spec.metrics)
         self.record = self._begin()
 
     def finish(self) -> None:
@@ -170,7 +172,7 @@ class CommandRun:
         data = self.metrics.read_bytes()
         write_whole(self.metrics, data[: data.rfind(b"\n") + 1])
         try:
-            return max((row.step for row in read_rows(self.metrics)), default=0)
+            return max((row.step for row in read_rows(self.metrics, self.spec.metrics)), default=0)
         except EvidenceError:
             (self.home / RESUMABLE).unlink()
             raise
@@ -178,20 +180,24 @@ class CommandRun:
     def _start(self) -> Child:
         spec, config = self.spec, self.folder.path / "config.json"
         write_passing(config, json.dumps(spec.config, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n")
-        words = filled(spec.command, variant=spec.variant, seed=spec.seed, config=spec.config, python=sys.executable)
-        words = tuple(map(self.code.word, words))
+        own = {"variant": spec.variant, "seed": str(spec.seed), "python": sys.executable}
+        own |= {"root": str(self.root), "run_dir": str(self.home)}
+        words = tuple(self.code.word(word) for word in filled(spec.command, own, spec.config) if word is not None)
         environment = {
             **self.code.environment(os.environ),
             "ABLATE_SEED": str(spec.seed),
             "ABLATE_VARIANT": spec.variant,
             "ABLATE_CONFIG": str(config),
+            "ABLATE_ROOT": str(self.root),
             "ABLATE_RUN_DIR": str(self.home),
+            "ABLATE_METRICS": str(self.metrics),
             "ABLATE_REGISTRATION": spec.registration,
             "ABLATE_ATTEMPT": str(self.record.attempts),
         }
         with self.server.starting:
             try:
-                child = Child(words, folder=self.folder.path, home=self.home, environment=environment)
+                start = self.home if spec.working_directory == "run" else self.code.place
+                child = Child(words, folder=self.folder.path, home=start, environment=environment)
             except (OSError, ValueError) as error:
                 reason = error.strerror if isinstance(error, OSError) else error
                 raise RunError(f"'{words[0]}' cannot be started: {reason}", required="a program") from error
@@ -232,7 +238,9 @@ class CommandRun:
     def _has_diverged(self) -> bool:
         """Checks what a glance suspects on the whole file."""
         try:
-            return diverged_at(read_rows(self.metrics, torn=True), self.spec.diverged_above) is not None
+            return (
+                diverged_at(read_rows(self.metrics, self.spec.metrics, torn=True), self.spec.diverged_above) is not None
+            )
         except EvidenceError:
             return False  # the end of the run will tell
 
@@ -240,12 +248,12 @@ class CommandRun:
         """What the command recorded. Raises where it failed, unless it had diverged by then."""
         if status == 0:
             try:
-                return read_rows(self.metrics)
+                return read_rows(self.metrics, self.spec.metrics)
             except EvidenceError as error:
                 (self.home / RESUMABLE).unlink(missing_ok=True)
-                raise EvidenceError(f"{self.spec.metrics}: {error.found}", required=error.required) from error
+                raise EvidenceError(f"{self.spec.metrics.file}: {error.found}", required=error.required) from error
         if self._has_diverged():
-            return read_rows(self.metrics, torn=True)
+            return read_rows(self.metrics, self.spec.metrics, torn=True)
         how = f"exit status {status}" if status > 0 else f"killed by signal {-status}"
         last = child.stderr.last_lines(3)
         said = "; stderr ends: " + " / ".join(last) if last else "; nothing on stderr"
@@ -256,7 +264,7 @@ class CommandRun:
         absent = lacking(rows, self.spec.needed, whole_curve=self.spec.needs_curve)
         if absent:
             (self.home / RESUMABLE).unlink(missing_ok=True)
-            raise EvidenceError(f"{self.spec.metrics}: {'; '.join(absent)}", required="what the claims read")
+            raise EvidenceError(f"{self.spec.metrics.file}: {'; '.join(absent)}", required="what the claims read")
 
     def _seal(self, rows: list[Row], diverged: int | None, left: tuple[str, ...]) -> None:
         mishaps = self.record.mishaps
@@ -281,8 +289,9 @@ class CommandRun:
 class Glance:
     """A forgiving look at the end of a metrics file that is being written: for display, never for judging."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, layout: MetricsFile) -> None:
+        self.path, self.layout = path, layout
+        self.header: list[str] = []
         self.step = 0
         self.first: float | None = None
         self.last: float | None = None
@@ -303,17 +312,23 @@ class Glance:
     def _take(self, data: bytes) -> None:
         for line in data.split(b"\n")[:-1]:
             try:
-                row = json.loads(line)
-                step, value = int(row["step"]), float(row["value"])
-                curve = row["metric"] == CURVE
-            except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+                rows = rows_of(self._object(line), self.layout)
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
-            self.step = step
-            if curve:
+            for row in rows:
+                self.step = row.step
+            for value in (row.value for row in rows if row.metric == CURVE):
                 self.first = value if self.first is None else self.first
                 self.last = value
                 # A loss that is not finite stays the worst: no comparison with it holds.
                 self.worst = value if self.worst is None or value > self.worst or math.isnan(value) else self.worst
+
+    def _object(self, line: bytes) -> dict[str, object]:
+        if self.path.suffix != ".csv":
+            return dict(json.loads(line))
+        cells = next(csv.reader([line.decode()]))
+        self.header = self.header or cells
+        return typed_wide(dict(zip(self.header, cells, strict=True)), self.layout)
 
     @property
     def falling(self) -> bool | None:

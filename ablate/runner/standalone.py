@@ -1,4 +1,4 @@
-"""One run made again in a folder of its own, by a worker process like any other. No ledger, no scheduler, no study.
+"""One run in a folder of its own, by a worker process like any other. No ledger and no scheduler.
 
 The worker is the same program, started with the same environment as by `ablate run`: what it does there, it does here.
 """
@@ -6,10 +6,11 @@ The worker is the same program, started with the same environment as by `ablate 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryFile
+from threading import Timer
 
 from pydantic import ValidationError
 
@@ -37,18 +38,55 @@ def make_again(
     spread: Spread | None = None,
     onlooker: Callable[[Message], None] | None = None,
 ) -> RunFolder:
-    """The folder of the run, sealed, or after step `until` as it is then. Raises `RunError` where it fails.
+    """The folder of a registered run, sealed, or after step `until` as it is then. Raises `RunError` where it fails.
 
     By itself, on one device: a run that was made on an accelerator, on one where there is one.
     """
-    made = RunFolder(folder)
+    study_folder = folder_of_study(root, spec.study)
     device = choose_device(CPU if made_on in (CPU, NOT_STATED) else "auto")
+    order = {"until": until, "spread": asdict(spread or Spread())}
+    last = run_alone(spec, folder, root, study_folder, device=device, order=order, onlooker=onlooker)
+    if last.status == "failed":
+        raise RunError(f"the run failed: {last.error}", required="a run that ends")
+    return RunFolder(folder)
+
+
+def run_alone(
+    spec: Spec,
+    folder: Path,
+    root: Root,
+    study_folder: Path,
+    *,
+    device: str = CPU,
+    order: Mapping[str, object] | None = None,
+    limit_s: float | None = None,
+    onlooker: Callable[[Message], None] | None = None,
+) -> Message:
+    """What a worker says at the end of a run: ended, or stopped, which it is after `limit_s` seconds.
+
+    `order` adds to what the scheduler would send. Raises `RunError` where the worker dies.
+    """
     with TemporaryFile("w+", encoding="utf-8") as log:
         worker = WorkerProcess(start_worker(own=isinstance(spec, CommandSpec), log=log, device=device), 0)
+        limit = Timer(limit_s or 0.0, worker.send, ({"do": "stop"},))
         try:
-            worker.send({**_order(spec, made, root, device, until), "spread": asdict(spread or Spread())})
+            worker.send(
+                {
+                    "do": "run",
+                    "spec": spec.model_dump(mode="json"),
+                    "folder": str(folder),
+                    "corpora": str(root.corpora),
+                    "root": str(root.path),
+                    "study_folder": str(study_folder),
+                    "device": device,
+                    **(order or {}),
+                }
+            )
+            if limit_s is not None:
+                limit.start()
             last, silent_s = _follow(worker, onlooker)
         finally:
+            limit.cancel()
             worker.end(PATIENCE_S)  # the end of its input ends a worker, whatever it is at, with its child
             assert worker.process.stdout is not None
             worker.process.stdout.close()
@@ -62,23 +100,7 @@ def make_again(
                 f"the worker died (exit {worker.process.returncode})" + (f"; its last words: {said}" if said else ""),
                 required="a run that ends",
             )
-    if last.status == "failed":
-        raise RunError(f"the run failed: {last.error}", required="a run that ends")
-    return made
-
-
-def _order(spec: Spec, folder: RunFolder, root: Root, device: str, until: int | None) -> dict[str, object]:
-    """What the scheduler would send, and where to end. A worker reads it once it is ready."""
-    return {
-        "do": "run",
-        "spec": spec.model_dump(mode="json"),
-        "folder": str(folder.path),
-        "corpora": str(root.corpora),
-        "root": str(root.path),
-        "study_folder": str(folder_of_study(root, spec.study)),
-        "device": device,
-        "until": until,
-    }
+    return last
 
 
 def _follow(worker: WorkerProcess, onlooker: Callable[[Message], None] | None) -> tuple[Message | None, float]:

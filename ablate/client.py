@@ -1,0 +1,95 @@
+"""For a training script of your own: `from ablate import log, seed, config`. Works without a study too.
+
+    args = config(parser.parse_args())      values of the study's configuration in place of the defaults
+    torch.manual_seed(seed(args.seed))      the run's seed; without a study the one that is given
+    log(step, {"val/loss": loss})           a line of the run's metrics; without a study a line on the terminal
+
+Only the standard library: a script that imports this does not load what the rest of ablate needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+Given = TypeVar("Given", argparse.Namespace, dict[str, Any])
+
+_started: set[Path] = set()
+"""Files that this process has written to."""
+
+
+def seed(default: int = 0) -> int:
+    """The seed of the run; `default` outside a study."""
+    return int(os.environ.get("ABLATE_SEED", default))
+
+
+def config(defaults: Given) -> Given:
+    """The configuration of the run's arm over `defaults`, a dictionary or parsed arguments; outside a study `defaults`.
+
+    Parsed arguments take a value by the last part of its dotted path (`optim.lr` sets `lr`); a dictionary keeps
+    sections. Raises `KeyError` for a value that the arguments do not have, and for a name that two paths end in.
+    """
+    path = os.environ.get("ABLATE_CONFIG")
+    if path is None:
+        return defaults
+    found = json.loads(Path(path).read_text(encoding="utf-8"))
+    if isinstance(defaults, dict):
+        return _merged(defaults, found)  # type: ignore[return-value]  # a dictionary for a dictionary
+    given = argparse.Namespace(**vars(defaults))
+    set_by: dict[str, str] = {}
+    for dotted, value in _leaves(found):
+        name = dotted.rpartition(".")[2].replace("-", "_")
+        if not hasattr(given, name) or name in set_by:
+            other = f", as does {set_by[name]}" if name in set_by else ", which the script does not have"
+            raise KeyError(f"the study's configuration has {dotted}, which sets the argument {name}{other}")
+        set_by[name] = dotted
+        setattr(given, name, value)
+    return given
+
+
+def log(step: int, metrics: Mapping[str, float]) -> None:
+    """Record values of one step: a line of the run's metrics file; outside a study they are printed.
+
+    A resumed run drops what an earlier attempt recorded at this step or later. Raises `ValueError` where the study
+    reads CSV, `OSError` where the file cannot be written.
+    """
+    values = {name: float(value) for name, value in metrics.items()}
+    place = os.environ.get("ABLATE_METRICS")
+    if place is None:
+        print(f"step {step}", *(f"{name} {value:.6g}" for name, value in values.items()), sep="  ", flush=True)
+        return
+    path = Path(place)
+    if path.suffix == ".csv":
+        raise ValueError(f"log writes JSON lines, and the study reads {path.name}: metrics: {{file: metrics.jsonl}}")
+    if path not in _started:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and int(os.environ.get("ABLATE_ATTEMPT", "1")) > 1:
+            _keep_before(path, step)
+        _started.add(path)
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"step": int(step), **values}) + "\n")
+
+
+def _keep_before(path: Path, step: int) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] < step]
+    path.write_text("".join(kept), encoding="utf-8")
+
+
+def _merged(defaults: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(defaults)
+    for name, value in over.items():
+        below = merged.get(name)
+        merged[name] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for name, value in tree.items():
+        found += _leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
+    return found

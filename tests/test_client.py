@@ -1,0 +1,122 @@
+"""What a training script imports: with a study and without one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+from own_trainer import OwnHouse
+
+from ablate import config, log, seed
+from ablate.records.rows import read_rows
+from ablate.records.store import Row
+from ablate.runner.external.trainer import Server
+
+# Flags, a CSV log, relative data: written as one would without knowing ablate.
+PLAIN = """
+import argparse, csv
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+parser.add_argument("--seed", type=int, default=0)
+parser.add_argument("--fast", action="store_true")
+parser.add_argument("--out", default="log.csv")
+args = parser.parse_args()
+bias = float(open("data/bias.txt").read())
+with open(args.out, "w", newline="") as file:
+    table = csv.writer(file)
+    table.writerow(["epoch", "loss", "valid_loss"])
+    for epoch in range(1, 5):
+        loss = 3.0 - epoch * args.lr * (2 if args.fast else 1) + bias + args.seed / 1000
+        table.writerow([epoch, loss, loss + 0.1 if epoch % 2 == 0 else ""])
+"""
+
+LOGS = """
+import argparse
+from ablate import config, log, seed
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+parser.add_argument("--steps", type=int, default=1)
+args = config(parser.parse_args())
+for step in range(1, args.steps + 1):
+    log(step, {"train/loss": 3.0 - args.lr * step + seed() / 1000})
+log(args.steps, {"val/loss": 2.0 - args.lr})
+"""
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> OwnHouse:
+    return OwnHouse(tmp_path / "house")
+
+
+def test_a_script_with_flags_and_a_csv_log_runs_as_it_is(house: OwnHouse) -> None:
+    house.script(PLAIN)
+    house.script("0.5", "data/bias.txt")
+    registration = house.register(
+        command=[
+            "{python}",
+            "train.py",
+            "--lr",
+            "{lr}",
+            "--seed={seed}",
+            "{--fast if fast}",
+            "--out={run_dir}/log.csv",
+        ],
+        working_directory="root",
+        data=["data"],
+        metrics={"file": "log.csv", "step": "epoch", "columns": {"train/loss": "loss", "val/loss": "valid_loss"}},
+        base={"lr": 0.1, "fast": False},
+        variants={"slow": {}, "fast": {"fast": True}},
+    )
+    values = {}
+    for arm in ("slow", "fast"):
+        record, said = house.carry_out(registration, arm, 2)
+        assert (record.status, record.steps) == ("done", 4), said
+        values[arm] = read_rows(house.run_folder(arm, 2) / "work" / "log.csv", registration.study.metrics)[-1]
+    assert values["slow"] == Row(4, "val/loss", pytest.approx(3.0 - 0.4 + 0.5 + 0.002 + 0.1))
+    assert values["fast"].value == pytest.approx(values["slow"].value - 0.4)
+
+
+def test_a_script_that_imports_us_has_its_configuration_seed_and_metrics(house: OwnHouse) -> None:
+    house.script(LOGS)
+    registration = house.register()
+    record, said = house.carry_out(registration, "fast", 3, server=Server(lambda message: None))
+    assert (record.status, record.steps) == ("done", 4), said
+    rows = read_rows(house.run_folder("fast", 3) / "work" / "metrics.jsonl")
+    assert rows[-1] == Row(4, "val/loss", 1.6) and rows[0] == Row(1, "train/loss", pytest.approx(2.603))
+
+
+def test_without_a_study_the_script_is_what_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    given = argparse.Namespace(lr=0.3)
+    assert seed(7) == 7 and seed() == 0 and config(given) is given and config({"a": 1}) == {"a": 1}
+    log(5, {"val/loss": 2.5})
+    assert capsys.readouterr().out == "step 5  val/loss 2.5\n"
+
+
+def test_a_configuration_that_the_arguments_do_not_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config.json"
+    monkeypatch.setenv("ABLATE_CONFIG", str(path))
+    path.write_text(json.dumps({"optim": {"lr": 0.5}, "steps": 3}))
+    assert vars(config(argparse.Namespace(lr=0.1, steps=1, seed=2))) == {"lr": 0.5, "steps": 3, "seed": 2}
+    assert config({"optim": {"lr": 0.1, "clip": 1.0}}) == {"optim": {"lr": 0.5, "clip": 1.0}, "steps": 3}
+    with pytest.raises(KeyError, match=r"optim\.lr, which sets the argument lr, which the script does not have"):
+        config(argparse.Namespace(steps=1))
+    path.write_text(json.dumps({"optim": {"lr": 0.5}, "head": {"lr": 1.0}}))
+    with pytest.raises(KeyError, match=r"head\.lr, which sets the argument lr, as does optim\.lr"):
+        config(argparse.Namespace(lr=0.1))
+
+
+def test_a_resumed_script_drops_what_it_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "a": 1.0}\n{"step": 2, "a": 2.0}\n{"step": 3, "a": 3.0}\n{"step": 4, "a"')
+    monkeypatch.setenv("ABLATE_METRICS", str(path))
+    monkeypatch.setenv("ABLATE_ATTEMPT", "2")
+    log(2, {"a": 2.5})
+    log(3, {"a": 3.5})
+    assert [(row.step, row.value) for row in read_rows(path)] == [(1, 1.0), (2, 2.5), (3, 3.5)]
+    monkeypatch.setenv("ABLATE_METRICS", str(tmp_path / "log.csv"))
+    with pytest.raises(ValueError, match=r"metrics\.jsonl"):
+        log(4, {"a": 1.0})
