@@ -29,6 +29,7 @@ from ablate.api.registering import (
     save,
 )
 from ablate.api.running import Imported, import_runs, run
+from ablate.api.trying import try_out
 from ablate.runner.options import RunOptions
 
 __all__ = [
@@ -60,5 +61,6 @@ __all__ = [
     "require_registered",
     "run",
     "save",
+    "try_out",
     "utc_now",
 ]

@@ -30,10 +30,20 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         runs.decide,
         runs.report,
     ),
-    "Design": (studies.register, studies.amend, studies.plan, studies.export, studies.schema, studies.explain),
+    "Design": (
+        studies.try_out,
+        studies.register,
+        studies.amend,
+        studies.plan,
+        studies.export,
+        studies.schema,
+        studies.explain,
+    ),
     "Proof": (proof.verify, proof.reproduce, proof.bundle, studies.seal),
-    "Records": (runs.peek, proof.ledger),
+    "Records": (runs.peek, proof.ledger, runs.import_records),
 }
+NAMES = {studies.try_out: "try", runs.import_records: "import"}
+"""Commands whose name is a keyword of Python."""
 
 
 class _Panels(TyperGroup):
@@ -65,8 +75,7 @@ app = typer.Typer(
 )
 for panel, verbs in PANELS.items():
     for verb in verbs:
-        app.command(rich_help_panel=panel)(verb)
-app.command("import", rich_help_panel="Records")(runs.import_records)
+        app.command(NAMES.get(verb), rich_help_panel=panel)(verb)
 
 corpus_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Manage training corpora.")
 corpus_app.command("list")(corpora.corpus_list)

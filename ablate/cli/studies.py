@@ -54,6 +54,8 @@ def check(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) ->
         sections += study_summary.sizes_sections(context.study, api.find_vocabulary(context))
     show(*sections)
     put(*notes, *([] if published is None else [published.words]))
+    if context.study.trainer == "command":
+        put(f"next:  ablate try {study}   (one short run per arm, before registering)")
     return None
 
 
@@ -110,6 +112,36 @@ def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_js
     show_or_json(found, design_section, as_json=as_json)
 
 
+def try_out(
+    study: StudyFile,
+    root: RootFolder = None,
+    *,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds per arm; with 3 or more, values for assume: too.")] = 1,
+    limit: Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="Stop each run after so long.")] = 60.0,
+    replaced: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Replace a value of the configuration (repeatable)."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make one short run per arm before registering.
+
+    Finds what would fail later: a wrong flag or path, a missing package, a metric under another name, a setting that
+    changes nothing. Also says what the plan costs. Seeds are outside the plan, nothing is logged and no value is shown.
+
+    Example:  ablate try studies/own-trainer.yaml
+    """
+    from ablate.reporting.summaries.run import trial_section
+
+    say = (lambda _: None) if as_json else lambda run: put(f"trying {run}")
+    trial = api.try_out(study, root=root, seeds=seeds, limit_s=limit, replaced=replaced or (), on_run=say)
+    show_or_json(trial, trial_section, as_json=as_json)
+    if not as_json:
+        put(f"next:  ablate {'try' if trial.problems else 'register'} {study}")
+    if trial.problems:
+        raise typer.Exit(Exit.MISTAKE)
+
+
 def register(
     study: StudyFile,
     root: RootFolder = None,
@@ -123,7 +155,8 @@ def register(
 ) -> None:
     """Freeze a study in its lock and in the ledger.
 
-    Doing it twice changes nothing. Seals are for others, and optional: see ablate seal.
+    Doing it twice changes nothing. What would fail later costs nothing before: see ablate try. Seals are for others,
+    and optional: see ablate seal.
 
     Example:  ablate register studies/embnorm.yaml
     """

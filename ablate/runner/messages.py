@@ -82,6 +82,8 @@ class Message(FrozenModel):
     """Last line of the error of a failed run."""
     text: str = ""
     """Of a note: one line. The same line of several workers is shown once."""
+    peak_memory_bytes: int | None = None
+    """Of an own trainer's run that has ended or was stopped: the most resident memory of a child of this worker."""
     attempt: int = 0
     """Of a run that has begun: which start of its record this is, from 1."""
     resumed: bool = False

@@ -114,5 +114,9 @@ class Root:
     def run(self, name: str, registration: str, variant: str, seed: int) -> Path:
         return self.runs(name, registration) / variant / str(seed)
 
+    def trial(self, name: str) -> Path:
+        """The runs of the last trial of a study, which are no evidence."""
+        return self.path / "data" / "try" / name
+
     def report(self, name: str) -> Path:
         return self.path / "reports" / name

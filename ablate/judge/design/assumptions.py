@@ -182,7 +182,7 @@ def _learned(study: Study, group: Group, pilot: Registration, evidence: Evidence
             required="positive values for a claim on a log scale",
         )
     table = raw if scale == "raw" else np.vectorize(log if scale == "log" else log10)(raw)
-    rest, total = _variances(table)
+    rest, total = variances(table)
     require_headroom(study, metric, raw, name)
     _require_ceiling(study, metric, raw, name)
     df = (len(seeds) - 1) * (len(arms) - 1)
@@ -200,7 +200,7 @@ def _learned(study: Study, group: Group, pilot: Registration, evidence: Evidence
     )
 
 
-def _variances(table: Floats) -> tuple[float, float]:
+def variances(table: Floats) -> tuple[float, float]:
     """Mean square of the seed-by-arm interaction, and the variance of one arm over seeds."""
     seeds, arms = table.shape
     centred = table - table.mean(axis=0)

@@ -1,4 +1,4 @@
-"""Runs as the terminal shows them: progress, an early look, a run made again, and the corpora they read.
+"""Runs as the terminal shows them: progress, a trial, an early look, a run made again, and the corpora they read.
 
 `ablate status` must answer at once, so nothing here loads statistics or charts.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ablate.reporting import estimates
-from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
 from ablate.reporting.estimates import NONE
 from prereg import text as words
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ablate.api.status import StudyHealth
     from ablate.judge.early_look import ClaimSoFar, EarlyLook
     from ablate.records.comparison import MetricCompared, Reproduction
+    from ablate.runner.trial import Trial
 
 _FALLING = {True: "falling", False: "NOT FALLING", None: ""}
 _MOST_METRICS = 12
@@ -151,6 +152,52 @@ def _result(found: Reproduction) -> str:
         return f"{run}: REPRODUCED within {found.within:g}, {steps}: {why}."
     beyond = f", beyond the {found.within:g} that was accepted" if found.within is not None else ""
     return f"{run}: NOT REPRODUCED, {steps}: {why}{beyond}."
+
+
+def trial_section(trial: Trial) -> Section:
+    """What a trial found: costs and mistakes, no value of a metric."""
+    n, found = len(trial.runs), words.counted(len(trial.problems), "problem")
+    title = f"{trial.study}: {words.counted(n, 'trial run')}, {found if trial.problems else 'no problem found'}."
+    return Section("trial", title, tuple(_trial(trial)))
+
+
+def _trial(trial: Trial) -> Iterator[Block]:
+    rows = tuple(
+        (
+            f"{run.variant}, seed {run.seed}",
+            run.status,
+            f"{run.steps:,}",
+            f"{run.seconds:.1f}",
+            NONE if run.peak_memory_bytes is None else f"{run.peak_memory_bytes / 2**20:,.0f}",
+            str(len(run.metrics)),
+        )
+        for run in trial.runs
+    )
+    heads = columns("Run", "Ended", "Steps:", "Seconds:", "MiB:", "Metrics:")
+    seeds = "Seeds outside the plan; nothing of it is evidence, and no value is shown."
+    yield Table("", heads, rows, note=seeds)
+    for one in trial.problems:
+        yield Facts((("Problem", f"{one.run}: {one.found}"), ("required", one.required), ("try", one.fix or NONE)))
+    if trial.shortened:
+        yield Paragraph(f"Shortened for the trial: {words.listed(trial.shortened)}.")
+    names = dict.fromkeys(name for run in trial.runs for name in run.metrics)
+    if names:
+        more = f" and {len(names) - _MOST_METRICS} more" if len(names) > _MOST_METRICS else ""
+        yield Paragraph(f"Recorded: {', '.join(list(names)[:_MOST_METRICS])}{more}.")
+    if trial.resumes != "not tested":
+        yield Paragraph(f"A stopped run resumes {trial.resumes}.")
+    yield from (Paragraph(f"Note: {note}.") for note in trial.notes)
+    if trial.seconds_in_all is not None and trial.bytes_in_all is not None:
+        yield Paragraph(
+            f"The plan: {words.counted(trial.planned, 'run')}, about {words.duration(trial.seconds_in_all)} one after "
+            f"another, about {trial.bytes_in_all / 2**20:,.1f} MiB on disk."
+        )
+    for metric, belief in trial.assume.items():
+        n = len({run.seed for run in trial.runs})
+        values = f"{metric}: {{sd: {belief['sd']:.2g}, correlation: {belief['correlation']:.2g}}}"
+        yield Paragraph(f"To plan with, from {n} seeds: assume: {{metrics: {{{values}}}}}")
+    if trial.folder:
+        yield Paragraph(f"The runs lie in {trial.folder} until the next trial.", "aside")
 
 
 def corpora_section(rows: Iterable[tuple[str, int, str, object, str]]) -> Section:

@@ -19,6 +19,7 @@ import csv
 import json
 import math
 import os
+import resource
 import shutil
 import sys
 import threading
@@ -26,10 +27,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from ablate.records.provenance import made_with, of_command
 from ablate.records.rows import CURVE, diverged_at, lacking, read_rows, rows_of, typed_wide, until
-from ablate.records.run_record import RunRecord, Status, utc_now
+from ablate.records.run_record import RunRecord, utc_now
 from ablate.records.store import Row, RunFolder
 from ablate.runner.external.child import Child, adopt_orphans, end_leftover
 from ablate.runner.external.pinned import Hashed, PrivateCopy, require_registered
@@ -109,7 +111,8 @@ class CommandRun:
             self.code.remove()
         if stopped:
             self._note()
-            self.server.say(Message(event="stopped", run_id=self.spec.run_id, step=self.glance.step))
+            self.glance.look()
+            self._say("stopped", self.glance.step)
             return
         require_registered(self.root, self.spec.scripts)
         require_registered(self.root, self.spec.data_files, self.server.hashed.sha256)
@@ -272,11 +275,16 @@ class CommandRun:
             mishaps = (*mishaps, f"{LEFT_BEHIND}: {', '.join(left)}")
             self.server.say(Message(event="note", text=f"{self.spec.run_id}: {mishaps[-1]}"))
         kept, last = until(rows, diverged)
-        status: Status = "done" if diverged is None else "diverged"
+        status: Literal["done", "diverged"] = "done" if diverged is None else "diverged"
         ended = {"status": status, "steps": last, "wall_s": self._wall(), "ended_at": utc_now(), "mishaps": mishaps}
         self.folder.seal(self.record.model_copy(update=ended), None, rows=kept)
-        assert status in ("done", "diverged")
-        self.server.say(Message(event="ended", run_id=self.spec.run_id, status=status, step=last))
+        self._say("ended", last, status)
+
+    def _say(
+        self, event: Literal["ended", "stopped"], step: int, status: Literal["done", "diverged"] | None = None
+    ) -> None:
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        self.server.say(Message(event=event, run_id=self.spec.run_id, step=step, status=status, peak_memory_bytes=peak))
 
     def _note(self) -> None:
         """How far the run has come, for `ablate status` and for the time it has taken."""

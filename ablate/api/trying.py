@@ -1,0 +1,109 @@
+"""A trial before registration: one short run per arm, and what the study costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.api.context import Pins, StudyContext, check, pin
+
+if TYPE_CHECKING:
+    from ablate.runner.trial import Trial, Values
+    from prereg.registry.registration import Registration
+    from prereg.study.spec import Study
+
+STEPS = 20
+"""Steps of a trial run of the built-in trainer, which give its speed."""
+LIMIT_S = 60.0
+FEWEST_SEEDS_FOR_SD = 3
+
+
+def try_out(
+    path: str | Path,
+    *,
+    root: Path | None = None,
+    seeds: int = 1,
+    limit_s: float = LIMIT_S,
+    replaced: Sequence[str] = (),
+    on_run: Callable[[str], None] = lambda _: None,
+) -> Trial:
+    """Make one short run per arm and seed, and say what would fail later. Raises `StudyError` where none can start.
+
+    `replaced` holds PATH=VALUE for the trial alone, to shorten a run; `on_run` hears the name of each run that begins.
+    """
+    from ablate.runner.trial import TrialMaker
+
+    context = check(Path(path), root)
+    pins = pin(context)
+    if context.study.trainer == "gpt" and not any(one.startswith("budget.steps=") for one in replaced):
+        steps = min(STEPS, *(context.study.training(arm).budget.steps for arm in context.study.arms))
+        replaced = (*replaced, f"budget.steps={steps}")
+    pins.keep(context.root)
+    maker = TrialMaker(
+        _provisional(context, pins),
+        context.root,
+        context.path.parent,
+        limit_s=limit_s,
+        replaced=tuple(replaced),
+        on_run=on_run,
+    )
+    first = max(context.study.seeds) + 1
+    for seed in range(first, first + seeds):
+        for arm in context.study.arms:
+            maker.make(arm, seed)
+    trial = maker.result(first)
+    if trial.problems or replaced:
+        return trial
+    return trial.model_copy(update={"assume": _spread(context.study, maker.rows)})
+
+
+def _spread(study: Study, rows: Mapping[tuple[str, int], Values]) -> dict[str, dict[str, float]]:
+    """SD and correlation of every metric that is claimed on its own scale, where there are seeds enough to say."""
+    import numpy as np
+
+    from ablate.judge.design.assumptions import variances
+
+    arms = list(study.arms)
+    seeds = sorted({seed for _, seed in rows if all((arm, seed) in rows for arm in arms)})
+    found: dict[str, dict[str, float]] = {}
+    if len(seeds) < FEWEST_SEEDS_FOR_SD or len(arms) < 2:
+        return found
+    raw = (claim.metric for name, claim in study.claims.items() if study.hypotheses[name].scale == "raw")
+    for metric in dict.fromkeys(raw):
+        table = np.array([[_final(rows[arm, seed], metric) for arm in arms] for seed in seeds])
+        if all(map(isfinite, table.flat)) and (whole := variances(table))[1] > 0.0:
+            rest, total = whole
+            found[metric] = {"sd": total**0.5, "correlation": float(np.clip(1.0 - rest / total, -0.999, 0.999))}
+    return found
+
+
+def _final(rows: Iterable[tuple[int, str, float]], metric: str) -> float:
+    """The value at the last step at which a metric was recorded; NaN without one."""
+    return max(((step, value) for step, name, value in rows if name == metric), default=(0, float("nan")))[1]
+
+
+def _provisional(context: StudyContext, pins: Pins) -> Registration:
+    """A registration of the study as it is now, written nowhere."""
+    from prereg.metrics.user_code import pin_checks
+    from prereg.registry.registration import Registration
+
+    nothing = "0" * 64
+    return Registration(
+        study=context.study,
+        corpus=pins.corpus,
+        sha256=nothing,
+        source_sha256=nothing,
+        registered_at="",
+        tool={},
+        design=None,
+        previous=None,
+        reason=None,
+        own_checks=pin_checks(context.study, context.path.parent),
+        scripts=pins.scripts,
+        data_files=pins.data_files,
+        data=pins.data,
+        tasks=pins.tasks,
+        lock_sha256=nothing,
+    )
