@@ -43,13 +43,13 @@ def test_the_verb_says_what_changed_what_was_known_and_what_it_made_exploratory(
         "peeked", study="tiny", registration="0" * 64, body={}, at="2026-01-02T03:04:05+00:00"
     )
     house.write(hypotheses={"gain": GAIN["gain"] | {"smallest": 0.01}})
-    after = amend(path)
+    after = amend(path, "--yes")
     assert "evidence by then: outcomes read" in after
     assert "exploratory from now on: gain; no verdict rests on them" in after.replace("\n", " ")
     now = api.require_registered(api.open_study(path))
     assert f"registrations: {first.sha256[:8]} -> " in after and f"-> {now.sha256[:8]}" in after
     house.write(hypotheses={"gain": GAIN["gain"] | {"smallest": 0.01}}, title="Another", seeds=[1, 2, 3, 4])
-    assert "stable(none) and stable(layernorm)" in amend(path).replace("\n", " ")
+    assert "stable(none) and stable(layernorm)" in amend(path, "--yes").replace("\n", " ")
 
 
 @pytest.mark.slow

@@ -266,7 +266,7 @@ def endless_house(house: House) -> Path:
     code = [
         "import ctypes",
         "def worst(view):",
-        "    if view.model.config.embedding_norm == 'none':",
+        "    if view.model.config.embedding_norm != 'none':",
         # No signal is heard in there, and nobody else gets the interpreter: a deadlock in C.
         "        library, lock = ctypes.PyDLL(None), ctypes.create_string_buffer(64)",
         "        return library.pthread_mutex_lock(lock) or library.pthread_mutex_lock(lock)",
@@ -291,14 +291,14 @@ def test_a_metric_that_nothing_interrupts_fails_its_run_alone_and_says_why(
     assert registration is not None
     records = [RunFolder(path.parent).read_record() for path in house.path.glob("data/runs/*/*/*/*/run.json")]
     ends = {(record.variant, record.status, "limit of 2 s" in str(record.error)) for record in records if record}
-    assert ends == {("layernorm", "done", False), ("none", "failed", True)}
+    assert ends == {("none", "done", False), ("layernorm", "failed", True)}
     failed = [entry.body for entry in Ledger(root.ledger).entries() if entry.event == "failed"]
-    assert [body["variant"] for body in failed] == ["none"] * 2 and "limit_s" in str(failed[0]["error"])
+    assert [body["variant"] for body in failed] == ["layernorm"] * 2 and "limit_s" in str(failed[0]["error"])
     (log,) = [path.read_text() for path in house.path.glob("data/runs/*/*/worker-0.log")]
     assert "mine.py" in log and "in worst" in log, "how far it was"
     # A run made again by itself ends likewise.
     with pytest.raises(RunError, match="own/worst took longer than its limit"):
-        make_again(plan(registration)[0], house.path / "again", root)
+        make_again(plan(registration)[1], house.path / "again", root)
 
 
 def test_only_an_own_metric_that_was_silent_for_its_limit_is_blamed_for_a_death() -> None:

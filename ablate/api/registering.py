@@ -16,6 +16,7 @@ from prereg.registry.disk import write_whole
 if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
     from prereg.documents.source import Source
+    from prereg.registry.amendments import Amendment
     from prereg.registry.ledger import Entry
     from prereg.registry.registration import Override, Registration
 
@@ -118,6 +119,38 @@ def amend(
     # Of evidence the ledger knows more than "none", and what it shows counts.
     replace = partial(promise.amend, reason=reason, evidence="none")
     return _freeze(context, replace, now=now, accept_underpowered=accept_underpowered, pilot=pilot)
+
+
+def preview_amendment(path: Path, *, root: Path | None = None) -> Amendment:
+    """The amendment that `amend` would make now. Raises `RegistrationError` where nothing differs."""
+    from prereg.registry.amendments import Amendment
+    from prereg.registry.history import as_registered, differing_pins
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.register import changes_since, evidence_by_now
+    from prereg.registry.registration import load_registration
+
+    context = check(path, root)
+    name = context.study.study
+    registered = load_registration(context.root, name)
+    if registered is None:
+        fix = f"ablate register {path}"
+        raise RegistrationError(f"'{name}' is not registered", required="a registration to amend", fix=fix)
+    pins = pin(context)
+    other = differing_pins(
+        registered, pins.corpus, pins.scripts, pins.data, tasks=pins.tasks, data_files=pins.data_files
+    )
+    changes = changes_since(registered, as_registered(registered, context.loaded), other)
+    evidence, failed_runs = evidence_by_now(Ledger(context.root.ledger).entries(), name)
+    return Amendment(
+        index=0,
+        at="",
+        reason="",
+        evidence=evidence,
+        previous=registered.sha256,
+        registration="",
+        differences=changes,
+        failed_runs=failed_runs if evidence == "none" else 0,
+    )
 
 
 def _freeze(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from prereg.errors import RegistrationError
 from prereg.escape import json_visible, visible
 
 if TYPE_CHECKING:
@@ -103,3 +104,14 @@ def put_document(text: str) -> None:
 def put_json(text: str) -> None:
     """JSON that says the same and shows every character."""
     print(json_visible(text))
+
+
+def confirm_amendment(study: Path) -> None:
+    """Ask on a terminal; elsewhere refuse. Raises `RegistrationError` for anything but yes."""
+    answer = input("Amend all the same? [y/N] ") if sys.stdin.isatty() else ""
+    if answer.strip().lower() not in ("y", "yes"):
+        raise RegistrationError(
+            "this amendment after evidence was not confirmed, and nothing was written",
+            required="--yes, or the answer y on a terminal",
+            fix=f"ablate amend {study} --reason TEXT --yes",
+        )

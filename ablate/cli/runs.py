@@ -99,6 +99,7 @@ def run(
                     "done": summary.sealed,
                     "failed": list(summary.failed),
                     "interrupted": summary.interrupted,
+                    **({"gave_up": summary.gave_up} if summary.gave_up else {}),
                     "head": summary.head,
                     **({"look": done.look.model_dump()} if done.look is not None else {}),
                 }
@@ -109,10 +110,17 @@ def run(
         if done.look is not None:
             left = len(done.registration.study.seeds) - done.look.n_seeds
             put(f"these are the runs of {done.look.words}; planned seeds that wait for its result: {left}")
-        for failure in summary.failed:
+        for failure in summary.failed[: 1 if summary.gave_up else None]:
             put(f"failed  {failure}")
+        if summary.gave_up:
+            left = summary.planned - summary.sealed - len(summary.failed)
+            put(f"{len(summary.failed)} runs failed in the same way, and {left} were not started")
+            put(*(f"stderr  {path}" for path in summary.stderr[:1]))
         put(f"ledger head {summary.head}")
-        put(f"next:  ablate {'decide' if summary.complete else 'run'} {study}")
+        if summary.gave_up:
+            put(f"next:  ablate try {study}, then ablate amend {study} --reason TEXT")
+        else:
+            put(f"next:  ablate {'decide' if summary.complete else 'run'} {study}")
     if not summary.complete:
         raise typer.Exit(Exit.INTERRUPTED if summary.interrupted else Exit.INCOMPLETE)
 

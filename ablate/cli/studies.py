@@ -21,6 +21,7 @@ from ablate.cli.options import (
     Sign,
     StudyFile,
     Timestamp,
+    confirm_amendment,
     put,
     put_document,
     put_json,
@@ -206,21 +207,36 @@ def amend(
     pilot: Pilot = None,
     accept: Accept = None,
     *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the consequences and write nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask, whatever the consequences.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Register a changed study, with a reason.
 
     The earlier registration stays in the ledger, with what differs and whether evidence existed by then. If it
-    did, hypotheses that the change touches are exploratory from then on, and no verdict rests on them.
+    did, hypotheses that the change affects are exploratory from then on, and no verdict rests on them: you are asked
+    first. Runs that failed are no evidence as long as no two arms left a value of a claimed metric.
 
-    Example:  ablate amend studies/embnorm.yaml --reason "two more seeds, before any run"
+    Example:  ablate amend studies/embnorm.yaml --reason "two more seeds, before any run" --dry-run
     """
     from ablate.reporting.summaries.study import amendment_section
+    from prereg.registry.amendments import affected, amendments_of
 
+    preview, changed = api.preview_amendment(study, root=root), api.open_study(study, root).study
+    if dry_run and as_json:
+        return put_json(preview.model_dump_json(indent=2))
+    reach = affected(changed, [preview])
+    asks = not yes and bool(reach.hypotheses or reach.arms or reach.verdict)
+    if dry_run or asks:
+        show(amendment_section(changed, (), preview))
+    if dry_run:
+        return None
+    if asks:
+        confirm_amendment(study)
     registration, entry = api.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
     if as_json:
         return put_json(entry.model_dump_json(indent=2))
-    show(amendment_section(registration.study, api.registrations(study, root), entry))
+    show(amendment_section(registration.study, api.registrations(study, root), amendments_of([entry])[0]))
     put(f"registration page: {api.open_study(study, root).root.page(registration.study.study)}")
     put(f"ledger head {entry.sha256}")
     return None

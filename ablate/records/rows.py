@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 
 from ablate.records.parquet import TableError, open_bounded, rows_of_table
@@ -45,12 +45,11 @@ def read_rows(path: Path, layout: MetricsFile = LONG, *, torn: bool = False) -> 
     data = read_bytes(path)
     if torn:
         data = data[: data.rfind(b"\n") + 1]
-    read = partial(_wide_csv, layout=layout) if path.suffix == ".csv" else _json_lines
     rows: list[Row] = []
     seen: dict[tuple[int, str], int] = {}
     number = 0
     try:
-        for number, found in read(data):
+        for number, found in _wide_csv(data, layout) if path.suffix == ".csv" else _json_lines(data):
             for row in rows_of(found, layout):
                 first = seen.setdefault((row.step, row.metric), number)
                 if first != number:
@@ -58,6 +57,17 @@ def read_rows(path: Path, layout: MetricsFile = LONG, *, torn: bool = False) -> 
                 rows.append(row)
     except LineError as fault:
         raise _at(path, fault.line if isinstance(fault, _AtLineError) else number, str(fault)) from None
+    return rows
+
+
+def readable_rows(path: Path, layout: MetricsFile) -> list[Row]:
+    """The rows of a faulty file up to its first line that is none: to say whether it holds a value, not to judge it."""
+    rows: list[Row] = []
+    with suppress(LineError, EvidenceError):
+        data = read_bytes(path)
+        for _, found in _wide_csv(data, layout) if path.suffix == ".csv" else _json_lines(data):
+            with suppress(LineError):
+                rows += rows_of(found, layout)
     return rows
 
 

@@ -43,6 +43,10 @@ class Summary:
     failed: tuple[str, ...]
     interrupted: bool
     head: str
+    gave_up: str = ""
+    """The error after which nothing more was started: two runs had failed in the same way, and none had ended well."""
+    stderr: tuple[str, ...] = ()
+    """What failed runs of a user's own trainer said, by path."""
 
     @property
     def complete(self) -> bool:
@@ -106,7 +110,15 @@ def run_study(
     # Where nothing was left to do, this entry repairs what a crash left in the ledger, and says so.
     if tally.sealed == whole and (not _finished(ledger, registration.sha256) or ledger.unfinished()):
         scheduler.log("finished", {"runs": whole})
-    return Summary(len(specs), tally.sealed, tuple(scheduler.failed), interrupted, ledger.head())
+    return Summary(
+        len(specs),
+        tally.sealed,
+        tuple(scheduler.failed),
+        interrupted,
+        ledger.head(),
+        scheduler.gave_up,
+        tuple(scheduler.stderr),
+    )
 
 
 def _waiting(scheduler: Scheduler, specs: Sequence[Spec], known: Collection[Seal]) -> list[Spec]:

@@ -25,6 +25,7 @@ from ablate.records.gather import unlike
 from ablate.records.run_record import RunRecord, layout_of
 from ablate.records.store import RunFolder
 from ablate.runner.external.child import end_leftover
+from ablate.runner.external.failures import kind_of, left_values
 from ablate.runner.messages import Message
 from ablate.runner.placement import Machine
 from ablate.runner.processes import Job, Spec, WorkerProcess, start_worker
@@ -66,6 +67,12 @@ class Scheduler:
     """Worker, what it said (none: it is gone), and when that arrived."""
     deaths: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
+    failures: set[str] = field(default_factory=set)
+    """Kinds of failure so far."""
+    stderr: list[str] = field(default_factory=list)
+    """Where runs of a user's own trainer that failed left what they said."""
+    gave_up: str = ""
+    """The error after which nothing more was started."""
     noted: set[str] = field(default_factory=set)
     """Notes of workers, each said once."""
     checkpoint_every_s: float | None = None
@@ -209,9 +216,12 @@ class Scheduler:
             worker.open.pop(str(message.run_id), None)
         elif message.event == "ended" and message.run_id in worker.open:
             spec = worker.open.pop(message.run_id)
+            if message.status == "failed":
+                self._end(spec, message)  # first: it may be the last
             if not worker.open:
-                self.assign(worker)  # first: the next run begins while this one's seal goes to the disk
-            self._end(spec, message)
+                self.assign(worker)  # before a seal goes to the disk
+            if message.status != "failed":
+                self._end(spec, message)
 
     def _log_start(self, spec: Spec, begun: Message) -> None:
         """One start of a run, before its first step: what the folder says of it can be removed, and this cannot."""
@@ -227,10 +237,30 @@ class Scheduler:
         if message.status == "failed":
             self.failed.append(f"{spec.run_id}: {message.error}")
             self.tally.failed += 1
-            self.log("failed", {"variant": spec.variant, "seed": spec.seed, "error": message.error or "unknown"})
+            if (said := self.folder(spec).path / "stderr.txt").is_file():
+                self.stderr.append(str(said.relative_to(self.root.path)))
+            error, left = message.error or "unknown", left_values(spec, self.folder(spec))
+            self.log("failed", {"variant": spec.variant, "seed": spec.seed, "error": error, "left_values": left})
+            self._give_up_or_go_on(spec, error)
         else:
             self.seal_in_ledger(spec, recovered=recovered)
         self.watcher.ended(spec.run_id, message)
+
+    def _give_up_or_go_on(self, spec: Spec, error: str) -> None:
+        """Stop after two failures of the same kind where no run has been sealed: the rest would fail in the same way.
+
+        After the first, the next run is of the same arm: what two arms leave behind can be compared, and is evidence.
+        """
+        if self.tally.sealed or self.stopped:
+            return
+        kind = kind_of(error, spec)
+        if kind in self.failures:
+            self.gave_up = error
+            self.pending.clear()
+            self.watcher.note("two runs failed in the same way, and none has ended well: nothing more is started")
+        self.failures.add(kind)
+        same_arm = [job for job in self.pending if job.specs[0].variant == spec.variant]
+        self.pending = deque([*same_arm, *(job for job in self.pending if job not in same_arm)])
 
     def _bury(self, worker: WorkerProcess, silent_s: float) -> None:
         """A worker has gone. If it was at work, its runs go to another, a bounded number of times."""

@@ -17,7 +17,7 @@ from typing import Literal
 
 from ablate.records.rows import read_rows
 from ablate.records.store import Row, RunFolder
-from ablate.runner.external.advice import advise, same_values
+from ablate.runner.external.failures import advise, same_values
 from ablate.runner.external.trainer import RESUMABLE
 from ablate.runner.messages import Message
 from ablate.runner.standalone import run_alone

@@ -24,6 +24,7 @@ from prereg.registry.ledger import Entry
 from prereg.registry.register import EvidenceState
 from prereg.study.claim import parse_claim
 from prereg.study.spec import Study
+from prereg.text import counted
 
 Scope = Literal[
     "nothing", "hypothesis", "role", "arm", "level", "baseline", "hypotheses", "stability", "everything", "verdict"
@@ -145,6 +146,8 @@ class Amendment(FrozenModel):
     """sha256 of the registration that it made."""
     differences: tuple[Difference, ...]
     """Field by field; empty when the entry does not say."""
+    failed_runs: int = 0
+    """Where there was no evidence: runs that had failed by then, without values of two arms."""
 
     @property
     def after_evidence(self) -> bool:
@@ -154,7 +157,8 @@ class Amendment(FrozenModel):
     @property
     def said(self) -> str:
         """For instance `entry 7, after outcomes were read`."""
-        known = {"none": "before any run", "runs started": "after runs started"}
+        failed = f"after {counted(self.failed_runs, 'run')} that failed and left no contrast"
+        known = {"none": failed if self.failed_runs else "before any run", "runs started": "after runs started"}
         return f"entry {self.index}, {known.get(self.evidence, 'after outcomes were read')}"
 
 
@@ -236,6 +240,7 @@ def _amendment(entry: Entry) -> Amendment:
         previous=str(body.get("previous")),
         registration=entry.registration,
         differences=_differences(body.get("differences")),
+        failed_runs=failed if isinstance(failed := body.get("failed_runs"), int) else 0,
     )
 
 

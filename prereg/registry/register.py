@@ -10,6 +10,8 @@ This module never looks at a clock, and does not say who registered: see the led
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +22,7 @@ from prereg.metrics.user_code import CheckPin, pin_checks
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import move, write_whole
 from prereg.registry.history import (
+    Difference,
     as_registered,
     code_of,
     differences,
@@ -138,21 +141,13 @@ def amend(
                 where=where,
             )
         loaded = as_registered(registered, loaded)
-        changes = [
-            *differing_fields(registered.study, loaded.study),
-            *differing_pins(registered, corpus, scripts, data, tasks=tasks, data_files=data_files),
-            *differences(code_of(registered.own_checks), code_of(pins), ("own_checks",)),
-        ]
-        if not changes:
-            raise RegistrationError(
-                f"nothing differs from the registration {registered.sha256[:8]}",
-                required="a changed study",
-                fix=f"edit {loaded.path}",
-                where=where,
-            )
+        found = differing_pins(registered, corpus, scripts, data, tasks=tasks, data_files=data_files)
+        changes = changes_since(registered, loaded, found)
+        state, failed_runs = evidence_by_now(ledger.entries(), name, stated=evidence)
         body: dict[str, JsonValue] = {
             "reason": reason.strip(),
-            "evidence": _stronger(evidence, ledger, name),
+            "evidence": state,
+            **({"failed_runs": failed_runs} if failed_runs and state == "none" else {}),
             "previous": registered.sha256,
             "differences": [difference.model_dump(mode="json") for difference in changes],
         }
@@ -174,6 +169,24 @@ def amend(
             tasks=tasks,
             data_files=data_files,
         )
+
+
+def changes_since(registered: Registration, loaded: Loaded, pins: Iterable[Difference]) -> tuple[Difference, ...]:
+    """What an amendment would change: fields, pinned bytes, own code. Raises `RegistrationError` where nothing does."""
+    own = pin_checks(loaded.study, loaded.path.parent)
+    changes = (
+        *differing_fields(registered.study, loaded.study),
+        *pins,
+        *differences(code_of(registered.own_checks), code_of(own), ("own_checks",)),
+    )
+    if not changes:
+        raise RegistrationError(
+            f"nothing differs from the registration {registered.sha256[:8]}",
+            required="a changed study",
+            fix=f"edit {loaded.path}",
+            where=Where(file=loaded.path),
+        )
+    return changes
 
 
 def complete(root: Root, name: str) -> None:
@@ -290,11 +303,31 @@ def _relative(root: Root, path: Path) -> str:
         ) from None
 
 
-def _stronger(stated: EvidenceState, ledger: Ledger, name: str) -> EvidenceState:
-    """What was known of the outcome: as stated, or as the ledger shows if that is more."""
+def evidence_by_now(
+    entries: Iterable[Entry], name: str, *, stated: EvidenceState = "none"
+) -> tuple[EvidenceState, int]:
+    """What is known of a study's outcome: as stated, or as the ledger shows if that is more; and how many runs failed.
+
+    Runs that failed are no evidence as long as no two arms left a value of a claimed metric: no contrast could be seen.
+    A start that no failure of its run answers counts as evidence.
+    """
     order: tuple[EvidenceState, ...] = ("none", "runs started", "outcomes read")
-    shown = 0
-    for entry in ledger.entries():
-        if entry.study == name and entry.event not in ("registered", "amended", "attested"):
+    shown, failed_runs = order.index(stated), 0
+    open_starts: Counter[tuple[JsonValue, JsonValue]] = Counter()
+    arms_with_values: set[JsonValue] = set()
+    for entry in entries:
+        if entry.study != name or entry.event in ("registered", "amended", "attested"):
+            continue
+        run = entry.body.get("variant"), entry.body.get("seed")
+        if entry.event == "started" and run == (None, None) and "runs" in entry.body:
+            continue  # of a call of `run`; those of its runs follow
+        if entry.event == "started":
+            open_starts[run] += 1
+        elif entry.event == "failed" and entry.body.get("left_values") in (True, False):
+            failed_runs, open_starts[run] = failed_runs + 1, open_starts[run] - 1
+            arms_with_values |= {run[0]} if entry.body["left_values"] else set()
+        else:
             shown = max(shown, 2 if entry.event in ("decided", "looked", "peeked", "imported") else 1)
-    return order[max(shown, order.index(stated))]
+    if any(open_starts.values()) or len(arms_with_values) > 1:
+        shown = max(shown, 1)
+    return order[shown], failed_runs

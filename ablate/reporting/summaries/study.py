@@ -12,7 +12,7 @@ from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, col
 from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.documents.procedures import can_be_refuted, errors_held, lost_starts, meanings
-from prereg.registry.amendments import affected, amendments_of
+from prereg.registry.amendments import Amendment, affected
 from prereg.registry.ledger import Entry
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
@@ -182,11 +182,12 @@ def _percent(share: float) -> str:
     return "equal" if share == 0.0 else f"{share:+.2%}".replace("-", words.MINUS)
 
 
-def amendment_section(study: Study, registered: Sequence[Entry], entry: Entry) -> Section:
-    """What an amendment changed, what was known by then, and what it made exploratory."""
-    amendment = amendments_of([entry])[0]
+def amendment_section(study: Study, registered: Sequence[Entry], amendment: Amendment) -> Section:
+    """What an amendment changes or would change, what was known by then, and what it makes exploratory."""
     found = affected(study, [amendment])
     lines = []
+    if amendment.failed_runs:
+        lines.append(f"{words.counted(amendment.failed_runs, 'run')} failed by then and left no contrast: no evidence")
     if found.hypotheses:
         lines.append(f"exploratory from now on: {words.listed(found.hypotheses)}; no verdict rests on them")
     if found.arms:
@@ -195,13 +196,15 @@ def amendment_section(study: Study, registered: Sequence[Entry], entry: Entry) -
         lines.append("no verdict will be given: a rule chosen after evidence decides nothing")
     if lines:
         lines.append("to decide all the same: copy the study under another name, with seeds nobody has seen")
-    lines.append("registrations: " + " -> ".join(one.registration[:8] for one in registered))
+    if amendment.registration:
+        lines.append("registrations: " + " -> ".join(one.registration[:8] for one in registered))
+    else:
+        lines.append("nothing is written yet; runs of the registration in force do not enter an amended one")
     value = estimates.value
     changes = tuple(("", f"{one.field}: {value(one.registered)} -> {value(one.now)}") for one in amendment.differences)
-    title = (
-        f"amended {study.study}: {amendment.previous[:8]} is now {amendment.registration[:8]}; "
-        f"evidence by then: {amendment.evidence}"
-    )
+    done = f"amended {study.study}: {amendment.previous[:8]} is now {amendment.registration[:8]}"
+    what = done if amendment.registration else f"an amendment of {study.study}, {amendment.previous[:8]}"
+    title = f"{what}; evidence by {'then' if amendment.registration else 'now'}: {amendment.evidence}"
     return Section("amendment", title, (Facts(changes), *map(Paragraph, lines)))
 
 

@@ -1,4 +1,4 @@
-"""What to do about a run of a user's own trainer that failed: from its error, what it said, and what it left."""
+"""A run that failed: whether it left values, whether another failed in the same way, and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from ablate.records.rows import read_rows
+from ablate.records.rows import readable_rows
 from ablate.records.store import RunFolder
-from prereg.errors import StudyError, nearest
+from prereg.errors import EvidenceError, nearest
 from prereg.escape import visible
-from prereg.registry.plan import CommandSpec
+from prereg.registry.plan import CommandSpec, Planned
 
 _TAIL_CHARACTERS = 2**14
 
@@ -26,12 +26,25 @@ def advise(error: str, spec: CommandSpec, folder: RunFolder, root: Path) -> str:
     return ""
 
 
+def left_values(spec: Planned, folder: RunFolder) -> bool:
+    """Whether a run that failed left a value of a claimed metric; of the built-in trainer, any row."""
+    if not isinstance(spec, CommandSpec):
+        try:
+            return bool(folder.rows())
+        except (OSError, EvidenceError):
+            return True
+    rows = readable_rows(folder.path / "work" / spec.metrics.file, spec.metrics)
+    return any(row.metric in spec.needed for row in rows)
+
+
+def kind_of(error: str, spec: Planned) -> str:
+    """An error without what differs from run to run."""
+    return re.sub(r"[0-9]+", "0", error.replace(f"/{spec.variant}/", "/").replace(spec.run_id, ""))
+
+
 def recorded(spec: CommandSpec, folder: RunFolder) -> tuple[str, ...]:
     """Names of the metrics that a run left, as far as they can be read."""
-    try:
-        rows = read_rows(folder.path / "work" / spec.metrics.file, spec.metrics, torn=True)
-    except StudyError:
-        return ()
+    rows = readable_rows(folder.path / "work" / spec.metrics.file, spec.metrics)
     return tuple(dict.fromkeys(row.metric for row in rows))
 
 
