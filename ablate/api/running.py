@@ -53,11 +53,13 @@ def run(
     from ablate.runner.progress import PlainWatcher
     from prereg.registry.history import repeated, require_unchanged
     from prereg.registry.ledger import Ledger
+    from prereg.registry.plan import planned_runs
     from prereg.registry.registration import load_registration
 
     context = check(Path(path), root)
     name = context.study.study
     Spread.of(options.devices_per_run, options.shard).require_possible(context.study)
+    planned_runs(context.study, options.only)
     if options.next_look and context.study.stopping == "fixed":
         raise RunError(
             f"'{name}' has a fixed number of seeds, and so no next look",

@@ -6,10 +6,12 @@ whether it falls. A thousand runs must be read in well under a second, so nothin
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ablate.api.context import StudyContext
 from ablate.records.store import RunFolder
+from ablate.runner.options import RunOptions
 from prereg.frozen import FrozenModel
 
 if TYPE_CHECKING:
@@ -106,6 +108,69 @@ def read_status(context: StudyContext) -> StudyHealth:
         overruled=bool(decided) and any(look.index > decided[-1].index for look in recorded_afterwards(mine)),
         peeked=sum(entry.event == "peeked" for entry in mine),
     )
+
+
+class RunCosts(FrozenModel):
+    """What a call of `ablate run` would make, and about what it costs."""
+
+    study: str
+    """The study's id."""
+    registered: bool
+    """Whether it is registered already; the call registers it otherwise."""
+    runs: tuple[str, ...]
+    """ARM/SEED of the runs that it would make."""
+    slots: int
+    """Runs side by side."""
+    seconds_per_run: float | None
+    """Mean of a run; none where nothing says."""
+    timed: str
+    """What says so."""
+    seconds: float | None
+    """In all, with these slots."""
+    bytes_per_run: int | None
+    """Mean of what a sealed run of this study takes on disk; none without one."""
+    free_bytes: int
+    """Room on that disk."""
+
+
+def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
+    """What `ablate run` would make now, from the records that are here. Raises `StudyError` as `run` would."""
+    import shutil
+
+    from ablate.api.running import look_to_run_up_to
+    from ablate.runner.local import slots_of
+    from ablate.runner.placement import choose_machine, records_of
+    from prereg.registry.plan import planned_runs
+    from prereg.registry.registration import load_registration
+
+    study = context.study
+    registration = load_registration(context.root, study.study)
+    runs, seeds, records = planned_runs(study, options.only), study.seeds, {}
+    if registration is not None:
+        look, records = look_to_run_up_to(context, registration), records_of(context.root, registration)
+        seeds = seeds if look is None else seeds[: look.n_seeds]
+    done = {f"{arm}/{seed}": one for (arm, seed), one in records.items() if one.status in ("done", "diverged")}
+    left = [name for name in runs if name not in done and int(name.rpartition("/")[2]) in seeds]
+    slots = options.slots or slots_of(study, choose_machine(study, records.values(), options))
+    walls = [one.wall_s for one in done.values() if one.wall_s]
+    each = sum(walls) / len(walls) if walls else study.assume.seconds_per_run
+    timed = f"mean of {len(walls)} sealed runs" if walls else "assume.seconds_per_run" if each else "unknown"
+    sizes = [_size(context.root.run(study.study, one.registration, one.variant, one.seed)) for one in done.values()]
+    return RunCosts(
+        study=study.study,
+        registered=registration is not None,
+        runs=tuple(left),
+        slots=slots,
+        seconds_per_run=each,
+        timed=timed,
+        seconds=None if each is None else each * -(-len(left) // slots),
+        bytes_per_run=sum(sizes) // len(sizes) if sizes else None,
+        free_bytes=shutil.disk_usage(context.root.path).free,
+    )
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _steps(context: StudyContext, arm: str) -> int:

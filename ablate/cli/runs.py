@@ -25,6 +25,7 @@ from ablate.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from ablate.api.running import Ran
     from ablate.runner.progress import Watcher
 
 
@@ -33,8 +34,11 @@ def run(
     root: RootFolder = None,
     *,
     slots: Annotated[
-        int | None, typer.Option(min=1, help="Runs side by side (default: one a core; one of your own trainer).")
+        int | None,
+        typer.Option("--slots", "--jobs", min=1, help="Runs side by side (default: one per core, or per GPU)."),
     ] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="ARM/SEED", help="Only this run (repeatable).")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be made, and what it costs.")] = False,
     as_json: AsJson = False,
     next_look: Annotated[
         bool, typer.Option("--next-look", help="Stop at the next look of a sequential study (always so).")
@@ -69,60 +73,34 @@ def run(
 
     Example:  ablate run studies/quickstart.yaml
     """
+    options = api.RunOptions(
+        slots=slots,
+        only=tuple(only or ()),
+        next_look=next_look,
+        checkpoint_every_s=checkpoint_every,
+        devices_per_run=devices_per_run,
+        shard=shard,
+        device=device,
+        cohort=cohort,
+        step=step,
+    )
+    if dry_run:
+        from ablate.api.status import read_costs
+        from ablate.reporting.summaries.run import costs_section
+
+        return show_or_json(read_costs(api.check(study, root), options), costs_section, as_json=as_json)
     done = api.run(
         study,
-        api.RunOptions(
-            slots=slots,
-            next_look=next_look,
-            checkpoint_every_s=checkpoint_every,
-            devices_per_run=devices_per_run,
-            shard=shard,
-            device=device,
-            cohort=cohort,
-            step=step,
-        ),
+        options,
         root=root,
         watcher=_watcher(as_json),
         pilot=pilot,
         accept_underpowered=accept,
     )
-    summary, name = done.summary, done.registration.study.study
-    if as_json:
-        put_json(
-            json.dumps(
-                {
-                    "event": "summary",
-                    "study": name,
-                    "registration": done.registration.sha256,
-                    "registered_now": done.registered_now,
-                    "planned": summary.planned,
-                    "done": summary.sealed,
-                    "failed": list(summary.failed),
-                    "interrupted": summary.interrupted,
-                    **({"gave_up": summary.gave_up} if summary.gave_up else {}),
-                    "head": summary.head,
-                    **({"look": done.look.model_dump()} if done.look is not None else {}),
-                }
-            )
-        )
-    else:
-        put(f"{name}: {summary.sealed} of {summary.planned} runs sealed")
-        if done.look is not None:
-            left = len(done.registration.study.seeds) - done.look.n_seeds
-            put(f"these are the runs of {done.look.words}; planned seeds that wait for its result: {left}")
-        for failure in summary.failed[: 1 if summary.gave_up else None]:
-            put(f"failed  {failure}")
-        if summary.gave_up:
-            left = summary.planned - summary.sealed - len(summary.failed)
-            put(f"{len(summary.failed)} runs failed in the same way, and {left} were not started")
-            put(*(f"stderr  {path}" for path in summary.stderr[:1]))
-        put(f"ledger head {summary.head}")
-        if summary.gave_up:
-            put(f"next:  ablate try {study}, then ablate amend {study} --reason TEXT")
-        else:
-            put(f"next:  ablate {'decide' if summary.complete else 'run'} {study}")
-    if not summary.complete:
-        raise typer.Exit(Exit.INTERRUPTED if summary.interrupted else Exit.INCOMPLETE)
+    _report_run(study, done, as_json=as_json)
+    if not done.summary.complete:
+        raise typer.Exit(Exit.INTERRUPTED if done.summary.interrupted else Exit.INCOMPLETE)
+    return None
 
 
 def status(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
@@ -263,6 +241,41 @@ def import_records(
         put(f"{len(done.already_here)} were already here, byte for byte")
     put(f"ledger head {done.head}")
     put(f"next:  ablate {'run' if done.missing else 'decide'} {study}")
+    return None
+
+
+def _report_run(study: Path, done: Ran, *, as_json: bool) -> None:
+    """How a call of `run` ended, and what to type next."""
+    summary, name = done.summary, done.registration.study.study
+    if as_json:
+        facts = {
+            "event": "summary",
+            "study": name,
+            "registration": done.registration.sha256,
+            "registered_now": done.registered_now,
+            "planned": summary.planned,
+            "done": summary.sealed,
+            "failed": list(summary.failed),
+            "interrupted": summary.interrupted,
+            **({"gave_up": summary.gave_up} if summary.gave_up else {}),
+            "head": summary.head,
+            **({"look": done.look.model_dump()} if done.look is not None else {}),
+        }
+        return put_json(json.dumps(facts))
+    put(f"{name}: {summary.sealed} of {summary.planned} runs sealed")
+    if done.look is not None:
+        left = len(done.registration.study.seeds) - done.look.n_seeds
+        put(f"these are the runs of {done.look.words}; planned seeds that wait for its result: {left}")
+    put(*(f"failed  {failure}" for failure in summary.failed[: 1 if summary.gave_up else None]))
+    if summary.gave_up:
+        left = summary.planned - summary.sealed - len(summary.failed)
+        put(f"{len(summary.failed)} runs failed in the same way, and {left} were not started")
+        put(*(f"stderr  {path}" for path in summary.stderr[:1]))
+    put(f"ledger head {summary.head}")
+    if summary.gave_up:
+        put(f"next:  ablate try {study}, then ablate amend {study} --reason TEXT")
+    else:
+        put(f"next:  ablate {'decide' if summary.complete and summary.whole else 'run'} {study}")
     return None
 
 

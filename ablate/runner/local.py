@@ -28,7 +28,7 @@ from prereg.registry.disk import flock
 from prereg.registry.ledger import Ledger
 from prereg.registry.looks import Look
 from prereg.registry.paths import Root
-from prereg.registry.plan import plan
+from prereg.registry.plan import plan, planned_runs
 from prereg.registry.registration import Registration
 from prereg.study.command import code_sha256
 from prereg.study.spec import Study
@@ -39,6 +39,7 @@ class Summary:
     """How a call of `ablate run` ended."""
 
     planned: int
+    """Runs of the plan, or of those that were chosen."""
     sealed: int
     failed: tuple[str, ...]
     interrupted: bool
@@ -47,6 +48,9 @@ class Summary:
     """The error after which nothing more was started: two runs had failed in the same way, and none had ended well."""
     stderr: tuple[str, ...] = ()
     """What failed runs of a user's own trainer said, by path."""
+
+    whole: bool = True
+    """Whether no run of the plan was left out by choice."""
 
     @property
     def complete(self) -> bool:
@@ -67,6 +71,8 @@ def run_study(
     ledger = Ledger(root.ledger)
     specs = plan(registration)
     whole = len(specs)
+    wanted = planned_runs(registration.study, options.only)
+    specs = tuple(spec for spec in specs if f"{spec.variant}/{spec.seed}" in wanted)
     if look is not None:
         specs = tuple(spec for spec in specs if spec.seed in registration.study.seeds[: look.n_seeds])
     folder = root.runs(registration.study.study, registration.sha256)
@@ -118,6 +124,7 @@ def run_study(
         ledger.head(),
         scheduler.gave_up,
         tuple(scheduler.stderr),
+        whole=not options.only,
     )
 
 
@@ -198,10 +205,10 @@ def default_slots() -> int:
 
 
 def slots_of(study: Study, machine: Machine) -> int:
-    """Workers side by side by default: as many as there are cores for all the devices of a run; one of a user's own
-    trainer or on an accelerator, which may want the whole of it."""
+    """Workers side by side by default: as many as there are cores for all the devices of a run; of a user's own trainer
+    or on an accelerator as many as there are GPUs, or one, which may want the whole machine."""
     alone = study.trainer != "gpt" or machine.device != CPU
-    return 1 if alone else max(1, default_slots() // machine.spread.devices)
+    return machine.gpu_slots if alone else max(1, default_slots() // machine.spread.devices)
 
 
 def _is_sealed(folder: RunFolder) -> bool:

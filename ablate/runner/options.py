@@ -10,7 +10,9 @@ class RunOptions:
     """Passed whole from the command line, or a notebook, to the scheduler. Checked where each is used."""
 
     slots: int | None = None
-    """Runs side by side; by default one a core, and one of a user's own trainer or on an accelerator."""
+    """Runs side by side; by default one per core; of a user's own trainer or on an accelerator one per GPU, or one."""
+    only: tuple[str, ...] = ()
+    """ARM/SEED of the runs to make; all by default."""
     next_look: bool = False
     """Stop at the next look of a sequential study, which is always so; refused for a fixed number of seeds."""
     checkpoint_every_s: float | None = None

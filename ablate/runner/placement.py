@@ -20,7 +20,7 @@ from ablate.records.provenance import NOT_STATED
 from ablate.records.run_record import SINGLE, WHOLE_ONLY, RunRecord, members_in, step_in
 from ablate.records.store import RunFolder
 from ablate.runner.options import RunOptions
-from ablate.training.device import AUTO, CPU, EAGER, cannot_take, choose_device, choose_step, device_name
+from ablate.training.device import AUTO, CPU, EAGER, cannot_take, choose_device, choose_step, device_name, visible_gpus
 from prereg.errors import RunError
 from prereg.registry.looks import Look, looks_of
 from prereg.registry.paths import Root
@@ -75,11 +75,14 @@ class Spread:
         if self.devices == 1:
             return
         if study.trainer == "command":
-            raise RunError(
-                f"--devices-per-run {self.devices} with trainer: command",
-                required="the built-in trainer; your own trainer spreads its runs itself",
-                fix="leave --devices-per-run out, and start torchrun in the study's command",
-            )
+            gpus = len(visible_gpus())
+            if self.shard == "fsdp" or gpus < self.devices:
+                raise RunError(
+                    f"--devices-per-run {self.devices} with trainer: command, and {gpus} GPUs are visible",
+                    required="as many GPUs, which your own trainer uses as it likes; no --shard",
+                    fix="leave --devices-per-run out, or start torchrun in the study's command",
+                )
+            return
         unseen = [c.metric for c in study.claims.values() if c.metric.startswith(WHOLE_ONLY)]
         if self.shard == "fsdp" and unseen:
             raise RunError(
@@ -141,6 +144,18 @@ class Machine:
     """auto, or the kind of step that is requested (`ablate.training.device`)."""
     spread: Spread = WHOLE
     """The devices of each run."""
+    gpus: tuple[str, ...] = ()
+    """The GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES."""
+
+    @property
+    def gpu_slots(self) -> int:
+        """Runs that fit on the GPUs side by side, one on its own at least."""
+        return max(1, len(self.gpus) // self.spread.devices)
+
+    def gpus_of(self, lane: int) -> tuple[str, ...]:
+        """The GPUs that the worker of a slot sees; with more slots than fit, several workers see the same."""
+        first = lane % self.gpu_slots * self.spread.devices
+        return self.gpus[first : first + self.spread.devices]
 
     @property
     def members(self) -> int:
@@ -172,10 +187,12 @@ def choose_machine(
                     required=f"no {option}: a user's own trainer chooses for itself",
                     fix=f"leave {option} out, and give the trainer an argument in command:",
                 )
-        return Machine()
+        return Machine(spread=spread, gpus=visible_gpus())
     if spread.devices > 1:
         _require_apart(cohort, spread, step)
     machine = Machine(_device(study, records, device), cohort)
+    if machine.device == "cuda:0" and device != machine.device:
+        machine = replace(machine, gpus=visible_gpus())  # each worker sees one of them, as cuda:0
     if spread.devices > 1:
         if machine.device != CPU:
             raise RunError(

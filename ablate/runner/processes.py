@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
@@ -46,6 +46,8 @@ class WorkerProcess:
 
     process: subprocess.Popen[str]
     number: int
+    lane: int = 0
+    """Which of the slots it has, and with it which GPUs."""
     job: Job | None = None
     open: dict[str, Spec] = field(default_factory=dict)
     stopping: bool = False
@@ -71,10 +73,11 @@ class WorkerProcess:
             self.process.wait()
 
 
-def start_worker(*, own: bool, log: IO[str], device: str = CPU) -> subprocess.Popen[str]:
-    """A worker process: of a user's own trainer, or of the built-in one for a device."""
+def start_worker(*, own: bool, log: IO[str], device: str = CPU, gpus: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """A worker process: of a user's own trainer, or of the built-in one for a device. It sees the named GPUs alone."""
     # A user's own trainer keeps its threads to itself; the built-in one trains many runs side by side.
-    needed = ALONE if device == CPU else {**ALONE, **ENVIRONMENT}
+    needed = {} if own else ALONE if device == CPU else {**ALONE, **ENVIRONMENT}
+    seen = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
     return subprocess.Popen(
         [sys.executable, "-m", "ablate.runner.external.trainer" if own else "ablate.runner.builtin.serving"],
         stdin=subprocess.PIPE,
@@ -82,5 +85,5 @@ def start_worker(*, own: bool, log: IO[str], device: str = CPU) -> subprocess.Po
         stderr=log,
         text=True,
         start_new_session=True,
-        env=None if own else {**os.environ, **needed},
+        env={**os.environ, **needed, **seen},
     )

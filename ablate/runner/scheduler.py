@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import IO, Literal
 
@@ -30,6 +31,7 @@ from ablate.runner.messages import Message
 from ablate.runner.placement import Machine
 from ablate.runner.processes import Job, Spec, WorkerProcess, start_worker
 from ablate.runner.progress import Tally, Watcher
+from ablate.training.device import CPU
 from prereg.errors import RunError
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.disk import sweep
@@ -136,8 +138,10 @@ class Scheduler:
         logs = self.root.runs(self.registration.study.study, self.registration.sha256)
         with (logs / f"worker-{number}.log").open("a", encoding="utf-8") as log:
             own = self.registration.study.trainer == "command"
-            process = start_worker(own=own, log=log, device=self.machine.device)
-        self.workers[number] = WorkerProcess(process, number)
+            lane = next(lane for lane in count() if all(worker.lane != lane for worker in self.workers.values()))
+            gpus = self.machine.gpus_of(lane) if own or self.machine.device != CPU else ()
+            process = start_worker(own=own, log=log, device=self.machine.device, gpus=gpus)
+        self.workers[number] = WorkerProcess(process, number, lane)
         assert process.stdout is not None
         threading.Thread(target=self._read, args=(number, process.stdout), daemon=True).start()
 
@@ -367,10 +371,10 @@ class Scheduler:
             yield
             return
 
-        def count(_signal: int, _frame: object) -> None:
+        def heard(_signal: int, _frame: object) -> None:
             self.interrupts += 1
 
-        earlier = {number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM)}
+        earlier = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:

@@ -12,6 +12,7 @@ other has never been run, and what has never been run is no default.
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import shutil
@@ -21,12 +22,14 @@ import sysconfig
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
 from prereg.errors import RunError
 
 CPU = "cpu"
+_GPUS = Path("/proc/driver/nvidia/gpus")
 _DRIVER = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"), Path("/dev/dxg"))
 ENVIRONMENT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 """What a process must be started with, so that cuBLAS takes the same path every time (NVIDIA's cuBLAS manual, "Results
@@ -65,6 +68,15 @@ def cuda_devices() -> int:
     import torch
 
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; without it those of NVIDIA's driver."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return tuple(str(number) for number in range(sum(1 for _ in _GPUS.glob("*"))))
+    # What follows a name that is none is not visible either (NVIDIA's CUDA programming guide).
+    return tuple(takewhile(lambda name: name not in ("", "-1"), (part.strip() for part in named.split(","))))
 
 
 def device_name(device: str) -> str:

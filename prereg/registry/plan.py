@@ -14,6 +14,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from prereg.errors import RunError, nearest
 from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import CheckPin
 from prereg.registry.ledger import SEALS, Entry
@@ -116,6 +117,15 @@ def plan(registration: Registration) -> tuple[RunSpec | CommandSpec, ...]:
     study = registration.study
     make = _built_in if study.trainer == "gpt" else _command
     return tuple(make(registration, variant, seed) for seed in study.seeds for variant in study.arms)
+
+
+def planned_runs(study: Study, only: Sequence[str] = ()) -> tuple[str, ...]:
+    """ARM/SEED of every planned run, in the order of the plan, or of those in `only`. Raises `RunError` for another."""
+    known = tuple(f"{arm}/{seed}" for seed in study.seeds for arm in study.arms)
+    for name in only:
+        if name not in known:
+            raise RunError(f"--only {name}", required="ARM/SEED of a planned run", fix=nearest(name, known))
+    return tuple(name for name in known if name in only) if only else known
 
 
 def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:

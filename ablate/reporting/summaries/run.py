@@ -15,7 +15,7 @@ from ablate.reporting.estimates import NONE
 from prereg import text as words
 
 if TYPE_CHECKING:
-    from ablate.api.status import StudyHealth
+    from ablate.api.status import RunCosts, StudyHealth
     from ablate.judge.early_look import ClaimSoFar, EarlyLook
     from ablate.records.comparison import MetricCompared, Reproduction
     from ablate.runner.trial import Trial
@@ -152,6 +152,22 @@ def _result(found: Reproduction) -> str:
         return f"{run}: REPRODUCED within {found.within:g}, {steps}: {why}."
     beyond = f", beyond the {found.within:g} that was accepted" if found.within is not None else ""
     return f"{run}: NOT REPRODUCED, {steps}: {why}{beyond}."
+
+
+def costs_section(costs: RunCosts) -> Section:
+    """What a call of `ablate run` would make."""
+    new = "" if costs.registered else ", after registering the study"
+    title = f"{costs.study}: {words.counted(len(costs.runs), 'run')} to make, {costs.slots} side by side{new}."
+    time = "about how long is unknown (ablate try says)"
+    if costs.seconds is not None and costs.seconds_per_run is not None:
+        time = f"about {words.duration(costs.seconds)}, at {words.duration(costs.seconds_per_run)} per run"
+    disk = "unknown before a run is sealed (ablate try says)"
+    if costs.bytes_per_run is not None:
+        disk = f"about {costs.bytes_per_run * len(costs.runs) / 2**20:,.1f} MiB"
+    free = f"{costs.free_bytes / 2**30:,.1f} GiB are free"
+    facts = (("Time", f"{time} ({costs.timed})"), ("Disk", f"{disk}; {free}"))
+    listed = ", ".join(costs.runs[:_MOST_METRICS]) + (", ..." if len(costs.runs) > _MOST_METRICS else "")
+    return Section("costs", title, (*((Paragraph(listed),) if listed else ()), Facts(facts)))
 
 
 def trial_section(trial: Trial) -> Section:
