@@ -203,7 +203,7 @@ def tails(law: str) -> tuple[int, ...]:
 def claimed(study: Study, name: str) -> int:
     """The sign of an effect that goes the claimed way; towards better for a claim that nothing worsens, and for changes
     and no change below zero."""
-    verb, better = study.claims[name].verb, study.better(name)
+    verb, better = study.claims[name].verb, study.claims[name].better
     if verb == "does_not_worsen":
         return -1 if better == "lower" else 1
     return 1 if verb.startswith("raises") else -1
@@ -462,7 +462,8 @@ def _diverging(cell: Cell, seed: int, n: int, decided: int) -> dict[str, Rate]:
         effects = _effects(study, state)
         scale = SPREADS[spread][0] if over_items(cell) else 1.0
         differences = {
-            name: effects[name] + scale * (1 if study.better(name) == "higher" else -1) * (luck[:, 1] - luck[:, 0])
+            name: effects[name]
+            + scale * (1 if study.claims[name].better == "higher" else -1) * (luck[:, 1] - luck[:, 0])
             for name in study.hypotheses
         }
         if over_items(cell):
@@ -532,7 +533,7 @@ def _decided(
             return decide(registration, evidence).verdict
     finals: dict[str, dict[tuple[str, int], float]] = {metric: {} for metric in metrics}
     for metric, name in metrics.items():
-        up = 1 if study.better(name) == "higher" else -1
+        up = 1 if study.claims[name].better == "higher" else -1
         for place, one in enumerate(study.seeds):
             base = LEVELS[metric] + up * float(luck[0, place])
             finals[metric]["none", one] = base

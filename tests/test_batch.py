@@ -161,7 +161,7 @@ def test_the_judge_over_rows_is_the_two_way_test_of_each_table(sizes: tuple[int,
                     continue
                 table = Crossed(mine, tuple(range(len(mine))), np.repeat(np.arange(len(sizes)), sizes))
                 test = TwoWay(table)
-                nulls[name] = weigh(test, claim.verb, study.better(name), study.hypotheses[name].smallest)
+                nulls[name] = weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
             expected = judge_families(study, nulls)
             assert [OUTCOME[code] for code in found[row]] == [one.outcome for one in expected.values()], (n, row)
             seen |= {one.outcome for one in expected.values()}

@@ -42,7 +42,7 @@ def study(claims: dict[str, str], decision: list[dict[str, str]] | None = None, 
 
 def excluded(claims: dict[str, str]) -> set[tuple[tuple[str, str], tuple[str, str]]]:
     made = study(claims)
-    return {(one.first, one.second) for one in contradictions(made.hypotheses, made.claims, made.better)}
+    return {(one.first, one.second) for one in contradictions(made.hypotheses, made.claims)}
 
 
 BOTH = {(("up", "supported"), ("down", "supported"))}
@@ -165,7 +165,7 @@ def test_the_judge_never_finds_what_the_proof_excludes(test: str, correct: str) 
         "safe": "ln does_not_worsen val/loss",
     }
     made = study(claims, seeds=list(range(1, 9)), analysis={"test": test, "correct": correct, "alpha": 0.2})
-    excluding = contradictions(made.hypotheses, made.claims, made.better)
+    excluding = contradictions(made.hypotheses, made.claims)
     assert len(excluding) == 3
     rng = np.random.default_rng(11)
     supported = 0

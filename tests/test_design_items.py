@@ -80,7 +80,7 @@ def judged(study: Study, drawn: dict[str, Any], row: int, kept: Any = None) -> l
             nulls[name] = None
             continue
         test = TwoWay(Crossed(table, tuple(range(len(table))), np.arange(N)))
-        nulls[name] = weigh(test, claim.verb, study.better(name), study.hypotheses[name].smallest)
+        nulls[name] = weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
     return [one.outcome for one in judge_families(study, nulls).values()]
 
 

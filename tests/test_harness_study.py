@@ -412,7 +412,7 @@ def test_metrics_that_are_no_mean_over_items_are_claimed_under_a_test_over_seeds
         ],
     )
     study = study_from_document(document)
-    assert [study.better(name) for name in claims] == ["lower", "higher", "higher"]
+    assert [study.claims[name].better for name in claims] == ["lower", "higher", "higher"]
     with pytest.raises(StudyError, match="has no items"):
         study_from_document(document | {"analysis": {"test": "items", "estimand": "new_seeds"}})
 

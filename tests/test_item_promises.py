@@ -24,7 +24,7 @@ def study(claim: str = "layernorm raises harness/accuracy", **changes: Any) -> S
 
 def test_a_study_over_items_says_so_in_one_line_and_is_taken() -> None:
     for analysis in (CROSSED, THESE, {"also": ["items"]}, CROSSED | {"also": ["paired_t", "sign_flip"]}):
-        assert study(analysis=analysis).better("h") == "higher"
+        assert study(analysis=analysis).claims["h"].better == "higher"
     macro = "layernorm does_not_worsen harness/macro_accuracy"
     assert study(macro, measure=PARADIGMS).measure.harness is not None
     assert study(macro, analysis=THESE).analysis.estimand == "new_seeds"

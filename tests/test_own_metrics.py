@@ -262,4 +262,4 @@ def test_the_registration_says_what_it_is() -> None:
     study = own_study()
     assert "own/worst (mine:worst, at the last step): largest cross-entropy of a validation token." in recorded(study)
     assert "own/worst: largest cross-entropy of a validation token, in nats; lower is better." in measured(study)
-    assert study.better("gain") == "lower" and study_from_document(study.model_dump(mode="json")) == study
+    assert study.claims["gain"].better == "lower" and study_from_document(study.model_dump(mode="json")) == study

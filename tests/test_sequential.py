@@ -166,7 +166,7 @@ def test_simulated_studies_stop_where_the_judge_of_real_ones_stops(stopping: obj
             for name, claim in study.claims.items():
                 try:
                     test = prepare_at(drawn[name][row, : look.n_seeds], study, look)
-                    nulls[name] = weigh(test, claim.verb, study.better(name), study.hypotheses[name].smallest)
+                    nulls[name] = weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
                 except NoTestError:
                     nulls[name] = None
             outcomes = {name: judged.outcome for name, judged in judge_families(study, nulls).items()}

@@ -32,7 +32,7 @@ def outcomes_at(study: Study, differences: dict[str, np.ndarray], look: Look) ->
     nulls: dict[str, Nulls | None] = {}
     for name, claim in study.claims.items():
         test = prepare_at(differences[name][: look.n_seeds], study, look)
-        nulls[name] = weigh(test, claim.verb, study.better(name), study.hypotheses[name].smallest)
+        nulls[name] = weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
     return {name: judged.outcome for name, judged in judge_families(study, nulls).items()}
 
 

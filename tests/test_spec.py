@@ -22,7 +22,7 @@ def test_a_study_knows_its_families_directions_and_configurations(study: Study) 
     assert study.family("primary") == ("gain_ln", "gain_rms")
     assert study.family("guardrail") == ("harm_ln", "harm_rms")
     assert study.family("exploratory") == ()
-    assert (study.better("gain_ln"), study.better("harm_ln")) == ("lower", "higher")
+    assert (study.claims["gain_ln"].better, study.claims["harm_ln"].better) == ("lower", "higher")
     assert study.training("rmsnorm").model.embedding_norm == "rmsnorm"
     assert study.claims["gain_ln"].weights == {"layernorm": 1.0, "none": -1.0}
     assert len(study.rule.table()) == 6
@@ -115,7 +115,7 @@ def test_the_direction_of_an_unknown_metric_is_stated_by_the_study(tmp_path: Pat
     with pytest.raises(SpecError, match="nothing says which way dev/loss improves"):
         load_text(tmp_path, unstated, "own")
     stated = load_text(tmp_path, changed(unstated, "smallest: 0.1", "smallest: 0.1, better: lower"), "own").study
-    assert stated.better("gain") == "lower"
+    assert stated.claims["gain"].better == "lower"
 
 
 def test_a_harness_accuracy_is_better_when_higher(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_harness_accuracy_is_better_when_higher(tmp_path: Path) -> None:
         "measure:\n",
         "measure:\n  harness: {tasks: blimp}\n",
     )
-    assert load_text(tmp_path, text).study.better("harm_ln") == "higher"
+    assert load_text(tmp_path, text).study.claims["harm_ln"].better == "higher"
 
 
 def test_a_claim_error_is_placed_at_its_claim() -> None:

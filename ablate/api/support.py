@@ -33,7 +33,7 @@ def require_supported(study: Study) -> None:
                 fix=instead,
                 where=Where(field=field),
             )
-    sides = {study.better(name) for name in study.hypotheses}
+    sides = {study.claims[name].better for name in study.hypotheses}
     if isinstance(study.on_divergence, Ceiling) and (len(sides) > 1 or sides == {"neither"}):
         metric = next(iter(study.claims.values())).metric
         raise SpecError(

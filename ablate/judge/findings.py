@@ -133,7 +133,7 @@ def contrast(
             kept.append(seed)
     used = {(arm, seed): found[arm, seed] for seed in kept for arm in arms}
     # Under `rank` a diverged run has the worst end of the line; any other value that is not finite is refused.
-    worst = inf if study.better(name) == "lower" else -inf
+    worst = inf if claim.better == "lower" else -inf
     beyond = [cell for cell, value in used.items() if study.on_divergence == "rank" and value == worst]
     notes += [f"{arm}, seed {seed}, diverged and is ranked worst" for arm, seed in beyond]
     # No finished run has the ceiling's value: `run_checks.check_ceiling`.
@@ -238,7 +238,7 @@ def _weighed(study: Study, name: str, test: Procedure | NoTestError) -> Nulls | 
     if isinstance(test, NoTestError):
         return test
     try:
-        return weigh(test, study.claims[name].verb, study.better(name), study.hypotheses[name].smallest)
+        return weigh(test, study.claims[name].verb, study.claims[name].better, study.hypotheses[name].smallest)
     except NoTestError as error:
         return error
 
@@ -291,7 +291,7 @@ def _finding(
         metric=claim.metric,
         unit=unit_of(claim.metric, hypothesis.scale, study.own_units),
         scale=hypothesis.scale,
-        better=study.better(name),
+        better=claim.better,
         smallest=hypothesis.smallest,
         outcome=judged.outcome,
         sentence=sentence(

@@ -33,7 +33,7 @@ def reading_of(study: Study, hypothesis: str) -> str:
         return f"{metric} at step {read.step}"
     if isinstance(read, OverLast):
         return f"mean of the last {read.last} {metric}"
-    best = "lowest" if study.better(hypothesis) == "lower" else "highest"
+    best = "lowest" if study.claims[hypothesis].better == "lower" else "highest"
     return {"final": metric, "best": f"{best} {metric}", "area": f"mean {metric} over training"}[read]
 
 
@@ -59,7 +59,7 @@ def read_values(study: Study, hypothesis: str, evidence: Evidence) -> dict[Cell,
             if late.size == read.last:
                 found[cell] = float(late.mean())
         elif read == "best":
-            found[cell] = float(values.min() if study.better(hypothesis) == "lower" else values.max())
+            found[cell] = float(values.min() if study.claims[hypothesis].better == "lower" else values.max())
         elif steps.size > 1:
             found[cell] = float(np.trapezoid(values, steps) / (steps[-1] - steps[0]))
     return found
@@ -75,7 +75,7 @@ def final_values(study: Study, evidence: Evidence) -> dict[str, dict[Cell, float
             found |= dict.fromkeys(diverged, study.on_divergence.ceiling)
         if study.on_divergence == "rank":
             # Claims about one metric agree on which end of the line is worse (`prereg.study.validate`).
-            found |= dict.fromkeys(diverged, inf if study.better(name) == "lower" else -inf)
+            found |= dict.fromkeys(diverged, inf if study.claims[name].better == "lower" else -inf)
         values[reading_of(study, name)] = found
     return values
 

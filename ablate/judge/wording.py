@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ablate.judge.readings import reading_of
 from ablate.judge.stats.estimate import words
 from ablate.judge.stats.multiplicity import Null
-from ablate.judge.stats.null_hypotheses import direction_of, nulls_of
+from ablate.judge.stats.null_hypotheses import nulls_of
 from ablate.judge.stats.paired_t import EQUAL
 from ablate.judge.verdict import Estimate, Interval, ItemLayout, MarginTest, Outcome
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
@@ -79,7 +79,7 @@ def sentence(
     unit = f" {unit}" if unit else ""
     ending = f"; smallest that matters {hypothesis.smallest:g}"
     if margin is not None:
-        ending += f"; zone: {zone_in_words(claim.verb, study.better(name), margin.zone)}"
+        ending += f"; zone: {zone_in_words(claim.verb, claim.better, margin.zone)}"
     ending += f".{same}"
     flip = outcome == "supported" and claim.verb == "lowers"
     evidence = _evidence(study, name, estimate, adjusted, margin, flip=flip, outcome=outcome)
@@ -134,17 +134,17 @@ def _evidence(
 
 def _against_margin(study: Study, name: str, estimate: Estimate, margin: MarginTest, outcome: Outcome) -> list[str]:
     """t against the margin, both one-sided p values, and why the interval does not show what was decided if so."""
-    verb, better = study.claims[name].verb, study.better(name)
-    smallest, levels = study.hypotheses[name].smallest, _levels(study, name)
+    claim, smallest, levels = study.claims[name], study.hypotheses[name].smallest, _levels(study, name)
     parts = []
     if estimate.se and estimate.difference is not None and not isinstance(study.stopping, EProcess):
-        sign = direction_of(verb, better)
-        margins = [sign * smallest] if sign else [-smallest, smallest]
+        margins = [claim.direction * smallest] if claim.direction else [-smallest, smallest]
         found = " and ".join(f"{(estimate.difference - one) / estimate.se:.2f} against {one:g}" for one in margins)
         # Over items the degrees of freedom are named with the layout.
         df = f", df {estimate.df:.4g}" if estimate.df is not None and estimate.items is None else ""
         parts.append(f"t = {found}{df}")
-    reached, short = (zone_in_words(verb, better, zone) for zone in ("at least the margin", "short of the margin"))
+    reached, short = (
+        zone_in_words(claim.verb, claim.better, zone) for zone in ("at least the margin", "short of the margin")
+    )
     parts.append(
         f"one-sided p {said_p(margin.p_reached, levels)} for '{reached}' and {said_p(margin.p_short, levels)} for "
         f"'{short}'"
@@ -157,7 +157,7 @@ def _disagreement(study: Study, name: str, margin: MarginTest, outcome: Outcome)
     if margin.interval is None:
         return []
     claim, smallest = study.claims[name], study.hypotheses[name].smallest
-    support, refute = nulls_of(claim.verb, study.better(name), smallest)
+    support, refute = nulls_of(claim.verb, claim.better, smallest)
     deciding: tuple[Null | None, ...] = (support, refute) if claim.by is not None else (support,)
     if outcome != "inconclusive":
         deciding = (support if outcome == "supported" else refute,)

@@ -83,7 +83,7 @@ def reading(study: Study, name: str) -> str:
     elif isinstance(hypothesis.read, OverLast):
         text = f"{metric} averaged over the last {hypothesis.read.last} evaluations"
     else:
-        best = "lowest" if study.better(name) == "lower" else "highest"
+        best = "lowest" if study.claims[name].better == "lower" else "highest"
         text = {
             "final": metric,
             "best": f"{best} {metric} of any evaluation",
@@ -134,7 +134,7 @@ def _statement(study: Study, name: str, left: str, *, many: bool = False) -> str
         kind = "no interaction" if claim.verb == "does_not_change" else "an interaction"
         return f"In {what}, {left} {each} {verb} ({kind})."
     if claim.verb == "does_not_worsen":
-        worse = _WORSE[study.better(name)]
+        worse = _WORSE[study.claims[name].better]
         return f"{_capital(what)} is not {worse} for {left} than for {right} by {margin} or more (non-inferiority)."
     if claim.verb == "does_not_change":
         return f"{_capital(what)} for {left} differs from that for {right} by less than {margin} (equivalence)."
@@ -167,7 +167,7 @@ def support(study: Study, name: str) -> Null:
     if verb == "changes":
         return Null("δ = 0", "δ ≠ 0", "two-sided")
     if verb == "does_not_worsen":
-        return _short_of(study, name, 1 if study.better(name) == "lower" else -1)
+        return _short_of(study, name, 1 if study.claims[name].better == "lower" else -1)
     return Null(f"|δ| ≥ {margin}", f"|δ| < {margin}", "two one-sided tests")
 
 
@@ -180,7 +180,7 @@ def refutation(study: Study, name: str) -> Null | None:
     if verb == "changes":
         return Null(f"|δ| ≥ {margin}", f"|δ| < {margin}", "two one-sided tests") if smallest > 0.0 else None
     if verb == "does_not_worsen":
-        worse = "δ > 0" if study.better(name) == "lower" else "δ < 0"
+        worse = "δ > 0" if study.claims[name].better == "lower" else "δ < 0"
         return Null("δ = 0", worse, DIRECTED)
     return Null("δ = 0", "δ ≠ 0", "two-sided")
 

@@ -12,13 +12,12 @@ and whether a list of conditions decides every case is `prereg.rule.rule`'s work
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Literal, get_args
 
 from prereg.errors import RuleError, nearest
-from prereg.metrics.catalogue import Better
 from prereg.study.claim import Claim
 
 if TYPE_CHECKING:
@@ -236,9 +235,7 @@ class Contradiction:
     second: Ending
 
 
-def contradictions(
-    hypotheses: Mapping[str, Hypothesis], claims: Mapping[str, Claim], better: Callable[[str], Better]
-) -> tuple[Contradiction, ...]:
+def contradictions(hypotheses: Mapping[str, Hypothesis], claims: Mapping[str, Claim]) -> tuple[Contradiction, ...]:
     """Every such pair of a study, in the order of its hypotheses."""
     found = []
     for one, other in combinations(hypotheses, 2):
@@ -246,21 +243,19 @@ def contradictions(
         apart = (hypotheses[one].scale, hypotheses[one].read) != (hypotheses[other].scale, hypotheses[other].read)
         if turned is None or apart:
             continue
-        for first, towards in _directed(claims[one], better(one)):
-            for second, its in _directed(claims[other], better(other)):
+        for first, towards in _directed(claims[one]):
+            for second, its in _directed(claims[other]):
                 if towards != its * turned:
                     found.append(Contradiction((one, first), (other, second)))
     return tuple(found)
 
 
-def _directed(claim: Claim, better: Better) -> list[tuple[Outcome, int]]:
+def _directed(claim: Claim) -> list[tuple[Outcome, int]]:
     """Endings that need the statistic to point one way, with that way."""
-    if claim.verb == "lowers":
-        return [("supported", -1)]
-    if claim.verb == "raises":
-        return [("supported", 1)]
-    if claim.verb == "does_not_worsen" and better != "neither":
-        return [("refuted", 1 if better == "lower" else -1)]
+    if claim.verb in ("lowers", "raises"):
+        return [("supported", claim.direction)]
+    if claim.verb == "does_not_worsen" and claim.better != "neither":
+        return [("refuted", claim.direction)]
     return []
 
 

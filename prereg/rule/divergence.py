@@ -38,14 +38,14 @@ def pushed(study: Study, hypothesis: str, arm: str) -> frozenset[End]:
     Both where the claim has no direction, where nothing says which way the metric improves, and where the arm cancels
     out of the claim: its pair is lost all the same.
     """
-    claim, better = study.claims[hypothesis], study.better(hypothesis)
+    claim = study.claims[hypothesis]
     if arm not in claim.named:
         return frozenset()
     weight = claim.weights.get(arm, 0.0)
-    if better == "neither" or not weight or claim.verb in ("changes", "does_not_change"):
+    if claim.better == "neither" or not weight or claim.verb in ("changes", "does_not_change"):
         return frozenset(ENDS)
-    rises = (weight > 0) == (better == "lower")
-    wanted = claim.verb in ("raises", "raises_by") or (claim.verb == "does_not_worsen" and better == "higher")
+    rises = (weight > 0) == (claim.better == "lower")
+    wanted = claim.verb in ("raises", "raises_by") or (claim.verb == "does_not_worsen" and claim.better == "higher")
     return frozenset({"supported" if rises == wanted else "refuted"})
 
 
@@ -62,7 +62,7 @@ def between(outcomes: Collection[Outcome]) -> frozenset[Outcome]:
 
 def is_worse(study: Study, hypothesis: str, one: float, other: float) -> bool:
     """Whether one value of the claim's metric is worse than another; never where nothing says which way it improves."""
-    return {"lower": one > other, "higher": one < other, "neither": False}[study.better(hypothesis)]
+    return {"lower": one > other, "higher": one < other, "neither": False}[study.claims[hypothesis].better]
 
 
 def impossible_after(study: Study, arm: str) -> tuple[str, ...] | None:

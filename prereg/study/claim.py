@@ -23,6 +23,7 @@ from math import inf
 from typing import Literal, get_args
 
 from prereg.errors import ClaimError, nearest
+from prereg.metrics.catalogue import Better
 
 PlainVerb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change"]
 Verb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change", "lowers_by", "raises_by"]
@@ -46,11 +47,20 @@ class Claim:
     right: Mapping[str, float]
     by: float | None = None
     """The least effect that is claimed, of `lowers_by` and `raises_by`."""
+    better: Better = "neither"
+    """Which way the metric improves, as far as the study or the catalogue says; filled in by `Study.claims`."""
 
     @property
     def plain_verb(self) -> PlainVerb:
         """The verb as the study writes it."""
         return {"lowers_by": "lowers", "raises_by": "raises"}.get(self.verb, self.verb)  # type: ignore[return-value]
+
+    @property
+    def direction(self) -> int:
+        """The sign of an effect that goes the way the verb speaks of: as claimed, or towards worse; 0 for either."""
+        if self.verb == "does_not_worsen":
+            return 1 if self.better == "lower" else -1
+        return {"lowers": -1, "lowers_by": -1, "raises": 1, "raises_by": 1}.get(self.verb, 0)
 
     @property
     def weights(self) -> dict[str, float]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -226,8 +227,12 @@ class Study(FrozenModel):
 
     @cached_property
     def claims(self) -> dict[str, Claim]:
-        """Every hypothesis' claim, parsed."""
-        return {name: parse_claim(h.claim, baseline=self.baseline) for name, h in self.hypotheses.items()}
+        """Every hypothesis' claim, parsed, and which way its metric improves."""
+        parsed = {name: parse_claim(h.claim, baseline=self.baseline) for name, h in self.hypotheses.items()}
+        return {
+            name: replace(claim, better=self.hypotheses[name].better or self._better(claim.metric))
+            for name, claim in parsed.items()
+        }
 
     @cached_property
     def rule(self) -> Rule:
@@ -237,7 +242,7 @@ class Study(FrozenModel):
             hypotheses=tuple(self.hypotheses),
             variants=tuple(self.arms),
             exploratory=tuple(n for n, h in self.hypotheses.items() if h.role == "exploratory"),
-            contradictions=contradictions(self.hypotheses, self.claims, self.better),
+            contradictions=contradictions(self.hypotheses, self.claims),
         )
 
     @model_serializer(mode="wrap")
@@ -263,12 +268,7 @@ class Study(FrozenModel):
         """Names of the hypotheses corrected together."""
         return tuple(name for name, hypothesis in self.hypotheses.items() if hypothesis.role == role)
 
-    def better(self, hypothesis: str) -> Better:
-        """Which way the hypothesis' metric improves."""
-        stated = self.hypotheses[hypothesis].better
-        if stated is not None:
-            return stated
-        name = self.claims[hypothesis].metric
+    def _better(self, name: str) -> Better:
         metric = self.metric(name) or TASK_METRICS.get(name)
         return metric.better if metric is not None else "neither"
 

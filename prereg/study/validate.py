@@ -321,7 +321,7 @@ def _check_ranks(study: Study) -> None:
                 )
     sides: dict[str, str] = {}
     for name, claim in study.claims.items():
-        place, better = ("hypotheses", name, "better"), study.better(name)
+        place, better = ("hypotheses", name, "better"), claim.better
         if better == "neither":
             found = f"a diverged run is ranked worst, and nothing says which way {claim.metric} improves"
             raise field_error(place, found, "better: lower, or better: higher", "better: lower")

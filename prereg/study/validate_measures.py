@@ -172,7 +172,7 @@ def _check_verb(study: Study, name: str, claim: Claim) -> None:
         raise field_error((*place, "smallest"), f"smallest is 0 and the claim is '{claim.verb}'", required)
     if claim.verb != "does_not_worsen":
         return
-    if study.better(name) == "neither":
+    if study.claims[name].better == "neither":
         found = f"nothing says which way {claim.metric} improves"
         raise field_error((*place, "better"), found, "better: lower, or better: higher", "better: lower")
     if not isclose(sum(claim.left.values()), 1.0):
@@ -183,7 +183,7 @@ def _check_verb(study: Study, name: str, claim: Claim) -> None:
 def check_readings(study: Study) -> None:
     """Raise `SpecError` for the first claim that reads its metric where it is not evaluated."""
     for name, hypothesis in study.hypotheses.items():
-        if hypothesis.read == "best" and study.better(name) == "neither":
+        if hypothesis.read == "best" and study.claims[name].better == "neither":
             found = f"the best {study.claims[name].metric}, and nothing says which way it improves"
             required = "better: lower, or better: higher"
             raise field_error(("hypotheses", name, "read"), found, required, "better: lower")

@@ -236,7 +236,7 @@ def _ceiling(context: AuditContext) -> Found:
         return None
     ceiling, faults = study.on_divergence.ceiling, []
     for reading, name, values in context.readings:
-        if study.better(name) == "neither":
+        if study.claims[name].better == "neither":
             faults.append(f"nothing says which way {study.claims[name].metric} improves")
         faults += [
             f"the ceiling {compact(ceiling)} is not worse than the {reading} of {named(cell)}, {compact(value)}"

@@ -235,7 +235,7 @@ def _require_ceiling(study: Study, metric: str, values: Floats, pilot: str) -> N
         return
     ceiling = study.on_divergence.ceiling
     named = next(name for name, claim in study.claims.items() if claim.metric == metric)
-    worst = max(values.flat, key=lambda value: value if study.better(named) == "lower" else -value)
+    worst = max(values.flat, key=lambda value: value if study.claims[named].better == "lower" else -value)
     if not is_worse(study, named, ceiling, worst):
         raise SpecError(
             f"diverged runs are scored at {ceiling:g}, and a run of the pilot '{pilot}' has {metric} {worst:.6g}",

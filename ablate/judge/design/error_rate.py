@@ -26,7 +26,6 @@ from ablate.judge.design.assumptions import Beliefs, groups_of
 from ablate.judge.design.reach import effect_when_true, standard_error
 from ablate.judge.design.scenarios import Law, TrueEffects, alarms_of, draw, weights_of
 from ablate.judge.design.simulate import Scenario, adopted_arms, adopting_verdicts, harmful_verdicts, is_true, simulate
-from ablate.judge.stats.null_hypotheses import direction_of
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, batchable, code_rows, weigh_rows_at
 from prereg.study.spec import Study
@@ -238,10 +237,10 @@ def _independent(study: Study) -> list[str]:
 
 def _states(study: Study, name: str, beliefs: Beliefs) -> tuple[float, ...]:
     """Effects to try: the borders of both nulls, and far away on either side."""
-    verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
+    smallest = study.hypotheses[name].smallest
     error = standard_error(study, name, beliefs, len(study.seeds))
     assert error is not None, name
-    sign = direction_of(verb, study.better(name)) or 1
+    sign = study.claims[name].direction or 1
     far = 2.0 * smallest + _FAR * error
     return tuple(dict.fromkeys((0.0, sign * smallest, sign * far, -sign * far)))
 
@@ -251,7 +250,7 @@ def _named(study: Study, effects: dict[str, float], correlation: float, law: Law
     said = []
     for name, effect in effects.items():
         smallest = study.hypotheses[name].smallest
-        sign = direction_of(study.claims[name].verb, study.better(name)) or 1
+        sign = study.claims[name].direction or 1
         if effect == 0.0:
             said.append(f"{name} without effect")
         elif smallest and abs(abs(effect) - smallest) <= 1e-9 * smallest:

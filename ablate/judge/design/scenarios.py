@@ -21,7 +21,6 @@ from ablate.judge.audit.stability import false_alarm_rate
 from ablate.judge.design.assumptions import Beliefs, Group, groups_of, over_new_items
 from ablate.judge.design.reach import effect_when_true
 from ablate.judge.stats.crossed_items import Tail, tail_of
-from ablate.judge.stats.null_hypotheses import direction_of
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.vectorized_tests import Kept, OverItems
 from prereg.study.analysis import Ceiling
@@ -111,8 +110,7 @@ def alarms_of(study: Study) -> dict[str, float]:
 
 def at_margin(study: Study, name: str) -> float:
     """The effect that a claim of no change must exclude, at its border."""
-    sign = direction_of(study.claims[name].verb, study.better(name))
-    return (sign or 1) * study.hypotheses[name].smallest
+    return (study.claims[name].direction or 1) * study.hypotheses[name].smallest
 
 
 def arm_means(study: Study, effects: Mapping[str, float]) -> dict[Group, Floats] | None:
@@ -166,13 +164,13 @@ def draw(
         assert belief is not None, group
         # A component that all arms of a seed share cancels in every contrast, so only the rest is drawn.
         sd = belief.sd_of_rest
-        turned = -1.0 if study.better(names[0]) == "lower" else 1.0
+        turned = -1.0 if study.claims[names[0]].better == "lower" else 1.0
         values = means[group][None, :, None] + sd * turned * _noise(rng, shape, common, truth.correlation)
         if lost is not None and isinstance(study.on_divergence, Ceiling):
             assert belief.level is not None, group
             values[lost] = scaled(study.on_divergence.ceiling, group) - belief.level
         if lost is not None and study.on_divergence == "rank":
-            values[lost] = np.inf if study.better(names[0]) == "lower" else -np.inf
+            values[lost] = np.inf if study.claims[names[0]].better == "lower" else -np.inf
         weights = weights_of(study, names)
         for hypothesis, own in zip(names, weights, strict=True):
             mine = np.flatnonzero(own)
@@ -219,7 +217,7 @@ def _with_items(
     n_sims, n_seeds = differences[names[0]].shape
     groups = groups_of(study)
     group_of = {name: at for at, named in enumerate(groups.values()) for name in named}
-    turned = np.array([-1.0 if study.better(name) == "lower" else 1.0 for name in names])
+    turned = np.array([-1.0 if study.claims[name].better == "lower" else 1.0 for name in names])
     weights = weights_of(study, names) * turned[:, None] / sqrt(2.0)
     alike = np.array([[1.0 if group_of[a] == group_of[b] else truth.correlation for b in names] for a in names])
     values, vectors = np.linalg.eigh(weights @ weights.T * alike)
@@ -305,10 +303,9 @@ def _skewed(contrast: Floats, effect: float, sd: float, law: Law, tail: float) -
 
 def _tail(study: Study, name: str) -> float:
     """Where the long tail lies: against the claim, where a t test on few seeds errs most often in its favour."""
-    verb, better = study.claims[name].verb, study.better(name)
-    if verb in ("raises", "raises_by") or (verb == "does_not_worsen" and better == "higher"):
-        return -1.0
-    return 1.0
+    claim = study.claims[name]
+    gains = claim.direction if claim.verb != "does_not_worsen" else -claim.direction
+    return -1.0 if gains > 0 else 1.0
 
 
 def scaled(value: float, group: Group) -> float:

@@ -36,7 +36,7 @@ from ablate.judge.design.reach import verdicts_of
 from ablate.judge.design.scenarios import EDGE, Drawn, Law, TrueEffects, draw
 from ablate.judge.interim import run_to_the_stop
 from ablate.judge.stats.estimate import NoTestError, prepare, undecided
-from ablate.judge.stats.null_hypotheses import Nulls, direction_of, judge_families, weigh
+from ablate.judge.stats.null_hypotheses import Nulls, judge_families, weigh
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.resample import ENUMERATED_PAIRS, LISTED_PAIRS
 from ablate.judge.stats.vectorized_judge import OUTCOME, Codes, batchable
@@ -130,7 +130,7 @@ def _nulls(
             test = prepare(differences[name], study.analysis.test, rng, study.analysis.zeros)
             if seeds is not None:
                 test.seeds = seeds[name]
-            nulls[name] = weigh(test, claim.verb, study.better(name), study.hypotheses[name].smallest)
+            nulls[name] = weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
         except NoTestError:
             nulls[name] = None
     return nulls
@@ -276,8 +276,8 @@ def _cases(codes: Codes, stable: Kept) -> Iterator[tuple[list[int], list[bool], 
 
 def is_true(study: Study, name: str, effect: float, outcome: str) -> bool:
     """Whether a "supported" or "refuted" would be right: whether the null it rejects is false."""
-    verb, smallest, better = study.claims[name].verb, study.hypotheses[name].smallest, study.better(name)
-    along = effect * (direction_of(verb, better) or 1)
+    verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
+    along = effect * (study.claims[name].direction or 1)
     short = along < smallest * (1.0 - EDGE)
     within = abs(effect) < smallest * (1.0 - EDGE)
     if verb in ("lowers", "raises"):

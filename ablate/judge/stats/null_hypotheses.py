@@ -113,7 +113,7 @@ def zones(
     for name, test in tests.items():
         smallest = study.hypotheses[name].smallest
         if test is not None and smallest > 0.0:
-            sign = direction_of(study.claims[name].verb, study.better(name))
+            sign = study.claims[name].direction
             short = (_short_of(sign, smallest) if sign else _within(smallest)).p(test)
             one = [_beyond(side, smallest).p(test) for side in ((sign,) if sign else (1, -1))]
             found[name] = (min(1.0, len(one) * min(one)), short)
@@ -129,13 +129,6 @@ def zones(
                     zone = "at least the margin" if reached < short else "short of the margin"
                 zoned[name] = AgainstMargin(*found[name], zone or "undecided")
     return zoned
-
-
-def direction_of(verb: Verb, better: Better) -> int:
-    """The sign of an effect that goes the way the verb speaks of: as claimed, or towards worse; 0 for either way."""
-    if verb == "does_not_worsen":
-        return 1 if better == "lower" else -1
-    return {"lowers": -1, "lowers_by": -1, "raises": 1, "raises_by": 1}.get(verb, 0)
 
 
 def _implied(verb: Verb, outcome: Outcome) -> Zone | None:

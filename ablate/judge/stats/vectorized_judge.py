@@ -173,7 +173,7 @@ def weigh_rows_at(
     assert rows_of is not None or batchable(study, differences.shape[1]), (study.analysis, study.stopping)
     new_items = study.analysis.estimand == "new_seeds_and_items"
     assert not new_items or items is not None, study.analysis
-    claim, better = study.claims[name], study.better(name)
+    claim = study.claims[name]
     found = [(np.ones(len(differences)), np.ones(len(differences))) for _ in cases]
     for rows, values in _blocks(differences, kept, least_pairs(study), resampled):
         if items is not None and new_items:
@@ -182,7 +182,7 @@ def weigh_rows_at(
             test = rows_of_test(study, values, rng_seed) if rows_of is None else rows_of(values)
         for (support, refute), case in zip(found, cases, strict=True):
             smallest = study.hypotheses[name].smallest if case.smallest is None else case.smallest
-            for p, null in zip((support, refute), nulls_of(claim.verb, better, smallest), strict=True):
+            for p, null in zip((support, refute), nulls_of(claim.verb, claim.better, smallest), strict=True):
                 # A study that cannot be tested keeps its place in the family with p = 1.
                 if null is not None:
                     p[rows] = np.where(test.usable, _p_of(test, null, case.by), 1.0)
@@ -210,7 +210,7 @@ def _codes(
             places = [names.index(name) for name in family]
             scored = [_scored(study, differences[name], None if kept is None else kept[name]) for name in family]
             nulls = [
-                nulls_of(study.claims[name].verb, study.better(name), study.hypotheses[name].smallest)
+                nulls_of(study.claims[name].verb, study.claims[name].better, study.hypotheses[name].smallest)
                 for name in family
             ]
             for which, p in enumerate(adjusted):

@@ -103,7 +103,7 @@ def hypotheses_table(study: Study) -> Table:
             "Claim": lambda name: study.hypotheses[name].claim,
             "Role": lambda name: study.hypotheses[name].role,
             "Smallest difference that matters": smallest,
-            "Better": lambda name: study.better(name).replace("neither", "neither way"),
+            "Better": lambda name: study.claims[name].better.replace("neither", "neither way"),
         },
     )
 
