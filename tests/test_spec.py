@@ -19,9 +19,9 @@ def study(tmp_path: Path) -> Study:
 
 
 def test_a_study_knows_its_families_directions_and_configurations(study: Study) -> None:
-    assert study.family("primary") == ("gain_ln", "gain_rms")
-    assert study.family("guardrail") == ("harm_ln", "harm_rms")
-    assert study.family("exploratory") == ()
+    assert study.families["primary"] == ("gain_ln", "gain_rms")
+    assert study.families["guardrail"] == ("harm_ln", "harm_rms")
+    assert "exploratory" not in study.families
     assert (study.claims["gain_ln"].better, study.claims["harm_ln"].better) == ("lower", "higher")
     assert study.training("rmsnorm").model.embedding_norm == "rmsnorm"
     assert study.claims["gain_ln"].weights == {"layernorm": 1.0, "none": -1.0}

@@ -224,9 +224,9 @@ def _simultaneous(study: Study, tests: Mapping[str, Procedure | NoTestError], rn
     if study.analysis.correct != "max_t":
         return {}
     found: dict[str, Interval] = {}
-    for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
-        family = {name: test for name in study.family(role) if isinstance(test := tests[name], Procedure)}
-        if len(family) == len(study.family(role)) > 1:
+    for names in study.families.values():
+        family = {name: test for name in names if isinstance(test := tests[name], Procedure)}
+        if len(family) == len(names) > 1:
             made = multiplicity.intervals(
                 list(family.values()), study.analysis.alpha, family=len(family), rng_seed=rng_seed
             )
@@ -258,7 +258,7 @@ def _finding(
     items: pd.DataFrame | None,
 ) -> Finding:
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
-    family = len(study.family(hypothesis.role))
+    family = len(study.families[hypothesis.role])
     notes = [*pairs.notes, *([judged.note] if judged.note else [])]
     deciding: Estimate | None = None
     simultaneous: Interval | None = None

@@ -179,12 +179,12 @@ def _disagreement(study: Study, name: str, margin: MarginTest, outcome: Outcome)
 
 
 def _corrected(study: Study, name: str) -> bool:
-    return study.analysis.correct != "none" and len(study.family(study.hypotheses[name].role)) > 1
+    return study.analysis.correct != "none" and len(study.families[study.hypotheses[name].role]) > 1
 
 
 def _levels(study: Study, name: str) -> tuple[float, ...]:
     """Every level that a p of the hypothesis may be compared with, the smallest last."""
-    family = len(study.family(study.hypotheses[name].role)) if _corrected(study, name) else 1
+    family = len(study.families[study.hypotheses[name].role]) if _corrected(study, name) else 1
     return tuple(study.analysis.alpha / k for k in range(1, family + 1))
 
 
@@ -192,7 +192,7 @@ def _level(study: Study, name: str) -> str:
     """The level of the interval against a margin, in words."""
     if not _corrected(study, name):
         return "1 - 2 alpha"
-    return f"1 - 2 alpha/{len(study.family(study.hypotheses[name].role))} (Bonferroni)"
+    return f"1 - 2 alpha/{len(study.families[study.hypotheses[name].role])} (Bonferroni)"
 
 
 def _over_items(estimate: Estimate, items: ItemLayout) -> list[str]:
@@ -227,7 +227,7 @@ def _said_correction(study: Study, name: str, adjusted: float, outcome: Outcome)
         against += ", one-sided, as the interval is not"
     if _corrected(study, name):
         named = "Holm" if study.analysis.correct == "holm" else "max-T"
-        return f"{named} p {p} over {len(study.family(study.hypotheses[name].role))}{against}"
+        return f"{named} p {p} over {len(study.families[study.hypotheses[name].role])}{against}"
     return f"p {p}{against}"
 
 

@@ -249,9 +249,8 @@ def _can_reject_both(study: Study) -> tuple[bool, bool]:
 
 def families(study: Study) -> str:
     """Which hypotheses are corrected together, how, and what error rate that holds."""
-    roles = dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values())
-    said = listed(f"{role} ({listed(study.family(role))})" for role in roles)
-    word = "family" if len(roles) == 1 else "families"
+    said = listed(f"{role} ({listed(names)})" for role, names in study.families.items())
+    word = "family" if len(study.families) == 1 else "families"
     alpha = compact(study.analysis.alpha)
     verdict = f"The chance of a wrong verdict is {errors_held(study)['For the verdict']}."
     if study.analysis.correct == "none":

@@ -253,7 +253,7 @@ def _models(study: Study) -> str:
 
 
 def _other(study: Study) -> str:
-    exploratory = study.family("exploratory")
+    exploratory = study.families.get("exploratory")
     said = (
         f"{listed(exploratory)} {'is' if len(exploratory) == 1 else 'are'} exploratory: reported, and asked by no line "
         "of the decision list."

@@ -138,13 +138,12 @@ def at_level(correct: str) -> str:
 def errors_held(study: Study) -> dict[str, str]:
     """Per claim, per role and for the verdict: which chance of a false finding is held, and which is not."""
     alpha, either = compact(study.analysis.alpha), compact(min(1.0, 2 * study.analysis.alpha))
-    roles = dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values())
-    said = listed(f"{role} ({counted(len(study.family(role)), 'claim')})" for role in roles)
+    said = listed(f"{role} ({counted(len(names), 'claim')})" for role, names in study.families.items())
     family = (
         f"in each of {said}, any false 'supported' at most {alpha}, any false 'refuted' at most {alpha}, either at "
         f"most {either}"
     )
-    if study.analysis.correct == "none" and any(len(study.family(role)) > 1 for role in roles):
+    if study.analysis.correct == "none" and any(len(names) > 1 for names in study.families.values()):
         family = f"not held: no correction is registered, and false findings add up over the claims of a role: {said}"
     return {
         "Per claim": f"a false 'supported' at most {alpha}, a false 'refuted' at most {alpha}, where the test's "

@@ -235,6 +235,12 @@ class Study(FrozenModel):
         }
 
     @cached_property
+    def families(self) -> dict[Role, tuple[str, ...]]:
+        """Role -> the hypotheses that are corrected together, of every role that has any."""
+        roles = dict.fromkeys(hypothesis.role for hypothesis in self.hypotheses.values())
+        return {role: tuple(name for name, one in self.hypotheses.items() if one.role == role) for role in roles}
+
+    @cached_property
     def rule(self) -> Rule:
         """The decision list, parsed and proved."""
         return Rule.parse(
@@ -263,10 +269,6 @@ class Study(FrozenModel):
         return type(self).model_validate(
             {name: getattr(self, name) for name in type(self).model_fields} | dict(update or {})
         )
-
-    def family(self, role: Role) -> tuple[str, ...]:
-        """Names of the hypotheses corrected together."""
-        return tuple(name for name, hypothesis in self.hypotheses.items() if hypothesis.role == role)
 
     def _better(self, name: str) -> Better:
         metric = self.metric(name) or TASK_METRICS.get(name)

@@ -45,7 +45,7 @@ def spread(study: Study, findings: Sequence[Finding], affected: Affected) -> Aff
     reached = dict(affected.hypotheses)
     for name, hypothesis in study.hypotheses.items():
         if name not in reached and best[name] != worst[name]:
-            by = [other for other in study.family(hypothesis.role) if other in affected.hypotheses]
+            by = [other for other in study.families[hypothesis.role] if other in affected.hypotheses]
             reached[name] = (f"its corrected p hangs on {', '.join(by)}",)
     ordered = {name: reached[name] for name in study.hypotheses if name in reached}
     return affected.model_copy(update={"hypotheses": ordered})

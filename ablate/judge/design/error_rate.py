@@ -154,8 +154,9 @@ class _Screen:
     def share(self, case: Case) -> float:
         """The chance of a false adoption."""
         effects = dict(case)
-        roles = dict.fromkeys(hypothesis.role for hypothesis in self.study.hypotheses.values())
-        keys = sum(self._keys(tuple((name, effects[name]) for name in self.study.family(role))) for role in roles)
+        keys = sum(
+            self._keys(tuple((name, effects[name]) for name in family)) for family in self.study.families.values()
+        )
         wrong = np.stack(
             [
                 np.array([not is_true(self.study, name, effects[name], key) for name in self.names])

@@ -126,7 +126,7 @@ class Planning:
             return None
         n, n_sims = len(study.seeds), min(self.n_sims, affordable(study, len(study.seeds)), 5_000)
         drawn = draw(study, truth, self.beliefs, n_sims=n_sims, n_seeds=n, rng=np.random.default_rng([self.seed, 999]))
-        names = list(study.family(study.hypotheses[name].role))
+        names = list(study.families[study.hypotheses[name].role])
         p = {one: weigh_rows(study, one, drawn.differences[one], items=drawn.items) for one in names}
         centred = drawn.differences[name] - truth.effects[name]
         verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest

@@ -91,7 +91,7 @@ class HypothesisDesign(FrozenModel):
 
 def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDesign:
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
-    n, family = len(study.seeds), len(study.family(hypothesis.role))
+    n, family = len(study.seeds), len(study.families[hypothesis.role])
     level, kind = level_of(study, name), KIND[claim.verb]
     support, refute = sides_of(claim.verb, hypothesis.smallest)
     floors = [None if side is None else floor_of(study, family, n, side) for side in (support, refute)]
@@ -127,7 +127,7 @@ def first_guess(study: Study, name: str, sd: float, target: float) -> int | None
 
 
 def attainable(study: Study, name: str, n: int) -> bool:
-    family = len(study.family(study.hypotheses[name].role))
+    family = len(study.families[study.hypotheses[name].role])
     side = sides_of(study.claims[name].verb, study.hypotheses[name].smallest)[0]
     return floor_of(study, family, n, side) <= study.analysis.alpha
 
@@ -152,7 +152,7 @@ def sides_of(verb: Verb, smallest: float) -> tuple[Side, Side | None]:
 
 def level_of(study: Study, name: str) -> float:
     """The level of the first step of the correction. Max-T is less strict; Holm's first step bounds it."""
-    family = len(study.family(study.hypotheses[name].role))
+    family = len(study.families[study.hypotheses[name].role])
     return study.analysis.alpha / (1 if study.analysis.correct == "none" else family)
 
 

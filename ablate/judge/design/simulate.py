@@ -225,7 +225,6 @@ def simulate(
                 for name, outcome in outcomes.items()
             }
             wrongly += times * (verdict in harmed or study.rule.decide(without, settled).verdict != verdict)
-    roles = tuple(dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()))
 
     def counted(key: Outcome) -> tuple[Chance, ...]:
         found = (codes == OUTCOME.index(key)).sum(axis=0)
@@ -234,10 +233,10 @@ def simulate(
     def wrong(key: Outcome) -> tuple[Chance, ...]:
         hits = codes == OUTCOME.index(key)
         found: dict[str, int] = {
-            role: int(hits[:, [names.index(one) for one in study.family(role) if one in false[key]]].any(axis=1).sum())
-            for role in roles
+            role: int(hits[:, [names.index(one) for one in family if one in false[key]]].any(axis=1).sum())
+            for role, family in study.families.items()
         }
-        return _chances(found, roles, n_sims)
+        return _chances(found, tuple(found), n_sims)
 
     return Scenario(
         name=truth.name,

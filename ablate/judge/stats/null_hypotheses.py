@@ -42,7 +42,7 @@ from ablate.judge.stats.paired_t import Procedure
 from ablate.judge.verdict import Finding, Outcome, Zone
 from prereg.errors import UnsupportedError
 from prereg.metrics.catalogue import Better
-from prereg.study.analysis import Ceiling, Role
+from prereg.study.analysis import Ceiling
 from prereg.study.claim import Verb
 from prereg.study.spec import Study
 
@@ -118,8 +118,7 @@ def zones(
             one = [_beyond(side, smallest).p(test) for side in ((sign,) if sign else (1, -1))]
             found[name] = (min(1.0, len(one) * min(one)), short)
     zoned: dict[str, AgainstMargin] = {}
-    for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
-        names = study.family(role)
+    for names in study.families.values():
         p = [[found[name][which] if name in found else 1.0 for name in names] for which in (0, 1)]
         corrected = p if study.analysis.correct == "none" else [holm(column) for column in p]
         for name, reached, short in zip(names, *corrected, strict=True):
@@ -148,15 +147,15 @@ def found_nulls(findings: Iterable[Finding]) -> dict[str, Nulls | None]:
 def judge_families(study: Study, nulls: Mapping[str, Nulls | None], *, rng_seed: int = 0) -> dict[str, Judged]:
     """Correct within each role and give every hypothesis its outcome."""
     judged: dict[str, Judged] = {}
-    for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
-        judged |= _judge_family(study, role, nulls, rng_seed)
+    for names in study.families.values():
+        judged |= _judge_family(study, names, nulls, rng_seed)
     return {name: judged[name] for name in study.hypotheses}
 
 
 def require_known_methods(study: Study) -> None:
     """Refuse what the study format can say and this judge cannot yet do, before any number is made."""
-    for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
-        either = [name for name in study.family(role) if study.claims[name].verb in ("changes", "does_not_change")]
+    for role, names in study.families.items():
+        either = [name for name in names if study.claims[name].verb in ("changes", "does_not_change")]
         if study.analysis.correct == "max_t" and len(either) > MOST_TWO_SIDED_MARGINS:
             raise UnsupportedError(
                 f"max_t over {len(either)} {role} claims with a null on either side of zero",
@@ -173,8 +172,9 @@ def require_known_methods(study: Study) -> None:
         )
 
 
-def _judge_family(study: Study, role: Role, nulls: Mapping[str, Nulls | None], rng_seed: int) -> dict[str, Judged]:
-    names = study.family(role)
+def _judge_family(
+    study: Study, names: Sequence[str], nulls: Mapping[str, Nulls | None], rng_seed: int
+) -> dict[str, Judged]:
     found = [nulls[name] for name in names]
     support, note = _corrected(study, found, 0, rng_seed)
     refute, _ = _corrected(study, found, 1, rng_seed)

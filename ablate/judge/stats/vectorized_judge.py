@@ -101,7 +101,7 @@ def judge_rows_at_worst(
         at = (TINY, 1.0) if end == "supported" else (1.0, TINY)
         there = code_rows(study, names, np.where(moved, at[0], support), np.where(moved & can, at[1], refute))
         # A role of which nothing moved stays as it was found: without its tests it is corrected by Holm's procedure.
-        roles = [[names.index(one) for one in study.family(study.hypotheses[name].role)] for name in names]
+        roles = [[names.index(one) for one in study.families[study.hypotheses[name].role]] for name in names]
         touched = np.stack([moved[:, places].any(axis=1) for places in roles], axis=1)
         possible |= np.where(touched, np.left_shift(1, there), 0).astype(np.int8)
     both = 1 << OUTCOME.index("supported") | 1 << OUTCOME.index("refuted")
@@ -204,8 +204,7 @@ def _codes(
     if study.analysis.correct != "max_t":
         return code_rows(study, names, support, refute)
     adjusted = [p.copy() for p in (support, refute)]
-    for role in dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values()):
-        family = study.family(role)
+    for family in study.families.values():
         if len(family) > 1:
             places = [names.index(name) for name in family]
             scored = [_scored(study, differences[name], None if kept is None else kept[name]) for name in family]
@@ -250,7 +249,7 @@ def code_rows(study: Study, names: list[str], support: Floats, refute: Floats, *
     """
     codes = np.empty(support.shape, dtype=np.int8)
     for role in dict.fromkeys(study.hypotheses[name].role for name in names):
-        places = [names.index(name) for name in study.family(role)]
+        places = [names.index(name) for name in study.families[role]]
         supported, refuted = (
             (p[:, places] if corrected else _corrected(study, p[:, places])) <= study.analysis.alpha
             for p in (support, refute)
@@ -297,7 +296,7 @@ def _complete(differences: Floats, kept: Kept | None, least: int) -> Iterator[tu
 
 def levels_of(study: Study, name: str) -> tuple[float, ...]:
     """The levels at which the correction of its role may test a hypothesis, descending."""
-    family = 1 if study.analysis.correct == "none" else len(study.family(study.hypotheses[name].role))
+    family = 1 if study.analysis.correct == "none" else len(study.families[study.hypotheses[name].role])
     return tuple(study.analysis.alpha / steps for steps in range(1, family + 1))
 
 

@@ -155,9 +155,8 @@ def _tests(study: Study) -> str:
 
 def _rate(study: Study) -> str:
     alpha = words.compact(study.analysis.alpha)
-    roles = dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values())
     sizes = words.listed(
-        f"{role} ({words.counted(len(study.family(role)), 'hypothesis', 'hypotheses')})" for role in roles
+        f"{role} ({words.counted(len(names), 'hypothesis', 'hypotheses')})" for role, names in study.families.items()
     )
     if study.analysis.correct == "none":
         return (
