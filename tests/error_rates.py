@@ -427,7 +427,7 @@ def _outside(study: Study, x: np.ndarray, family: int, index: int) -> list[bool]
     """Whether the intervals of centred differences, at 1 - alpha and at 1 - 2 alpha, leave zero out."""
     looks = looks_of(study)
     if looks:
-        tests = [prepare_at(x[: look.n_seeds], study, look) for look in looks]
+        tests = [prepare_at(x[: look.n_seeds], study.stopping, look) for look in looks]
     else:
         tests = [prepare(x, study.analysis.test, np.random.default_rng(index))]
     return [any(_beyond(test.bounds(alpha / family)) for test in tests) for alpha in (ALPHA, 2.0 * ALPHA)]

@@ -14,7 +14,7 @@ from scipy import stats
 from ablate.judge.findings import contrast, judge_hypotheses
 from ablate.judge.stats.effects import effect_sizes
 from ablate.judge.stats.estimate import p_against, prepare
-from ablate.judge.stats.null_hypotheses import weigh
+from ablate.judge.stats.null_hypotheses import require_known_methods, weigh
 from ablate.judge.stats.vectorized_judge import judge_rows
 from ablate.judge.verdict import Finding
 from ablate.judge.wording import said_p
@@ -380,7 +380,7 @@ def test_description_stands_beside_every_finding() -> None:
 
 def test_one_ceiling_for_two_metrics_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="one ceiling"):
-        judge_hypotheses(small_study(on_divergence={"ceiling": 10.0}), {})
+        require_known_methods(small_study(on_divergence={"ceiling": 10.0}))
 
 
 def test_one_sided_p_against_a_margin_is_the_tost_of_statsmodels() -> None:

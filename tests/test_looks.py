@@ -13,8 +13,9 @@ from evidence_factory import chain, make_evidence, one_claim, with_entry
 from test_cli import ablate
 
 from ablate.judge import decide as judge
+from ablate.judge.audit.sensitivity import settles
 from ablate.judge.decide import decide
-from ablate.judge.interim import settles, view
+from ablate.judge.interim import view
 from ablate.records.evidence import Evidence
 from prereg.registry.ledger import Entry, Ledger
 from prereg.registry.registration import Registration

@@ -13,7 +13,7 @@ from ablate.judge.decide import decide
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.stats.estimate import prepare
 from ablate.judge.stats.multiplicity import Null, adjust, intervals, p_floor_of, step_down
-from ablate.judge.stats.null_hypotheses import nulls_of
+from ablate.judge.stats.null_hypotheses import nulls_of, require_known_methods
 from ablate.judge.stats.paired_t import Floats, Procedure
 from prereg.errors import UnsupportedError
 from prereg.study.analysis import Analysis, Test
@@ -212,7 +212,7 @@ def test_too_many_nulls_on_either_side_are_refused() -> None:
     decision = [{"verdict": "same", "when": "supported(same_0)"}, {"verdict": "inconclusive"}]
     study = one_claim(hypotheses=claims, decision=decision, analysis={"correct": "max_t"})
     with pytest.raises(UnsupportedError, match="7 primary claims"):
-        judge_hypotheses(study, {})
+        require_known_methods(study)
 
 
 def test_the_floor_that_planning_uses_is_the_one_the_correction_reaches() -> None:

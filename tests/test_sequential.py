@@ -9,9 +9,10 @@ import pytest
 from evidence_factory import one_claim, small_study
 from scipy import integrate, stats
 
+from ablate.judge.audit.sensitivity import settles
 from ablate.judge.design.characteristics import design
 from ablate.judge.findings import judge_hypotheses
-from ablate.judge.interim import run_to_the_stop, settles
+from ablate.judge.interim import run_to_the_stop
 from ablate.judge.stats.null_hypotheses import Nulls, judge_families, weigh
 from ablate.judge.stats.paired_t import NoTestError
 from ablate.judge.stats.sequential import (
@@ -165,7 +166,7 @@ def test_simulated_studies_stop_where_the_judge_of_real_ones_stops(stopping: obj
             nulls: dict[str, Nulls | None] = {}
             for name, claim in study.claims.items():
                 try:
-                    test = prepare_at(drawn[name][row, : look.n_seeds], study, look)
+                    test = prepare_at(drawn[name][row, : look.n_seeds], study.stopping, look)
                     nulls[name] = weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
                 except NoTestError:
                     nulls[name] = None
@@ -191,7 +192,7 @@ def test_a_design_says_where_the_study_would_end_and_what_an_e_process_cannot_re
 
 def test_a_registered_look_prepares_its_own_test() -> None:
     study = planned({"looks": [2, 10], "spending": "pocock"})
-    test = prepare_at(SLEEP[:2], study, looks_of(study)[0])
+    test = prepare_at(SLEEP[:2], study.stopping, looks_of(study)[0])
     assert isinstance(test, RepeatedT) and test.looks == (2, 10) and test.spending == "pocock"
 
 

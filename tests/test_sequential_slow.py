@@ -13,7 +13,8 @@ import pytest
 from evidence_factory import one_claim, small_study
 from scipy import special
 
-from ablate.judge.interim import _rows_at, settles
+from ablate.judge.audit.sensitivity import settles
+from ablate.judge.interim import _rows_at
 from ablate.judge.stats.estimate import NoTestError, prepare
 from ablate.judge.stats.null_hypotheses import Nulls, judge_families, weigh
 from ablate.judge.stats.sequential import EProcessT, e_from, prepare_at
@@ -31,7 +32,7 @@ def outcomes_at(study: Study, differences: dict[str, np.ndarray], look: Look) ->
     """What a look makes of every hypothesis, as `judge_hypotheses` does it."""
     nulls: dict[str, Nulls | None] = {}
     for name, claim in study.claims.items():
-        test = prepare_at(differences[name][: look.n_seeds], study, look)
+        test = prepare_at(differences[name][: look.n_seeds], study.stopping, look)
         nulls[name] = weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
     return {name: judged.outcome for name, judged in judge_families(study, nulls).items()}
 
@@ -158,7 +159,7 @@ def test_the_interval_covers_at_every_look_together(stopping: dict[str, Any]) ->
         x = rng.standard_normal(10) + 1.3
         for look in looks_of(study):
             try:
-                bounds = prepare_at(x[: look.n_seeds], study, look).bounds(0.1)
+                bounds = prepare_at(x[: look.n_seeds], study.stopping, look).bounds(0.1)
             except NoTestError:
                 continue
             if bounds is not None and not bounds[0] <= 1.3 <= bounds[1]:

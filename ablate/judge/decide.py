@@ -22,7 +22,7 @@ derive from the registration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import isfinite
 
 from pydantic import JsonValue
@@ -30,32 +30,19 @@ from pydantic import JsonValue
 from ablate.judge.audit.audit import admissible, audit
 from ablate.judge.audit.checks import AuditContext
 from ablate.judge.audit.headroom import check_headroom
-from ablate.judge.audit.sensitivity import (
-    UNDECIDED,
-    Lost,
-    because_it_rests,
-    check_lost,
-    check_verdict,
-    lost_pairs,
-    mark,
-    other_verdicts,
-    possible_outcomes,
-    rests_on,
-    spread,
-)
+from ablate.judge.audit.sensitivity import UNDECIDED, doubts, mark, settles, spread
 from ablate.judge.audit.stability import judge_stability
 from ablate.judge.audit.user_checks import not_run, quiet
 from ablate.judge.findings import judge_hypotheses
-from ablate.judge.interim import View, settles, view
+from ablate.judge.interim import View, view
 from ablate.judge.readings import final_values
 from ablate.judge.recompute import check_numbers, recompute
-from ablate.judge.stats.null_hypotheses import found_nulls, require_known_methods
-from ablate.judge.verdict import Check, Decision, Finding, Outcome, Stability
+from ablate.judge.stats.null_hypotheses import require_known_methods
+from ablate.judge.verdict import Check, Decision, Finding, Stability
 from ablate.records.evidence import Evidence
-from prereg.registry.amendments import Affected, affected, amendments_of
+from prereg.registry.amendments import affected, amendments_of
 from prereg.registry.looks import Look
 from prereg.registry.registration import Registration
-from prereg.rule.condition import OUTCOMES
 from prereg.rule.rule import Ruling
 from prereg.study.spec import Study
 
@@ -76,7 +63,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
         assert not admissible(checks), checks
         because_not = _incomplete(evidence, look) if evidence.missing else _not_as_promised(checks)
         return _decision(context, checks, because_not)
-    checks += own(evidence) if own is not None else not_run(registration)
+    checks += own(evidence) if own is not None else not_run(study.checks)
     early = look is not None and not look.last
     if early and not admissible(checks):
         checks = quiet(checks)
@@ -98,35 +85,17 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     outcomes = {finding.hypothesis: finding.outcome for finding in findings}
     stable = {one.variant: one.stable for one in stability}
     ruling = study.rule.decide(outcomes, stable)
-    resting = rests_on(study, outcomes, stable, moved)
-    lost = lost_pairs(study, [run.cell for run in context.ended if run.status == "diverged"])
-    # Together with what amendments touched: lost pairs and an amendment may change the verdict only between them.
-    freed = Affected() if resting else moved
-    possible = _possible(study, findings, lost, freed)
-    answers = {arm: (False, True) if arm in freed.arms else (answer,) for arm, answer in stable.items()}
-    others = other_verdicts(study, ruling.verdict, possible, answers) if lost else ()
+    diverged = [run.cell for run in context.ended if run.status == "diverged"]
+    found = doubts(study, findings, stable, ruling.verdict, affected=moved, diverged=diverged)
     # What an amendment touched, or lost pairs, cannot end a study early either; only the last look says that it would.
-    if early and (resting or others or not settles(study, outcomes, stable)):
+    if early and not (found.hold and settles(study, outcomes, stable)):
         return _decision(context, quiet(checks), _continues(seen))
-    checks = described + check_verdict(moved, resting) + check_lost(lost, ruling.verdict, others)
-    if resting or others:
-        because_not = because_it_rests(moved, resting) if resting else _not_as_promised(checks)
+    checks = described + found.checks
+    if not found.hold:
+        because_not = found.because or _not_as_promised(checks)
         return _decision(context, checks, because_not, findings=findings, stability=stability)
     reason = because(study, ruling) + ("" if look is None else f" Decided at {look.words}.")
     return _decision(context, checks, reason, findings=findings, stability=stability, ruling=ruling)
-
-
-def _possible(
-    study: Study, findings: tuple[Finding, ...], lost: Mapping[str, Lost], moved: Affected
-) -> dict[str, frozenset[Outcome]]:
-    """What every hypothesis could have come to: with lost pairs at their worst, and whatever an amendment touched."""
-    possible = possible_outcomes(
-        study,
-        {one.hypothesis: one.outcome for one in findings},
-        found_nulls(findings),
-        {name: one.ends for name, one in lost.items()},
-    )
-    return possible | dict.fromkeys(moved.hypotheses, frozenset(OUTCOMES))
 
 
 def rng_seed_of(registration: Registration) -> int:

@@ -6,10 +6,8 @@ caller has put the look into the ledger first (`ablate.api.peeking`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ablate.judge.findings import arm_summaries, contrast
-from ablate.judge.readings import final_values, reading_of
+from ablate.judge.findings import Values, arm_summaries, contrast
+from ablate.judge.readings import final_values
 from ablate.judge.verdict import ArmSummary
 from ablate.records.evidence import Evidence
 from prereg.frozen import FrozenModel
@@ -68,21 +66,21 @@ def early_look(registration: Registration, evidence: Evidence) -> EarlyLook:
         ended=len(evidence.planned) - len(evidence.missing),
         planned=len(evidence.planned),
         diverged=tuple(f"{run.variant}, seed {run.seed}" for run in evidence.runs if run.status == "diverged"),
-        claims=tuple(_so_far(study, name, values.get(reading_of(study, name), {})) for name in study.hypotheses),
+        claims=tuple(_so_far(study, name, values) for name in study.hypotheses),
     )
 
 
-def _so_far(study: Study, name: str, found: Mapping[tuple[str, int], float]) -> ClaimSoFar:
+def _so_far(study: Study, name: str, values: Values) -> ClaimSoFar:
     claim = study.claims[name]
     # One pair is too few to test and enough to be seen.
-    pairs = contrast(study, name, {reading_of(study, name): found}, fewest=1)
+    pairs = contrast(study, name, values, fewest=1)
     differences = pairs.differences[pairs.sized]
     return ClaimSoFar(
         hypothesis=name,
         claim=study.hypotheses[name].claim,
-        reading=reading_of(study, name),
+        reading=pairs.reading,
         unit=unit_of(claim.metric, study.hypotheses[name].scale, study.own_units),
-        arms=arm_summaries(study, name, found),
+        arms=arm_summaries(claim, pairs.values, study.seeds),
         n=int(differences.size),
         difference=float(differences.mean()) if differences.size else None,
         sd=float(differences.std(ddof=1)) if differences.size > 1 else None,

@@ -10,7 +10,7 @@ outcome depends on them. Under `test: items` a claim whose items cannot be paire
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, isfinite, isinf, log, log10
 
 import numpy as np
@@ -18,7 +18,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from ablate.judge.readings import reading_of
-from ablate.judge.stats import multiplicity
 from ablate.judge.stats.crossed_items import TwoWay, cross, pigeonhole, pigeonhole_interval
 from ablate.judge.stats.effects import effect_sizes
 from ablate.judge.stats.estimate import NoTestError, estimate, prepare, summarise, undecided, words
@@ -27,31 +26,37 @@ from ablate.judge.stats.null_hypotheses import (
     Judged,
     Nulls,
     judge_families,
-    require_known_methods,
+    simultaneous,
     weigh,
     zones,
 )
 from ablate.judge.stats.paired_t import EQUAL, Floats, Procedure, exponent_of
-from ablate.judge.stats.sequential import EProcessT, RepeatedT, prepare_at, require_own_rule
+from ablate.judge.stats.sequential import EProcessT, RepeatedT, prepare_at
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair
 from ablate.judge.wording import same_in_every_pair, sentence
-from prereg.registry.looks import Look
+from prereg.registry.looks import Look, require_registered_look
+from prereg.registry.plan import Cell
 from prereg.rule.divergence import least_pairs
 from prereg.study.analysis import Ceiling, Scale
+from prereg.study.claim import Claim
 from prereg.study.spec import Study
 from prereg.text import compact, unit_of
 
-Values = Mapping[str, Mapping[tuple[str, int], float]]
+Values = Mapping[str, Mapping[Cell, float]]
 
 
 @dataclass(frozen=True)
 class Contrast:
     """The pairs of one hypothesis on its registered scale, or the reason why there are none to test."""
 
-    seeds: tuple[int, ...]
-    left: Floats
-    right: Floats
-    notes: tuple[str, ...]
+    reading: str
+    """What is read, and where on the curve, by the words of `reading_of`."""
+    values: Mapping[Cell, float]
+    """Its values by run."""
+    seeds: tuple[int, ...] = ()
+    left: Floats = field(default_factory=lambda: np.empty(0))
+    right: Floats = field(default_factory=lambda: np.empty(0))
+    notes: tuple[str, ...] = ()
     refused: str | None = None
 
     @property
@@ -80,32 +85,24 @@ def judge_hypotheses(
 
     A sequential study is judged at a registered look, by its adjusted tests; any other without one.
     """
-    require_known_methods(study)
-    require_own_rule(study, look)
+    require_registered_look(study, look)
     if look is not None:
         seeds = study.seeds[: look.n_seeds] if seeds is None else seeds
     contrasts = {name: contrast(study, name, values, seeds) for name in study.hypotheses}
-    tests: dict[str, Procedure | NoTestError] = {
-        name: _prepared(study, name, contrasts[name], rng_seed, look=look, items=items) for name in study.hypotheses
-    }
-    nulls = {name: _weighed(study, name, test) for name, test in tests.items()}
-    # A test can be defined against zero and undefined against a margin (all differences zero): then it decides nothing.
-    tests |= {name: found for name, found in nulls.items() if isinstance(found, NoTestError)}
-    usable = {name: None if isinstance(found, NoTestError) else found for name, found in nulls.items()}
-    judged = judge_families(study, usable, rng_seed=rng_seed)
-    against = zones(study, {name: None if one is None else one.test for name, one in usable.items()}, judged)
-    together = _simultaneous(study, tests, rng_seed)
+    tested = {name: _tested(study, name, pairs, rng_seed, look=look, items=items) for name, pairs in contrasts.items()}
+    nulls = {name: found if isinstance(found, Nulls) else None for name, found in tested.items()}
+    judged = judge_families(study, nulls, rng_seed=rng_seed)
+    against = zones(study, nulls, judged)
+    together = simultaneous(study, nulls, rng_seed)
     return tuple(
         _finding(
             study,
             name,
             pairs=contrasts[name],
-            test=tests[name],
-            nulls=usable[name],
+            nulls=tested[name],
             judged=judged[name],
             against=against.get(name),
             together=together.get(name),
-            values=values.get(reading_of(study, name), {}),
             rng_seed=rng_seed,
             items=items,
         )
@@ -118,10 +115,8 @@ def contrast(
 ) -> Contrast:
     """Left and right side of a claim by seed, on its scale; refused with fewer complete pairs than a test needs, or,
     where pairs are left out, than the study registered. `fewest` is for description, in place of both."""
-    claim, scale = study.claims[name], study.hypotheses[name].scale
-    reading = reading_of(study, name)
-    found = values.get(reading, {})
-    arms = tuple(dict.fromkeys([*claim.left, *claim.right]))
+    claim, scale, reading = study.claims[name], study.hypotheses[name].scale, reading_of(study, name)
+    found, arms, fewest_left = values.get(reading, {}), claim.named, least_pairs(study)
     kept: list[int] = []
     notes: list[str] = []
     planned = seeds if seeds is not None else study.seeds
@@ -144,13 +139,13 @@ def contrast(
         if ceiling is not None and value == ceiling
     ]
     refused = _unusable(reading, scale, {cell: value for cell, value in used.items() if cell not in beyond})
-    least = 2 if len(kept) == len(planned) else least_pairs(study)
+    least = 2 if len(kept) == len(planned) else fewest_left
     if refused is None and len(kept) < (least if fewest is None else fewest):
         refused = f"{len(kept)} complete pair(s), and a test needs at least two"
         if fewest is not None or len(kept) >= 2:
             refused = f"{len(kept)} complete pair(s), and at least {fewest or least} must be there"
     if refused is not None:
-        return Contrast((), np.empty(0), np.empty(0), tuple(notes), refused)
+        return Contrast(reading, found, notes=tuple(notes), refused=refused)
     sides = [
         np.array(
             [sum(weight * _scaled(found[arm, seed], scale) for arm, weight in weights.items()) for seed in kept],
@@ -164,11 +159,11 @@ def contrast(
     too_far = [seed for seed in too_far if not any((arm, seed) in beyond for arm in arms)]
     if too_far:
         reason = f"{reading} differs by more than the largest number there is, seed {too_far[0]}"
-        return Contrast((), np.empty(0), np.empty(0), tuple(notes), reason)
-    return Contrast(tuple(kept), sides[0], sides[1], tuple(notes))
+        return Contrast(reading, found, notes=tuple(notes), refused=reason)
+    return Contrast(reading, found, tuple(kept), sides[0], sides[1], tuple(notes))
 
 
-def _unusable(metric: str, scale: Scale, used: Mapping[tuple[str, int], float]) -> str | None:
+def _unusable(metric: str, scale: Scale, used: Mapping[Cell, float]) -> str | None:
     """Why these values cannot be put on the scale: dropping them in silence would choose the data."""
     for (arm, seed), value in used.items():
         if not isfinite(value):
@@ -184,27 +179,28 @@ def _scaled(value: float, scale: Scale) -> float:
     return log(value) if scale == "log" else log10(value)
 
 
-def _prepared(
+def _tested(
     study: Study, name: str, pairs: Contrast, rng_seed: int, *, look: Look | None, items: pd.DataFrame | None
-) -> Procedure | NoTestError:
+) -> Nulls | NoTestError:
+    """The deciding test and its p values, or why there is none: a test that is defined against zero and not against
+    the margin (all differences zero) decides nothing either."""
     if pairs.refused is not None:
         return NoTestError(pairs.refused)
-    reason = undecided(study.analysis.test, len(pairs.seeds))
-    if reason is not None:
-        return NoTestError(reason)
+    analysis, claim = study.analysis, study.claims[name]
     try:
         test: Procedure
-        if study.analysis.test == TwoWay.name:
-            test = _crossed(study, name, pairs, items, study.analysis.estimand)
-        elif look is None:
-            rng = np.random.default_rng(rng_seed)
-            test = prepare(pairs.differences, study.analysis.test, rng, study.analysis.zeros)
+        if analysis.test == TwoWay.name:
+            test = _crossed(study, name, pairs, items, analysis.estimand)
+        elif look is not None:
+            test = prepare_at(pairs.differences, study.stopping, look)
+        elif (reason := undecided(analysis.test, len(pairs.seeds))) is not None:
+            return NoTestError(reason)
         else:
-            test = prepare_at(pairs.differences, study, look)
+            test = prepare(pairs.differences, analysis.test, np.random.default_rng(rng_seed), analysis.zeros)
+        test.seeds = pairs.seeds
+        return weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
     except NoTestError as error:
         return error
-    test.seeds = pairs.seeds
-    return test
 
 
 def _crossed(study: Study, name: str, pairs: Contrast, items: pd.DataFrame | None, estimand: Estimand) -> TwoWay:
@@ -219,41 +215,15 @@ def _crossed(study: Study, name: str, pairs: Contrast, items: pd.DataFrame | Non
     return TwoWay(crossed, estimand=estimand, differences=differences)
 
 
-def _simultaneous(study: Study, tests: Mapping[str, Procedure | NoTestError], rng_seed: int) -> dict[str, Interval]:
-    """Max-T intervals by name, in the families that have them; Bonferroni's stand in for the others, and say so."""
-    if study.analysis.correct != "max_t":
-        return {}
-    found: dict[str, Interval] = {}
-    for names in study.families.values():
-        family = {name: test for name in names if isinstance(test := tests[name], Procedure)}
-        if len(family) == len(names) > 1:
-            made = multiplicity.intervals(
-                list(family.values()), study.analysis.alpha, family=len(family), rng_seed=rng_seed
-            )
-            found |= dict(zip(family, made or (), strict=False))
-    return found
-
-
-def _weighed(study: Study, name: str, test: Procedure | NoTestError) -> Nulls | NoTestError:
-    if isinstance(test, NoTestError):
-        return test
-    try:
-        return weigh(test, study.claims[name].verb, study.claims[name].better, study.hypotheses[name].smallest)
-    except NoTestError as error:
-        return error
-
-
 def _finding(
     study: Study,
     name: str,
     *,
     pairs: Contrast,
-    test: Procedure | NoTestError,
-    nulls: Nulls | None,
+    nulls: Nulls | NoTestError,
     judged: Judged,
     against: AgainstMargin | None,
     together: Interval | None,
-    values: Mapping[tuple[str, int], float],
     rng_seed: int,
     items: pd.DataFrame | None,
 ) -> Finding:
@@ -261,28 +231,35 @@ def _finding(
     family = len(study.families[hypothesis.role])
     notes = [*pairs.notes, *([judged.note] if judged.note else [])]
     deciding: Estimate | None = None
-    simultaneous: Interval | None = None
-    if isinstance(test, NoTestError):
-        notes.append(str(test))
+    interval: Interval | None = None
+    margin: MarginTest | None = None
+    pigeonholed: tuple[Interval, ...] = ()
+    if isinstance(nulls, NoTestError):
+        notes.append(str(nulls))
     else:
+        test = nulls.test
+        assert test is not None, name
         deciding = summarise(test, analysis.alpha)
         # Without a correction no interval of a family of several is simultaneous, and none is given as if it were.
-        together_ = analysis.correct != "none" or family == 1
-        if together_:
-            simultaneous = together or test.interval(analysis.alpha / family, suffix=f", Bonferroni over {family}")
-        if simultaneous is None and together_:
-            notes.append("no simultaneous interval: " + test.without_interval(analysis.alpha / family))
+        if analysis.correct != "none" or family == 1:
+            interval = together or test.interval(analysis.alpha / family, suffix=f", Bonferroni over {family}")
+            if interval is None:
+                notes.append("no simultaneous interval: " + test.without_interval(analysis.alpha / family))
         if test.centre is not None and test.leaning and test.leaning != np.sign(test.centre):
             notes.append(test.against_mean)
         if isinstance(test, RepeatedT | EProcessT):
             notes.append(test.describe(analysis.alpha))
             notes.append("effect sizes and tests under 'also' are description and not adjusted for the looks")
+        if against is not None:
+            margin = _margin(test, against, analysis.alpha, family if analysis.correct != "none" else 1)
+        if isinstance(test, TwoWay) and test.fixed is None:
+            resampled = pigeonhole(test.crossed, np.random.default_rng(rng_seed))
+            pigeonholed = (pigeonhole_interval(resampled, analysis.alpha),)
     whole = bool(pairs.sized.all())
     if not whole:
         notes.append("no standardised effect: a diverged run has no number")
     also, unable = _description(study, name, pairs, rng_seed, items)
     adjusted = judged.refute if judged.outcome == "refuted" else judged.support
-    margin = _margin(test, against, analysis.alpha, family if analysis.correct != "none" else 1)
     same = same_in_every_pair(pairs.left, pairs.right)
     return Finding(
         hypothesis=name,
@@ -300,7 +277,7 @@ def _finding(
             outcome=judged.outcome,
             estimate=deciding,
             adjusted=adjusted,
-            reason=str(test),
+            reason=str(nulls),
             margin=margin,
             same=same,
         ),
@@ -308,39 +285,28 @@ def _finding(
         family=family,
         alpha=analysis.alpha,
         estimate=deciding,
-        simultaneous=simultaneous,
-        p_support=nulls.support if nulls else None,
-        p_refute=nulls.refute if nulls else None,
+        simultaneous=interval,
+        p_support=nulls.support if isinstance(nulls, Nulls) else None,
+        p_refute=nulls.refute if isinstance(nulls, Nulls) else None,
         p_support_adjusted=judged.support,
         p_refute_adjusted=judged.refute,
         effects=effect_sizes(pairs.left, pairs.right, alpha=analysis.alpha) if whole and pairs.seeds else (),
         also=also,
-        beside=_pigeonhole(test, analysis.alpha, rng_seed),
+        beside=pigeonholed,
         pairs=_pairs(pairs),
-        arms=arm_summaries(study, name, values),
+        arms=arm_summaries(claim, pairs.values, study.seeds),
         correlation=_correlation(pairs),
         notes=(*notes, *unable),
         margin=margin,
     )
 
 
-def _margin(
-    test: Procedure | NoTestError, against: AgainstMargin | None, alpha: float, corrected: int
-) -> MarginTest | None:
+def _margin(test: Procedure, against: AgainstMargin, alpha: float, corrected: int) -> MarginTest:
     """The test against the margin, with its interval at 1 - 2 alpha over the claims that are corrected together."""
-    if against is None or isinstance(test, NoTestError):
-        return None
     # At a level of one half or more there is no interval at 1 - 2 alpha.
     suffix = f", Bonferroni over {corrected}" if corrected > 1 else ""
     bounds = test.interval(2.0 * alpha / corrected, suffix=suffix) if alpha / corrected < 0.5 else None
     return MarginTest(zone=against.zone, p_reached=against.reached, p_short=against.short, interval=bounds)
-
-
-def _pigeonhole(test: Procedure | NoTestError, alpha: float, rng_seed: int) -> tuple[Interval, ...]:
-    """The pigeonhole bootstrap next to a test over seeds and new items."""
-    if not isinstance(test, TwoWay) or test.fixed is not None:
-        return ()
-    return (pigeonhole_interval(pigeonhole(test.crossed, np.random.default_rng(rng_seed)), alpha),)
 
 
 def _description(
@@ -369,12 +335,11 @@ def _pairs(pairs: Contrast) -> tuple[Pair, ...]:
     )
 
 
-def arm_summaries(study: Study, name: str, values: Mapping[tuple[str, int], float]) -> tuple[ArmSummary, ...]:
+def arm_summaries(claim: Claim, values: Mapping[Cell, float], seeds: Sequence[int]) -> tuple[ArmSummary, ...]:
     """Mean and SD of every arm of the claim over all seeds with a finite value, on the metric's own scale."""
-    claim = study.claims[name]
     summaries = []
-    for arm in dict.fromkeys([*claim.left, *claim.right]):
-        found = np.array([values[arm, seed] for seed in study.seeds if isfinite(values.get((arm, seed), np.nan))])
+    for arm in claim.named:
+        found = np.array([values[arm, seed] for seed in seeds if isfinite(values.get((arm, seed), np.nan))])
         if found.size:
             power = exponent_of(found)
             unit = np.ldexp(found, -power)

@@ -21,12 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.audit.checks import AuditContext, Found, Result, check, named
-from ablate.judge.audit.sensitivity import UNDECIDED, judge_rows_with_losses
+from ablate.judge.audit.sensitivity import judge_rows_with_losses, settles
 from ablate.judge.stats.paired_t import TINY, Floats, Side
 from ablate.judge.stats.sequential import e_from, repeated_ps
 from ablate.judge.stats.vectorized_judge import OUTCOME, Codes
 from ablate.judge.stats.vectorized_tests import Kept, Rows, RowsOfT
-from ablate.judge.verdict import Outcome
 from ablate.records.evidence import Evidence
 from prereg.registry.ledger import SEALS
 from prereg.registry.looks import Look, Taken, due_look, looks_of, taken_looks
@@ -49,12 +48,10 @@ class View:
 def view(registration: Registration, evidence: Evidence) -> View:
     """The look that is due, and what it sees."""
     study = registration.study
-    looks = looks_of(study)
-    if not looks:
+    look = due_look(registration, evidence.ledger, {run.seed for run in evidence.runs})
+    if look is None:
         return View(None, evidence)
-    taken = taken_looks(evidence.ledger, registration.sha256)
-    look = due_look(study, taken, {run.seed for run in evidence.runs})
-    following = None if look.last else looks[look.number]
+    following = None if look.last else looks_of(study)[look.number]
     return View(look, restrict(evidence, study.seeds[: look.n_seeds]), following)
 
 
@@ -165,16 +162,6 @@ def _trained_between(context: AuditContext, *, after_end: bool) -> Result:
             if (ended and place[seed] > looks[seen].n_seeds) if after_end else (ahead and not ended):
                 faults.append(named(cell_of(entry)))
     return _result(faults)
-
-
-def settles(study: Study, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool]) -> bool:
-    """Whether these outcomes end a sequential study at a look that is not its last.
-
-    They do when the line that holds has a verdict, and would not hold if nothing had been found.
-    """
-    ruling = study.rule.decide(outcomes, stable)
-    nothing: dict[str, Outcome] = dict.fromkeys(outcomes, "inconclusive")
-    return ruling.verdict != UNDECIDED and ruling.line != study.rule.decide(nothing, stable).line
 
 
 def run_to_the_stop(

@@ -69,14 +69,14 @@ def final_values(study: Study, evidence: Evidence) -> dict[str, dict[Cell, float
     """reading -> {(arm, seed): value}; a diverged run has the registered ceiling, the worst, or no value."""
     diverged = [run.cell for run in evidence.runs if run.status == "diverged"]
     values = {}
-    for name in {reading_of(study, name): name for name in study.hypotheses}.values():
+    for reading, name in {reading_of(study, name): name for name in study.hypotheses}.items():
         found = read_values(study, name, evidence)
         if isinstance(study.on_divergence, Ceiling):
             found |= dict.fromkeys(diverged, study.on_divergence.ceiling)
         if study.on_divergence == "rank":
             # Claims about one metric agree on which end of the line is worse (`prereg.study.validate`).
             found |= dict.fromkeys(diverged, inf if study.claims[name].better == "lower" else -inf)
-        values[reading_of(study, name)] = found
+        values[reading] = found
     return values
 
 

@@ -22,7 +22,7 @@ from ablate.records.store import RunFolder
 from prereg.errors import EvidenceError, LedgerError
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import SEALS, Entry, Ledger
-from prereg.registry.looks import due_look, looks_of, taken_looks
+from prereg.registry.looks import due_look
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, RunSpec, cell_of, plan
 from prereg.registry.registration import Registration
@@ -190,10 +190,8 @@ def _folder(runs: Path, run: RunRecord) -> RunFolder:
 def _seeds_to_see(registration: Registration, ledger: Sequence[Entry], runs: Sequence[RunRecord]) -> tuple[int, ...]:
     """The seeds whose runs must have ended before any value is read, and whose values are read then."""
     study = registration.study
-    if not looks_of(study):
-        return study.seeds
-    taken = taken_looks(ledger, registration.sha256)
-    return study.seeds[: due_look(study, taken, {run.seed for run in runs}).n_seeds]
+    look = due_look(registration, ledger, {run.seed for run in runs})
+    return study.seeds if look is None else study.seeds[: look.n_seeds]
 
 
 def read_metrics(sealed: list[Path]) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
+from prereg.errors import EvidenceError
 from prereg.frozen import FrozenModel
 from prereg.registry.ledger import Entry
 from prereg.registry.plan import newest_seals, plan
@@ -66,6 +67,25 @@ def looks_of(study: Study) -> tuple[Look, ...]:
     return tuple(Look(number=at, of=len(sizes), n_seeds=size) for at, size in enumerate(sizes, start=1))
 
 
+def require_registered_look(study: Study, look: Look | None) -> None:
+    """Refuse a sequential study judged by a fixed rule, and the reverse: the error rate would not be the promised."""
+    looks = looks_of(study)
+    if looks and look is None:
+        raise EvidenceError(
+            f"'{study.study}' has {len(looks)} registered looks and was to be judged as if its seeds were fixed",
+            required="a look: tests at the full level at each of several looks err more often than alpha",
+            fix="ablate decide, which finds the look that is due",
+        )
+    if look is not None and look not in looks:
+        raise EvidenceError(
+            f"'{study.study}' was to be judged at {look.words}, which is not registered",
+            required="one of its looks: " + "; ".join(one.words for one in looks)
+            if looks
+            else "all its seeds at once: the study has a fixed number of them",
+            fix="ablate decide, which judges what was registered",
+        )
+
+
 def taken_looks(entries: Iterable[Entry], registration: str) -> tuple[Taken, ...]:
     """Every look the ledger holds of a registration, in its order."""
     return tuple(
@@ -87,18 +107,19 @@ def next_look(study: Study, taken: tuple[Taken, ...]) -> Look | None:
     return next((look for look in looks_of(study) if look.number > done), None)
 
 
-def due_look(study: Study, taken: tuple[Taken, ...], begun: Container[int]) -> Look:
-    """The look that is due in a sequential study of which the seeds in `begun` have runs.
+def due_look(registration: Registration, entries: Iterable[Entry], begun: Container[int]) -> Look | None:
+    """The look that is due in a study of which the seeds in `begun` have runs; none for a fixed number of seeds.
 
     The first that was not taken, but for two: a look that ended the study stays the last word, and a look is reported
     again while no run of a later seed exists.
     """
-    looks = looks_of(study)
+    study = registration.study
+    looks, taken = looks_of(study), taken_looks(entries, registration.sha256)
+    if not looks or not taken:
+        return looks[0] if looks else None
     ended = next((one for one in taken if one.final), None)
     if ended is not None:
         return _numbered(looks, ended.number)
-    if not taken:
-        return looks[0]
     last = _numbered(looks, max(one.number for one in taken))
     due = next_look(study, taken)
     return last if due is None or not any(seed in begun for seed in study.seeds[last.n_seeds :]) else due

@@ -78,6 +78,7 @@ class EProcess(FrozenModel):
     """No more seeds than this."""
 
 
+Stopping = Literal["fixed"] | Looks | EProcess
 Role = Literal["primary", "secondary", "guardrail", "exploratory"]
 Scale = Literal["raw", "log", "log10"]
 

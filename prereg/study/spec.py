@@ -31,7 +31,7 @@ from prereg.frozen import FrozenModel, GrownModel
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better, Metric
 from prereg.rule.condition import contradictions
 from prereg.rule.rule import DecisionLine, Rule
-from prereg.study.analysis import Analysis, Ceiling, EProcess, Hypothesis, Looks, Role, Stable
+from prereg.study.analysis import Analysis, Ceiling, Hypothesis, Role, Stable, Stopping
 from prereg.study.arms import Arm, resolve_arms
 from prereg.study.claim import Claim, parse_claim
 from prereg.study.faults import spec_error
@@ -173,7 +173,7 @@ class Study(FrozenModel):
     """The claims, by name."""
     analysis: Analysis = Analysis()
     """The tests."""
-    stopping: Literal["fixed"] | Looks | EProcess = "fixed"
+    stopping: Stopping = "fixed"
     """When the number of seeds is settled."""
     decision: tuple[DecisionLine, ...]
     """Read from the top; the first line that holds is the verdict."""

@@ -29,7 +29,7 @@ from ablate.judge.stats.null_hypotheses import Nulls, found_nulls, judge_familie
 from ablate.judge.stats.paired_t import TINY, Floats
 from ablate.judge.stats.vectorized_judge import OUTCOME, Codes, Items, judge_rows, judge_rows_at_worst
 from ablate.judge.stats.vectorized_tests import Kept, Rows
-from ablate.judge.verdict import Finding, Outcome
+from ablate.judge.verdict import Check, Finding, Outcome
 from prereg.registry.amendments import Affected
 from prereg.registry.plan import Cell
 from prereg.rule.condition import OUTCOMES
@@ -59,6 +59,46 @@ def mark(findings: Sequence[Finding], affected: Affected) -> tuple[Finding, ...]
         else finding
         for finding in findings
     )
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """Whether a verdict holds whatever had become of what amendments touched and of lost pairs."""
+
+    hold: bool
+    """Whether there is no doubt."""
+    checks: tuple[Check, ...]
+    because: str
+    """Why there is no verdict, where it rests on what amendments touched."""
+
+
+def doubts(
+    study: Study,
+    findings: Sequence[Finding],
+    stable: Mapping[str, bool],
+    verdict: str,
+    *,
+    affected: Affected,
+    diverged: Iterable[Cell],
+) -> Doubts:
+    """Whether the verdict would have been the same, and the checks that say so."""
+    outcomes = {one.hypothesis: one.outcome for one in findings}
+    resting, lost = rests_on(study, outcomes, stable, affected), lost_pairs(study, diverged)
+    others: tuple[str, ...] = ()
+    if lost:
+        ends = {name: one.ends for name, one in lost.items()}
+        possible = possible_outcomes(study, outcomes, found_nulls(findings), ends)
+        # Together with what amendments touched: lost pairs and an amendment may change it only between them.
+        freed = Affected() if resting else affected
+        possible |= dict.fromkeys(freed.hypotheses, frozenset(OUTCOMES))
+        answers = {arm: (False, True) if arm in freed.arms else (answer,) for arm, answer in stable.items()}
+        others = other_verdicts(study, verdict, possible, answers)
+    because = ""
+    if resting:
+        are = "which an amendment after evidence made exploratory"
+        because = f"The verdict rests on {', '.join(resting)}, {are}: {_reasons(affected, resting)}."
+    checks = check_verdict(affected, resting) + check_lost(lost, verdict, others)
+    return Doubts(not resting and not others, checks, because)
 
 
 def rests_on(
@@ -103,12 +143,6 @@ def check_verdict(affected: Affected, resting: Sequence[str]) -> Found:
 def _reasons(affected: Affected, resting: Sequence[str]) -> str:
     by_name = affected.hypotheses | {f"stable({arm})": reasons for arm, reasons in affected.arms.items()}
     return "; ".join(dict.fromkeys(reason for name in resting for reason in by_name[name]))
-
-
-def because_it_rests(affected: Affected, resting: Sequence[str]) -> str:
-    """Why there is no verdict, in a sentence."""
-    are = "which an amendment after evidence made exploratory"
-    return f"The verdict rests on {', '.join(resting)}, {are}: {_reasons(affected, resting)}."
 
 
 def _outcomes_with(study: Study, findings: Sequence[Finding], affected: Affected, p: float) -> dict[str, Outcome]:
@@ -178,6 +212,16 @@ def other_verdicts(
     if verdict == UNDECIDED:
         return ()
     return tuple(other for other in study.rule.verdicts(possible, stable) if other != verdict)
+
+
+def settles(study: Study, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool]) -> bool:
+    """Whether these outcomes end a sequential study at a look that is not its last.
+
+    They do when the line that holds has a verdict, and would not hold if nothing had been found.
+    """
+    ruling = study.rule.decide(outcomes, stable)
+    nothing: dict[str, Outcome] = dict.fromkeys(outcomes, "inconclusive")
+    return ruling.verdict != UNDECIDED and ruling.line != study.rule.decide(nothing, stable).line
 
 
 @check(

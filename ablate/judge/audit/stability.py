@@ -22,6 +22,7 @@ from ablate.judge.stats.paired_t import Floats
 from ablate.judge.verdict import Stability
 from prereg.registry.plan import asks_stability
 from prereg.study.spec import Study
+from prereg.study.training import Training
 from prereg.text import compact, counted
 
 if TYPE_CHECKING:
@@ -116,9 +117,8 @@ def false_alarm_text(study: Study) -> str:
 
 def _judged_steps(study: Study, arm: str) -> int | None:
     """Steps of a run that have a whole window before them; none where the study does not say how many it takes."""
-    if study.trainer != "gpt":
-        return None
-    return max(study.training(arm).budget.steps - study.stable.loss_spike.window, 0)
+    config = study.arms[arm].config
+    return max(config.budget.steps - study.stable.loss_spike.window, 0) if isinstance(config, Training) else None
 
 
 def _any_of(chance: float, times: int) -> float:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -56,12 +57,14 @@ def run_own_checks(registration: Registration, evidence: Evidence, folder: Path)
 
     Raises `EvidenceError` when a check takes longer than its limit.
     """
-    return tuple(check for own in registration.study.checks for check in _own(registration, own, evidence, folder))
+    found = (_found(registration, own, evidence, folder) for own in registration.study.checks)
+    return tuple(check for one in found for check in _own(one))
 
 
-def not_run(registration: Registration) -> tuple[Check, ...]:
+def not_run(checks: Iterable[OwnCheck]) -> tuple[Check, ...]:
     """The checks of a study that nobody could run: a promise that was not kept."""
-    return tuple(check for own in registration.study.checks for check in _own(registration, own))
+    found = (Result(name=OWN + own.name, passed=False, found="it was not run") for own in checks)
+    return tuple(check for one in found for check in _own(one))
 
 
 def quiet(checks: tuple[Check, ...]) -> tuple[Check, ...]:
@@ -83,10 +86,12 @@ def quiet(checks: tuple[Check, ...]) -> tuple[Check, ...]:
     why="as registered; always no verdict when its code is not the registered code, or it was not run",
     required="the code that was registered",
 )
-def _own(registration: Registration, own: OwnCheck, evidence: Evidence | None = None, folder: Path = Path()) -> Found:
+def _own(result: Result) -> Found:
+    return result
+
+
+def _found(registration: Registration, own: OwnCheck, evidence: Evidence, folder: Path) -> Result:
     unfit = partial(Result, name=OWN + own.name, passed=False)
-    if evidence is None:
-        return unfit(found="it was not run")
     try:
         path, source = read_source(own, folder)
     except StudyError as error:

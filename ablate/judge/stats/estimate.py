@@ -167,7 +167,7 @@ def prepare(differences: Floats, method: Test, rng: np.random.Generator, zeros: 
         return BootstrapT(differences, rng)
     if kind is SignFlip:
         return SignFlip(differences, rng)
-    return PairedT(differences) if kind is PairedT else SignedRank(differences, zeros)
+    return SignedRank(differences, zeros) if kind is SignedRank else PairedT(differences)
 
 
 def undecided(method: Test, n: int) -> str | None:

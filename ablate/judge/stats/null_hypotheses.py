@@ -37,9 +37,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ablate.judge.stats.multiplicity import MOST_TWO_SIDED_MARGINS, Member, Null, adjust, holm
+from ablate.judge.stats.multiplicity import MOST_TWO_SIDED_MARGINS, Member, Null, adjust, holm, intervals
 from ablate.judge.stats.paired_t import Procedure
-from ablate.judge.verdict import Finding, Outcome, Zone
+from ablate.judge.verdict import Finding, Interval, Outcome, Zone
 from prereg.errors import UnsupportedError
 from prereg.metrics.catalogue import Better
 from prereg.study.analysis import Ceiling
@@ -101,22 +101,20 @@ class AgainstMargin:
     zone: Zone
 
 
-def zones(
-    study: Study, tests: Mapping[str, Procedure | None], judged: Mapping[str, Judged]
-) -> dict[str, AgainstMargin]:
+def zones(study: Study, nulls: Mapping[str, Nulls | None], judged: Mapping[str, Judged]) -> dict[str, AgainstMargin]:
     """Hypothesis -> where its effect lies against its margin; only those with a margin and a test.
 
     Description by the tests that decide: an outcome that is itself a test against the margin gives the zone, and the
     rest is corrected over the role as outcomes are.
     """
     found: dict[str, tuple[float, float]] = {}
-    for name, test in tests.items():
-        smallest = study.hypotheses[name].smallest
+    for name, one in nulls.items():
+        smallest, test = study.hypotheses[name].smallest, None if one is None else one.test
         if test is not None and smallest > 0.0:
             sign = study.claims[name].direction
             short = (_short_of(sign, smallest) if sign else _within(smallest)).p(test)
-            one = [_beyond(side, smallest).p(test) for side in ((sign,) if sign else (1, -1))]
-            found[name] = (min(1.0, len(one) * min(one)), short)
+            sides = [_beyond(side, smallest).p(test) for side in ((sign,) if sign else (1, -1))]
+            found[name] = (min(1.0, len(sides) * min(sides)), short)
     zoned: dict[str, AgainstMargin] = {}
     for names in study.families.values():
         p = [[found[name][which] if name in found else 1.0 for name in names] for which in (0, 1)]
@@ -128,6 +126,17 @@ def zones(
                     zone = "at least the margin" if reached < short else "short of the margin"
                 zoned[name] = AgainstMargin(*found[name], zone or "undecided")
     return zoned
+
+
+def simultaneous(study: Study, nulls: Mapping[str, Nulls | None], rng_seed: int) -> dict[str, Interval]:
+    """Hypothesis -> its max-T interval, in the families that have them."""
+    found: dict[str, Interval] = {}
+    for names in study.families.values() if study.analysis.correct == "max_t" else ():
+        tests = [one.test for name in names if (one := nulls[name]) is not None and one.test is not None]
+        if len(tests) == len(names) > 1:
+            made = intervals(tests, study.analysis.alpha, family=len(names), rng_seed=rng_seed)
+            found |= dict(zip(names, made or (), strict=False))
+    return found
 
 
 def _implied(verb: Verb, outcome: Outcome) -> Zone | None:

@@ -43,10 +43,8 @@ from scipy import interpolate, optimize, special
 
 from ablate.judge.stats.paired_t import TINY, Floats, PairedT, Side, Studentized
 from ablate.judge.stats.spending import Spending, nominal_levels
-from prereg.errors import EvidenceError
-from prereg.registry.looks import Look, looks_of
-from prereg.study.analysis import Looks
-from prereg.study.spec import Study
+from prereg.registry.looks import Look
+from prereg.study.analysis import Looks, Stopping
 
 EFFECT_VARIANCE: Final = 2.0
 """g: the prior variance of the effect in SDs of the differences. Fixed for ever, since studies were registered with
@@ -208,29 +206,8 @@ def e_from(t2_by_df: Floats, n: Floats) -> Floats:
 Sequential = RepeatedT | EProcessT
 
 
-def prepare_at(differences: Floats, study: Study, look: Look) -> Sequential:
+def prepare_at(differences: Floats, stopping: Stopping, look: Look) -> Sequential:
     """The registered sequential test bound to the differences that a look sees."""
-    require_own_rule(study, look)
-    if isinstance(study.stopping, Looks):
-        spending = study.stopping.spending
-        return RepeatedT(differences, looks=study.stopping.looks, look=look.number, spending=spending)
+    if isinstance(stopping, Looks):
+        return RepeatedT(differences, looks=stopping.looks, look=look.number, spending=stopping.spending)
     return EProcessT(differences)
-
-
-def require_own_rule(study: Study, look: Look | None) -> None:
-    """Refuse a sequential study judged by a fixed rule, and the reverse: the error rate would not be the promised."""
-    looks = looks_of(study)
-    if looks and look is None:
-        raise EvidenceError(
-            f"'{study.study}' has {len(looks)} registered looks and was to be judged as if its seeds were fixed",
-            required="a look: tests at the full level at each of several looks err more often than alpha",
-            fix="ablate decide, which finds the look that is due",
-        )
-    if look is not None and look not in looks:
-        raise EvidenceError(
-            f"'{study.study}' was to be judged at {look.words}, which is not registered",
-            required="one of its looks: " + "; ".join(one.words for one in looks)
-            if looks
-            else "all its seeds at once: the study has a fixed number of them",
-            fix="ablate decide, which judges what was registered",
-        )
