@@ -34,6 +34,6 @@ class GrownModel(FrozenModel):
     def _without_unused_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = handler(self)
         for name in self.later_fields:
-            if getattr(self, name) == type(self).model_fields[name].default:
+            if getattr(self, name) == type(self).model_fields[name].get_default(call_default_factory=True):
                 written.pop(name, None)
         return written

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, GrownModel
 from prereg.registry.plan import Cell
 
 
@@ -71,8 +71,10 @@ class Pairing(FrozenModel):
     """sha256 of the tokenizer's definition."""
 
 
-class Provenance(FrozenModel):
+class Provenance(GrownModel):
     """With what the run was made."""
+
+    later_fields = ("layout", "lacking")
 
     code: str
     """sha256 over the source of every module that a run executes; of a user's own trainer, over its pinned files. Older
@@ -104,16 +106,6 @@ class Provenance(FrozenModel):
     lacking: str = ""
     """What this machine could not offer, and why: kernels of our own. What was computed instead is in `paths`; of
     two runs that took the same, one may have had the choice. Not written where nothing was lacking."""
-
-    @model_serializer(mode="wrap")
-    def _as_before_without_later_parts(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        # A run by itself is recorded as it always was, and a version that knows no layouts can read it.
-        written: dict[str, JsonValue] = handler(self)
-        if self.layout == SINGLE:
-            written.pop("layout", None)
-        if not self.lacking:
-            written.pop("lacking", None)
-        return written
 
 
 class Repeated(FrozenModel):

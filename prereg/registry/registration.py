@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pydantic import JsonValue, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import JsonValue, ValidationError
 
 from prereg.errors import RegistrationError, StudyError, Where
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, GrownModel
 from prereg.metrics.user_code import CheckPin, brought, kind_of, read_source
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
@@ -28,8 +28,10 @@ LARGEST_LOCK = 2**26
 """Bytes of a lock that is read."""
 
 
-class CorpusPin(FrozenModel):
+class CorpusPin(GrownModel):
     """What the name of a corpus meant at registration."""
+
+    later_fields = ("tokens",)
 
     name: str
     """Its name."""
@@ -41,13 +43,6 @@ class CorpusPin(FrozenModel):
     """Characters of its text; 0 where it is stored as tokens."""
     tokens: int | None = None
     """Tokens of a corpus that is stored as tokens; none, and not in the lock, for a text."""
-
-    @model_serializer(mode="wrap")
-    def _as_before_for_a_text(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        written: dict[str, JsonValue] = handler(self)
-        if self.tokens is None:
-            written.pop("tokens", None)
-        return written
 
 
 class DataPins(FrozenModel):

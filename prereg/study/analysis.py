@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from prereg.errors import field_error
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, GrownModel
 from prereg.metrics.catalogue import Better
 from prereg.study.claim import margin_of
 from prereg.study.training import Budget
@@ -18,8 +18,10 @@ Zeros = Literal["pratt", "wilcox"]
 Alpha = Annotated[float, Field(gt=0.0, le=0.5)]
 
 
-class Analysis(FrozenModel):
+class Analysis(GrownModel):
     """How evidence is judged."""
+
+    later_fields = ("zeros", "least_pairs", "most_lost_starts")
 
     test: Test = "paired_t"
     """The test that decides, over per-seed paired differences (items: over seeds and items, which asks for claims about
@@ -40,24 +42,10 @@ class Analysis(FrozenModel):
     least_pairs: Annotated[int, Field(ge=2)] | None = None
     """Under `on_divergence: exclude_pair`: a hypothesis that lost pairs is inconclusive with fewer left. By default
     half the seeds, rounded up, and three where there are as many; not written where it is the default."""
-
     most_lost_starts: Annotated[int, Field(ge=0)] | None = None
     """No verdict where more starts of runs than this have no seal and were not resumed: killed and begun again, failed,
     or removed with their folder. By default only removed ones count that need not give the same bits, and one may; not
     written where it is the default."""
-
-    @model_serializer(mode="wrap")
-    def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # A promise without them keeps the bytes that were hashed before the format had them. In one place: of two
-        # serializers of a model, the library takes the last.
-        written: dict[str, Any] = handler(self)
-        if self.zeros == "pratt":
-            written.pop("zeros", None)
-        if self.least_pairs is None:
-            written.pop("least_pairs", None)
-        if self.most_lost_starts is None:
-            written.pop("most_lost_starts", None)
-        return written
 
 
 class Looks(FrozenModel):

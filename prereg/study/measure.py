@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, GrownModel
 from prereg.metrics.catalogue import ITEM_METRICS, Better, Suite
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*$", max_length=80)]
@@ -15,8 +15,10 @@ AN_HOUR_S = 3600.0
 EntryPoint = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", max_length=200)]
 
 
-class OwnMetric(FrozenModel):
+class OwnMetric(GrownModel):
     """A metric that the study brings: a plain function of a model at rest and the validation text, one number back."""
+
+    later_fields = ("limit_s",)
 
     name: Annotated[str, Field(pattern=r"^own/[a-z][a-z0-9_]*$", max_length=80)]
     """Its name, beginning with own/. Claims may read it."""
@@ -36,14 +38,11 @@ class OwnMetric(FrozenModel):
     """Seconds that one measurement may take. One that takes longer is ended, and the run fails. Not written where it
     is the default."""
 
-    @model_serializer(mode="wrap")
-    def _as_before_without_a_limit(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # As of a study: a promise that says nothing of what came later keeps the bytes that were hashed before.
-        return _without_the_usual_limit(handler(self), self.limit_s)
 
-
-class OwnCheck(FrozenModel):
+class OwnCheck(GrownModel):
     """A check of admissibility that the study brings: a plain function over the sealed records, no outcomes."""
+
+    later_fields = ("limit_s",)
 
     name: Name
     """Its name; reported as `own check: NAME`."""
@@ -55,16 +54,6 @@ class OwnCheck(FrozenModel):
     limit_s: Limit = AN_HOUR_S
     """Seconds that it may take. One that takes longer is interrupted, and nothing is decided: how fast a machine is
     says nothing of the evidence. Not written where it is the default."""
-
-    @model_serializer(mode="wrap")
-    def _as_before_without_a_limit(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_the_usual_limit(handler(self), self.limit_s)
-
-
-def _without_the_usual_limit(written: dict[str, Any], limit_s: float) -> dict[str, Any]:
-    if limit_s == AN_HOUR_S:
-        del written["limit_s"]
-    return written
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]

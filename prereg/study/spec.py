@@ -17,13 +17,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     Field,
     JsonValue,
-    SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -55,8 +53,10 @@ class ItemSpread(FrozenModel):
     """How many items there are. Left out where the task pack says it: blimp, and the number of tasks of zorro."""
 
 
-class Assumption(FrozenModel):
+class Assumption(GrownModel):
     """What is believed of a metric before data, for the design."""
+
+    later_fields = ("over_items",)
 
     sd: Annotated[float, Field(gt=0.0)]
     """Standard deviation of one variant's value over seeds, on the claim's scale; where the value is a mean over items,
@@ -67,16 +67,11 @@ class Assumption(FrozenModel):
     """For `estimand: new_seeds_and_items`: without it such a test is not simulated. Under `clusters: tasks`, and of a
     metric that counts tasks alike, its items are the tasks, of equal size. Not written where there is none."""
 
-    @model_serializer(mode="wrap")
-    def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = handler(self)
-        if self.over_items is None:
-            written.pop("over_items", None)
-        return written
 
-
-class Assume(FrozenModel):
+class Assume(GrownModel):
     """Beliefs that the design needs; never used by the verdict."""
+
+    later_fields = ("effects", "metric_correlation", "power_floor")
 
     metrics: dict[str, Assumption] = Field(default_factory=dict)
     """By metric."""
@@ -93,14 +88,6 @@ class Assume(FrozenModel):
     power_floor: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
     """Registration is refused where a claim that the decision needs has less power than this, unless the reason for
     going on is put on record."""
-
-    @model_serializer(mode="wrap")
-    def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = handler(self)
-        for field, default in (("effects", {}), ("metric_correlation", None), ("power_floor", 0.5)):
-            if written.get(field) == default:
-                written.pop(field, None)
-        return written
 
 
 class MetricsFile(GrownModel):
@@ -122,8 +109,10 @@ class MetricsFile(GrownModel):
 _MAPPING: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
 
-class Study(FrozenModel):
+class Study(GrownModel):
     """One pre-registered comparison of training configurations."""
+
+    later_fields = ("checks", "code", "data", "match", "working_directory")
 
     study: Name
     """The study's id; equals the file's name without its ending."""
@@ -250,18 +239,6 @@ class Study(FrozenModel):
             exploratory=tuple(n for n, h in self.hypotheses.items() if h.role == "exploratory"),
             contradictions=contradictions(self.hypotheses, self.claims),
         )
-
-    @model_serializer(mode="wrap")
-    def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # A promise without them keeps the bytes that were hashed before the format had them. All in one place:
-        # of two serializers of a model, the library takes the last.
-        written: dict[str, Any] = handler(self)
-        for field in ("checks", "code", "data", "match"):
-            if not getattr(self, field):
-                written.pop(field, None)
-        if self.working_directory == "run":
-            written.pop("working_directory", None)
-        return written
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with fields replaced and every promise checked again; nothing cached is carried over."""
