@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ablate.judge.readings import reading_of
 from ablate.judge.stats.estimate import words
 from ablate.judge.stats.multiplicity import Null
-from ablate.judge.stats.null_hypotheses import nulls_of
+from ablate.judge.stats.null_hypotheses import levels_of, nulls_of
 from ablate.judge.stats.paired_t import EQUAL
 from ablate.judge.verdict import Estimate, Interval, ItemLayout, MarginTest, Outcome
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
@@ -113,28 +113,29 @@ def _evidence(
     flip: bool,
     outcome: Outcome,
 ) -> str:
-    verb = study.claims[name].verb
-    if not against_margin(verb, outcome):
+    if not against_margin(study.claims[name].verb, outcome):
         margin = None
+    levels = levels_of(study, name)
+    shared = f"/{len(levels)} (Bonferroni)" if len(levels) > 1 else ""
     parts = []
     bounds = estimate.interval if margin is None else margin.interval
     if bounds is not None:
         said = _bounds(bounds, estimate, flip=flip, kind=_kind_of_interval(study))
-        parts.append(said if margin is None else f"{said} at {_level(study, name)}")
+        parts.append(said if margin is None else f"{said} at 1 - 2 alpha{shared}")
     tested = "t-test e-process" if isinstance(study.stopping, EProcess) else words(study.analysis.test)
     if estimate.ranked:
         tested = f"signed ranks, diverged runs ranked worst in {estimate.ranked} of {estimate.n} pairs"
     parts += [tested, f"n = {estimate.n} seeds"] if estimate.items is None else _over_items(estimate, estimate.items)
     if margin is not None:
         parts += _against_margin(study, name, estimate, margin, outcome)
-    if adjusted is not None and (margin is None or _corrected(study, name)):
+    if adjusted is not None and (margin is None or len(levels) > 1):
         parts.append(_said_correction(study, name, adjusted, outcome))
     return ", ".join(parts)
 
 
 def _against_margin(study: Study, name: str, estimate: Estimate, margin: MarginTest, outcome: Outcome) -> list[str]:
     """t against the margin, both one-sided p values, and why the interval does not show what was decided if so."""
-    claim, smallest, levels = study.claims[name], study.hypotheses[name].smallest, _levels(study, name)
+    claim, smallest, levels = study.claims[name], study.hypotheses[name].smallest, levels_of(study, name)
     parts = []
     if estimate.se and estimate.difference is not None and not isinstance(study.stopping, EProcess):
         margins = [claim.direction * smallest] if claim.direction else [-smallest, smallest]
@@ -171,28 +172,11 @@ def _disagreement(study: Study, name: str, margin: MarginTest, outcome: Outcome)
     if any(excluded) is (outcome != "inconclusive"):
         return []
     p = margin.p_reached if outcome == "supported" and claim.by is not None else margin.p_short
-    steps = _corrected(study, name) and outcome != "inconclusive" and p > _levels(study, name)[-1]
-    if steps:
+    levels = levels_of(study, name)
+    if len(levels) > 1 and outcome != "inconclusive" and p > levels[-1]:
         how = "Holm's steps" if study.analysis.correct == "holm" else "the joint correction"
         return [f"decided by {how}, which can find more than this interval shows"]
     return ["decided by the one-sided test, of which this interval is not the exact inverse"]
-
-
-def _corrected(study: Study, name: str) -> bool:
-    return study.analysis.correct != "none" and len(study.families[study.hypotheses[name].role]) > 1
-
-
-def _levels(study: Study, name: str) -> tuple[float, ...]:
-    """Every level that a p of the hypothesis may be compared with, the smallest last."""
-    family = len(study.families[study.hypotheses[name].role]) if _corrected(study, name) else 1
-    return tuple(study.analysis.alpha / k for k in range(1, family + 1))
-
-
-def _level(study: Study, name: str) -> str:
-    """The level of the interval against a margin, in words."""
-    if not _corrected(study, name):
-        return "1 - 2 alpha"
-    return f"1 - 2 alpha/{len(study.families[study.hypotheses[name].role])} (Bonferroni)"
 
 
 def _over_items(estimate: Estimate, items: ItemLayout) -> list[str]:
@@ -218,16 +202,17 @@ def _over_items(estimate: Estimate, items: ItemLayout) -> list[str]:
 
 def _said_correction(study: Study, name: str, adjusted: float, outcome: Outcome) -> str:
     against = {"supported": "", "refuted": " for the refutation", "inconclusive": " for support"}[outcome]
-    p = said_p(adjusted, _levels(study, name))
+    levels = levels_of(study, name)
+    p = said_p(adjusted, levels)
     if (
         outcome == "refuted"
         and study.hypotheses[name].smallest == 0.0
         and not study.claims[name].verb.startswith("does")
     ):
         against += ", one-sided, as the interval is not"
-    if _corrected(study, name):
+    if len(levels) > 1:
         named = "Holm" if study.analysis.correct == "holm" else "max-T"
-        return f"{named} p {p} over {len(study.families[study.hypotheses[name].role])}{against}"
+        return f"{named} p {p} over {len(levels)}{against}"
     return f"p {p}{against}"
 
 

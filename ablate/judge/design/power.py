@@ -132,7 +132,7 @@ class Planning:
         verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
 
         absence = verb.startswith("does_not")
-        sign = -1.0 if verb in ("lowers", "lowers_by") else 1.0
+        sign = study.claims[name].direction or 1
 
         def powers(sizes: Floats) -> Floats:
             cases = [Shifted(smallest=size) if absence else Shifted(sign * size) for size in sizes.tolist()]

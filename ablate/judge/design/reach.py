@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.stats import t_power
 from ablate.judge.stats.estimate import words
-from ablate.judge.stats.multiplicity import p_floor_of
+from ablate.judge.stats.multiplicity import Null, p_floor_of
+from ablate.judge.stats.null_hypotheses import levels_of, nulls_of
 from ablate.judge.stats.paired_t import Side
 from ablate.judge.stats.sequential import EProcessT
 from prereg.errors import UndecidableDesignError, Where
@@ -93,8 +94,8 @@ def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDe
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
     n, family = len(study.seeds), len(study.families[hypothesis.role])
     level, kind = level_of(study, name), KIND[claim.verb]
-    support, refute = sides_of(claim.verb, hypothesis.smallest)
-    floors = [None if side is None else floor_of(study, family, n, side) for side in (support, refute)]
+    nulls = nulls_of(claim.verb, claim.better, hypothesis.smallest)
+    floors = [None if null is None else floor_of(study, family, n, _side(null)) for null in nulls]
     assert floors[0] is not None, name
     sd = sd_difference(study, name, beliefs)
     return HypothesisDesign(
@@ -127,9 +128,10 @@ def first_guess(study: Study, name: str, sd: float, target: float) -> int | None
 
 
 def attainable(study: Study, name: str, n: int) -> bool:
-    family = len(study.families[study.hypotheses[name].role])
-    side = sides_of(study.claims[name].verb, study.hypotheses[name].smallest)[0]
-    return floor_of(study, family, n, side) <= study.analysis.alpha
+    """Whether any n pairs can support the claim."""
+    hypothesis, claim = study.hypotheses[name], study.claims[name]
+    support, _ = nulls_of(claim.verb, claim.better, hypothesis.smallest)
+    return floor_of(study, len(study.families[hypothesis.role]), n, _side(support)) <= study.analysis.alpha
 
 
 def floor_of(study: Study, family: int, n: int, side: Side) -> float:
@@ -139,21 +141,14 @@ def floor_of(study: Study, family: int, n: int, side: Side) -> float:
     return p_floor_of(study.analysis, family, n, side)
 
 
-def sides_of(verb: Verb, smallest: float) -> tuple[Side, Side | None]:
-    """Which kind of test supports and which refutes, for the floors of p."""
-    if verb in ("lowers", "raises"):
-        return "two", "less"
-    if verb == "changes":
-        return "two", "less" if smallest > 0 else None
-    if verb in ("lowers_by", "raises_by"):
-        return "less", "less"
-    return "less", "two"
+def _side(null: Null) -> Side:
+    """Which kind of test rejects a null, for the floors of p, which are those of either side."""
+    return "two" if null.points[0][1] == "two" else "less"
 
 
 def level_of(study: Study, name: str) -> float:
     """The level of the first step of the correction. Max-T is less strict; Holm's first step bounds it."""
-    family = len(study.families[study.hypotheses[name].role])
-    return study.analysis.alpha / (1 if study.analysis.correct == "none" else family)
+    return levels_of(study, name)[-1]
 
 
 def effect_when_true(study: Study, name: str) -> float:
@@ -162,7 +157,7 @@ def effect_when_true(study: Study, name: str) -> float:
     verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
     if verb.startswith("does_not"):
         return 0.0
-    sign = -1.0 if verb in ("lowers", "lowers_by") else 1.0
+    sign = study.claims[name].direction or 1
     return sign * study.assume.effects.get(name, 2.0 * smallest if verb.endswith("_by") else smallest)
 
 
@@ -278,9 +273,7 @@ def remedy_of(study: Study, hypotheses: tuple[HypothesisDesign, ...]) -> str:
     stuck = [one for one in hypotheses if one.needed and not one.can_be_supported]
     if not stuck:
         return ""
-    analysis = study.analysis
     for n in range(len(study.seeds) + 1, 31):
-        floors = [floor_of(study, one.family, n, sides_of(study.claims[one.hypothesis].verb, 1.0)[0]) for one in stuck]
-        if max(floors) <= analysis.alpha:
+        if all(attainable(study, one.hypothesis, n) for one in stuck):
             return f"give {n} seeds, or test: paired_t"
     return "test: paired_t"

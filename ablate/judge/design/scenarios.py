@@ -21,14 +21,13 @@ from ablate.judge.audit.stability import false_alarm_rate
 from ablate.judge.design.assumptions import Beliefs, Group, groups_of, over_new_items
 from ablate.judge.design.reach import effect_when_true
 from ablate.judge.stats.crossed_items import Tail, tail_of
+from ablate.judge.stats.multiplicity import EDGE
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.vectorized_tests import Kept, OverItems
 from prereg.study.analysis import Ceiling
 from prereg.study.spec import Study
 
 Law = Literal["normal", "exponential", "lognormal"]
-EDGE = 1e-9
-"""True effects this close to a null, relative to the margin, lie on it."""
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,10 @@ from ablate.judge.audit.sensitivity import (
 )
 from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.design.reach import verdicts_of
-from ablate.judge.design.scenarios import EDGE, Drawn, Law, TrueEffects, draw
+from ablate.judge.design.scenarios import Drawn, Law, TrueEffects, draw
 from ablate.judge.interim import run_to_the_stop
 from ablate.judge.stats.estimate import NoTestError, prepare, undecided
-from ablate.judge.stats.null_hypotheses import Nulls, judge_families, weigh
+from ablate.judge.stats.null_hypotheses import Nulls, judge_families, nulls_of, weigh
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.resample import ENUMERATED_PAIRS, LISTED_PAIRS
 from ablate.judge.stats.vectorized_judge import OUTCOME, Codes, batchable
@@ -275,19 +275,10 @@ def _cases(codes: Codes, stable: Kept) -> Iterator[tuple[list[int], list[bool], 
 
 def is_true(study: Study, name: str, effect: float, outcome: str) -> bool:
     """Whether a "supported" or "refuted" would be right: whether the null it rejects is false."""
-    verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
-    along = effect * (study.claims[name].direction or 1)
-    short = along < smallest * (1.0 - EDGE)
-    within = abs(effect) < smallest * (1.0 - EDGE)
-    if verb in ("lowers", "raises"):
-        return along > 0 if outcome == "supported" else (short if smallest > 0 else along < 0)
-    if verb in ("lowers_by", "raises_by"):
-        return along > smallest * (1.0 + EDGE) if outcome == "supported" else short
-    if verb == "changes":
-        return effect != 0 if outcome == "supported" else within
-    if verb == "does_not_worsen":
-        return short if outcome == "supported" else along > 0
-    return within if outcome == "supported" else effect != 0
+    claim = study.claims[name]
+    support, refute = nulls_of(claim.verb, claim.better, study.hypotheses[name].smallest)
+    null = support if outcome == "supported" else refute
+    return null is not None and null.excludes(effect)
 
 
 def harmful_verdicts(

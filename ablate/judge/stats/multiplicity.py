@@ -46,6 +46,8 @@ from ablate.judge.stats.resample import LISTED_PAIRS, RESAMPLES, row_counts, stu
 from ablate.judge.verdict import Interval
 from prereg.study.analysis import Analysis
 
+EDGE: Final = 1e-9
+"""True effects this close to a null, relative to its margin, lie on it."""
 MOST_TWO_SIDED_MARGINS: Final = 6
 """More hypotheses of one role with a null on either side are refused: 2^6 choices of sides are tried."""
 
@@ -62,6 +64,17 @@ class Null:
         if self.towards and test.leaning != self.towards:
             return 1.0
         return max(test.p(point, side) for point, side in self.points)
+
+    def excludes(self, effect: float) -> bool:
+        """Whether the null is false at a true effect. One within `EDGE` of a point, relative to it, lies on it."""
+        if self.towards:
+            return effect * self.towards > 0.0
+        return all(
+            effect != point
+            if side == "two"
+            else (effect - point) * (1.0 if side == "greater" else -1.0) > EDGE * abs(point)
+            for point, side in self.points
+        )
 
 
 Member = tuple[Procedure, Null]

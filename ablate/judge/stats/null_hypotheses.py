@@ -69,6 +69,12 @@ class Judged:
     """What a reader must know of the correction."""
 
 
+def levels_of(study: Study, name: str) -> tuple[float, ...]:
+    """The levels at which the correction of its role may test a hypothesis, descending."""
+    family = 1 if study.analysis.correct == "none" else len(study.families[study.hypotheses[name].role])
+    return tuple(study.analysis.alpha / steps for steps in range(1, family + 1))
+
+
 def weigh(test: Procedure, verb: Verb, better: Better, smallest: float) -> Nulls:
     """Both p values of a claim."""
     support, refute = nulls_of(verb, better, smallest)

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.stats.multiplicity import Null, ScoredRows, adjust_rows
-from ablate.judge.stats.null_hypotheses import nulls_of
+from ablate.judge.stats.null_hypotheses import levels_of, nulls_of
 from ablate.judge.stats.paired_t import TINY, Floats
 from ablate.judge.stats.resample import (
     ENUMERATED_PAIRS,
@@ -292,12 +292,6 @@ def _complete(differences: Floats, kept: Kept | None, least: int) -> Iterator[tu
         rows = np.flatnonzero(counts == count)
         if count >= (2 if count == differences.shape[1] else least):
             yield rows, np.ascontiguousarray(differences[rows][kept[rows]].reshape(len(rows), count))
-
-
-def levels_of(study: Study, name: str) -> tuple[float, ...]:
-    """The levels at which the correction of its role may test a hypothesis, descending."""
-    family = 1 if study.analysis.correct == "none" else len(study.families[study.hypotheses[name].role])
-    return tuple(study.analysis.alpha / steps for steps in range(1, family + 1))
 
 
 def _p_of(test: Rows, null: Null, by: float) -> Floats:
