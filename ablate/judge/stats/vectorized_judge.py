@@ -74,14 +74,13 @@ def judge_rows(
 
     `rows_of` makes another test than the study's own: at a look of a sequential study, the test of that look.
     """
-    support, refute = _ps(study, differences, kept, rows_of, rng_seed=rng_seed, items=items)
-    return _codes(study, differences, kept, support, refute, rng_seed=rng_seed)
+    return judge_rows_at_worst(study, differences, kept, {}, rng_seed=rng_seed, rows_of=rows_of, items=items)[0]
 
 
 def judge_rows_at_worst(
     study: Study,
     differences: Mapping[str, Floats],
-    kept: Mapping[str, Kept],
+    kept: Mapping[str, Kept] | None,
     ends: Mapping[End, Kept],
     *,
     rng_seed: int = 0,
@@ -92,8 +91,20 @@ def judge_rows_at_worst(
 
     `ends` are the ends towards which lost pairs push each hypothesis, each studies x hypotheses.
     """
-    support, refute = _ps(study, differences, kept, rows_of, rng_seed=rng_seed, items=items)
     names = list(study.hypotheses)
+    weighed = [
+        weigh_rows(
+            study,
+            name,
+            differences[name],
+            None if kept is None else kept[name],
+            rng_seed=rng_seed,
+            rows_of=rows_of,
+            items=items,
+        )
+        for name in names
+    ]
+    support, refute = (np.stack([p[which] for p in weighed], axis=1) for which in (0, 1))
     codes = _codes(study, differences, kept, support, refute, rng_seed=rng_seed)
     can = np.array([refutable(study, name) for name in study.hypotheses])
     possible = np.left_shift(1, codes).astype(np.int8)
@@ -107,27 +118,6 @@ def judge_rows_at_worst(
     both = 1 << OUTCOME.index("supported") | 1 << OUTCOME.index("refuted")
     possible[possible & both == both] |= 1 << OUTCOME.index("inconclusive")
     return codes, possible
-
-
-def _ps(
-    study: Study,
-    differences: Mapping[str, Floats],
-    kept: Mapping[str, Kept] | None,
-    rows_of: Callable[[Floats], Rows] | None,
-    *,
-    rng_seed: int,
-    items: Items | None,
-) -> tuple[Floats, Floats]:
-    """p of support and of refutation before correction, studies x hypotheses; 1 where there is none."""
-    names = list(study.hypotheses)
-    n_studies = len(differences[names[0]])
-    support, refute = np.ones((n_studies, len(names))), np.ones((n_studies, len(names)))
-    for place, name in enumerate(names):
-        whole = None if kept is None else kept[name]
-        support[:, place], refute[:, place] = weigh_rows(
-            study, name, differences[name], whole, rng_seed=rng_seed, rows_of=rows_of, items=items
-        )
-    return support, refute
 
 
 def weigh_rows(

@@ -30,19 +30,12 @@ from prereg.study.spec import Study
 
 Kept = npt.NDArray[np.bool_]
 
-
 ROWS_LISTED_PAIRS = 12
 """Up to here the subset means of a sign-flip are listed for all studies of a block; then counted study by study."""
-
-
 CHUNK = 160_000
 """Numbers held at a time by one array over rows and resamples: 1.3 MB, which a cache holds."""
-
-
 _STEEP = 100.0
 """The form over rows loses digits of a t beyond this; see `_NEAR`."""
-
-
 _NEAR = 1e-7
 """Where the counts of resamples differ within this of the limit on r, the scalar test compares a steep t with them."""
 
@@ -156,8 +149,6 @@ class RowsOfItems(Rows):
 
 
 _SERIES_DF = 40
-
-
 _TAIL = 1e-4
 
 
@@ -257,8 +248,30 @@ def _drawn(n: int, rng_seed: int) -> Floats:
     return counts
 
 
-class RowsOfFlips(Rows):
-    """`SignFlip` over rows, by the same doubling."""
+class _RowsOfSubsets(Rows):
+    """`SignFlip` over rows, by the shares of subsets whose mean lies on either side of a null."""
+
+    def p(self, null: float, side: Side) -> Floats:
+        limit = self.to_unit(null)
+        slack = EQUAL * np.maximum(self.size, np.abs(limit))
+        above = below = np.ones(len(limit))
+        if side != "less":
+            above = self._up_to((limit + slack)[:, None])
+        if side != "greater":
+            below = self._from((limit - slack)[:, None])
+        return np.minimum(1.0, 2.0 * np.minimum(above, below)) if side == "two" else np.minimum(above, below)
+
+    @abstractmethod
+    def _up_to(self, limit: Floats) -> Floats:
+        """Share of subsets, the empty one among them, whose mean does not exceed the limit."""
+
+    @abstractmethod
+    def _from(self, limit: Floats) -> Floats:
+        """The same of those whose mean is not below it."""
+
+
+class RowsOfFlips(_RowsOfSubsets):
+    """By the doubling of the scalar test."""
 
     def __init__(self, values: Floats) -> None:
         super().__init__(values)
@@ -273,20 +286,15 @@ class RowsOfFlips(Rows):
         means[:, 1:] /= counts[1:]
         return means[:, 1:]
 
-    def p(self, null: float, side: Side) -> Floats:
-        limit = self.to_unit(null)
-        slack = EQUAL * np.maximum(self.size, np.abs(limit))
-        total = 1.0 + self.means.shape[1]
-        above = below = np.ones(len(limit))
-        if side != "less":
-            above = (1.0 + row_counts(self.means <= (limit + slack)[:, None])) / total
-        if side != "greater":
-            below = (1.0 + row_counts(self.means >= (limit - slack)[:, None])) / total
-        return np.minimum(1.0, 2.0 * np.minimum(above, below)) if side == "two" else np.minimum(above, below)
+    def _up_to(self, limit: Floats) -> Floats:
+        return np.asarray((1.0 + row_counts(self.means <= limit)) / (1.0 + self.means.shape[1]))
+
+    def _from(self, limit: Floats) -> Floats:
+        return np.asarray((1.0 + row_counts(self.means >= limit)) / (1.0 + self.means.shape[1]))
 
 
 class RowsOfDrawnFlips(RowsOfFlips):
-    """`SignFlip` over rows with random sign vectors."""
+    """With random sign vectors."""
 
     def __init__(self, values: Floats, rng_seed: int) -> None:
         self.flipped = _drawn_flips(values.shape[1], rng_seed)
@@ -303,22 +311,18 @@ def _drawn_flips(n: int, rng_seed: int) -> Floats:
     return np.ascontiguousarray(random_flips(n, np.random.default_rng(rng_seed)).T)
 
 
-class RowsOfHalves(Rows):
-    """`SignFlip` over rows with too many pairs for a list: one count a row."""
+class RowsOfHalves(_RowsOfSubsets):
+    """With too many pairs for a list: one count a row."""
 
     def scores(self, null: float) -> Floats:
         """As `Procedure.scores`."""
         return np.asarray(self.values - self.to_unit(null)[:, None])
 
-    def p(self, null: float, side: Side) -> Floats:
-        limit = self.to_unit(null)
-        slack = EQUAL * np.maximum(self.size, np.abs(limit))
-        above = below = np.ones(len(limit))
-        if side != "less":
-            above = self._counted(self.values - (limit + slack)[:, None])
-        if side != "greater":
-            below = self._counted(-self.values + (limit - slack)[:, None])
-        return np.minimum(1.0, 2.0 * np.minimum(above, below)) if side == "two" else np.minimum(above, below)
+    def _up_to(self, limit: Floats) -> Floats:
+        return self._counted(self.values - limit)
+
+    def _from(self, limit: Floats) -> Floats:
+        return self._counted(-self.values + limit)
 
     def _counted(self, shifted: Floats) -> Floats:
         found: Floats = np.array([subsets_up_to(row) for row in shifted], dtype=np.float64) / 2.0**self.n
