@@ -218,26 +218,25 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
     exploratory: list[Registered] = []
     untold: list[Untold] = []
     stream: list[tuple[int, Entry, str, float | None]] = []
-    made: list[tuple[PastRegistration, bool, PastRegistration | None]] = []
+    made: list[tuple[PastRegistration, PastRegistration | None]] = []
     for study in dict.fromkeys(entry.study for entry in entries if entry.event in ("registered", "amended")):
         history = _distinct(past_registrations(root, study, entries))
-        for at, promise in enumerate(history):
-            following = history[at + 1] if at + 1 < len(history) else None
-            made.append((promise, following is None, following))
-    for promise, in_force, following in sorted(made, key=lambda one: one[0].index):
+        made += zip(history, [*history[1:], None], strict=True)
+    for promise, following in sorted(made, key=lambda one: one[0].index):
         decisions = _decisions(root, promise, entries)
         if promise.document is None:
             why = (promise.unknown or "unknown") + (f"; decisions: {len(decisions)}" if decisions else "")
             untold.append(Untold(study=promise.study, registration=promise.sha256, registered_at=promise.at, why=why))
             continue
-        quiet = in_force and _is_quiet(entries, promise.study, now, abandoned_after_days)
+        quiet = following is None and _is_quiet(entries, promise.study, now, abandoned_after_days)
         for name, hypothesis in _hypotheses(promise).items():
-            last = decisions[-1] if decisions else None
-            one = _registered(promise, name, hypothesis, last, len(decisions))
-            if last is None:
-                ending: Ending = "amended away" if not in_force else ("abandoned" if quiet else "never decided")
-                kept = following is not None and _hypotheses(following).get(name) == hypothesis
-                one = one.model_copy(update={"ending": ending, "carried_over": kept and ending == "amended away"})
+            one = _registered(promise, name, hypothesis, decisions)
+            if not decisions:
+                ending: Ending = "abandoned" if quiet else "never decided"
+                kept = False
+                if following is not None:
+                    ending, kept = "amended away", _hypotheses(following).get(name) == hypothesis
+                one = one.model_copy(update={"ending": ending, "carried_over": kept})
             if one.role == "exploratory":
                 exploratory.append(one)
                 continue
@@ -248,7 +247,7 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
         exploratory=tuple(exploratory),
         untold=tuple(untold),
         n_registrations=len(made),
-        n_studies=len({promise.study for promise, _, _ in made}),
+        n_studies=len({promise.study for promise, _ in made}),
         steps=_steps(stream, level),
         level=level,
         faults=sound.faults,
@@ -269,13 +268,11 @@ def _hypotheses(promise: PastRegistration) -> dict[str, dict[str, Any]]:
 
 
 def _registered(
-    promise: PastRegistration, name: str, hypothesis: Mapping[str, Any], last: _Decision | None, times: int
+    promise: PastRegistration, name: str, hypothesis: Mapping[str, Any], decisions: Sequence[_Decision]
 ) -> Registered:
-    found = (last.findings or {}).get(name) if last is not None else None
-    estimate = (found or {}).get("estimate") or {}
-    ending: Ending = "never decided"
-    if last is not None:
-        ending = last.without if found is None else found["outcome"]
+    last = decisions[-1] if decisions else None
+    found: Mapping[str, Any] = {} if last is None else (last.findings or {}).get(name, {})
+    ending: Ending = found.get("outcome") or ("never decided" if last is None else last.without)
     return Registered(
         study=promise.study,
         registration=promise.sha256,
@@ -285,14 +282,14 @@ def _registered(
         role=str(hypothesis.get("role")),
         proven=promise.proven,
         ending=ending,
-        times_decided=times,
-        n=found["n"] if found else None,
-        method=estimate.get("method"),
-        family=found["family"] if found else None,
-        p=found["p_support"] if found else None,
-        p_adjusted=found["p_support_adjusted"] if found else None,
-        p_refute=found.get("p_refute") if found else None,
-        p_refute_adjusted=found.get("p_refute_adjusted") if found else None,
+        times_decided=len(decisions),
+        n=found.get("n"),
+        method=(found.get("estimate") or {}).get("method"),
+        family=found.get("family"),
+        p=found.get("p_support"),
+        p_adjusted=found.get("p_support_adjusted"),
+        p_refute=found.get("p_refute"),
+        p_refute_adjusted=found.get("p_refute_adjusted"),
     )
 
 

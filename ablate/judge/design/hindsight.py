@@ -118,12 +118,9 @@ def _one(study: Study, finding: Finding, design: Design | None, planned: Hypothe
     seeds = t_power.seeds_for(kind, smallest / sd, level, 0.8, refuted_below=below) if smallest > 0 else None
     undecided = finding.outcome == "inconclusive" and smallest > 0 and fixed
     # A claim by at least D is selected against D, which is not the test that `selection` describes.
-    by_margin = verb in ("lowers_by", "raises_by")
-    selected = (
-        fixed and not by_margin and finding.outcome == ("refuted" if verb.startswith("does_not") else "supported")
-    )
+    selected = finding.outcome == ("refuted" if verb.startswith("does_not") else "supported")
     luck = None
-    if selected and smallest > 0 and not verb.endswith("_by"):
+    if fixed and selected and smallest > 0 and not verb.endswith("_by"):
         luck = selection(smallest / sd, n, level)
         luck = luck if luck.power < LOW_POWER else None
     return Hindsight(
