@@ -45,7 +45,7 @@ from ablate.records.store import ItemScore, Row, RunFolder, parquet_bytes, recor
 from prereg.errors import EvidenceError, StudyError, Where, nearest
 from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes, sha256_of
-from prereg.registry.plan import Cell, asks_stability, needed_metrics
+from prereg.registry.plan import Cell, needed_metrics
 from prereg.registry.registration import Registration
 from prereg.study.training import Training
 
@@ -252,7 +252,7 @@ def _sealed(terms: Terms, cell: Cell, rows: list[Row], *, started: str, ended: s
     """A record and its seals for rows that had none."""
     study = terms.registration.study
     diverged = diverged_at(rows, study.stable.diverged.loss_above)
-    absent = lacking(rows, needed_metrics(study), whole_curve=asks_stability(study)) if diverged is None else []
+    absent = lacking(rows, needed_metrics(study), whole_curve=bool(study.rule.arms_read)) if diverged is None else []
     if absent and not terms.exploratory:
         raise EvidenceError(f"{said(cell)}: {'; '.join(absent)}", required="what the claims read")
     kept, last = until(rows, diverged)

@@ -7,7 +7,6 @@ has lost no half pairs. The plan is a pure function of the registration; who run
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -163,7 +162,7 @@ def _command(registration: Registration, variant: str, seed: int) -> CommandSpec
         working_directory=study.working_directory,
         metrics=study.metrics,
         needed=needed_metrics(study),
-        needs_curve=asks_stability(study),
+        needs_curve=bool(study.rule.arms_read),
         diverged_above=study.stable.diverged.loss_above,
     )
 
@@ -175,11 +174,6 @@ def needed_metrics(study: Study) -> dict[str, tuple[int, ...]]:
         read = study.hypotheses[name].read
         found.setdefault(claim.metric, set()).update([read.step] if isinstance(read, AtStep) else [])
     return {metric: tuple(sorted(steps)) for metric, steps in found.items()}
-
-
-def asks_stability(study: Study) -> bool:
-    """Whether the decision asks if some arm is stable."""
-    return any(re.search(r"\bstable\s*\(", line.when or "") for line in study.decision)
 
 
 Cell = tuple[str, int]

@@ -8,7 +8,7 @@ This module knows numbers only; names and words are `prereg.rule.rule`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 FALSE, TRUE = 0, 1
 
@@ -113,11 +113,3 @@ class Diagrams:
     def _child(self, node: int, level: int, value: int) -> int:
         own, children = self._nodes[node]
         return children[value] if own == level else node
-
-
-def fold(join: Callable[[int, int], int], diagrams: list[int]) -> int:
-    """Join several diagrams from left to right."""
-    whole = diagrams[0]
-    for diagram in diagrams[1:]:
-        whole = join(whole, diagram)
-    return whole

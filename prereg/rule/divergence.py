@@ -16,7 +16,7 @@ from collections.abc import Collection
 from itertools import product
 from typing import Literal
 
-from prereg.rule.condition import OUTCOMES, Outcome, parse_condition, questions
+from prereg.rule.condition import OUTCOMES, Outcome
 from prereg.study.spec import Study
 from prereg.text import listed
 
@@ -68,14 +68,9 @@ def is_worse(study: Study, hypothesis: str, one: float, other: float) -> bool:
 def impossible_after(study: Study, arm: str) -> tuple[str, ...] | None:
     """Verdicts that can never be given once a run of the arm has diverged: no outcomes keep them with its pair at its
     worst. "inconclusive" is never among them. None where the rule has too many cases to try them all."""
-    read = {
-        (question.state == "stable", question.name)
-        for line in study.decision
-        if line.when is not None
-        for question in questions(parse_condition(line.when))
-    }
-    claims = [name for name in study.hypotheses if (False, name) in read]
-    arms = [name for name in study.arms if (True, name) in read and name != arm]
+    read = {question.name for question in study.rule.questions if question.state != "stable"}
+    claims = [name for name in study.hypotheses if name in read]
+    arms = [name for name in study.arms if name in study.rule.arms_read and name != arm]
     if 3 ** len(claims) * 2 ** len(arms) > _MOST_CASES:
         return None
     too_few = len(study.seeds) - 1 < least_pairs(study)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Annotated
 
 from pydantic import Field
@@ -32,7 +32,7 @@ from prereg.rule.condition import (
     pointed,
     questions,
 )
-from prereg.rule.diagram import FALSE, TRUE, Diagrams, TooLargeError, fold
+from prereg.rule.diagram import FALSE, TRUE, Diagrams, TooLargeError
 
 _MOST_NAMES = 100
 
@@ -79,7 +79,8 @@ class Rule:
     """A decision list, proved: every line can decide, every case is decided."""
 
     lines: tuple[DecisionLine, ...]
-    _conditions: tuple[Condition | None, ...] = field(repr=False, compare=False)
+    conditions: tuple[Condition | None, ...] = field(repr=False, compare=False)
+    """That of each line; none of a line that holds always."""
     _excluded: tuple[Contradiction, ...] = field(default=(), repr=False, compare=False)
 
     @classmethod
@@ -128,7 +129,7 @@ class Rule:
         """
         held = [
             number
-            for number, condition in enumerate(self._conditions, start=1)
+            for number, condition in enumerate(self.conditions, start=1)
             if condition is None or holds(condition, outcomes, stable)
         ]
         assert held, (dict(outcomes), dict(stable))  # the proof found every case covered
@@ -136,7 +137,7 @@ class Rule:
         return Ruling(
             verdict=self.lines[first - 1].verdict,
             line=first,
-            also=tuple(number for number in later if self._conditions[number - 1] is not None),
+            also=tuple(number for number in later if self.conditions[number - 1] is not None),
         )
 
     def reached(self, possible: Mapping[str, Collection[Outcome]]) -> tuple[int, ...]:
@@ -150,10 +151,15 @@ class Rule:
         lines = self._proof.reached(outcomes, stable)
         return tuple(dict.fromkeys(self.lines[line - 1].verdict for line in lines))
 
+    @cached_property
+    def questions(self) -> tuple[Question, ...]:
+        """Every question that some line asks, in the order of the lines."""
+        return tuple(one for condition in self.conditions if condition is not None for one in questions(condition))
+
     @property
     def arms_read(self) -> tuple[str, ...]:
         """Variants whose stability some line reads, in the order of first mention."""
-        return tuple(name for of_variant, name in _names(self._conditions) if of_variant)
+        return tuple(dict.fromkeys(one.name for one in self.questions if one.state == "stable"))
 
     def table(self) -> list[RuleRow]:
         """For each line: its condition, how many combinations of outcomes it settles, and one of them."""
@@ -161,7 +167,7 @@ class Rule:
 
     @cached_property
     def _proof(self) -> _Proof:
-        return _Proof(self.lines, self._conditions, self._excluded)
+        return _Proof(self.lines, self.conditions, self._excluded)
 
 
 class _Proof:
@@ -262,11 +268,12 @@ class _Proof:
         cases = self.satisfied[index]
         if cases == FALSE:
             return ""
-        said = [f"{_said(one.first)} and {_said(one.second)}" for one in self.excluded if self._holds_in(one, cases)]
+        said = [
+            f"{_said(one.first)} and {_said(one.second)}"
+            for one in self.excluded
+            if self.diagrams.both(cases, self._together(one)) != FALSE
+        ]
         return f": {'; '.join(said)} cannot both be, one being the converse of the other" if said else ""
-
-    def _holds_in(self, one: Contradiction, cases: int) -> bool:
-        return self.diagrams.both(cases, self._together(one)) != FALSE
 
     def _together(self, one: Contradiction) -> int:
         """The cases in which both endings of a contradiction come about."""
@@ -311,9 +318,9 @@ class _Proof:
             case Not(part=part):
                 return self.diagrams.denied(self._diagram(part))
             case All(parts=parts):
-                return fold(self.diagrams.both, [self._diagram(part) for part in parts])
+                return reduce(self.diagrams.both, (self._diagram(part) for part in parts))
             case AnyOf(parts=parts):
-                return fold(self.diagrams.either, [self._diagram(part) for part in parts])
+                return reduce(self.diagrams.either, (self._diagram(part) for part in parts))
 
 
 def _said(ending: tuple[str, Outcome]) -> str:

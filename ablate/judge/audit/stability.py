@@ -20,7 +20,6 @@ from scipy import optimize, special
 
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.verdict import Stability
-from prereg.registry.plan import asks_stability
 from prereg.study.spec import Study
 from prereg.study.training import Training
 from prereg.text import compact, counted
@@ -95,7 +94,7 @@ def false_alarm_rate(study: Study, arm: str) -> float | None:
 def false_alarm_text(study: Study) -> str:
     """The limit and its rate of false alarms in a sentence; empty where the decision does not use stability."""
     spike, n = study.stable.loss_spike, len(study.seeds)
-    if not asks_stability(study):
+    if not study.rule.arms_read:
         return ""
     known = [rate for arm in study.arms if (rate := false_alarm_rate(study, arm)) is not None]
     limit = "a limit that follows from the steps of the longest run"

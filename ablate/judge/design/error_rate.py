@@ -25,7 +25,7 @@ import numpy.typing as npt
 from ablate.judge.design.assumptions import Beliefs, groups_of
 from ablate.judge.design.reach import effect_when_true, standard_error
 from ablate.judge.design.scenarios import Law, TrueEffects, alarms_of, draw, weights_of
-from ablate.judge.design.simulate import Scenario, adopted_arms, adopting_verdicts, harmful_verdicts, is_true, simulate
+from ablate.judge.design.simulate import Scenario, adopting_verdicts, harmful_verdicts, is_true, simulate
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, batchable, code_rows, weigh_rows_at
 from prereg.study.spec import Study
@@ -140,7 +140,6 @@ class _Screen:
         self.powers = len(OUTCOME) ** np.arange(len(self.names))[::-1]
         self.verdicts = self.tables[0][1]
         self.adopting = list(adopting_verdicts(study))
-        self.adopted = adopted_arms(study)
         self.free = _independent(study)
         self.states = {name: _states(study, name, self.beliefs) for name in self.free}
         # How the effects of all claims follow from those that are chosen freely, through the means of the arms.
@@ -165,7 +164,7 @@ class _Screen:
         )
         without_claims = ((self.digits == 0) & wrong[0]) | ((self.digits == 1) & wrong[1])
         without = np.where(without_claims, OUTCOME.index("inconclusive"), self.digits) @ self.powers
-        harmful = list(harmful_verdicts(self.study, effects, self.adopted))
+        harmful = list(harmful_verdicts(self.study, effects))
         settled = self.verdicts[without]
         false = sum(
             weight * (np.isin(verdicts, self.adopting) & (np.isin(verdicts, harmful) | (settled != verdicts)))

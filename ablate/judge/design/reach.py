@@ -24,7 +24,7 @@ from ablate.judge.stats.paired_t import Side
 from ablate.judge.stats.sequential import EProcessT
 from prereg.errors import UndecidableDesignError, Where
 from prereg.frozen import FrozenModel
-from prereg.rule.condition import Outcome, parse_condition, questions
+from prereg.rule.condition import Outcome
 from prereg.study.analysis import EProcess
 from prereg.study.claim import Verb
 from prereg.study.spec import Study
@@ -108,7 +108,7 @@ def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDe
         attainable_refute=floors[1],
         can_be_supported=floors[0] <= analysis.alpha,
         can_be_refuted=floors[1] is not None and floors[1] <= analysis.alpha,
-        needed=name in asked_to_be_supported(study),
+        needed=any((one.state, one.name) == ("supported", name) for one in study.rule.questions),
         detectable_sd=t_power.detectable(kind, n, analysis.alpha),
         detectable_sd_corrected=t_power.detectable(kind, n, level),
         sd_difference=sd,
@@ -179,16 +179,6 @@ def standard_error(study: Study, name: str, beliefs: Beliefs, n: int) -> float |
     assert belief is not None, name
     squares = sum(weight**2 for weight in study.claims[name].weights.values())
     return sqrt(sd**2 / n + belief.variance_of_items * squares / 2.0)
-
-
-def asked_to_be_supported(study: Study) -> set[str]:
-    return {
-        question.name
-        for line in study.decision
-        if line.when is not None
-        for question in questions(parse_condition(line.when))
-        if question.state == "supported"
-    }
 
 
 def require_possible(design: Design) -> None:

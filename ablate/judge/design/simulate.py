@@ -44,7 +44,7 @@ from ablate.judge.stats.vectorized_tests import ROWS_LISTED_PAIRS, Kept
 from ablate.judge.verdict import Outcome, Outcomes
 from prereg.frozen import FrozenModel
 from prereg.registry.looks import looks_of
-from prereg.rule.condition import All, AnyOf, Condition, Not, Question, parse_condition
+from prereg.rule.condition import All, AnyOf, Condition, Not, Question
 from prereg.rule.divergence import least_pairs
 from prereg.study.analysis import Test
 from prereg.study.spec import Study
@@ -138,12 +138,16 @@ def _nulls(
 
 def adopting_verdicts(study: Study) -> tuple[str, ...]:
     """The adopting verdicts of a decision, as defined above."""
-    found = {
-        line.verdict
-        for line in study.decision
-        if line.when is not None and line.verdict != "inconclusive" and _supports(parse_condition(line.when))
-    }
-    return tuple(verdict for verdict in verdicts_of(study) if verdict in found)
+    return tuple(verdict for verdict, names in _support_asked(study).items() if names)
+
+
+def _support_asked(study: Study) -> dict[str, set[str]]:
+    """Verdict -> the hypotheses whose support its lines ask for; nothing of "inconclusive"."""
+    found: dict[str, set[str]] = {verdict: set() for verdict in verdicts_of(study)}
+    for line, condition in zip(study.decision, study.rule.conditions, strict=True):
+        if condition is not None and line.verdict != "inconclusive":
+            found[line.verdict] |= _supports(condition)
+    return found
 
 
 def _supports(condition: Condition, wanted: bool = True) -> set[str]:
@@ -281,11 +285,9 @@ def is_true(study: Study, name: str, effect: float, outcome: str) -> bool:
     return null is not None and null.excludes(effect)
 
 
-def harmful_verdicts(
-    study: Study, effects: Mapping[str, float], adopted: Mapping[str, set[str]] | None = None
-) -> frozenset[str]:
-    """Adopting verdicts of which an adopted arm breaks, in truth, a claim that it does no harm; `adopted` is that of
-    `adopted_arms`, where it is at hand."""
+def harmful_verdicts(study: Study, effects: Mapping[str, float]) -> frozenset[str]:
+    """Adopting verdicts of which an adopted arm breaks, in truth, a claim that it does no harm. A verdict adopts the
+    arms on the left of claims whose support its lines ask for, but for the baseline."""
     broken = {
         arm
         for name, hypothesis in study.hypotheses.items()
@@ -294,20 +296,11 @@ def harmful_verdicts(
         for arm in study.claims[name].left
         if arm != study.baseline
     }
-    by_verdict = adopted_arms(study) if adopted is None else adopted
-    return frozenset(verdict for verdict, arms in by_verdict.items() if arms & broken)
-
-
-def adopted_arms(study: Study) -> dict[str, set[str]]:
-    """Verdict -> the arms that it adopts: those on the left of claims whose support its lines ask for, but for the
-    baseline."""
-    found: dict[str, set[str]] = {}
-    for line in study.decision:
-        if line.when is not None and line.verdict != "inconclusive":
-            names = _supports(parse_condition(line.when))
-            arms = {arm for name in names for arm in study.claims[name].left if arm != study.baseline}
-            found.setdefault(line.verdict, set()).update(arms)
-    return found
+    return frozenset(
+        verdict
+        for verdict, names in _support_asked(study).items()
+        if any(broken & set(study.claims[name].left) for name in names)
+    )
 
 
 def _chance(of: str, k: int, n: int) -> Chance:
