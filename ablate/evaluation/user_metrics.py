@@ -33,8 +33,7 @@ from ablate.data.batches import Pooled, Tokens, whole
 from ablate.evaluation.loss import windows
 from ablate.training.model import GPT
 from prereg.errors import EvidenceError, StudyError
-from prereg.metrics.user_code import CheckPin, Overdue, at_most, loading, read_source
-from prereg.registry.canon import sha256_bytes
+from prereg.metrics.user_code import CheckPin, Overdue, at_most, loading, read_registered
 from prereg.study.measure import OwnMetric
 
 
@@ -81,15 +80,15 @@ def registered_sources(
 ) -> tuple[Source, ...]:
     """The code of every own metric; `EvidenceError` where it is not what was registered. Nothing of it is executed."""
     found = []
-    for index, metric in enumerate(metrics):
-        pin = pins.get(metric.name)
+    for metric in metrics:
         try:
-            path, content = read_source(metric, folder, index=index)
+            found.append(Source(metric, *read_registered(metric, folder, pins)))
         except StudyError as error:
-            raise _changed(metric, error.found, folder) from None
-        if pin is None or sha256_bytes(content) != pin.sha256:
-            raise _changed(metric, f"{path.name} has changed", folder)
-        found.append(Source(metric, path, content))
+            raise EvidenceError(
+                f"the metric {metric.name} is not the registered code: {error.found}",
+                required="the code that was registered; nothing of it was executed",
+                fix=f"restore it in {folder}, or: ablate amend STUDY --reason ...",
+            ) from None
     return tuple(found)
 
 
@@ -148,11 +147,3 @@ def _value(source: Source, view: View, *, deadly: bool) -> float:
             required=f"one number from {source.metric.entry_point}",
         )
     return float(value)
-
-
-def _changed(metric: OwnMetric, found: str, folder: Path) -> EvidenceError:
-    return EvidenceError(
-        f"the metric {metric.name} is not the registered code: {found}",
-        required="the code that was registered; nothing of it was executed",
-        fix=f"restore it in {folder}, or: ablate amend STUDY --reason ...",
-    )

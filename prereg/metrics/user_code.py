@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, PathFinder
@@ -24,7 +24,7 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import TypeVar
 
-from prereg.errors import FieldPath, field_error
+from prereg.errors import FieldPath, SpecError, field_error
 from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes
 from prereg.study.measure import OwnCheck, OwnMetric
@@ -89,6 +89,15 @@ def read_source(check: Brought, folder: Path, *, index: int = 0) -> tuple[Path, 
             "a plain function at the top level of that file: the registered hash is of that file alone",
             f"def {function}({'records' if isinstance(check, OwnCheck) else 'view'}): ...",
         )
+    return path, source
+
+
+def read_registered(check: Brought, folder: Path, pins: Mapping[str, CheckPin]) -> tuple[Path, bytes]:
+    """The same of code that was registered; `SpecError`, whose `found` says why, where it is not what was."""
+    path, source = read_source(check, folder)
+    pin = pins.get(check.name)
+    if pin is None or sha256_bytes(source) != pin.sha256:
+        raise SpecError(f"{path.name} has changed", required="the code that was registered")
     return path, source
 
 

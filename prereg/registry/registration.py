@@ -15,7 +15,7 @@ from pydantic import JsonValue, ValidationError
 
 from prereg.errors import RegistrationError, StudyError, Where
 from prereg.frozen import FrozenModel, GrownModel
-from prereg.metrics.user_code import CheckPin, brought, kind_of, read_source
+from prereg.metrics.user_code import CheckPin, brought, kind_of, read_registered
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Entry, Ledger
@@ -194,14 +194,10 @@ def code_faults(registration: Registration, folder: Path) -> list[str]:
     """Own checks and metrics whose code is not the registered code, a sentence each."""
     faults = []
     for _, own in brought(registration.study):
-        said, pin = f"the {kind_of(own)} '{own.name}'", registration.own_checks.get(own.name)
         try:
-            path, source = read_source(own, folder)
+            read_registered(own, folder, registration.own_checks)
         except StudyError as error:
-            faults.append(f"{said} is not the registered code: {error.found}")
-            continue
-        if pin is None or sha256_bytes(source) != pin.sha256:
-            faults.append(f"{said} is not the registered code: {path.name} has changed")
+            faults.append(f"the {kind_of(own)} '{own.name}' is not the registered code: {error.found}")
     return faults
 
 
