@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     from ablate.data.reading import Reading, Tokenizer
     from ablate.data.tokenizers import BpeTokenizer
     from prereg.documents.published import LoadedPublished
-    from prereg.registry.registration import CorpusPin, DataPins, Registration
+    from prereg.registry.registration import CorpusPin, DataPins, Registration, TaskPin
     from prereg.study.command import ScriptPin
     from prereg.study.load import Loaded
     from prereg.study.spec import Study
-    from prereg.study.tasks import TaskPin
 
 Clock = Callable[[], str]
 Answer = TypeVar("Answer")

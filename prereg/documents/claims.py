@@ -12,10 +12,10 @@ from math import isclose
 
 from prereg.escape import visible
 from prereg.metrics.catalogue import TASK_METRICS
+from prereg.registry.registration import TaskPin
 from prereg.study.analysis import AtStep, OverLast
 from prereg.study.measure import OwnMetric
 from prereg.study.spec import Study
-from prereg.study.tasks import TaskPin
 from prereg.text import compact, counted, listed, side
 
 PLAIN = {

@@ -27,12 +27,19 @@ from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Entry, Ledger
 from prereg.registry.paths import Root
-from prereg.registry.registration import LARGEST_LOCK, CorpusPin, DataPins, Registration, promise_sha256, read_lock
+from prereg.registry.registration import (
+    LARGEST_LOCK,
+    CorpusPin,
+    DataPins,
+    Registration,
+    TaskPin,
+    promise_sha256,
+    read_lock,
+)
 from prereg.study.arms import Arm
 from prereg.study.command import ScriptPin
 from prereg.study.load import Loaded
 from prereg.study.spec import Study
-from prereg.study.tasks import TaskPin
 from prereg.study.training import Training
 from prereg.text import counted, listed, moment, ranged
 

@@ -18,12 +18,11 @@ from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import CheckPin
 from prereg.registry.ledger import SEALS, Entry
 from prereg.registry.paths import Root
-from prereg.registry.registration import CorpusPin, Registration
+from prereg.registry.registration import CorpusPin, Registration, TaskPin
 from prereg.study.analysis import AtStep
 from prereg.study.command import ScriptPin
 from prereg.study.measure import Measure
 from prereg.study.spec import MetricsFile, Study
-from prereg.study.tasks import TaskPin
 from prereg.study.training import Training
 
 

@@ -39,6 +39,7 @@ from prereg.registry.registration import (
     DataPins,
     Override,
     Registration,
+    TaskPin,
     load_registration,
     lock_matches,
     newest_promise,
@@ -48,7 +49,6 @@ from prereg.registry.registration import (
 )
 from prereg.study.command import ScriptPin
 from prereg.study.load import Loaded
-from prereg.study.tasks import TaskPin
 
 EvidenceState = Literal["none", "runs started", "outcomes read"]
 """What a difference says of a field that one side lacks."""

@@ -22,7 +22,6 @@ from prereg.registry.ledger import Entry, Ledger
 from prereg.registry.paths import Root
 from prereg.study.command import ScriptPin, script_faults
 from prereg.study.spec import Study
-from prereg.study.tasks import TaskPin
 
 LARGEST_LOCK = 2**26
 """Bytes of a lock that is read."""
@@ -52,6 +51,29 @@ class DataPins(FrozenModel):
     """Every corpus that some arm reads, by name."""
     tokenizers: dict[str, str]
     """Arm -> sha256 of the definition of its tokenizer: byte-pair merges are trained, and must be the same again."""
+
+
+class TaskPin(FrozenModel):
+    """What the tasks of `measure.harness` meant at registration: by the hash of their files, as a corpus by that of its
+    text."""
+
+    name: str
+    """The name or folder that the study writes."""
+    sha256: str
+    """Hash over the names and sha256 of all files, and over the prompts; of tasks of the harness itself, over the
+    documents that it fetched."""
+    n_files: int
+    """Files that the hash covers; 0 for tasks of the harness itself."""
+    n_tasks: int
+    """Tasks."""
+    n_items: int
+    """Items that are to be scored, all tasks together."""
+    n_unencodable: int
+    """Of these, items that are left out because the tokenizer cannot write them."""
+    n_void: int
+    """Items passed over because their choices are the same text."""
+    prompts: tuple[str, ...]
+    """Names of the prompts under which every item is evaluated."""
 
 
 class Override(FrozenModel):

@@ -26,8 +26,8 @@ from ablate.records.store import ItemScore
 from prereg.metrics.catalogue import TASK_METRICS
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.registry.paths import Root
+from prereg.registry.registration import TaskPin
 from prereg.study.measure import OWN_TASKS, Harness
-from prereg.study.tasks import TaskPin
 
 Floats = npt.NDArray[np.float64]
 BINS = 15

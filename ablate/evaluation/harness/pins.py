@@ -13,8 +13,8 @@ from ablate.evaluation.harness.packs import BETWEEN, Item, Pack, filled, find_pa
 from prereg.errors import CorpusError, Where
 from prereg.registry.canon import canonical_bytes
 from prereg.registry.paths import Root
+from prereg.registry.registration import TaskPin
 from prereg.study.measure import OWN_TASKS, Harness
-from prereg.study.tasks import TaskPin
 
 PREFIXES = ("\n", " ")
 """What replaces an empty context: the first of these that the tokenizer can write."""

@@ -26,8 +26,8 @@ from ablate.evaluation.harness.pins import Tokenizer, can_write, draw, require_p
 from prereg.errors import CorpusError, StudyError, UnsupportedError, Where
 from prereg.registry import disk
 from prereg.registry.canon import sha256_bytes, sha256_of
+from prereg.registry.registration import TaskPin
 from prereg.study.measure import OWN_TASKS, Harness
-from prereg.study.tasks import TaskPin
 
 WANTED = "0.4.13"
 """The version whose numbers, task objects and records this package was checked against."""

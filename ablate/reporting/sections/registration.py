@@ -21,10 +21,9 @@ from ablate.reporting.summaries.study import arms_table, hypotheses_table
 from prereg import text as words
 from prereg.documents.configuration import extent
 from prereg.documents.procedures import CORRECTIONS, divergence, errors_held, instability, lost_starts, stopping, test
-from prereg.registry.registration import CorpusPin
+from prereg.registry.registration import CorpusPin, TaskPin
 from prereg.study.command import ScriptPin, command_line
 from prereg.study.spec import Study
-from prereg.study.tasks import TaskPin
 
 _NOT_RECORDED = "; how much of it repeats itself was not recorded"
 
