@@ -20,7 +20,17 @@ from ablate.records.provenance import NOT_STATED
 from ablate.records.run_record import SINGLE, WHOLE_ONLY, RunRecord, members_in, step_in
 from ablate.records.store import RunFolder
 from ablate.runner.options import RunOptions
-from ablate.training.device import AUTO, CPU, EAGER, cannot_take, choose_device, choose_step, device_name, visible_gpus
+from ablate.training.device import (
+    AUTO,
+    CPU,
+    EAGER,
+    cannot_compile,
+    cannot_take,
+    choose_device,
+    choose_step,
+    device_name,
+    visible_gpus,
+)
 from prereg.errors import RunError
 from prereg.registry.looks import Look, looks_of
 from prereg.registry.paths import Root
@@ -95,6 +105,12 @@ class Spread:
             self._require_trainable(name, arm.config)
 
     def _require_trainable(self, arm: str, config: Training) -> None:
+        if config.numerics.compile:
+            raise RunError(
+                f"arm {arm}: numerics.compile with --devices-per-run {self.devices}",
+                required="a compiled run on one device",
+                fix="leave --devices-per-run out",
+            )
         batch, micro = config.budget.batch, config.budget.micro_batch
         if batch % self.devices:
             raise RunError(
@@ -191,6 +207,13 @@ def choose_machine(
     if spread.devices > 1:
         _require_apart(cohort, spread, step)
     machine = Machine(_device(study, records, device), cohort)
+    for name, arm in study.arms.items():
+        if isinstance(arm.config, Training) and arm.config.numerics.compile and (why := cannot_compile(machine.device)):
+            raise RunError(
+                f"arm {name}: numerics.compile, and here is {why}",
+                required="what torch.compile needs",
+                fix="install it, or leave numerics.compile out",
+            )
     if machine.device == "cuda:0" and device != machine.device:
         machine = replace(machine, gpus=visible_gpus())  # each worker sees one of them, as cuda:0
     if spread.devices > 1:
@@ -235,15 +258,16 @@ def _grouped(study: Study, machine: Machine) -> Machine:
     """Cohorts that every arm can be trained in, or none for any: the runs of a seed are to have the same layout."""
     if machine.cohort in ("off", "1"):
         return machine
-    again = [
-        name
-        for name, arm in study.arms.items()
-        if isinstance(arm.config, Training) and arm.config.numerics.recompute != "none"
-    ]
+    configs = {name: arm.config for name, arm in study.arms.items() if isinstance(arm.config, Training)}
+    again = [name for name, config in configs.items() if config.numerics.recompute != "none"]
+    compiled = [name for name, config in configs.items() if config.numerics.compile]
     moved = [claim.metric for claim in study.claims.values() if claim.metric.startswith(WHOLE_ONLY)]
     if again:
         blocks = f"arm {', '.join(again)}: numerics.recompute computes blocks again, which runs trained together cannot"
         fix = "--cohort off, or budget.micro_batch, which also saves memory"
+    elif compiled:
+        blocks = f"arm {', '.join(compiled)}: numerics.compile compiles the steps of single runs"
+        fix = "--cohort off, or --step compiled in place of numerics.compile"
     elif study.measure.harness is not None:
         blocks = "measure.harness asks each run by itself when it has been trained, and these end together"
         fix = "--cohort off"

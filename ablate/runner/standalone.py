@@ -62,7 +62,7 @@ def run_alone(
     limit_s: float | None = None,
     onlooker: Callable[[Message], None] | None = None,
 ) -> Message:
-    """What a worker says at the end of a run: ended, or stopped, which it is after `limit_s` seconds.
+    """What a worker says at the end of a run: ended, or stopped, which it is `limit_s` seconds after it has begun.
 
     `order` adds to what the scheduler would send. Raises `RunError` where the worker dies.
     """
@@ -82,9 +82,7 @@ def run_alone(
                     **(order or {}),
                 }
             )
-            if limit_s is not None:
-                limit.start()
-            last, silent_s = _follow(worker, onlooker)
+            last, silent_s = _follow(worker, onlooker, limit if limit_s is not None else None)
         finally:
             limit.cancel()
             worker.end(PATIENCE_S)  # the end of its input ends a worker, whatever it is at, with its child
@@ -103,7 +101,9 @@ def run_alone(
     return last
 
 
-def _follow(worker: WorkerProcess, onlooker: Callable[[Message], None] | None) -> tuple[Message | None, float]:
+def _follow(
+    worker: WorkerProcess, onlooker: Callable[[Message], None] | None, limit: Timer | None
+) -> tuple[Message | None, float]:
     """Listen until the run has ended. The last words, of a worker that went away too, and the silence after them."""
     assert worker.process.stdout is not None
     last, heard = None, time.monotonic()
@@ -114,6 +114,8 @@ def _follow(worker: WorkerProcess, onlooker: Callable[[Message], None] | None) -
             return None, 0.0
         if message.waits:
             worker.send({"do": "noted"})  # this run is in no ledger
+        if message.event == "begun" and limit is not None:
+            limit.start()
         if message.event in ("ready", "begun"):
             continue
         last, heard = message, time.monotonic()

@@ -270,10 +270,11 @@ class TrialMaker:
         arm = self.study.baseline
         if (arm, first) not in self.rows or not self._in_time(arm, first):
             return "not tested"
-        took = next(run.seconds for run in self.runs if (run.variant, run.seed) == (arm, first))
+        record = self._folder(arm, first).readable_record()
+        took = record.wall_s if record is not None else 0.0
         spec, folder = self.specs[arm].model_copy(update={"seed": first}), self._folder(arm, first, "-resumed")
         self.on_run(f"{arm}/{first}, stopped and resumed")
-        if self._run(spec, folder, 0.6 * took).event != "stopped":
+        if self._run(spec, folder, 0.5 * took).event != "stopped":
             return "not tested"
         if not (folder.path / "work" / RESUMABLE).is_file():
             return "from the start"

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ablate.data.batches import Batches, Split, chain_next, chain_start
+from ablate.training.device import compiler_name
 from ablate.training.distributed import ALONE, Ranks, together
 from ablate.training.kernels.backends import Paths, default_paths
 from ablate.training.model import GPT, count_parameters, initialise
@@ -198,6 +200,8 @@ class Trainer(Trained):
         # Deterministic mode otherwise writes NaN into every tensor before it is filled: a twentieth of a step.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         self.paths = paths if paths is not None else default_paths(config)
+        if config.numerics.compile:
+            self.paths = replace(default_paths(config), compiled=compiler_name(device))
         self.config = config
         self.split = split
         self.device = torch.device(device)
@@ -207,6 +211,17 @@ class Trainer(Trained):
         self.vocabulary = vocabulary
         self.ranks = ranks
         self.ranks.spread(self.model)
+        self.loss = self._compiled() if config.numerics.compile else self.model.loss
+
+    def _compiled(self) -> Callable[..., Tensor]:
+        """The model's loss, compiled when it is first called."""
+        from ablate.training.cohort.joint import compile_settings, compiled_folder, load_compiler
+
+        load_compiler()
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(compiled_folder(self.device.type)))
+        settings = compile_settings(self.device, self.config.numerics.deterministic)
+        made: Callable[..., Tensor] = torch.compile(self.model.loss, fullgraph=True, dynamic=False, options=settings)
+        return made
 
     @together
     def begin(self, seed: int) -> dict[str, str]:
@@ -256,7 +271,7 @@ class Trainer(Trained):
             rows = slice(first, first + at_once)
             self.dropout.from_sequence(first)
             with self.arithmetic():
-                loss = self.model.loss(inputs[rows], targets[rows], stream) / parts
+                loss = self.loss(inputs[rows], targets[rows], stream) / parts
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
         self.ranks.average_gradients(self.model)

@@ -153,6 +153,7 @@ _NUMERICS: dict[str, Say] = {
         "none": "activations kept for the backward pass",
         "blocks": "activations inside the blocks computed again in the backward pass",
     }.__getitem__,
+    "numerics.compile": lambda v: "compiled by torch.compile" if v else "not compiled",
 }
 SAID: dict[str, Say] = _MODEL | _DATA | _OPTIM | _LENGTH | _NUMERICS
 """Field of `Training` -> its words."""
@@ -172,6 +173,7 @@ _LATER: dict[str, Any] = {
     "budget.max_wall_s": None,
     "budget.micro_batch": None,
     "numerics.recompute": "none",
+    "numerics.compile": False,
 }
 """Fields that came after the first version, with their defaults: a base that keeps them is described as it was."""
 
@@ -216,7 +218,7 @@ def _is_told(path: str, at: Mapping[str, Any]) -> bool:
     if path == "data.corpus" and at["data.mixture"]:
         return False
     in_play = path == "optim.decay" and at["optim.schedule"] == "wsd"
-    return path not in _LATER or at[path] != _LATER[path] or in_play
+    return path not in _LATER or at.get(path, _LATER[path]) != _LATER[path] or in_play
 
 
 def _base_parts(base: Training, corpus: CorpusPin | None) -> tuple[str, str, str, str, str]:

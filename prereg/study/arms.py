@@ -115,6 +115,9 @@ def _cells(
 
 def _apply(base: Config, overrides: Mapping[str, JsonValue], paths: Mapping[str, FieldPath]) -> Config:
     tree: dict[str, Any] = base.model_dump(mode="json") if isinstance(base, Training) else deepcopy(base)
+    if isinstance(base, Training):
+        # What a dump leaves out at its default can be overridden all the same.
+        tree["numerics"].setdefault("compile", base.numerics.compile)
     for key, value in overrides.items():
         *parents, leaf = key.split(".")
         # With two overrides of one field, the order of the file would decide; order must mean nothing.

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, GrownModel
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -201,8 +201,10 @@ class Budget(FrozenModel):
         return self
 
 
-class Numerics(FrozenModel):
+class Numerics(GrownModel):
     """With which arithmetic."""
+
+    later_fields = ("compile",)
 
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the matrix products; weights and optimiser state stay in float32."""
@@ -211,6 +213,9 @@ class Numerics(FrozenModel):
     recompute: Literal["none", "blocks"] = "none"
     """What the backward pass computes again instead of keeping it: nothing, or the inside of each block, of which only
     the input is kept (activation checkpointing, Chen et al. 2016). It moves no bit, and costs one forward pass more."""
+    compile: bool = False
+    """Whether forward and backward pass are compiled by torch.compile, without our own CPU kernels. It moves the last
+    bits, and needs a C++ compiler or Triton. Without dropout, and with runs trained one by one on one device."""
 
 
 class Training(FrozenModel):
@@ -226,6 +231,13 @@ class Training(FrozenModel):
     """The length of a run."""
     numerics: Numerics = Numerics()
     """The arithmetic."""
+
+    @model_validator(mode="after")
+    def _what_is_compiled_draws_nothing(self) -> Self:
+        if self.numerics.compile and (self.model.dropout > 0.0 or self.numerics.recompute != "none"):
+            other = "model.dropout" if self.model.dropout > 0.0 else "numerics.recompute"
+            raise ValueError(f"numerics.compile with {other}: masks and recomputed blocks are not compiled")
+        return self
 
     @model_validator(mode="after")
     def _steps_make_up_the_tokens(self) -> Self:

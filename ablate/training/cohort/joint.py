@@ -293,21 +293,25 @@ class CompiledJoint:
             return tuple(self.made[name].run(*plain))
 
 
-def compile_once(work: Callable[..., Tensors], examples: Tensors, folder: Path, *, deterministic: bool) -> Made:
-    """A function of tensors of these shapes, compiled or found in the folder."""
-    # Only here: loading torch's compiler takes seconds, and most runs need none.
+def load_compiler() -> None:
+    """Load torch's compiler. It takes seconds, and most runs need none."""
     with warnings.catch_warnings():
         # One of torch's own modules uses what torch has deprecated, and says so when it is loaded.
         warnings.filterwarnings("ignore", message=_OWN_WORDS, category=DeprecationWarning)
         import torch._inductor.compile_fx  # noqa: F401
-        from torch._dynamo.utils import counters
-        from torch._inductor import standalone_compile
-        from torch.fx.experimental.proxy_tensor import make_fx
+
+
+def compile_once(work: Callable[..., Tensors], examples: Tensors, folder: Path, *, deterministic: bool) -> Made:
+    """A function of tensors of these shapes, compiled or found in the folder."""
+    load_compiler()
+    from torch._dynamo.utils import counters
+    from torch._inductor import standalone_compile
+    from torch.fx.experimental.proxy_tensor import make_fx
 
     started, before = time.perf_counter(), sum(counters[part][hit] for part, hit in _HITS)
     with _kept_in(folder):
         traced = make_fx(work, tracing_mode="fake")(*examples)
-        settings = _settings(examples[0].device, deterministic)
+        settings = compile_settings(examples[0].device, deterministic)
         run = standalone_compile(
             traced,
             list(examples),
@@ -319,7 +323,8 @@ def compile_once(work: Callable[..., Tensors], examples: Tensors, folder: Path, 
     return Made(run, time.perf_counter() - started, found)
 
 
-def _settings(device: torch.device, deterministic: bool) -> dict[str, Any]:
+def compile_settings(device: torch.device, deterministic: bool) -> dict[str, Any]:
+    """Settings of torch's compiler under which every process makes the same code."""
     # Whatever is chosen by timing on the device may differ from process to process, and with it the last bits.
     settings: dict[str, Any] = {"deterministic": deterministic, "fx_graph_cache": True}
     if device.type == "cpu":
