@@ -44,7 +44,7 @@ from prereg.registry.ledger import Event, Ledger
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec
 from prereg.registry.register import register
-from prereg.registry.registration import Registration
+from prereg.registry.registration import Pins, Registration
 from prereg.study.command import pin_scripts
 from prereg.study.load import load_study
 
@@ -201,7 +201,7 @@ class History:
         self.sequential = looks
         loaded = load_study(self.house.write(**document(rng, looks=looks)))
         pins = pin_scripts(self.root, loaded.study)
-        made = register(self.root, loaded, corpus=None, scripts=pins, design=None, tool={}, at=self.now())
+        made = register(self.root, loaded, pins=Pins(scripts=pins), design=None, tool={}, at=self.now())
         self.registration: Registration = made[0]
         self.study = path / "studies" / "own.yaml"
 
@@ -523,7 +523,7 @@ def claim_after_looking(history: History) -> None:
     )
     loaded = load_study(path)
     pins = pin_scripts(history.root, loaded.study)
-    made = register(history.root, loaded, corpus=None, scripts=pins, design=None, tool={}, at=history.now())
+    made = register(history.root, loaded, pins=Pins(scripts=pins), design=None, tool={}, at=history.now())
     history.registration, history.study = made[0], path
     history.run()
 

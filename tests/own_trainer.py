@@ -15,7 +15,7 @@ from ablate.runner.messages import Message
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, plan
 from prereg.registry.register import register
-from prereg.registry.registration import Registration
+from prereg.registry.registration import Pins, Registration
 from prereg.study.command import pin_data, pin_scripts
 from prereg.study.load import load_study
 
@@ -82,7 +82,7 @@ class OwnHouse:
         loaded = load_study(self.write(**changes))
         root = Root(self.path.resolve())
         pins, read = pin_scripts(root, loaded.study), pin_data(root, loaded.study)
-        return register(root, loaded, corpus=None, scripts=pins, data_files=read, design=None, tool={}, at=AT)[0]
+        return register(root, loaded, pins=Pins(scripts=pins, data_files=read), design=None, tool={}, at=AT)[0]
 
     def carry_out(
         self, registration: Registration, variant: str, seed: int, *, server: Server | None = None

@@ -30,7 +30,7 @@ from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
-from prereg.registry.registration import Registration, load_registration
+from prereg.registry.registration import Pins, Registration, load_registration
 
 CELLS = [(variant, seed) for seed in (1, 2, 3) for variant in ("slow", "fast")]
 NOTE = "made on the cluster"
@@ -452,8 +452,7 @@ def test_an_amendment_after_an_import_comes_after_outcomes_were_read(here: OwnHo
     _, entry = promises.amend(
         Root(here.path),
         load_study(study_of(here)),
-        corpus=None,
-        scripts=registration.scripts,
+        pins=Pins(scripts=registration.scripts),
         design=None,
         tool={},
         at="2026-01-05T00:00:00+00:00",

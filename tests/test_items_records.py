@@ -23,7 +23,7 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.registry.plan import plan
 from prereg.registry.register import register
-from prereg.registry.registration import Registration
+from prereg.registry.registration import Pins, Registration
 from prereg.study.load import load_study
 
 NOW = "2026-05-04T13:20:00+00:00"
@@ -36,7 +36,9 @@ def sealed(house: House) -> tuple[Root, Registration, Evidence]:
     path = house.write(study.model_dump(mode="json"))
     root = Root.find(path, house.path)
     corpus = make_registration(study).corpus
-    registration, _ = register(root, load_study(path), corpus=corpus, design=None, tool={"ablate": "0"}, at=NOW)
+    registration, _ = register(
+        root, load_study(path), pins=Pins(corpus=corpus), design=None, tool={"ablate": "0"}, at=NOW
+    )
     made, evidence = case(study, drawn(study, gain=0.2, by_seed=0.05))
     assert made.sha256 == registration.sha256 and evidence.items is not None
     ledger = Ledger(root.ledger)

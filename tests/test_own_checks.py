@@ -23,7 +23,7 @@ from prereg.registry.amendments import affected
 from prereg.registry.history import require_unchanged
 from prereg.registry.paths import Root
 from prereg.registry.register import amend, register
-from prereg.registry.registration import Registration, load_registration, promise_sha256, verify_registration
+from prereg.registry.registration import Pins, Registration, load_registration, promise_sha256, verify_registration
 from prereg.study.measure import OwnCheck
 from prereg.study.spec import study_from_document
 
@@ -233,7 +233,7 @@ def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
     studies.mkdir()
     (studies / "mine.py").write_text(HELD)
     loaded = load_text(studies, text)
-    first, _ = register(root, loaded, corpus=PIN, design=None, tool={}, at=AT)
+    first, _ = register(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT)
     assert first.own_checks["looked"].entry_point == "mine:look"
     again = load_registration(root, "embnorm")
     assert again == first and verify_registration(root, "embnorm") == []
@@ -242,10 +242,17 @@ def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
     with pytest.raises(RegistrationError, match=r"own_checks\.looked\.sha256"):
         require_unchanged(first, loaded)
     with pytest.raises(RegistrationError, match=r"own_checks\.looked\.sha256"):
-        register(root, loaded, corpus=PIN, design=None, tool={}, at=AT)
+        register(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT)
     assert "the check 'looked' is not the registered code: mine.py has changed" in verify_registration(root, "embnorm")
     second, entry = amend(
-        root, loaded, corpus=PIN, design=None, tool={}, at=AT, reason="a better check", evidence="runs started"
+        root,
+        loaded,
+        pins=Pins(corpus=PIN),
+        design=None,
+        tool={},
+        at=AT,
+        reason="a better check",
+        evidence="runs started",
     )
     assert second.sha256 != first.sha256 and verify_registration(root, "embnorm") == []
     fields = [one["field"] for one in entry.body["differences"]]  # type: ignore[union-attr,index,call-overload]
@@ -262,6 +269,8 @@ def test_a_study_without_checks_keeps_the_hash_it_had(tmp_path: Path) -> None:
     kept = json.loads(study.model_dump_json())
     assert promise_sha256(kept, registration.corpus.model_dump(mode="json"), {}) == registration.sha256  # type: ignore[union-attr]
     root, studies = Root(tmp_path), tmp_path / "studies"
-    register(root, load_text(studies, changed(EMBNORM, "study", "study")), corpus=PIN, design=None, tool={}, at=AT)
+    register(
+        root, load_text(studies, changed(EMBNORM, "study", "study")), pins=Pins(corpus=PIN), design=None, tool={}, at=AT
+    )
     assert "own_checks" not in json.loads(root.lock("embnorm").read_text())
     assert study_from_document(study.model_dump(mode="json")) == study

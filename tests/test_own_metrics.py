@@ -31,7 +31,7 @@ from prereg.registry.amendments import affected
 from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec, plan
 from prereg.registry.register import amend, register
-from prereg.registry.registration import verify_registration
+from prereg.registry.registration import Pins, verify_registration
 from prereg.study.measure import OwnMetric
 from prereg.study.spec import Study, study_from_document
 from prereg.study.training import Model
@@ -212,7 +212,7 @@ def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
     (tmp_path / "studies").mkdir()
     (tmp_path / "studies" / "mine.py").write_text(CODE)
     root, loaded = house_with(tmp_path, text)
-    told: dict[str, Any] = {"corpus": PIN, "design": None, "tool": {}, "at": AT}
+    told: dict[str, Any] = {"pins": Pins(corpus=PIN), "design": None, "tool": {}, "at": AT}
     first, _ = register(root, loaded, **told)
     assert set(first.own_checks) == {"own/worst"} and verify_registration(root, "embnorm") == []
     lock = json.loads((tmp_path / "studies" / "embnorm.lock.json").read_text())

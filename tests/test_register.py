@@ -23,7 +23,7 @@ from prereg.registry.history import differing_fields, require_unchanged
 from prereg.registry.ledger import Entry, Ledger
 from prereg.registry.paths import Root
 from prereg.registry.register import amend, register
-from prereg.registry.registration import Registration, load_registration, promise_sha256, verify_registration
+from prereg.registry.registration import Pins, Registration, load_registration, promise_sha256, verify_registration
 from prereg.study.load import Loaded
 from prereg.study.spec import Study, study_from_document
 
@@ -32,7 +32,9 @@ TOOL = {"ablate-prereg": "0.1.0"}
 
 
 def do(root: Root, loaded: Loaded, **given_: Any) -> tuple[Registration, Entry]:
-    return register(root, loaded, **({"corpus": PIN, "design": {"power": 0.8}, "tool": TOOL, "at": AT} | given_))
+    return register(
+        root, loaded, **({"pins": Pins(corpus=PIN), "design": {"power": 0.8}, "tool": TOOL, "at": AT} | given_)
+    )
 
 
 def redo(root: Root, loaded: Loaded, **given_: Any) -> tuple[Registration, Entry]:
@@ -41,7 +43,7 @@ def redo(root: Root, loaded: Loaded, **given_: Any) -> tuple[Registration, Entry
         loaded,
         **(
             {
-                "corpus": PIN,
+                "pins": Pins(corpus=PIN),
                 "design": None,
                 "tool": TOOL,
                 "at": LATER,
@@ -167,7 +169,7 @@ def test_another_corpus_under_the_same_name_is_a_change(tmp_path: Path) -> None:
     root, loaded = house_with(tmp_path)
     do(root, loaded)
     with pytest.raises(RegistrationError, match=r"corpus\.sha256"):
-        do(root, loaded, corpus=PIN.model_copy(update={"sha256": "cd" * 32}))
+        do(root, loaded, pins=Pins(corpus=PIN.model_copy(update={"sha256": "cd" * 32})))
 
 
 def test_differing_fields_are_named_one_by_one(tmp_path: Path) -> None:
@@ -436,8 +438,9 @@ def test_processes_that_register_at_once_make_one_registration(tmp_path: Path) -
     root, loaded = house_with(tmp_path)
     program = (
         "import sys\nfrom pathlib import Path\nfrom prereg.study.load import load_study\n"
-        "from prereg.registry.register import register\nfrom prereg.registry.paths import Root\n"
-        "r, _ = register(Root(Path(sys.argv[1])), load_study(Path(sys.argv[2])), corpus=None, design=None,"
+        "from prereg.registry.register import register\nfrom prereg.registry.registration import Pins\n"
+        "from prereg.registry.paths import Root\n"
+        "r, _ = register(Root(Path(sys.argv[1])), load_study(Path(sys.argv[2])), pins=Pins(), design=None,"
         f" tool={{}}, at='{AT}')\nprint(r.sha256)\n"
     )
     running = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ablate.data.reading import Reading, Tokenizer
     from ablate.data.tokenizers import BpeTokenizer
     from prereg.documents.published import LoadedPublished
-    from prereg.registry.registration import CorpusPin, DataPins, Registration, TaskPin
+    from prereg.registry.registration import CorpusPin, DataPins, Pins, Registration, TaskPin
     from prereg.study.command import ScriptPin
     from prereg.study.load import Loaded
     from prereg.study.spec import Study
@@ -134,8 +134,10 @@ def read_data(context: StudyContext, registered: DataPins | None = None) -> dict
     return found
 
 
-def pin_data(context: StudyContext, readings: Mapping[str, Reading]) -> Pins:
-    """What the study's corpus names and tokenizers mean now, measured.
+def pin_data(
+    context: StudyContext, readings: Mapping[str, Reading]
+) -> tuple[CorpusPin, DataPins | None, tuple[BpeTokenizer, ...]]:
+    """What the study's corpus names and tokenizers mean now, measured; and the tokenizers that were trained.
 
     `data` stays empty where all arms read one text, character by character: its corpus says all.
     """
@@ -166,9 +168,9 @@ def pin_data(context: StudyContext, readings: Mapping[str, Reading]) -> Pins:
     placed(context, lambda: require_one_tokenizer(context.study, tokenizers))
     first = corpora[context.study.training(context.study.baseline).data.sources[0]]
     if plain and len(corpora) == 1:
-        return Pins(first, None)
+        return first, None, ()
     trained = tuple(t for t in _different(readings) if isinstance(t, BpeTokenizer))
-    return Pins(first, None, DataPins(corpora=dict(sorted(corpora.items())), tokenizers=tokenizers), trained)
+    return first, DataPins(corpora=dict(sorted(corpora.items())), tokenizers=tokenizers), trained
 
 
 def _different(readings: Mapping[str, Reading]) -> list[Tokenizer]:
@@ -220,16 +222,12 @@ def find_vocabulary(context: StudyContext) -> int | None:
 
 
 @dataclass(frozen=True)
-class Pins:
-    """What the names in a study mean now: corpus and tasks for the built-in trainer, files of code for a user's own."""
+class Pinned:
+    """What the names in a study mean now, found and hashed."""
 
-    corpus: CorpusPin | None
-    scripts: tuple[ScriptPin, ...] | None
-    data: DataPins | None = None
+    pins: Pins
     trained: tuple[BpeTokenizer, ...] = ()
     """Tokenizers that were trained from the texts, to be kept once the registration is valid."""
-    tasks: TaskPin | None = None
-    data_files: tuple[ScriptPin, ...] = ()
 
     def keep(self, root: Root) -> None:
         """Keep the trained tokenizers for the workers. A registration is valid without them."""
@@ -250,14 +248,17 @@ def require_gpt() -> None:
             raise missing_gpt(package)
 
 
-def pin(context: StudyContext, registered: DataPins | None = None) -> Pins:
+def pin(context: StudyContext, registered: DataPins | None = None) -> Pinned:
     """The bytes that the study's names stand for, found and hashed."""
+    from prereg.registry.registration import Pins
+
     if context.study.trainer == "gpt":
         require_gpt()
         readings = read_data(context, registered)
-        return replace(pin_data(context, readings), tasks=pin_tasks(context, readings))
+        corpus, data, trained = pin_data(context, readings)
+        return Pinned(Pins(corpus=corpus, data=data, tasks=pin_tasks(context, readings)), trained)
     scripts, data_files = pin_code(context)
-    return Pins(None, scripts, data_files=data_files)
+    return Pinned(Pins(scripts=scripts, data_files=data_files))
 
 
 def pin_tasks(context: StudyContext, readings: Mapping[str, Reading]) -> TaskPin | None:
@@ -314,7 +315,7 @@ def _require_program(context: StudyContext) -> None:
 
 def require_pinned(context: StudyContext, registration: Registration) -> None:
     """The corpus, or the trainer's code, that was registered is here, and is still the same."""
-    now = pin(context, registration.data)
+    now = pin(context, registration.data).pins
     if now.corpus is not None and now.corpus != registration.corpus:
         wanted = registration.corpus.sha256 if registration.corpus else "none"
         raise CorpusError(

@@ -124,7 +124,7 @@ def amend(
 def preview_amendment(path: Path, *, root: Path | None = None) -> Amendment:
     """The amendment that `amend` would make now. Raises `RegistrationError` where nothing differs."""
     from prereg.registry.amendments import Amendment
-    from prereg.registry.history import as_registered, differing_pins
+    from prereg.registry.history import as_registered
     from prereg.registry.ledger import Ledger
     from prereg.registry.register import changes_since, evidence_by_now
     from prereg.registry.registration import load_registration
@@ -135,11 +135,7 @@ def preview_amendment(path: Path, *, root: Path | None = None) -> Amendment:
     if registered is None:
         fix = f"ablate register {path}"
         raise RegistrationError(f"'{name}' is not registered", required="a registration to amend", fix=fix)
-    pins = pin(context)
-    other = differing_pins(
-        registered, pins.corpus, pins.scripts, pins.data, tasks=pins.tasks, data_files=pins.data_files
-    )
-    changes = changes_since(registered, as_registered(registered, context.loaded), other)
+    changes = changes_since(registered, as_registered(registered, context.loaded), pin(context).pins)
     evidence, failed_runs = evidence_by_now(Ledger(context.root.ledger).entries(), name)
     return Amendment(
         index=0,
@@ -166,23 +162,19 @@ def _freeze(
     from ablate.records.provenance import tool_versions
     from prereg.documents.page import keep_page
 
-    pins = pin(context)
+    pinned = pin(context)
     design = planned or characterise(context, pilot=pilot)
     override = accepted(context, design, accept_underpowered)
     written = write(
         context.root,
         context.loaded,
-        corpus=pins.corpus,
-        scripts=pins.scripts,
-        data=pins.data,
-        tasks=pins.tasks,
-        data_files=pins.data_files,
+        pins=pinned.pins,
         design=design.model_dump(mode="json"),
         tool=tool_versions(),
         at=now(),
         override=override,
     )
-    pins.keep(context.root)
+    pinned.keep(context.root)
     keep_page(context.root, context.study.study)
     return written
 

@@ -7,11 +7,11 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import Pins, StudyContext, check, pin
+from ablate.api.context import StudyContext, check, pin
 
 if TYPE_CHECKING:
     from ablate.runner.trial import Trial, Values
-    from prereg.registry.registration import Registration
+    from prereg.registry.registration import Pins, Registration
     from prereg.study.spec import Study
 
 STEPS = 20
@@ -36,13 +36,13 @@ def try_out(
     from ablate.runner.trial import TrialMaker
 
     context = check(Path(path), root)
-    pins = pin(context)
+    pinned = pin(context)
     if context.study.trainer == "gpt" and not any(one.startswith("budget.steps=") for one in replaced):
         steps = min(STEPS, *(context.study.training(arm).budget.steps for arm in context.study.arms))
         replaced = (*replaced, f"budget.steps={steps}")
-    pins.keep(context.root)
+    pinned.keep(context.root)
     maker = TrialMaker(
-        _provisional(context, pins),
+        _provisional(context, pinned.pins),
         context.root,
         context.path.parent,
         limit_s=limit_s,
@@ -92,7 +92,6 @@ def _provisional(context: StudyContext, pins: Pins) -> Registration:
     nothing = "0" * 64
     return Registration(
         study=context.study,
-        corpus=pins.corpus,
         sha256=nothing,
         source_sha256=nothing,
         registered_at="",
@@ -101,9 +100,6 @@ def _provisional(context: StudyContext, pins: Pins) -> Registration:
         previous=None,
         reason=None,
         own_checks=pin_checks(context.study, context.path.parent),
-        scripts=pins.scripts,
-        data_files=pins.data_files,
-        data=pins.data,
-        tasks=pins.tasks,
         lock_sha256=nothing,
+        **dict(pins),
     )

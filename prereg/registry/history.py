@@ -27,17 +27,8 @@ from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Entry, Ledger
 from prereg.registry.paths import Root
-from prereg.registry.registration import (
-    LARGEST_LOCK,
-    CorpusPin,
-    DataPins,
-    Registration,
-    TaskPin,
-    promise_sha256,
-    read_lock,
-)
+from prereg.registry.registration import LARGEST_LOCK, Pins, Registration, promise_sha256, read_lock
 from prereg.study.arms import Arm
-from prereg.study.command import ScriptPin
 from prereg.study.load import Loaded
 from prereg.study.spec import Study
 from prereg.study.training import Training
@@ -100,27 +91,20 @@ def refuse_change(path: Path, name: str, registration: Registration, differences
     )
 
 
-def differing_pins(
-    registered: Registration,
-    corpus: CorpusPin | None,
-    scripts: tuple[ScriptPin, ...] | None,
-    data: DataPins | None = None,
-    *,
-    tasks: TaskPin | None = None,
-    data_files: tuple[ScriptPin, ...] = (),
-) -> list[Difference]:
+def differing_pins(registered: Pins, now: Pins) -> list[Difference]:
     """The corpora, code and tasks that are not what was registered."""
 
-    def files(pins: tuple[ScriptPin, ...] | None) -> dict[str, JsonValue]:
-        return {pin.path: pin.sha256 for pin in pins or ()}
+    def shown(pins: Pins) -> dict[str, JsonValue]:
+        files = {kind: getattr(pins, kind) or () for kind in ("scripts", "data_files")}
+        return {
+            "corpus": plain(pins.corpus),
+            "data": plain(pins.data),
+            **{kind: {pin.path: pin.sha256 for pin in found} for kind, found in files.items()},
+            "tasks": plain(pins.tasks),
+        }
 
-    return [
-        *differences(plain(registered.corpus), plain(corpus), ("corpus",)),
-        *differences(plain(registered.data), plain(data), ("data",)),
-        *differences(files(registered.scripts), files(scripts), ("scripts",)),
-        *differences(files(registered.data_files), files(data_files), ("data_files",)),
-        *differences(plain(registered.tasks), plain(tasks), ("tasks",)),
-    ]
+    was = shown(registered)
+    return [found for name, value in shown(now).items() for found in differences(was[name], value, (name,))]
 
 
 def differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Difference]:

@@ -35,11 +35,9 @@ from prereg.registry.history import (
 from prereg.registry.ledger import Entry, Ledger
 from prereg.registry.paths import Root
 from prereg.registry.registration import (
-    CorpusPin,
-    DataPins,
     Override,
+    Pins,
     Registration,
-    TaskPin,
     load_registration,
     lock_matches,
     newest_promise,
@@ -47,7 +45,6 @@ from prereg.registry.registration import (
     promise_sha256,
     read_lock,
 )
-from prereg.study.command import ScriptPin
 from prereg.study.load import Loaded
 
 EvidenceState = Literal["none", "runs started", "outcomes read"]
@@ -63,24 +60,20 @@ def register(
     root: Root,
     loaded: Loaded,
     *,
-    corpus: CorpusPin | None,
+    pins: Pins,
     design: dict[str, JsonValue] | None,
     tool: dict[str, str],
     at: str,
     override: Override | None = None,
-    scripts: tuple[ScriptPin, ...] | None = None,
-    data: DataPins | None = None,
-    tasks: TaskPin | None = None,
-    data_files: tuple[ScriptPin, ...] = (),
 ) -> tuple[Registration, Entry]:
     """Register a study. What is registered and unchanged is returned as it is; what has changed is refused."""
     name, ledger = loaded.study.study, Ledger(root.ledger)
-    pins = pin_checks(loaded.study, loaded.path.parent)
+    code = pin_checks(loaded.study, loaded.path.parent)
     with ledger.hold():
         registered = load_registration(root, name)
         if registered is not None:
             require_unchanged(registered, loaded)
-            moved = differing_pins(registered, corpus, scripts, data, tasks=tasks, data_files=data_files)
+            moved = differing_pins(registered, pins)
             refuse_change(loaded.path, name, registered, moved)
             entry = newest_promise(ledger, name)
             assert entry is not None, name
@@ -91,15 +84,11 @@ def register(
             loaded,
             ledger,
             pins=pins,
-            corpus=corpus,
+            code=code,
             design=design,
             tool=tool,
             at=at,
             override=override,
-            scripts=scripts,
-            data=data,
-            tasks=tasks,
-            data_files=data_files,
         )
 
 
@@ -107,21 +96,17 @@ def amend(
     root: Root,
     loaded: Loaded,
     *,
-    corpus: CorpusPin | None,
+    pins: Pins,
     design: dict[str, JsonValue] | None,
     tool: dict[str, str],
     at: str,
     reason: str,
     evidence: EvidenceState,
     override: Override | None = None,
-    scripts: tuple[ScriptPin, ...] | None = None,
-    data: DataPins | None = None,
-    tasks: TaskPin | None = None,
-    data_files: tuple[ScriptPin, ...] = (),
 ) -> tuple[Registration, Entry]:
     """Replace a registration by a changed one, on the record: why, what, and what was known of the outcome."""
     name, ledger = loaded.study.study, Ledger(root.ledger)
-    pins = pin_checks(loaded.study, loaded.path.parent)
+    code = pin_checks(loaded.study, loaded.path.parent)
     with ledger.hold():
         complete(root, name)
         registered = load_registration(root, name)
@@ -141,8 +126,7 @@ def amend(
                 where=where,
             )
         loaded = as_registered(registered, loaded)
-        found = differing_pins(registered, corpus, scripts, data, tasks=tasks, data_files=data_files)
-        changes = changes_since(registered, loaded, found)
+        changes = changes_since(registered, loaded, pins)
         state, failed_runs = evidence_by_now(ledger.entries(), name, stated=evidence)
         body: dict[str, JsonValue] = {
             "reason": reason.strip(),
@@ -156,7 +140,7 @@ def amend(
             loaded,
             ledger,
             pins=pins,
-            corpus=corpus,
+            code=code,
             design=design,
             tool=tool,
             at=at,
@@ -164,19 +148,15 @@ def amend(
             reason=reason.strip(),
             body=body,
             override=override,
-            scripts=scripts,
-            data=data,
-            tasks=tasks,
-            data_files=data_files,
         )
 
 
-def changes_since(registered: Registration, loaded: Loaded, pins: Iterable[Difference]) -> tuple[Difference, ...]:
+def changes_since(registered: Registration, loaded: Loaded, pins: Pins) -> tuple[Difference, ...]:
     """What an amendment would change: fields, pinned bytes, own code. Raises `RegistrationError` where nothing does."""
     own = pin_checks(loaded.study, loaded.path.parent)
     changes = (
         *differing_fields(registered.study, loaded.study),
-        *pins,
+        *differing_pins(registered, pins),
         *differences(code_of(registered.own_checks), code_of(own), ("own_checks",)),
     )
     if not changes:
@@ -220,8 +200,8 @@ def _commit(
     loaded: Loaded,
     ledger: Ledger,
     *,
-    pins: dict[str, CheckPin],
-    corpus: CorpusPin | None,
+    pins: Pins,
+    code: dict[str, CheckPin],
     design: dict[str, JsonValue] | None,
     tool: dict[str, str],
     at: str,
@@ -229,30 +209,24 @@ def _commit(
     reason: str | None = None,
     body: dict[str, JsonValue] | None = None,
     override: Override | None = None,
-    scripts: tuple[ScriptPin, ...] | None = None,
-    data: DataPins | None = None,
-    tasks: TaskPin | None = None,
-    data_files: tuple[ScriptPin, ...] = (),
 ) -> tuple[Registration, Entry]:
     """Write the lock next to its place, let the ledger take it, move it there."""
     source = _relative(root, loaded.path)
     ledger.head()  # a damaged ledger is refused before anything is written
     name, study = loaded.study.study, plain(loaded.study)
-    files = None if scripts is None else [plain(pin) for pin in scripts]
-    read = [plain(pin) for pin in data_files]
-    sha256 = promise_sha256(
-        study, plain(corpus), code_of(pins), files, plain(data), tasks=plain(tasks), data_files=read
-    )
+    corpus, data, tasks = plain(pins.corpus), plain(pins.data), plain(pins.tasks)
+    files = None if pins.scripts is None else [plain(pin) for pin in pins.scripts]
+    read = [plain(pin) for pin in pins.data_files]
+    sha256 = promise_sha256(study, corpus, code_of(code), files, data, tasks=tasks, data_files=read)
     accepted = {} if override is None else {"override": plain(override)}
-    code = {"own_checks": code_of(pins)} if pins else {}
     # Keys stand in the order of the study's file, not sorted: the order of the factors names the arms.
     document = {
         "study": study,
-        "corpus": plain(corpus),
+        "corpus": corpus,
         **({} if files is None else {"scripts": files}),
         **({} if not read else {"data_files": read}),
-        **({} if data is None else {"data": plain(data)}),
-        **({} if tasks is None else {"tasks": plain(tasks)}),
+        **({} if data is None else {"data": data}),
+        **({} if tasks is None else {"tasks": tasks}),
         "sha256": sha256,
         "source_sha256": sha256_bytes(loaded.source_bytes),
         "registered_at": at,
@@ -260,7 +234,7 @@ def _commit(
         "design": design,
         "previous": previous,
         "reason": reason,
-        **code,
+        **({"own_checks": code_of(code)} if code else {}),
         **accepted,
     }
     written = (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()

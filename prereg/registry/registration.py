@@ -85,13 +85,27 @@ class Override(FrozenModel):
     """Why the user went on, in the user's words."""
 
 
-class Registration(FrozenModel):
+class Pins(FrozenModel):
+    """What the names in a study mean: corpora and tasks for the built-in trainer, files for a user's own."""
+
+    corpus: CorpusPin | None = None
+    """The corpus; none where the trainer is the user's own command."""
+    scripts: tuple[ScriptPin, ...] | None = None
+    """The files of a user's own trainer; none, and not in the lock, for the built-in one."""
+    data_files: tuple[ScriptPin, ...] = ()
+    """The files that a user's own trainer reads, as far as `data:` names them; not in the lock where it names none."""
+    data: DataPins | None = None
+    """Corpora and tokenizers, where the arms read several corpora or a trained tokenizer; else none, and not in the
+    lock."""
+    tasks: TaskPin | None = None
+    """The zero- and few-shot tasks; none, and not in the lock, where none are declared."""
+
+
+class Registration(Pins):
     """A study as it was promised."""
 
     study: Study
     """The study, resolved whole."""
-    corpus: CorpusPin | None
-    """The corpus; none where the trainer is the user's own command."""
     sha256: str
     """Hash of the promise: of study, corpus, scripts and tasks, see `promise_sha256`."""
     source_sha256: str
@@ -110,15 +124,6 @@ class Registration(FrozenModel):
     """The code of the study's own checks and own metrics, by name; not in the lock where there are none."""
     override: Override | None = None
     """What the user accepted although registration would have refused it; none, and not in the lock, otherwise."""
-    scripts: tuple[ScriptPin, ...] | None = None
-    """The files of a user's own trainer; none, and not in the lock, for the built-in one."""
-    data_files: tuple[ScriptPin, ...] = ()
-    """The files that a user's own trainer reads, as far as `data:` names them; not in the lock where it names none."""
-    data: DataPins | None = None
-    """Corpora and tokenizers, where the arms read several corpora or a trained tokenizer; else none, and not in the
-    lock."""
-    tasks: TaskPin | None = None
-    """The zero- and few-shot tasks; none, and not in the lock, where none are declared."""
     lock_sha256: str
     """sha256 of the exact bytes of the lock file; not stored in it."""
 
