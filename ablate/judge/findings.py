@@ -75,7 +75,6 @@ def judge_hypotheses(
     study: Study,
     values: Values,
     *,
-    seeds: Sequence[int] | None = None,
     rng_seed: int = 0,
     look: Look | None = None,
     items: pd.DataFrame | None = None,
@@ -86,8 +85,7 @@ def judge_hypotheses(
     A sequential study is judged at a registered look, by its adjusted tests; any other without one.
     """
     require_registered_look(study, look)
-    if look is not None:
-        seeds = study.seeds[: look.n_seeds] if seeds is None else seeds
+    seeds = study.seeds if look is None else study.seeds[: look.n_seeds]
     contrasts = {name: contrast(study, name, values, seeds) for name in study.hypotheses}
     tested = {name: _tested(study, name, pairs, rng_seed, look=look, items=items) for name, pairs in contrasts.items()}
     nulls = {name: found if isinstance(found, Nulls) else None for name, found in tested.items()}
@@ -131,7 +129,7 @@ def contrast(
     worst = inf if claim.better == "lower" else -inf
     beyond = [cell for cell, value in used.items() if study.on_divergence == "rank" and value == worst]
     notes += [f"{arm}, seed {seed}, diverged and is ranked worst" for arm, seed in beyond]
-    # No finished run has the ceiling's value: `run_checks.check_ceiling`.
+    # No finished run has the ceiling's value, or there is no verdict: `ablate.judge.audit.outcomes`.
     ceiling = study.on_divergence.ceiling if isinstance(study.on_divergence, Ceiling) else None
     notes += [
         f"{arm}, seed {seed}, diverged and is scored at the ceiling, {compact(ceiling)}"
