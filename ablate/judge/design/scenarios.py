@@ -2,8 +2,8 @@
 
 Differences are drawn on the claims' scales, through the arms: what two claims share by their arms, their differences
 share. Seeds are independent. The noise of two metrics in one run is correlated as the state of the world says, each
-metric turned so that up is better: a lucky run is lucky in all of them. The rest of the beliefs is `beliefs`'. Over new
-items only what the test reads is drawn (`_with_items`): seeds' means and mean squares, not thousands of items.
+metric turned so that up is better: a lucky run is lucky in all of them. The rest of the beliefs is in `assumptions`.
+Over new items only what the test reads is drawn (`_with_items`): seeds' means and mean squares, not thousands of items.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def draw(
         weights = weights_of(study, names)
         for hypothesis, own in zip(names, weights, strict=True):
             mine = np.flatnonzero(own)
-            with np.errstate(invalid="ignore"):  # worst minus worst is NaN: a tie, as in `hypotheses.contrast`
+            with np.errstate(invalid="ignore"):  # worst minus worst is NaN: a tie, as in `findings.contrast`
                 contrast = own[mine[0]] * values[:, mine[0]]
                 for place in mine[1:]:
                     contrast = contrast + own[place] * values[:, place]

@@ -1,7 +1,7 @@
 """Made-up differences through the functions that will judge the real ones: the chance of every verdict.
 
 Differences drawn by `ablate.judge.design.scenarios` are passed through `prepare`, `weigh` and `judge_families` (all
-that `judge_hypotheses` decides by), row by row or all at once where `batch` can, and `Rule.decide` sees each
+that `judge_hypotheses` decides by), row by row or all at once where `vectorized_judge` can, and `Rule.decide` sees each
 combination of outcomes once.
 
 Three terms, used throughout:

@@ -87,7 +87,7 @@ def judge_rows_at_worst(
     rows_of: Callable[[Floats], Rows] | None = None,
     items: Items | None = None,
 ) -> tuple[Codes, Codes]:
-    """The same codes, and `lost_pairs.possible_outcomes` over rows: a bit for each outcome to reckon with.
+    """The same codes, and `sensitivity.possible_outcomes` over rows: a bit for each outcome to reckon with.
 
     `ends` are the ends towards which lost pairs push each hypothesis, each studies x hypotheses.
     """

@@ -42,7 +42,7 @@ _NEAR = 1e-7
 
 @dataclass(frozen=True)
 class OverItems:
-    """What a test over seeds and new items knows of each study beyond the seeds' means; see `items.Spread`."""
+    """What a test over seeds and new items knows of each study beyond the seeds' means; see `crossed_items.Spread`."""
 
     units: Floats
     """What items (or tasks) add to the variance of the mean difference, the interaction once in it."""
