@@ -74,14 +74,16 @@ OPTIMIZERS: list[dict[str, Any]] = [
     {"clip": 0.05, "weight_decay": 0.5},
 ]
 MODELS: list[dict[str, Any]] = [
-    {"model": {"dropout": 0.2}},
-    {"model": {"norm": "post", "block_norm": "rmsnorm", "positions": "rope", "qk_norm": True, "activation": "swiglu"}},
-    {"model": {"norm": "sandwich", "positions": "sinusoidal", "residual_scale": "rezero", "tie_embeddings": False}},
-    {"model": {"embedding_norm": "center", "norm": "none", "bias": False, "activation": "relu2", "positions": "none"}},
+    {"dropout": 0.2},
+    {"norm": "post", "block_norm": "rmsnorm", "positions": "rope", "qk_norm": True, "activation": "swiglu"},
+    {"norm": "sandwich", "positions": "sinusoidal", "residual_scale": "rezero", "tie_embeddings": False},
+    {"embedding_norm": "center", "norm": "none", "bias": False, "activation": "relu2", "positions": "none"},
 ]
+WITH_MODELS = [{**OPTIMIZERS[at], "model": model} for at, model in zip((2, 3, 5, 6), MODELS, strict=True)]
+"""A model and an optimizer meet in the gradient alone, so one configuration tries one of each."""
 
 
-@pytest.mark.parametrize("changes", [*OPTIMIZERS, *MODELS], ids=json.dumps)
+@pytest.mark.parametrize("changes", [OPTIMIZERS[0], OPTIMIZERS[1], OPTIMIZERS[4], *WITH_MODELS], ids=json.dumps)
 def test_a_cohort_agrees_with_separate_runs_within_the_stated_tolerance(changes: dict[str, Any]) -> None:
     config = configuration(**json.loads(json.dumps(changes)))
     together = cohort(config)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,8 @@ def source(name: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-def imports(name: str) -> set[str]:
+@cache
+def imports(name: str) -> frozenset[str]:
     """Everything a module imports at any depth, type-checking blocks left out."""
     tree = ast.parse(source(name).read_text(encoding="utf-8"))
     skipped = {
@@ -130,7 +132,7 @@ def imports(name: str) -> set[str]:
             assert node.level == 0, f"{name}: relative import"
             assert node.module is not None
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def room(name: str) -> str:

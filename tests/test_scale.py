@@ -17,8 +17,6 @@ from ablate import api
 from ablate.cli import app
 from ablate.reporting.summaries.study import scale_json, scale_sections
 from ablate.reporting.terminal import show
-from ablate.runner.options import RunOptions
-from ablate.runner.progress import PlainWatcher
 from ablate.scale.devices import CPU, KNOWN, activations, device_named, is_of, state_parts
 from ablate.scale.parse import SHAPES, ScaleTarget, shaped
 from prereg.errors import StudyError
@@ -94,10 +92,9 @@ def test_without_a_measurement_or_an_assumption_there_is_no_time(study: Path) ->
     assert any("MFU of 0.4 is an assumption" in note for note in assumed.notes)
 
 
-def test_a_recorded_run_gives_the_speed_of_its_kind_of_device_and_of_no_other(house: House) -> None:
-    study = house.write()
-    api.run(study, RunOptions(slots=1), watcher=PlainWatcher(StringIO()))
-    records = [json.loads(path.read_text()) for path in house.path.glob("data/runs/*/*/*/*/run.json")]
+def test_a_recorded_run_gives_the_speed_of_its_kind_of_device_and_of_no_other(trained: House) -> None:
+    study = trained.study
+    records = [json.loads(path.read_text()) for path in trained.path.glob("data/runs/*/*/*/*/run.json")]
     found = api.plan_at_scale(study, "on 1 cpu")
     rates = [record["tokens"] / record["train_s"] for record in records]
     assert len(rates) == 6

@@ -59,7 +59,6 @@ def test_all_choices_together_count_as_the_model_does(changes: dict[str, Any], v
     assert parameters(model, vocabulary) == count_parameters(GPT(model, vocabulary))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.fixed_dictionaries({name: st.sampled_from(values) for name, values in CHOICES.items()}),
     st.integers(2, 40),
