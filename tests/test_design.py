@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from math import comb, log, sqrt
 from time import process_time
 
@@ -26,6 +27,12 @@ from prereg.study.spec import Study
 BELIEVED = {
     "metrics": {"val/loss": {"sd": 0.01, "correlation": 0.5}, "val/accuracy": {"sd": 0.003, "correlation": 0.5}}
 }
+
+
+@cache
+def quick_design() -> Design:
+    """The small study's, of few simulated studies: what is read from it does not depend on their number."""
+    return design(small_study(), n_sims=20)
 
 
 def share(chances: tuple, of: str) -> float:  # type: ignore[type-arg]
@@ -239,7 +246,7 @@ def test_max_t_flips_the_same_seeds_in_the_design_as_in_the_judge_where_pairs_ar
 def test_a_reading_other_than_the_last_is_said_to_rest_on_the_same_beliefs() -> None:
     best = one_claim(hypothesis={"read": "best"}, assume={"metrics": {"val/loss": {"sd": 0.01}}})
     assert any("h reads another value than the last" in note for note in design(best, n_sims=20).notes)
-    assert not any("than the last" in note for note in design(small_study(), n_sims=20).notes)
+    assert not any("than the last" in note for note in quick_design().notes)
 
 
 def test_a_ceiling_needs_a_level_and_says_so() -> None:
@@ -267,7 +274,7 @@ def test_runs_that_diverge_can_rank_worst_in_the_design_too() -> None:
 
 
 def test_every_hypothesis_stands_alone_once_and_every_guardrail_falls_alone_once() -> None:
-    names = [one.name for one in design(small_study(), n_sims=20).scenarios]
+    names = [one.name for one in quick_design().scenarios]
     assert names == [
         "no effect anywhere",
         "every claim true at its smallest",
@@ -337,7 +344,7 @@ def test_the_cost_of_enough_seeds_is_said() -> None:
 
 
 def test_a_design_of_an_old_lock_is_still_read() -> None:
-    old = design(small_study(), n_sims=20).model_dump(mode="json")
+    old = quick_design().model_dump(mode="json")
     for name, field in Design.model_fields.items():
         if not field.is_required():
             del old[name]
@@ -360,7 +367,7 @@ def test_the_refusal_names_the_witness_the_lost_verdict_and_the_least_change() -
     gain = hopeless.hypotheses[0]
     assert gain.power_at_smallest == 0.0 and gain.seeds_80 == 7
     assert [at.power["gain_ln"] > 0.0 for at in hopeless.curve] == [at.n >= 7 for at in hopeless.curve]
-    assert obstacle(design(small_study(), n_sims=20)) is None
+    assert obstacle(quick_design()) is None
 
 
 @pytest.mark.parametrize(
@@ -563,7 +570,7 @@ def test_a_slow_test_draws_fewer_studies_and_says_how_many() -> None:
     assert affordable(one_claim(seeds=8, analysis={"test": "bootstrap_t"})) == 500
     slow = one_claim(seeds=7, analysis={"test": "bootstrap_t"})
     assert any("500 simulated studies a scenario" in note for note in design(slow, n_sims=20).notes)
-    assert not any("simulated studies a scenario" in note for note in design(small_study(), n_sims=20).notes)
+    assert not any("simulated studies a scenario" in note for note in quick_design().notes)
 
 
 @pytest.mark.parametrize("n", [2, 5, 6, 7, 8, 10, 12, 13, 20, 21, 30])
