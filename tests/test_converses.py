@@ -169,7 +169,7 @@ def test_the_judge_never_finds_what_the_proof_excludes(test: str, correct: str) 
     assert len(excluding) == 3
     rng = np.random.default_rng(11)
     supported = 0
-    for _ in range(40):
+    for _ in range(20):
         shift = rng.choice([-0.1, -0.02, 0.02, 0.1])
         values = {
             (arm, seed): float(rng.lognormal(0.0, 0.05) + (shift if arm == "ln" else 0.0))
@@ -180,4 +180,4 @@ def test_the_judge_never_finds_what_the_proof_excludes(test: str, correct: str) 
         supported += "supported" in (found["up"], found["down"])
         for one in excluding:
             assert any(found[name] != end for name, end in (one.first, one.second)), (one, found)
-    assert supported > 10  # otherwise nothing was excluded
+    assert supported > 5  # otherwise nothing was excluded
