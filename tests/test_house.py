@@ -201,6 +201,14 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
     assert not loaded & heavy, loaded & heavy
 
 
+def test_checking_a_study_loads_neither_torch_nor_tables() -> None:
+    code = "import sys; from ablate.cli import app; app(['check', 'studies/quickstart.yaml'], standalone_mode=False)"
+    code += "; print('loaded:', *sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.rpartition("loaded:")[2].split())
+    assert not loaded & {"torch", "pandas", "pyarrow", "scipy.stats", "statsmodels", "altair"}
+
+
 def test_importing_the_worker_loads_neither_the_harness_nor_byte_pairs() -> None:
     code = "import sys, ablate.runner.builtin.worker; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -156,7 +156,8 @@ def test_a_study_without_a_slip_has_costs_and_no_values(house: OwnHouse) -> None
     assert all(run.peak_memory_bytes and run.peak_memory_bytes > 2**20 for run in trial.runs)
     after = house.snapshot()
     assert {name for name in after if name not in before} == {"studies/own.yaml"}
-    assert "876" not in trial.model_dump_json()  # 2 - .123456 and 3 - .00123456 are what the slow arm records
+    text = trial.model_dump_json()
+    assert "1.8765" not in text and "2.9987" not in text  # what the slow arm records: 2 - lr and 3 - lr / 100
 
 
 @pytest.mark.parametrize(("drifts", "said"), [(False, "exactly"), (True, "with other values")])

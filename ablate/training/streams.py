@@ -11,9 +11,12 @@ library release can move a batch.
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 def key(seed: int, *labels: str | int) -> int:
@@ -42,6 +45,8 @@ def raw_words(seed: int, label: str, count: int) -> list[int]:
 
 def generator(seed: int, *labels: str | int) -> torch.Generator:
     """A fresh CPU generator for one purpose."""
+    import torch  # here: `ablate check` draws a corpus, and no tensor
+
     return torch.Generator().manual_seed(key(seed, *labels))
 
 
@@ -72,6 +77,8 @@ class DropoutStream:
 
     def mask(self, place: str, like: torch.Tensor, rate: float) -> torch.Tensor:
         """A mask with values 0 and 1/(1 - rate), for as many sequences as `like` has, from the first one on."""
+        import torch
+
         mask_key = key(self._seed, "dropout", self._step, place)
         if place not in self._counted:
             self._counted.add(place)

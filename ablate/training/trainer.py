@@ -211,7 +211,7 @@ class Trainer(Trained):
         self.vocabulary = vocabulary
         self.ranks = ranks
         self.ranks.spread(self.model)
-        self.loss = self._compiled() if config.numerics.compile else self.model.loss
+        self.compiled = self._compiled() if config.numerics.compile else None
 
     def _compiled(self) -> Callable[..., Tensor]:
         """The model's loss, compiled when it is first called."""
@@ -271,7 +271,7 @@ class Trainer(Trained):
             rows = slice(first, first + at_once)
             self.dropout.from_sequence(first)
             with self.arithmetic():
-                loss = self.loss(inputs[rows], targets[rows], stream) / parts
+                loss = (self.compiled or self.model.loss)(inputs[rows], targets[rows], stream) / parts
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
         self.ranks.average_gradients(self.model)
