@@ -206,7 +206,12 @@ def test_the_command_names_problems_and_ends_with_2(
         main()
     assert ended.value.code == 2
     said = capsys.readouterr().out
-    assert "2 problems" in said and "install no_such_package" in said and f"next:  ablate try {path}" in said
+    assert (
+        "1 problem" in said
+        and "slow/4, fast/4: exit status 1" in said
+        and "install no_such_package" in said
+        and f"next:  ablate try {path}" in said
+    )
     monkeypatch.setattr(sys, "argv", ["ablate", "try", str(path), "--set", "stepz=3", "--json"])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -17,7 +17,7 @@ from typing import Literal
 
 from ablate.records.rows import read_rows
 from ablate.records.store import Row, RunFolder
-from ablate.runner.external.failures import advise, same_values
+from ablate.runner.external.failures import advise, kind_of, same_values
 from ablate.runner.external.trainer import RESUMABLE
 from ablate.runner.messages import Message
 from ablate.runner.standalone import run_alone
@@ -116,6 +116,8 @@ class TrialMaker:
         self.runs: list[TrialRun] = []
         self.rows: dict[tuple[str, int], Values] = {}
         self.problems: list[Problem] = []
+        self.kinds: dict[str, int] = {}
+        """Kind of failure -> its problem."""
         self.notes: list[str] = []
         self.own = self.study.trainer == "command"
 
@@ -187,7 +189,11 @@ class TrialMaker:
         return run_alone(spec, folder.path, self.root, self.study_folder, device=device, limit_s=limit_s)
 
     def _failed(self, run: str, error: str, spec: RunSpec | CommandSpec, folder: RunFolder) -> None:
-
+        at = self.kinds.setdefault(kind_of(error, spec), len(self.problems))
+        if at < len(self.problems):
+            known = self.problems[at]
+            self.problems[at] = known.model_copy(update={"run": f"{known.run}, {run}"})
+            return
         fix = advise(error, spec, folder, self.root.path) if isinstance(spec, CommandSpec) else ""
         stderr = folder.path / "stderr.txt"
         read = f"read {stderr.relative_to(self.root.path)}" if stderr.is_file() else ""
@@ -202,13 +208,12 @@ class TrialMaker:
 
     def _read(self, spec: RunSpec | CommandSpec, folder: RunFolder, *, sealed: bool) -> list[Row]:
         """The rows of a run; of one that was stopped as far as they go, with what is wrong with them by then."""
-
         if sealed:
             return folder.sealed_rows()
         if not isinstance(spec, CommandSpec):
             return []
         path, run = folder.path / "work" / spec.metrics.file, f"{spec.variant}/{spec.seed}"
-        known = any(one.run == run for one in self.problems)
+        known = any(run in one.run.split(", ") for one in self.problems)
         try:
             rows = read_rows(path, spec.metrics, torn=True) if path.is_file() else []
         except StudyError as error:
@@ -227,7 +232,6 @@ class TrialMaker:
 
     def _compare_runs(self, first: int) -> None:
         """What no run shows by itself: a setting or a seed that changes nothing, arms that end at other steps."""
-
         arms = [arm for arm in self.study.arms if (arm, first) in self.rows]
         for at, arm in enumerate(arms):
             for other in arms[at + 1 :]:
@@ -249,7 +253,6 @@ class TrialMaker:
 
     def _require_seed(self, arm: str, first: int) -> None:
         """Another seed must give other values: without variation there is no test."""
-
         if (arm, first + 1) not in self.rows:
             if not self._in_time(arm, first):
                 return
@@ -266,7 +269,6 @@ class TrialMaker:
 
     def _resumes(self, first: int) -> Literal["exactly", "with other values", "from the start", "not tested"]:
         """Stop a run halfway, start it again, and compare with the one that was not stopped."""
-
         arm = self.study.baseline
         if (arm, first) not in self.rows or not self._in_time(arm, first):
             return "not tested"
@@ -304,7 +306,6 @@ class TrialMaker:
 
     def _shortened(self, spec: RunSpec | CommandSpec) -> RunSpec | CommandSpec:
         """The run with the values that the trial replaces."""
-
         if not self.replaced:
             return spec
         plain = isinstance(spec, CommandSpec)

@@ -186,8 +186,6 @@ def amendment_section(study: Study, registered: Sequence[Entry], amendment: Amen
     """What an amendment changes or would change, what was known by then, and what it makes exploratory."""
     found = affected(study, [amendment])
     lines = []
-    if amendment.failed_runs:
-        lines.append(f"{words.counted(amendment.failed_runs, 'run')} failed by then and left no contrast: no evidence")
     if found.hypotheses:
         lines.append(f"exploratory from now on: {words.listed(found.hypotheses)}; no verdict rests on them")
     if found.arms:
@@ -196,6 +194,8 @@ def amendment_section(study: Study, registered: Sequence[Entry], amendment: Amen
         lines.append("no verdict will be given: a rule chosen after evidence decides nothing")
     if lines:
         lines.append("to decide all the same: copy the study under another name, with seeds nobody has seen")
+    if amendment.failed_runs:
+        lines.append(f"{words.counted(amendment.failed_runs, 'run')} failed by then and left no contrast: no evidence")
     if amendment.registration:
         lines.append("registrations: " + " -> ".join(one.registration[:8] for one in registered))
     else:
