@@ -17,7 +17,8 @@ from test_strangers import rows_of, study_of
 
 from ablate import api
 from ablate.records.parquet import TableError, open_bounded, rows_of_table
-from ablate.records.rows import COLUMNS, lines_of, read_table
+from ablate.records.rows import lines_of
+from ablate.records.tables import COLUMNS, read_table
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes
 
@@ -31,7 +32,7 @@ from pathlib import Path
 from prereg.errors import StudyError
 try:
     if kind == "import":
-        from ablate.records.rows import read_table
+        from ablate.records.tables import read_table
         read_table(Path(places[0]))
     elif kind == "verify":
         from ablate import api

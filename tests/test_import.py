@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,10 +20,13 @@ import pyarrow.parquet as pq
 import pytest
 from own_trainer import OwnHouse
 from test_own_trainer import check_named, events, judged
+from typer.testing import CliRunner
 
 from ablate import api
+from ablate.cli import app
 from ablate.records.gather import gather
 from ablate.records.store import ItemScore, Row, RunFolder
+from ablate.records.tables import TableLayout
 from ablate.reporting.context import ReportContext
 from ablate.runner.options import RunOptions
 from ablate.verification.verify import verify_study
@@ -206,6 +210,69 @@ def test_rows_without_a_binding_are_exploratory_and_give_no_verdict(
     assert "6 runs were imported without a registration hash: slow seed 1; " in check.found
     assert [finding.estimate is not None for finding in decision.findings] == [True]
     assert ReportContext(decision, registration, evidence, "0" * 64, "2026-01-02T03:04:05+00:00").unusable
+
+
+WIDE = TableLayout("run_name", "seed", "iter", metrics={"val/loss": "valid_loss", "train/loss": "loss"})
+TABLE = """run_name,seed,iter,loss,valid_loss,notes
+slow,1,1,3.0,,first
+slow,1,2,2.5,1.9,
+fast,1,1,3.1,,
+fast,1,2,2.0,1.6,
+"""
+
+
+@pytest.mark.parametrize("name", ["results.csv", "results.jsonl"])
+def test_a_wide_table_is_read_by_its_columns(here: OwnHouse, tmp_path: Path, name: str) -> None:
+    source = tmp_path / name
+    header, *lines = TABLE.splitlines()
+    if name.endswith(".csv"):
+        source.write_text(TABLE)
+    else:
+        rows = [dict(zip(header.split(","), line.split(","), strict=True)) for line in lines]
+        numbers = ("seed", "iter", "loss", "valid_loss")
+        typed = [row | {key: json.loads(row[key] or "null") for key in numbers} for row in rows]
+        source.write_text("".join(json.dumps(row) + "\n" for row in typed))
+    refused(here, source, "rows|columns run_name|which is none of")  # without a layout
+    done = bring(here, source, exploratory=True, layout=WIDE)
+    assert done.imported == ("slow/1", "fast/1") and done.missing == 4
+    folder = RunFolder(here.run_folder("fast", 1))
+    assert [(row.step, row.metric, row.value) for row in folder.sealed_rows()] == [
+        (1, "train/loss", 3.1),
+        (2, "val/loss", 1.6),
+        (2, "train/loss", 2.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("run_name", "name", "line 1: no column 'run_name'"),
+        ("slow,1,2", "slow,1.5,2", 'line 3: seed "1.5"'),
+        ("slow,1,2", "slow,1,x", "line 3: step"),
+        ("1.9", "low", 'line 3: value "low"'),
+        ("1.9", "nan", "line 3: val/loss is nan"),
+        ("fast,1,2", "fast,1,1", "train/loss of fast seed 1 at step 1 is already on line 4"),
+        ("fast,1,2,2.0,1.6,", "fast,1,2,2.0", "line 5: 4 fields under 6 columns"),
+        ("fast", "quick", "quick"),
+    ],
+)
+def test_a_faulty_wide_table_is_named_by_its_line(
+    here: OwnHouse, tmp_path: Path, old: str, new: str, found: str
+) -> None:
+    source = tmp_path / "results.csv"
+    source.write_text(TABLE.replace(old, new))
+    refused(here, source, re.escape(found), exploratory=True, layout=WIDE)
+
+
+def test_a_table_without_steps_is_of_one_step(here: OwnHouse, tmp_path: Path) -> None:
+    source = tmp_path / "results.csv"
+    source.write_text("run,seed,loss,val\nslow,1,2.5,1.9\n")
+    words = ["import", str(study_of(here)), str(source), "--note", NOTE, "--exploratory", "--arm-column", "run"]
+    words += ["--at-step", "1", "--column", "val/loss=val", "--column", "train/loss=loss"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0 and "1 runs imported" in done.output, (done.output, done.exception)
+    with pytest.raises(EvidenceError, match="--column val"):
+        CliRunner().invoke(app, [*words, "--column", "val"], catch_exceptions=False)
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "metrics.csv", "metrics.parquet"])

@@ -15,6 +15,7 @@ from prereg.registry.canon import sha256_of
 
 if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
+    from ablate.records.tables import TableLayout
     from ablate.runner.local import Summary
     from ablate.runner.progress import Watcher
     from prereg.registry.looks import Look
@@ -144,13 +145,15 @@ def import_runs(
     note: str,
     exploratory: bool = False,
     only: Sequence[str] = (),
+    layout: TableLayout | None = None,
     root: Path | None = None,
     now: Clock = utc_now,
 ) -> Imported:
-    """Import runs of a source; bound to the registration, or exploratory."""
+    """Import runs of a source; bound to the registration, or exploratory. `layout` is that of a wide table."""
     from ablate.records.imports import Terms, read_source
     from ablate.records.placing import already_placed, put
     from ablate.records.store import RunFolder
+    from ablate.records.tables import LONG
     from ablate.runner.local import study_lock
     from prereg.registry.ledger import Ledger
     from prereg.registry.plan import plan
@@ -170,7 +173,7 @@ def import_runs(
         if entry.event in ("registered", "amended") and entry.registration == registration.sha256
     )
     at = now()
-    terms = Terms(registration, registered_at, at, exploratory, tuple(_cell(word) for word in only))
+    terms = Terms(registration, registered_at, at, exploratory, tuple(_cell(word) for word in only), layout or LONG)
     with study_lock(context.root, name):
         pieces = read_source(source, terms)
         folders = [RunFolder(context.root.run(name, registration.sha256, one.variant, one.seed)) for one in pieces]

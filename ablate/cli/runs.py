@@ -23,6 +23,7 @@ from ablate.cli.options import (
     show,
     show_or_json,
 )
+from prereg.errors import EvidenceError
 
 if TYPE_CHECKING:
     from ablate.api.running import Ran
@@ -221,6 +222,14 @@ def import_records(
     exploratory: Annotated[
         bool, typer.Option("--exploratory", help="Import runs not bound to the registration: no verdict then.")
     ] = False,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--column", metavar="METRIC=COLUMN", help="Of a wide table: where a metric is (repeatable)."),
+    ] = None,
+    arm_column: Annotated[str, typer.Option(help="Of a wide table: where the arm is.")] = "variant",
+    seed_column: Annotated[str, typer.Option(help="Of a wide table: where the seed is.")] = "seed",
+    step_column: Annotated[str, typer.Option(help="Of a wide table: where the step is.")] = "step",
+    at_step: Annotated[int | None, typer.Option(min=0, help="Of a wide table without steps: the step of all.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Import runs made elsewhere.
@@ -230,7 +239,11 @@ def import_records(
 
     Example:  ablate import studies/embnorm.yaml node7/data/runs/embnorm/1a2b3c4d --note "node 7"
     """
-    done = api.import_runs(study, source, note=note, exploratory=exploratory, only=only or (), root=root)
+    from ablate.records.tables import TableLayout
+
+    metrics = dict(map(_metric_column, columns or ()))
+    layout = TableLayout(arm_column, seed_column, step_column, at_step, metrics)
+    done = api.import_runs(study, source, note=note, exploratory=exploratory, only=only or (), layout=layout, root=root)
     if as_json:
         facts = {"study": done.registration.study.study, "imported": done.imported, "already_here": done.already_here}
         rest = {"bound": done.bound, "missing": done.missing, "head": done.head}
@@ -242,6 +255,13 @@ def import_records(
     put(f"ledger head {done.head}")
     put(f"next:  ablate {'run' if done.missing else 'decide'} {study}")
     return None
+
+
+def _metric_column(word: str) -> tuple[str, str]:
+    metric, _, column = word.partition("=")
+    if not metric or not column:
+        raise EvidenceError(f"--column {word}", required="METRIC=COLUMN", fix="--column val/loss=valid_loss")
+    return metric, column
 
 
 def _report_run(study: Path, done: Ran, *, as_json: bool) -> None:

@@ -4,7 +4,7 @@ Three forms of a source:
 
     a folder of run folders       VARIANT/SEED/run.json with metrics.parquet, as `ablate run` leaves them
     a folder with a manifest      manifest.json (`Manifest`) next to one metrics.jsonl, metrics.csv or metrics.parquet
-    a file of tidy rows           variant, seed, step, metric, value; JSON lines, CSV or Parquet
+    a file of rows                variant, seed, step, metric, value, or wide by a layout; JSON lines, CSV or Parquet
 
 The first two can be *bound*: each run names the registration it was made under, and says that it began after it. That
 is its maker's word; the hash shows which registration the maker had, for nobody can name one that was not yet written.
@@ -31,17 +31,15 @@ from ablate.records.rows import (
     diverged_at,
     lacking,
     metric_of,
-    most_rows,
     read_bytes,
-    read_table,
     require_keys,
-    said,
     step_of,
     until,
     value_of,
 )
 from ablate.records.run_record import RunRecord
 from ablate.records.store import ItemScore, Row, RunFolder, parquet_bytes, record_bytes
+from ablate.records.tables import LONG, TableLayout, most_rows, read_table, said
 from prereg.errors import EvidenceError, StudyError, Where, nearest
 from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes, sha256_of
@@ -105,6 +103,7 @@ class Terms:
     now: str
     exploratory: bool
     only: Collection[Cell] = ()
+    layout: TableLayout = LONG
 
 
 def read_source(source: Path, terms: Terms) -> tuple[Piece, ...]:
@@ -338,7 +337,7 @@ def _wanted(terms: Terms, cell: Cell, place: Path) -> bool:
 
 def _planned(path: Path, terms: Terms) -> dict[Cell, list[Row]]:
     """The rows of those runs of a file that are requested."""
-    return {cell: rows for cell, rows in read_table(path).items() if _wanted(terms, cell, path)}
+    return {cell: rows for cell, rows in read_table(path, terms.layout).items() if _wanted(terms, cell, path)}
 
 
 def _sealed_rows(path: Path, data: bytes, record: RunRecord) -> list[Row]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ablate.records.imports import Piece
-from ablate.records.rows import said
 from ablate.records.store import RunFolder
+from ablate.records.tables import said
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_file
 from prereg.registry.disk import move, write_whole

@@ -16,11 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ablate.records.parquet import TableError, open_bounded, rows_of_table
 from ablate.records.store import Row
 from prereg.errors import EvidenceError, Where
 from prereg.escape import visible
-from prereg.registry.plan import Cell
 from prereg.study.spec import MetricsFile
 
 CURVE = "train/loss"
@@ -49,14 +47,14 @@ def read_rows(path: Path, layout: MetricsFile = LONG, *, torn: bool = False) -> 
     seen: dict[tuple[int, str], int] = {}
     number = 0
     try:
-        for number, found in _wide_csv(data, layout) if path.suffix == ".csv" else _json_lines(data):
+        for number, found in _wide_csv(data, layout) if path.suffix == ".csv" else json_lines(data):
             for row in rows_of(found, layout):
                 first = seen.setdefault((row.step, row.metric), number)
                 if first != number:
                     raise LineError(f"{row.metric} at step {row.step} is already on line {first}")
                 rows.append(row)
     except LineError as fault:
-        raise _at(path, fault.line if isinstance(fault, _AtLineError) else number, str(fault)) from None
+        raise _at(path, fault.line if isinstance(fault, AtLineError) else number, str(fault)) from None
     return rows
 
 
@@ -65,7 +63,7 @@ def readable_rows(path: Path, layout: MetricsFile) -> list[Row]:
     rows: list[Row] = []
     with suppress(LineError, EvidenceError):
         data = read_bytes(path)
-        for _, found in _wide_csv(data, layout) if path.suffix == ".csv" else _json_lines(data):
+        for _, found in _wide_csv(data, layout) if path.suffix == ".csv" else json_lines(data):
             with suppress(LineError):
                 rows += rows_of(found, layout)
     return rows
@@ -246,62 +244,10 @@ def _at(path: Path, line: int, found: str) -> EvidenceError:
     )
 
 
-MOST_ROWS = 2_000_000
-"""Rows of one file of an import."""
-FREE_ROWS = 200_000
-"""Rows that it may hold however small it is; beyond, one a byte."""
-COLUMNS = ("variant", "seed", "step", "metric", "value")
-
-_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?|[-+]?(nan|inf|infinity)", re.IGNORECASE)
+NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?|[-+]?(nan|inf|infinity)", re.IGNORECASE)
 
 
-def read_table(path: Path) -> dict[Cell, list[Row]]:
-    """The rows of a file by run. Raises `EvidenceError` with the line."""
-    read = {".jsonl": _json_lines, ".csv": _csv, ".parquet": _parquet}.get(path.suffix)
-    if read is None:
-        raise EvidenceError(
-            f"'{path.name}' is of no known kind",
-            required="a name ending in .jsonl, .csv or .parquet",
-            where=Where(file=path),
-        )
-    found: dict[Cell, list[Row]] = {}
-    seen: dict[tuple[Cell, int, str], int] = {}
-    number = 0
-    try:
-        for number, row in read(read_bytes(path)):
-            if number > MOST_ROWS:
-                raise LineError(f"more than {MOST_ROWS:,} rows: import fewer runs at a time")
-            cell, one = _tidy_row(row)
-            first = seen.setdefault((cell, one.step, one.metric), number)
-            if first != number:
-                raise LineError(f"{one.metric} of {said(cell)} at step {one.step} is already on line {first}")
-            found.setdefault(cell, []).append(one)
-        if not found:
-            raise LineError("no row")
-    except LineError as fault:
-        line = fault.line if isinstance(fault, _AtLineError) else number
-        raise EvidenceError(
-            f"line {line}: {fault}", required="rows of " + ", ".join(COLUMNS), where=Where(file=path, line=line)
-        ) from None
-    return found
-
-
-def said(cell: Cell) -> str:
-    """A run in words; a name from elsewhere cannot move a terminal's cursor."""
-    return f"{json.dumps(cell[0])[1:-1][:60]} seed {cell[1]}"
-
-
-def _tidy_row(row: dict[str, object]) -> tuple[Cell, Row]:
-    require_keys(row, COLUMNS)
-    variant, seed, metric = row["variant"], row["seed"], metric_of(row["metric"])
-    if not isinstance(variant, str):
-        raise LineError(f"variant {json.dumps(variant)[:60]}, which is not text")
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise LineError(f"seed {json.dumps(seed)[:60]}, which is not a whole number")
-    return (variant, seed), Row(step_of(row["step"]), metric, value_of(row["value"], metric))
-
-
-class _AtLineError(LineError):
+class AtLineError(LineError):
     def __init__(self, line: int, found: str) -> None:
         self.line = line
         super().__init__(found)
@@ -310,28 +256,20 @@ class _AtLineError(LineError):
 Numbered = Iterator[tuple[int, dict[str, object]]]
 
 
-def _json_lines(data: bytes) -> Numbered:
+def json_lines(data: bytes) -> Numbered:
     for number, line in enumerate(lines_of(data), start=1):
         try:
             row = object_of(line)
         except LineError as fault:
-            raise _AtLineError(number, str(fault)) from None
+            raise AtLineError(number, str(fault)) from None
         yield number, row
 
 
-def _csv(data: bytes) -> Numbered:
-    header, lines = _table(data)
-    if sorted(header) != sorted(COLUMNS):
-        raise _AtLineError(1, f"columns {', '.join(header)[:80] or 'none'}")
-    for number, found in lines:
-        yield number, {name: _typed(name, text) for name, text in found.items()}
-
-
 def _wide_csv(data: bytes, layout: MetricsFile) -> Numbered:
-    header, lines = _table(data)
+    header, lines = csv_table(data)
     for column in (layout.step, *layout.columns.values()):
         if header and column not in header:
-            raise _AtLineError(1, f"no column '{column}'; there are {', '.join(header)[:120]}")
+            raise AtLineError(1, f"no column '{column}'; there are {', '.join(header)[:120]}")
     for number, found in lines:
         yield number, typed_wide(found, layout)
 
@@ -340,19 +278,19 @@ def typed_wide(found: Mapping[str, str], layout: MetricsFile) -> dict[str, objec
     """One line of a wide table by column: numbers as numbers, blanks as none, other text as it is."""
     row: dict[str, object] = {}
     for name, text in found.items():
-        row[name] = float(text) if _NUMBER.fullmatch(text) else text or None
+        row[name] = float(text) if NUMBER.fullmatch(text) else text or None
     step = row.get(layout.step)
     return row | {layout.step: int(step) if isinstance(step, float) and step.is_integer() else step}
 
 
-def _table(data: bytes) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
+def csv_table(data: bytes) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
     """The header of CSV, and its lines by column."""
 
     def lines() -> Iterator[tuple[int, dict[str, str]]]:
         try:
             for cells in reader:
                 if len(cells) != len(header):
-                    raise _AtLineError(reader.line_num, f"{len(cells)} fields under {len(header)} columns")
+                    raise AtLineError(reader.line_num, f"{len(cells)} fields under {len(header)} columns")
                 yield reader.line_num, dict(zip(header, cells, strict=True))
         except (UnicodeDecodeError, csv.Error) as error:
             raise _not_csv(error, reader.line_num) from None
@@ -363,36 +301,9 @@ def _table(data: bytes) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]
     except (UnicodeDecodeError, csv.Error) as error:
         raise _not_csv(error, 1) from None
     if len(set(header)) < len(header):
-        raise _AtLineError(1, f"a column twice: {', '.join(header)[:120]}")
+        raise AtLineError(1, f"a column twice: {', '.join(header)[:120]}")
     return header, lines()
 
 
 def _not_csv(error: Exception, line: int) -> LineError:
-    return _AtLineError(
-        line, "text that is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"not CSV: {error}"
-    )
-
-
-def _typed(column: str, text: str) -> object:
-    """A field of CSV as the type of its column, or unchanged, to be refused there."""
-    if column in ("seed", "step"):
-        return int(text) if re.fullmatch(r"[0-9]{1,16}", text) else text
-    if column == "value":
-        return float(text) if _NUMBER.fullmatch(text) else text
-    return text
-
-
-def _parquet(data: bytes) -> Numbered:
-    try:
-        with open_bounded(data, COLUMNS, most_rows=most_rows(data)) as file:
-            names = file.schema_arrow.names
-            if len(names) != len(COLUMNS):
-                raise _AtLineError(1, f"columns {', '.join(names)[:80]}")
-            yield from enumerate(rows_of_table(file, COLUMNS), start=1)
-    except TableError as error:
-        raise _AtLineError(1, f"the file {error}") from None
-
-
-def most_rows(data: bytes) -> int:
-    """Rows that a Parquet file from elsewhere may hold: every one has a value, and values take space on a disk too."""
-    return min(MOST_ROWS, FREE_ROWS + len(data))
+    return AtLineError(line, "text that is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"not CSV: {error}")
