@@ -6,6 +6,8 @@ whether it falls. A thousand runs must be read in well under a second, so nothin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +19,9 @@ from prereg.frozen import FrozenModel
 if TYPE_CHECKING:
     from ablate.records.run_record import RunRecord
     from prereg.registry.plan import CommandSpec, RunSpec
+
+
+_PARTS = 60
 
 
 class RunHealth(FrozenModel):
@@ -107,6 +112,47 @@ def read_status(context: StudyContext) -> StudyHealth:
         next_look=None if look is None else look.words,
         overruled=bool(decided) and any(look.index > decided[-1].index for look in recorded_afterwards(mine)),
         peeked=sum(entry.event == "peeked" for entry in mine),
+    )
+
+
+class Watched(FrozenModel):
+    """One look at a study at work: how far it is, how fast, and the training loss of all its runs together."""
+
+    health: StudyHealth
+    """Every run."""
+    steps_per_s: dict[str, float]
+    """ARM/SEED -> steps a second since the look before; of runs at work."""
+    pooled: tuple[float, ...]
+    """Mean training loss of the runs at work, in equal parts of the steps that all of them have taken; none while runs
+    of one arm alone are at work."""
+
+
+def watch_study(context: StudyContext, before: Watched | None, seconds: float) -> Watched:
+    """How far a study has come, `seconds` after the look before."""
+    health = read_status(context)
+    earlier = {} if before is None else {f"{run.variant}/{run.seed}": run.step for run in before.health.runs}
+    at_work = {f"{run.variant}/{run.seed}": run for run in health.runs if run.state == "running"}
+    speeds = {
+        name: (run.step - earlier[name]) / seconds
+        for name, run in at_work.items()
+        if name in earlier and seconds > 0 and run.step >= earlier[name]
+    }
+    curves, arms = [], {run.variant for run in at_work.values()}
+    for run in at_work.values() if health.registered and len(arms) > 1 else ():
+        folder = RunFolder(context.root.run(health.study, str(health.registered), run.variant, run.seed))
+        curves.append([row.value for row in folder.rows() if row.metric == "train/loss"])
+    return Watched(health=health, steps_per_s=speeds, pooled=pooled(curves))
+
+
+def pooled(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Means over runs in at most so many parts of the steps that every run has; none where there is no curve."""
+    known = [curve for curve in curves if curve]
+    shared = min(map(len, known), default=0)
+    parts = min(_PARTS, shared)
+    bounds = [shared * part // parts for part in range(parts + 1)] if parts else []
+    return tuple(
+        sum(sum(curve[start:stop]) for curve in known) / (len(known) * (stop - start))
+        for start, stop in pairwise(bounds)
     )
 
 

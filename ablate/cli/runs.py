@@ -118,6 +118,46 @@ def status(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
     show_or_json(found, status_section, as_json=as_json)
 
 
+def watch(
+    study: StudyFile,
+    root: RootFolder = None,
+    every: Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="Look this often.")] = 2.0,
+    as_json: AsJson = False,
+) -> None:
+    """Watch a study at work until no process is.
+
+    Progress, speed, and the training loss of several arms together; nothing that separates them. Ctrl-C ends the
+    watching and leaves the study at work. With --json a line per look.
+
+    Example:  ablate watch studies/embnorm.yaml
+    """
+    import time
+    from contextlib import nullcontext
+
+    from rich.live import Live
+
+    from ablate.api.status import watch_study
+    from ablate.reporting import terminal
+    from ablate.reporting.summaries.run import watch_section
+
+    context, screen = api.open_study(study, root), console()
+    seen, looked = watch_study(context, None, 0.0), time.monotonic()
+    shown = screen.is_terminal and not as_json
+    live = Live(console=screen, auto_refresh=False, transient=True) if shown else nullcontext()
+    with live:
+        while seen.health.active:
+            if as_json:
+                put_json(seen.model_dump_json())
+            if isinstance(live, Live):
+                live.update(terminal.drawn(screen, watch_section(seen)), refresh=True)
+            time.sleep(every)
+            now = time.monotonic()
+            seen, looked = watch_study(context, seen, now - looked), now
+    if as_json:
+        return put_json(seen.model_dump_json())
+    return show(watch_section(seen))
+
+
 def peek(
     study: StudyFile,
     reason: Annotated[str, typer.Option(help="Why the numbers are needed now; kept in the ledger.")],

@@ -13,7 +13,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, assert_never
 
 from rich.box import HEAVY
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table as Grid
 from rich.text import Text
@@ -24,7 +24,10 @@ from prereg.escape import visible
 if TYPE_CHECKING:
     from ablate.reporting.document import Document
 
-_ASCII = str.maketrans({"−": "-", "–": "-", "±": "+/-", "∞": "inf", "×": "x", "●": "*", "○": "o", "◉": "@"})
+_ASCII = str.maketrans(
+    {"−": "-", "–": "-", "±": "+/-", "∞": "inf", "×": "x", "●": "*", "○": "o", "◉": "@"}
+    | dict(zip("▁▂▃▄▅▆▇█", "..--==##", strict=True))
+)
 _TONES = {"plain": "", "lead": "bold", "warning": "bold red", "aside": "dim"}
 _STATUSES = {"decided": "blue", "inconclusive": "yellow", "inadmissible": "red", "continue": "yellow"}
 _FIRST_CELLS = {"supported": "blue", "refuted": "yellow", "inconclusive": "dim"}
@@ -43,6 +46,11 @@ def show(console: Console, *sections: Section) -> None:
             console.print()
         console.print(part, soft_wrap=isinstance(part, Text))
         gap, begun = False, True
+
+
+def drawn(console: Console, section: Section) -> Group:
+    """A section as one thing that can be drawn again in its place."""
+    return Group(*(Text() if part is None else part for part in _section(console, section)))
 
 
 def show_document(console: Console, document: Document) -> None:
