@@ -137,21 +137,22 @@ def watch_study(context: StudyContext, before: Watched | None, seconds: float) -
         for name, run in at_work.items()
         if name in earlier and seconds > 0 and run.step >= earlier[name]
     }
-    curves, arms = [], {run.variant for run in at_work.values()}
-    for run in at_work.values() if health.registered and len(arms) > 1 else ():
+    curves: dict[str, list[list[float]]] = {}
+    for run in at_work.values() if health.registered else ():
         folder = RunFolder(context.root.run(health.study, str(health.registered), run.variant, run.seed))
-        curves.append([row.value for row in folder.rows() if row.metric == "train/loss"])
-    return Watched(health=health, steps_per_s=speeds, pooled=pooled(curves))
+        if curve := [row.value for row in folder.rows() if row.metric == "train/loss"]:
+            curves.setdefault(run.variant, []).append(curve)
+    several = [curve for arm in curves.values() for curve in arm] if len(curves) > 1 else []
+    return Watched(health=health, steps_per_s=speeds, pooled=pooled(several))
 
 
 def pooled(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Means over runs in at most so many parts of the steps that every run has; none where there is no curve."""
-    known = [curve for curve in curves if curve]
-    shared = min(map(len, known), default=0)
+    """Means over runs in at most so many parts of the steps that every run has; none where some run has none."""
+    shared = min(map(len, curves), default=0)
     parts = min(_PARTS, shared)
     bounds = [shared * part // parts for part in range(parts + 1)] if parts else []
     return tuple(
-        sum(sum(curve[start:stop]) for curve in known) / (len(known) * (stop - start))
+        sum(sum(curve[start:stop]) for curve in curves) / (len(curves) * (stop - start))
         for start, stop in pairwise(bounds)
     )
 
