@@ -387,4 +387,4 @@ def test_any_margin_alpha_and_number_of_seeds_can_be_told(smallest: float, alpha
 def test_every_field_of_a_training_has_words() -> None:
     whole = study("plain").model_dump(mode="json")["base"]
     paths = {f"{section}.{field}" for section, fields in whole.items() for field in fields}
-    assert paths == set(SAID)
+    assert paths | {"numerics.compile"} == set(SAID)  # written only where it is set

@@ -84,13 +84,13 @@ def test_a_study_of_byte_pairs_pins_data_and_tasks_and_leaves_no_item_out(house:
 def test_the_letters_of_every_source_of_a_mixture_can_be_written(house: House) -> None:
     study = items_house(house)
     write_pack(house.path, strange=True)
-    alone = pin(api.open_study(study)).tasks
+    alone = pin(api.open_study(study)).pins.tasks
     source = house.path / "other.txt"
     source.write_text("the dog barked at the bakery.\n" * 60)
     Library.of(house.path / "data" / "corpora", {}).add("other", source)
     study = items_house(house, base=with_data(mixture={"tiny": 1.0, "other": 0.0}))
     write_pack(house.path, strange=True)
-    mixed = pin(api.open_study(study))
+    mixed = pin(api.open_study(study)).pins
     assert alone is not None and mixed.tasks is not None and mixed.data is not None
     assert (alone.n_unencodable, mixed.tasks.n_unencodable) == (1, 0)
 

@@ -362,7 +362,7 @@ def test_variants_whose_tokenizers_leave_out_different_items_are_refused(
     ):
         pin(case)
     write_pack(house.path)
-    pinned = pin(case).tasks
+    pinned = pin(case).pins.tasks
     assert pinned is not None and pinned.n_unencodable == 0
 
 
