@@ -14,7 +14,7 @@ import pandas as pd
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.run_record import Pairing, Provenance, RunRecord
 from prereg.registry.canon import sha256_of
-from prereg.registry.ledger import FIRST, Entry, Event
+from prereg.registry.ledger_entry import FIRST, Entry, Event
 from prereg.registry.registration import CorpusPin, Registration, promise_sha256
 from prereg.study.spec import Study, study_from_document
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from prereg.documents.source import Source
-from prereg.registry.ledger import Entry
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.registration import CorpusPin, Registration
 from prereg.study.spec import Study, study_from_document
 

@@ -40,7 +40,8 @@ from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher, Tally
 from prereg.errors import StudyError
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_file
-from prereg.registry.ledger import Event, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Event
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec
 from prereg.registry.register import register

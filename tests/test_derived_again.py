@@ -29,7 +29,8 @@ from ablate.verification.result import Verification
 from ablate.verification.verify import verify_study
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes, sha256_file
-from prereg.registry.ledger import Event, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Event
 from prereg.registry.paths import Root
 from prereg.registry.plan import plan
 from prereg.study.command import ScriptPin, script_faults

@@ -15,7 +15,8 @@ from ablate.cli import app
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from prereg.registry.amendments import affected, amendments_of
-from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.register import evidence_by_now
 
 RUNS_FAIL = [name for name in SLIPS if "does nothing" not in name]

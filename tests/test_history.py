@@ -11,7 +11,8 @@ import yaml
 from prereg_samples import AT, EMBNORM, NORMPLACE, PIN, changed, house_with, load_text
 
 from prereg.registry.history import past_registrations
-from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.registry.register import amend, register
 from prereg.registry.registration import CorpusPin, Pins

@@ -37,7 +37,8 @@ from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_root
 from prereg.errors import EvidenceError
-from prereg.registry.ledger import Entry, Event, Ledger, sliced
+from prereg.registry.ledger import Ledger, sliced
+from prereg.registry.ledger_entry import Entry, Event
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration
 

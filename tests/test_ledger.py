@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from prereg.errors import LedgerError
-from prereg.registry import ledger as ledger_room
+from prereg.registry import ledger_entry
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
-from prereg.registry.ledger import FIRST, Entry, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import FIRST, Entry
 
 AT = "2026-01-02T03:04:05+00:00"
 HASH = "a" * 64
@@ -509,7 +510,7 @@ def test_an_append_reads_and_checks_the_end_of_a_long_ledger_alone(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long_ledger(ledger.path, 5000)
-    ledger_room._parsed.cache_clear()
+    ledger_entry._parsed.cache_clear()
     read: list[int] = []
     real_bytes = Ledger._bytes
 
@@ -518,7 +519,7 @@ def test_an_append_reads_and_checks_the_end_of_a_long_ledger_alone(
         return found
 
     def checked() -> int:
-        return ledger_room._parsed.cache_info().misses
+        return ledger_entry._parsed.cache_info().misses
 
     monkeypatch.setattr(Ledger, "_bytes", read_bytes)
     for n in range(400):
@@ -566,7 +567,7 @@ def test_a_line_longer_than_an_append_looks_back_is_chained_on(ledger: Ledger) -
         ledger.append("started", study="s", registration=HASH, body={"n": n, "pad": "x" * 300_000}, at=AT)
         assert "x" * 300_000 in Ledger(ledger.path).path.read_text()
     assert append(ledger, 3).index == 3
-    ledger_room._parsed.cache_clear()  # as in a fresh process
+    ledger_entry._parsed.cache_clear()  # as in a fresh process
     assert append(ledger, 4).index == 4
     assert ledger.faults() == []
 

@@ -15,7 +15,8 @@ from rich.console import Console
 from ablate import cli
 from ablate.reporting.summaries.proof import describe, ledger_section
 from ablate.reporting.terminal import show
-from prereg.registry.ledger import Entry, Event, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Entry, Event
 from prereg.registry.paths import Root
 
 HASH = "a" * 64

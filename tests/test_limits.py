@@ -23,7 +23,8 @@ from ablate.training.device import Peak
 from prereg.documents.configuration import SAID, base_in_brief, base_sentences
 from prereg.errors import RunError, SpecError
 from prereg.registry.history import plain
-from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Entry
 from prereg.study.analysis import GIB, breaches, unmeasured
 from prereg.study.spec import Study, study_from_document
 from prereg.study.training import Budget, Model, Training

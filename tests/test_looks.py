@@ -17,7 +17,8 @@ from ablate.judge.audit.sensitivity import settles
 from ablate.judge.decide import decide
 from ablate.judge.interim import view
 from ablate.records.evidence import Evidence
-from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.registration import Registration
 
 LOOKS = {"looks": [3, 5, 8]}

@@ -20,7 +20,8 @@ from prereg.errors import LedgerError, RegistrationError, StudyError
 from prereg.registry import register as registering
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.history import differing_fields, require_unchanged
-from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.registry.register import amend, register
 from prereg.registry.registration import Pins, Registration, load_registration, promise_sha256, verify_registration

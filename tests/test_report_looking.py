@@ -14,7 +14,7 @@ from ablate.reporting.blocks import Facts
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.design import BEYOND, looks_shown
 from ablate.reporting.sections.registration import registration_section
-from prereg.registry.ledger import Entry
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.looks import Look
 
 LOOKS = {"stopping": {"looks": [3, 5], "spending": "obrien_fleming"}}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ablate.judge.verdict import Decision
     from ablate.records.evidence import Evidence
     from prereg.documents.published import LoadedPublished
-    from prereg.registry.ledger import Entry
+    from prereg.registry.ledger_entry import Entry
     from prereg.registry.looks import Look
     from prereg.registry.registration import Registration
 

@@ -15,7 +15,7 @@ from prereg.errors import EvidenceError
 
 if TYPE_CHECKING:
     from ablate.judge.early_look import EarlyLook
-    from prereg.registry.ledger import Entry
+    from prereg.registry.ledger_entry import Entry
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ def record_look(
 
     Returns the entry. Raises `EvidenceError` where `took_place` is no time, or not one at which a look was early.
     """
-    from prereg.registry.ledger import SEALS, Ledger
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.ledger_entry import SEALS
     from prereg.registry.looks import TOOK_PLACE
     from prereg.registry.plan import Cell, cell_of, plan
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ablate.runner.messages import Message
     from ablate.verification.bundle.check import BundleCheck
     from ablate.verification.bundle.write import Bundled
-    from prereg.registry.ledger import Entry
+    from prereg.registry.ledger_entry import Entry
     from prereg.registry.plan import CommandSpec, RunSpec
     from prereg.registry.registration import Registration
 

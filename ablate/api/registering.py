@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
     from prereg.documents.source import Source
     from prereg.registry.amendments import Amendment
-    from prereg.registry.ledger import Entry
+    from prereg.registry.ledger_entry import Entry
     from prereg.registry.registration import Override, Registration
 
 Registered = TypeVar("Registered")

@@ -27,7 +27,7 @@ from ablate.judge.stats.sequential import e_from, repeated_ps
 from ablate.judge.stats.vectorized_judge import OUTCOME, Codes
 from ablate.judge.stats.vectorized_tests import Kept, Rows, RowsOfT
 from ablate.records.evidence import Evidence
-from prereg.registry.ledger import SEALS
+from prereg.registry.ledger_entry import SEALS
 from prereg.registry.looks import Look, Taken, due_look, looks_of, taken_looks
 from prereg.registry.plan import cell_of
 from prereg.registry.registration import Registration

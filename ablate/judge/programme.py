@@ -24,7 +24,8 @@ from typing import Any, Literal, get_args
 from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.history import PastRegistration, past_registrations
-from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
 

@@ -17,7 +17,7 @@ import pandas as pd
 from ablate.records.run_record import RunRecord
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_of
-from prereg.registry.ledger import Entry
+from prereg.registry.ledger_entry import Entry
 
 ITEM_COLUMNS = ("variant", "seed", "task", "item", "item_sha256", "metric", "value")
 METRIC_COLUMNS = ("variant", "seed", "step", "metric", "value")

@@ -21,7 +21,8 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from prereg.errors import EvidenceError, LedgerError
 from prereg.registry.canon import sha256_file
-from prereg.registry.ledger import SEALS, Entry, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import SEALS, Entry
 from prereg.registry.looks import due_look
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, RunSpec, cell_of, plan

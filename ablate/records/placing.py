@@ -10,7 +10,7 @@ from ablate.records.tables import said
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_file
 from prereg.registry.disk import move, write_whole
-from prereg.registry.ledger import SEALS, Entry
+from prereg.registry.ledger_entry import SEALS, Entry
 from prereg.registry.plan import cell_of
 
 

@@ -31,7 +31,7 @@ from ablate.reporting.sections.published import published_section
 from ablate.reporting.sections.registration import registration_section
 from ablate.reporting.sections.reliability import reliability_section
 from prereg import text as words
-from prereg.registry.ledger import Entry
+from prereg.registry.ledger_entry import Entry
 
 STATUS_WORDS = {
     "decided": "Decided",

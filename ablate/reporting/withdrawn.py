@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from prereg import text as words
 from prereg.escape import markdown_line, visible
-from prereg.registry.ledger import Entry
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.looks import TOOK_PLACE, recorded_afterwards
 from prereg.registry.registration import Registration
 

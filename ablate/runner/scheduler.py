@@ -35,7 +35,8 @@ from ablate.training.device import CPU
 from prereg.errors import RunError
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.disk import sweep
-from prereg.registry.ledger import Event, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Event
 from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec
 from prereg.registry.registration import Registration, newest_promise

@@ -26,7 +26,7 @@ from ablate.verification.bundle.manifest import Tool, this_tool
 from ablate.verification.result import Item
 from prereg.errors import StudyError
 from prereg.registry.canon import sha256_bytes
-from prereg.registry.ledger import Entry
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration, load_registration
 

@@ -17,7 +17,8 @@ from prereg.errors import RegistrationError, SealError, UnreachableError, Where
 from prereg.registry import register as promise
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.disk import write_whole
-from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.registration import Registration, load_registration
 from prereg.seals import git, rfc3161, ssh
 from prereg.seals import ots as calendars

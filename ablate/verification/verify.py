@@ -17,7 +17,8 @@ from prereg.documents.page import compare_page
 from prereg.errors import StudyError, StudyFileError, nearest
 from prereg.registry.amendments import chain_faults
 from prereg.registry.canon import sha256_file
-from prereg.registry.ledger import SEALS, Entry, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import SEALS, Entry
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
 from prereg.registry.plan import cell_of, sealed_places

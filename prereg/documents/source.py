@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from prereg.documents.claims import amount, per, plain
 from prereg.escape import visible
-from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration, load_registration
 from prereg.study.spec import Study

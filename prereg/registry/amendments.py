@@ -20,7 +20,7 @@ from pydantic import JsonValue, ValidationError
 
 from prereg.frozen import FrozenModel
 from prereg.registry.history import Difference
-from prereg.registry.ledger import Entry
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.register import EvidenceState
 from prereg.study.claim import parse_claim
 from prereg.study.spec import Study

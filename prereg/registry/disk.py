@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import errno
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -15,6 +16,8 @@ from typing import IO, Any, BinaryIO
 
 from prereg.errors import missing_posix
 
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
+"""What locking fails with on a file system that has no locks."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a write fails with where the disk, or a share of it, is full."""
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
@@ -136,6 +139,39 @@ def write_from(path: Path, position: int, data: bytes, *, durable: bool = True) 
         os.close(descriptor)
     if new:
         sync_folder(path.parent)
+
+
+def write_at(path: Path, position: int, data: bytes, *, durable: bool = True) -> None:
+    """Write into a file at a position, and leave what follows: the same bytes may be written by several processes."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        while data:
+            written = os.pwrite(descriptor, data, position)
+            position, data = position + written, data[written:]
+        if durable:
+            os.fsync(descriptor)
+    except OSError as error:
+        raise _named(error, path) from None
+    finally:
+        os.close(descriptor)
+
+
+def create_whole(path: Path, data: bytes) -> bool:
+    """Create a file with its content, unless there is one; of several processes, on any machine, one succeeds.
+
+    Returns whether this one did. The folder must be there.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        _fill(temporary, data, durable=True)
+        with suppress(FileExistsError):
+            os.link(temporary, path)
+        # Over a network the answer to a link that succeeded may be lost, and the repeated request then fails.
+        return temporary.stat().st_nlink == 2
+    except OSError as error:
+        raise _named(error, path) from None
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def posix_locks() -> Any:

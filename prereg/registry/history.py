@@ -25,7 +25,8 @@ from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import CheckPin, pin_checks
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
-from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import LARGEST_LOCK, Pins, Registration, promise_sha256, read_lock
 from prereg.study.arms import Arm

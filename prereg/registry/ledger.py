@@ -13,96 +13,24 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
-from typing import Literal
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from prereg.errors import LedgerError, Where
-from prereg.frozen import FrozenModel
-from prereg.registry.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of
-from prereg.registry.disk import open_regular, write_from
+from prereg.registry import ledger_slots as slots
+from prereg.registry.canon import canonical_bytes, sha256_bytes
+from prereg.registry.disk import open_regular, write_at, write_from
+from prereg.registry.ledger_entry import FIRST, Entry, Event, Reading, Withheld, line_of, read_lines
 from prereg.registry.ledger_lock import LedgerLock
 
-Event = Literal[
-    "registered", "amended", "started", "breached", "sealed", "failed", "finished", "looked", "decided", "peeked",
-    "imported", "attested", "reported",
-]  # fmt: skip
-
-SEALS: tuple[Event, ...] = ("sealed", "imported")
-"""The events that bind a run to its hashes: one made here, one brought from elsewhere."""
-
 _LARGEST_BYTES = 2**30
-REPAIRS = ("cut_back", "ended_line")
-"""What an append adds to the body where it repaired what a crash had left behind."""
-
-FIRST = "0" * 64
-"""What the first entry names as the hash of the one before."""
-
 SLICE_NAME = "ledger.slice.jsonl"
 """The name of a ledger that may withhold entries. Nothing is ever appended to it."""
-
-
-class Entry(FrozenModel):
-    """One line of the ledger."""
-
-    index: int
-    """Its position, from 0."""
-    at: str
-    """When it was appended: ISO 8601 with offset, by the caller's clock. The chain proves the order, not the time."""
-    event: Event
-    """What happened."""
-    study: str
-    """The study's id."""
-    registration: str
-    """sha256 of the registration it happened under."""
-    body: dict[str, JsonValue]
-    """What else is known of it."""
-    previous: str
-    """sha256 of the entry before."""
-    sha256: str
-    """sha256 of the canonical bytes of all other fields."""
-
-    @property
-    def stated(self) -> dict[str, JsonValue]:
-        """The body as it was given, without the repairs that its append made and added."""
-        return {key: value for key, value in self.body.items() if key not in REPAIRS}
-
-
-class Withheld(FrozenModel):
-    """What a slice shows of an entry that it does not show: its link in the chain, and nothing that can be checked."""
-
-    index: int
-    """Its position."""
-    previous: str
-    """sha256 of the entry before."""
-    sha256: str
-    """sha256 of the entry, as the slice states it."""
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """A ledger file, read whole, or from the start of some line on."""
-
-    entries: tuple[Entry, ...]
-    """Every line that is sound in itself, whatever its place in the chain."""
-    withheld: tuple[Withheld, ...]
-    faults: tuple[tuple[int, str], ...]
-    """(line, what is wrong) of every damaged line."""
-    n_bytes: int
-    """Of all terminated lines."""
-    tail: bytes
-    """What follows the last end of line: empty, an entry whose end was not written, or the torso of one."""
-    last: str | None
-    """The hash that the next entry must name; none where reading began in the middle or a line cannot be read."""
-    n_lines: int | None
-    """Lines of the file up to here; none where reading began in the middle and no entry has said which it is."""
 
 
 @dataclass(frozen=True)
@@ -224,51 +152,82 @@ class Ledger:
         self._refuse_slice()
         with self.hold():
             self._lock.create()
-            position, reading = self._end()
-            whole = self._whole_tail(reading)
-            before = whole or (reading.entries[-1] if reading.entries else None)
-            repaired: dict[str, JsonValue] = {}
-            if whole is not None:
-                repaired = {"ended_line": {"index": whole.index}}
-                position += len(reading.tail)
-            elif reading.tail:
-                repaired = {"cut_back": {"bytes": len(reading.tail), "sha256": sha256_bytes(reading.tail)}}
-            content: dict[str, JsonValue] = {
-                "index": before.index + 1 if before else 0,
-                "at": at,
-                "event": event,
-                "study": study,
-                "registration": registration,
-                "body": {**body, **repaired},
-                "previous": before.sha256 if before else FIRST,
-            }
-            content["sha256"] = sha256_of(content)
-            line = canonical_bytes(content)
-            # What is read back is what the line says: 1.0 is written as 1.
-            entry, fault = _parsed(line, sliced=False)
-            assert isinstance(entry, Entry), fault
-            try:
-                write_from(self.path, position, b"\n" * (whole is not None) + line + b"\n", durable=durable)
-            except OSError as error:
-                raise self._error(f"the entry cannot be written: {error.strerror}", "a disk with room") from None
-            return entry
+            while True:
+                position, before, repaired = self._tail()
+                shared = slots.newest_open(self.path)
+                if shared is None and not self._lock.excludes:
+                    shared = slots.open_slots(self.path, before.index + 1 if before else 0)
+                if self._catch_up(position, before, repaired):
+                    continue
+                stated = {**body, **repaired}
+                entry, line = line_of(before, event, study=study, registration=registration, body=stated, at=at)
+                try:
+                    if shared is not None and not slots.put(shared, entry.index, line):
+                        continue
+                    write = write_from if shared is None or "cut_back" in repaired else write_at
+                    write(self.path, position, b"\n" * ("ended_line" in repaired) + line + b"\n", durable=durable)
+                except OSError as error:
+                    raise self._error(f"the entry cannot be written: {error.strerror}", "a disk with room") from None
+                return entry
+
+    def share(self) -> None:
+        """From here on, let processes of other machines append too, that no lock of this one keeps out."""
+        with self.hold():
+            self._lock.create()
+            _, before, _ = self._tail()
+            slots.open_slots(self.path, before.index + 1 if before else 0)
+
+    def settle(self, *, close: bool = False) -> None:
+        """Write every shared entry into the file, where a crash has left some out. `close` ends the sharing."""
+        if not self.path.exists():
+            return
+        with self.hold():
+            if close:
+                slots.close(self.path)
+            while self._catch_up(*self._tail()):
+                pass
+            if close:
+                slots.remove_closed(self.path)
+
+    def _catch_up(self, position: int, before: Entry | None, repaired: dict[str, JsonValue]) -> bool:
+        """Write the next entry where another process has put one into its slot. Whether there was one."""
+        index = before.index + 1 if before else 0
+        line = slots.find(self.path, index)
+        if line is None:
+            return False
+        self._refuse_damage(read_lines(line + b"\n", before.sha256 if before else FIRST, index))
+        write_at(self.path, position, b"\n" * ("ended_line" in repaired) + line + b"\n")
+        return True
+
+    def _tail(self) -> tuple[int, Entry | None, dict[str, JsonValue]]:
+        """Where the next line goes, the entry before it, and what an append has to say of repairs."""
+        position, reading = self._end()
+        whole = self._whole_tail(reading)
+        before = whole or (reading.entries[-1] if reading.entries else None)
+        repaired: dict[str, JsonValue] = {}
+        if whole is not None:
+            repaired = {"ended_line": {"index": whole.index}}
+            position += len(reading.tail)
+        elif reading.tail:
+            repaired = {"cut_back": {"bytes": len(reading.tail), "sha256": sha256_bytes(reading.tail)}}
+        return position, before, repaired
 
     def hold(self) -> AbstractContextManager[None]:
         """Keep every other process from appending for as long as the block lasts. May be nested."""
         return self._lock.alone()
 
-    def _read(self) -> _Reading:
+    def _read(self) -> Reading:
         """The file as it is now."""
         with self._lock.shared():
-            return _reading(self._bytes(0), FIRST, 0, sliced=self._sliced)
+            return read_lines(self._bytes(0), FIRST, 0, sliced=self._sliced)
 
-    def _checked(self) -> tuple[_Reading, Entry | None]:
+    def _checked(self) -> tuple[Reading, Entry | None]:
         """The file, and the last entry where it lacks its end of line. Raises `LedgerError` for damage."""
         reading = self._read()
         self._refuse_damage(reading)
         return reading, self._whole_tail(reading)
 
-    def _end(self) -> tuple[int, _Reading]:
+    def _end(self) -> tuple[int, Reading]:
         """Where the last line of the file ends, and what its end says. Raises `LedgerError` where that is damaged."""
         size, back = self.path.stat().st_size, _LOOKS_BACK
         while True:
@@ -279,7 +238,7 @@ class Ledger:
             if not start or data.find(b"\n", first) >= 0:
                 break
             back *= 2
-        reading = _reading(data[first:], None, None) if start else _reading(data, FIRST, 0)
+        reading = read_lines(data[first:], None, None) if start else read_lines(data, FIRST, 0)
         if reading.faults:
             self._refuse_damage(self._read())  # which knows the number of the line
             self._refuse_damage(reading)
@@ -307,12 +266,12 @@ class Ledger:
             fix = "go to the repository that the slice was taken from"
             raise self._error("a slice takes no entry", "the whole ledger", fix)
 
-    def _refuse_damage(self, reading: _Reading) -> None:
+    def _refuse_damage(self, reading: Reading) -> None:
         for line, fault in reading.faults[:1]:
             required = "every line as it was written, each with the hash of the one before"
             raise self._error(f"line {line}: {fault}", required, f"restore {self.path.name} from version control", line)
 
-    def _whole_tail(self, reading: _Reading) -> Entry | None:
+    def _whole_tail(self, reading: Reading) -> Entry | None:
         """The entry that lacks only its end of line, if the tail is one; None when it is the torso of one."""
         if not reading.tail or self._sliced:  # a slice is written whole: what is not ended there is no entry
             return None
@@ -321,67 +280,13 @@ class Ledger:
             json.JSONDecoder().raw_decode(reading.tail.decode("utf-8", errors="replace"))
         except (ValueError, RecursionError):
             return None
-        ended = _reading(reading.tail + b"\n", reading.last, reading.n_lines)
+        ended = read_lines(reading.tail + b"\n", reading.last, reading.n_lines)
         self._refuse_damage(ended)
         return ended.entries[-1]
 
 
 _LOOKS_BACK = 64 * 2**10
 """Bytes before the end of a ledger that an append verifies: the whole of a small one, some hundred entries."""
-
-
-def _reading(data: bytes, previous: str | None, n_lines: int | None, *, sliced: bool = False) -> _Reading:
-    """What lines say that follow so many others, the last of which has the hash `previous`; none where unknown."""
-    n_bytes = data.rfind(b"\n") + 1
-    entries: list[Entry] = []
-    withheld: list[Withheld] = []
-    faults: list[tuple[int, str]] = []
-    for line in data[:n_bytes].split(b"\n")[:-1]:
-        found, fault = _parsed(line, sliced=sliced)
-        index = n_lines if n_lines is not None else found.index if found is not None else 0
-        if found is not None:
-            if found.index != index:
-                fault = f"holds the entry with index {found.index}; entries are missing, or in another order"
-            elif previous is not None and found.previous != previous:
-                fault = "does not carry the hash of the line before"
-            if isinstance(found, Entry):
-                entries.append(found)
-            else:
-                withheld.append(found)
-        if fault:
-            faults.append((index + 1, fault))
-        previous = found.sha256 if found is not None else None
-        n_lines = None if n_lines is None and found is None else index + 1
-    return _Reading(tuple(entries), tuple(withheld), tuple(faults), n_bytes, data[n_bytes:], previous, n_lines)
-
-
-_PLAIN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-_NO_SMALL_INTEGER = re.compile(rb'(?:":|[\[,])-?\d+(?:[.eE]|\d{15})')
-"""Finds every number that is a fraction or not far from 2^53; what it finds in a text as well does no harm."""
-
-
-@lru_cache(maxsize=2**16)
-def _parsed(line: bytes, *, sliced: bool) -> tuple[Entry | Withheld | None, str]:
-    """The entry of a line that is sound in itself, or of a slice its link, or what is wrong with the line."""
-    try:
-        content = from_canonical(line)
-        # Canonical JSON (RFC 8785) differs from `json.dumps` in fractions, in whole numbers from 2^53 on, and in the
-        # order of names beyond ASCII; a line without any of these is checked faster.
-        plain = line.isascii() and not _NO_SMALL_INTEGER.search(line)
-        if line != (_PLAIN.encode(content).encode() if plain else canonical_bytes(content)):
-            return None, "is not in canonical bytes: it was edited"
-    except (ValueError, RecursionError):
-        return None, "is not JSON"
-    try:
-        if sliced and isinstance(content, dict) and content.keys() == Withheld.model_fields.keys():
-            return Withheld.model_validate(content), ""
-        entry = Entry.model_validate(content)
-    except ValidationError:
-        return None, "is not an entry of a ledger"
-    # The names of a canonical line are in order: the hash, then the study. Quotes within a text are escaped.
-    before, _, after = line.rpartition(b'"sha256":"%s","study":' % entry.sha256.encode())
-    sound = sha256_bytes(before + b'"study":' + after) == entry.sha256
-    return (entry, "") if sound else (None, "its content does not match its hash: it was edited")
 
 
 def sliced(entries: Sequence[Entry], study: str | None, also: Collection[int] = ()) -> bytes:

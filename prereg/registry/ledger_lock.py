@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from prereg.errors import LedgerError, Where
-from prereg.registry.disk import flock, open_regular, posix_locks, sync_folder
+from prereg.registry.disk import NO_LOCKS, flock, open_regular, posix_locks, sync_folder
 
 
 @dataclass
@@ -28,6 +28,8 @@ class _Claim:
     thread: threading.RLock
     held: bool = False
     ledger: IO[bytes] | None = None
+    kernel: bool = True
+    """Whether the file system has locks; where it has none, holding one keeps nobody out."""
 
 
 @cache
@@ -56,7 +58,7 @@ class LedgerLock:
                 yield
                 return
             with self._refusing(f"a folder that can be written to: {self.ledger.parent}"):
-                stream = _locked(self.path, "ab", shared=False)
+                stream, self._claim.kernel = _locked(self.path, "ab", shared=False)
             with stream:  # closing it gives the lock back, and so does the death of the process
                 self._claim.held = True
                 try:
@@ -65,6 +67,11 @@ class LedgerLock:
                 finally:
                     self._claim.held = False
                     self._let_go()
+
+    @property
+    def excludes(self) -> bool:
+        """Within `alone`: whether other processes of this machine are kept out indeed."""
+        return self._claim.kernel
 
     def create(self) -> None:
         """Within `alone`: lock the ledger that lies at the path now, created empty where there is none.
@@ -89,14 +96,14 @@ class LedgerLock:
                 return
             with ExitStack() as held:
                 with self._refusing(f"a lock file that can be read: {self.path}"), suppress(FileNotFoundError):
-                    held.enter_context(_locked(self.path, "rb", shared=True))
+                    held.enter_context(_locked(self.path, "rb", shared=True)[0])
                 with suppress(OSError):  # a ledger that cannot be opened is the reader's to report
-                    held.enter_context(_locked(self.ledger, "rb", shared=True))
+                    held.enter_context(_locked(self.ledger, "rb", shared=True)[0])
                 yield
 
     def _hold_ledger(self, mode: str) -> None:
         with self._refusing(f"a file that can be written to: {self.ledger}"), suppress(FileNotFoundError):
-            self._claim.ledger = _locked(self.ledger, mode, shared=False)
+            self._claim.ledger, _ = _locked(self.ledger, mode, shared=False)
 
     def _let_go(self) -> None:
         if self._claim.ledger is not None:
@@ -112,8 +119,11 @@ class LedgerLock:
             raise LedgerError(found, required=required, where=Where(file=self.ledger)) from None
 
 
-def _locked(path: Path, mode: str, *, shared: bool) -> IO[bytes]:
-    """The file at a path, open and locked: the one that lies there once the lock is held, not one deleted meanwhile."""
+def _locked(path: Path, mode: str, *, shared: bool) -> tuple[IO[bytes], bool]:
+    """The file at a path, open and locked: the one that lies there once the lock is held, not one deleted meanwhile.
+
+    Also whether the file system has locks.
+    """
     while True:
         with suppress(FileNotFoundError):
             open_regular(path).close()  # one that is none would be waited for
@@ -123,7 +133,12 @@ def _locked(path: Path, mode: str, *, shared: bool) -> IO[bytes]:
         try:
             flock(stream, shared=shared)
             if _is_at(stream, path):
-                return stream
+                return stream, True
+        except OSError as error:
+            if error.errno in NO_LOCKS:
+                return stream, False
+            stream.close()
+            raise
         except BaseException:
             stream.close()
             raise

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable
 
 from prereg.errors import EvidenceError
 from prereg.frozen import FrozenModel
-from prereg.registry.ledger import Entry
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.plan import newest_seals, plan
 from prereg.registry.registration import Registration
 from prereg.study.analysis import Looks

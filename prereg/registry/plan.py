@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from prereg.errors import RunError, nearest
 from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import CheckPin
-from prereg.registry.ledger import SEALS, Entry
+from prereg.registry.ledger_entry import SEALS, Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import CorpusPin, Registration, TaskPin
 from prereg.study.analysis import AtStep

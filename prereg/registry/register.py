@@ -32,7 +32,8 @@ from prereg.registry.history import (
     refuse_change,
     require_unchanged,
 )
-from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import (
     Override,
@@ -53,7 +54,8 @@ EvidenceState = Literal["none", "runs started", "outcomes read"]
 # Without -text, version control may rewrite line ends, and every hash would differ on another machine.
 _EARLIER_ATTRIBUTES = b"*.lock.json -text\nledger.jsonl -text\n*.yaml -text\n"
 _ATTRIBUTES = _EARLIER_ATTRIBUTES + b"*.registration.md -text\n*.sig -text\n*.tsr binary\n*.ots binary\n"
-_IGNORED = b".ledger.lock\n.*.pending\n.*.tmp\n"
+_EARLIER_IGNORED = b".ledger.lock\n.*.pending\n.*.tmp\n"
+_IGNORED = _EARLIER_IGNORED + b".ledger.jsonl.slots-*\n"
 
 
 def register(
@@ -188,7 +190,7 @@ def write_git_files(root: Root) -> None:
     """Tell git to leave frozen bytes alone. The user's own files stay; only our earlier text is brought up to date."""
     for name, content, earlier in (
         (".gitattributes", _ATTRIBUTES, _EARLIER_ATTRIBUTES),
-        (".gitignore", _IGNORED, None),
+        (".gitignore", _IGNORED, _EARLIER_IGNORED),
     ):
         file = root.studies / name
         if not file.exists() or file.read_bytes() == earlier:

@@ -18,7 +18,8 @@ from prereg.frozen import FrozenModel, GrownModel
 from prereg.metrics.user_code import CheckPin, brought, kind_of, read_registered
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
-from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.study.command import ScriptPin, script_faults
 from prereg.study.spec import Study

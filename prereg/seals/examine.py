@@ -14,7 +14,7 @@ from typing import Literal
 
 from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes, sha256_file
-from prereg.registry.ledger import Entry
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.seals import git, ots, rfc3161, ssh
 from prereg.seals.state import SUFFIXES, Attestation, Kind, SealResult, attested, newest_attestations

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from pydantic import ValidationError
 
 from prereg.frozen import FrozenModel
-from prereg.registry.ledger import Entry
+from prereg.registry.ledger_entry import Entry
 
 Kind = Literal["ssh", "rfc3161", "ots", "git"]
 

@@ -20,7 +20,7 @@ from ablate.judge.readings import read_values, reading_of
 from ablate.judge.verdict import Check, Severity
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
-from prereg.registry.ledger import Entry
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.looks import Look
 from prereg.registry.plan import Cell, newest_seals
 from prereg.registry.registration import Registration

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, listed, named, named_run
-from prereg.registry.ledger import SEALS, Entry
+from prereg.registry.ledger_entry import SEALS, Entry
 from prereg.registry.plan import Cell, cell_of
 from prereg.registry.registration import Registration
 from prereg.study.spec import Study

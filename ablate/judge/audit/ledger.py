@@ -12,7 +12,7 @@ from ablate.judge.audit.checks import AuditContext, Found, Result, check, named,
 from ablate.judge.verdict import Severity
 from ablate.records.imports import CLOCKS_APART
 from prereg.registry.amendments import affected, amendments_of, chain_faults
-from prereg.registry.ledger import SEALS, Entry
+from prereg.registry.ledger_entry import SEALS, Entry
 from prereg.registry.looks import TOOK_PLACE, recorded_afterwards
 from prereg.registry.plan import cell_of
 from prereg.text import counted

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, listed, named, named_run
 from ablate.records.run_record import RunRecord
 from prereg.registry.canon import sha256_of
-from prereg.registry.ledger import Entry
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.plan import Cell
 from prereg.study.analysis import breaches, promises_any, unmeasured
 from prereg.study.command import code_sha256

@@ -19,7 +19,7 @@ from ablate.reporting.estimates import NONE
 from ablate.reporting.summaries.proof import describe_decision
 from prereg import text as words
 from prereg.registry.amendments import Amendment, affected, amendments_of, reached
-from prereg.registry.ledger import Entry
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.looks import decisions_before
 
 SEVERITY_ORDER = {"inadmissible": 0, "deviation": 1, "note": 2}

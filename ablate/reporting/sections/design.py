@@ -20,7 +20,7 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.documents.procedures import after_correction, at_level
-from prereg.registry.ledger import SEALS, Entry
+from prereg.registry.ledger_entry import SEALS, Entry
 from prereg.registry.looks import TOOK_PLACE, Look, recorded_afterwards
 from prereg.registry.plan import cell_of
 

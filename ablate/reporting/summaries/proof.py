@@ -15,7 +15,8 @@ from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, col
 from ablate.reporting.estimates import NONE
 from ablate.verification.result import Verification
 from prereg import text as words
-from prereg.registry.ledger import Entry, Sound
+from prereg.registry.ledger import Sound
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.looks import TOOK_PLACE
 from prereg.seals.examine import SealCheck
 from prereg.seals.state import LEFT_OPEN_BY_ALL, PROOFS

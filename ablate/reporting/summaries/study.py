@@ -13,7 +13,7 @@ from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.documents.procedures import can_be_refuted, errors_held, lost_starts, meanings
 from prereg.registry.amendments import Amendment, affected
-from prereg.registry.ledger import Entry
+from prereg.registry.ledger_entry import Entry
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
 from prereg.study.measure import is_folder

@@ -31,7 +31,8 @@ from ablate.verification.result import Item, Verification
 from ablate.verification.verify import verify_root
 from prereg.errors import StudyError, StudyFileError, Where
 from prereg.registry.disk import scratch
-from prereg.registry.ledger import Entry, Ledger
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 
 HERE = "bundle"

@@ -29,7 +29,8 @@ from prereg.errors import EvidenceError, StudyFileError, Where
 from prereg.metrics.user_code import brought, kind_of, read_source
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.disk import move
-from prereg.registry.ledger import FIRST, SLICE_NAME, Entry, Ledger, sliced
+from prereg.registry.ledger import SLICE_NAME, Ledger, sliced
+from prereg.registry.ledger_entry import FIRST, Entry
 from prereg.registry.looks import is_unfinished
 from prereg.registry.paths import Root
 from prereg.registry.plan import sealed_places

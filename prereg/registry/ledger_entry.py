@@ -1,0 +1,160 @@
+"""Lines of a ledger: each one entry, in canonical bytes with its hash; and what is wrong with a line that is none."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from pydantic import JsonValue, ValidationError
+
+from prereg.frozen import FrozenModel
+from prereg.registry.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of
+
+Event = Literal[
+    "registered", "amended", "started", "breached", "sealed", "failed", "finished", "looked", "decided", "peeked",
+    "imported", "attested", "reported",
+]  # fmt: skip
+
+SEALS: tuple[Event, ...] = ("sealed", "imported")
+"""The events that bind a run to its hashes: one made here, one brought from elsewhere."""
+
+REPAIRS = ("cut_back", "ended_line")
+"""What an append adds to the body where it repaired what a crash had left behind."""
+
+FIRST = "0" * 64
+"""What the first entry names as the hash of the one before."""
+
+
+class Entry(FrozenModel):
+    """One line of the ledger."""
+
+    index: int
+    """Its position, from 0."""
+    at: str
+    """When it was appended: ISO 8601 with offset, by the caller's clock. The chain proves the order, not the time."""
+    event: Event
+    """What happened."""
+    study: str
+    """The study's id."""
+    registration: str
+    """sha256 of the registration it happened under."""
+    body: dict[str, JsonValue]
+    """What else is known of it."""
+    previous: str
+    """sha256 of the entry before."""
+    sha256: str
+    """sha256 of the canonical bytes of all other fields."""
+
+    @property
+    def stated(self) -> dict[str, JsonValue]:
+        """The body as it was given, without the repairs that its append made and added."""
+        return {key: value for key, value in self.body.items() if key not in REPAIRS}
+
+
+class Withheld(FrozenModel):
+    """What a slice shows of an entry that it does not show: its link in the chain, and nothing that can be checked."""
+
+    index: int
+    """Its position."""
+    previous: str
+    """sha256 of the entry before."""
+    sha256: str
+    """sha256 of the entry, as the slice states it."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A ledger file, read whole, or from the start of some line on."""
+
+    entries: tuple[Entry, ...]
+    """Every line that is sound in itself, whatever its place in the chain."""
+    withheld: tuple[Withheld, ...]
+    faults: tuple[tuple[int, str], ...]
+    """(line, what is wrong) of every damaged line."""
+    n_bytes: int
+    """Of all terminated lines."""
+    tail: bytes
+    """What follows the last end of line: empty, an entry whose end was not written, or the torso of one."""
+    last: str | None
+    """The hash that the next entry must name; none where reading began in the middle or a line cannot be read."""
+    n_lines: int | None
+    """Lines of the file up to here; none where reading began in the middle and no entry has said which it is."""
+
+
+def read_lines(data: bytes, previous: str | None, n_lines: int | None, *, sliced: bool = False) -> Reading:
+    """What lines say that follow so many others, the last of which has the hash `previous`; none where unknown."""
+    n_bytes = data.rfind(b"\n") + 1
+    entries: list[Entry] = []
+    withheld: list[Withheld] = []
+    faults: list[tuple[int, str]] = []
+    for line in data[:n_bytes].split(b"\n")[:-1]:
+        found, fault = _parsed(line, sliced=sliced)
+        index = n_lines if n_lines is not None else found.index if found is not None else 0
+        if found is not None:
+            if found.index != index:
+                fault = f"holds the entry with index {found.index}; entries are missing, or in another order"
+            elif previous is not None and found.previous != previous:
+                fault = "does not carry the hash of the line before"
+            if isinstance(found, Entry):
+                entries.append(found)
+            else:
+                withheld.append(found)
+        if fault:
+            faults.append((index + 1, fault))
+        previous = found.sha256 if found is not None else None
+        n_lines = None if n_lines is None and found is None else index + 1
+    return Reading(tuple(entries), tuple(withheld), tuple(faults), n_bytes, data[n_bytes:], previous, n_lines)
+
+
+def line_of(
+    before: Entry | None, event: Event, *, study: str, registration: str, body: Mapping[str, JsonValue], at: str
+) -> tuple[Entry, bytes]:
+    """The entry that follows another, and its line without the end of line."""
+    content: dict[str, JsonValue] = {
+        "index": before.index + 1 if before else 0,
+        "at": at,
+        "event": event,
+        "study": study,
+        "registration": registration,
+        "body": dict(body),
+        "previous": before.sha256 if before else FIRST,
+    }
+    content["sha256"] = sha256_of(content)
+    line = canonical_bytes(content)
+    # What is read back is what the line says: 1.0 is written as 1.
+    entry, fault = _parsed(line, sliced=False)
+    assert isinstance(entry, Entry), fault
+    return entry, line
+
+
+_PLAIN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_NO_SMALL_INTEGER = re.compile(rb'(?:":|[\[,])-?\d+(?:[.eE]|\d{15})')
+"""Finds every number that is a fraction or not far from 2^53; what it finds in a text as well does no harm."""
+
+
+@lru_cache(maxsize=2**16)
+def _parsed(line: bytes, *, sliced: bool) -> tuple[Entry | Withheld | None, str]:
+    """The entry of a line that is sound in itself, or of a slice its link, or what is wrong with the line."""
+    try:
+        content = from_canonical(line)
+        # Canonical JSON (RFC 8785) differs from `json.dumps` in fractions, in whole numbers from 2^53 on, and in the
+        # order of names beyond ASCII; a line without any of these is checked faster.
+        plain = line.isascii() and not _NO_SMALL_INTEGER.search(line)
+        if line != (_PLAIN.encode(content).encode() if plain else canonical_bytes(content)):
+            return None, "is not in canonical bytes: it was edited"
+    except (ValueError, RecursionError):
+        return None, "is not JSON"
+    try:
+        if sliced and isinstance(content, dict) and content.keys() == Withheld.model_fields.keys():
+            return Withheld.model_validate(content), ""
+        entry = Entry.model_validate(content)
+    except ValidationError:
+        return None, "is not an entry of a ledger"
+    # The names of a canonical line are in order: the hash, then the study. Quotes within a text are escaped.
+    before, _, after = line.rpartition(b'"sha256":"%s","study":' % entry.sha256.encode())
+    sound = sha256_bytes(before + b'"study":' + after) == entry.sha256
+    return (entry, "") if sound else (None, "its content does not match its hash: it was edited")
