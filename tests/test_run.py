@@ -186,7 +186,7 @@ def test_a_second_run_of_the_same_study_is_refused_and_changes_nothing(copied: H
     root = api.open_study(study).root
     with study_lock(root, "tiny"):
         before = copied.snapshot()
-        with pytest.raises(RunError, match=rf"being run by another process \(pid {os.getpid()}\)"):
+        with pytest.raises(RunError, match=rf"being run by another process \(pid {os.getpid()} on "):
             api.run(study, watcher=QUIET)
         assert copied.snapshot() == before
     assert api.run(study, watcher=QUIET).summary.complete

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.api.context import Clock, StudyContext, check, open_study, require_pinned, require_registered, utc_now
 from ablate.api.registering import preflight, register
-from ablate.runner.options import RunOptions
+from ablate.runner.options import RunOptions, parse_part
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.canon import sha256_of
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ablate.runner.progress import Watcher
     from prereg.registry.looks import Look
     from prereg.registry.registration import Registration
+    from prereg.study.spec import Study
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,14 @@ def run(
             fix=f"ablate run {context.path}",
         )
     registered = load_registration(context.root, name)
+    if options.part is not None:
+        options = _one_by_one(options, context.study)
+        if registered is None:
+            raise RunError(
+                f"--part {options.part}, and '{name}' is not registered",
+                required="one registration, before several parts begin",
+                fix=f"ablate register {context.path}",
+            )
     planned: Design | None = None
     due: Look | None = None
     if registered is not None:
@@ -88,7 +97,7 @@ def run(
     onlooker: Watcher = watcher if watcher is not None else PlainWatcher(sys.stderr)
     if machine.why_apart:
         onlooker.note(machine.why_apart)
-    with study_lock(context.root, name):
+    with study_lock(context.root, name, part=options.part):
         left = Ledger(context.root.ledger).unfinished()
         if left:
             onlooker.note(left)
@@ -102,6 +111,17 @@ def run(
         look = look_to_run_up_to(context, registration)
         summary = run_study(context.root, registration, options, machine, now=now, watcher=onlooker, look=look)
     return Ran(registration, entry is not None, summary, look)
+
+
+def _one_by_one(options: RunOptions, study: Study) -> RunOptions:
+    """Options of a part, which claims its runs one by one. Raises `RunError` where they name anything else."""
+    parse_part(str(options.part))
+    if study.trainer == "command":
+        return options
+    if options.cohort not in ("auto", "off", "1"):
+        fix = f"--cohort off, or leave --part {options.part} out"
+        raise RunError(f"--cohort {options.cohort} with --part", required="runs that are claimed one by one", fix=fix)
+    return replace(options, cohort="off")
 
 
 def look_to_run_up_to(context: StudyContext, registration: Registration) -> Look | None:

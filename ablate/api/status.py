@@ -6,13 +6,13 @@ whether it falls. A thousand runs must be read in well under a second, so nothin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ablate.api.context import StudyContext
-from ablate.records.store import RunFolder
+from ablate.runner.claims import AtWork, at_work, working_folder
 from ablate.runner.options import RunOptions
 from prereg.frozen import FrozenModel
 
@@ -62,6 +62,8 @@ class StudyHealth(FrozenModel):
     """Whether the file still means what was registered."""
     active: bool = False
     """Whether a process is at work on it now."""
+    processes: tuple[AtWork, ...] = ()
+    """Those at work on it that share its folder with others, or could."""
     decided: str | None = None
     """The verdict in the ledger, if there is one."""
     runs: tuple[RunHealth, ...]
@@ -96,7 +98,8 @@ def read_status(context: StudyContext) -> StudyHealth:
             for arm in study.arms
         )
         return StudyHealth(study=study.study, title=study.title, runs=waiting)
-    active = _is_active(context)
+    there = at_work(context.root.runs(study.study, registration.sha256))
+    active = bool(there) or _is_active(context)
     mine = [entry for entry in ledger if entry.study == study.study]
     decided = [entry for entry in mine if entry.event == "decided" and entry.registration == registration.sha256]
     look = next_look(registration.study, taken_looks(ledger, registration.sha256))
@@ -107,8 +110,9 @@ def read_status(context: StudyContext) -> StudyHealth:
         registered=registration.sha256,
         unchanged=not differing_fields(registration.study, study),
         active=active,
+        processes=tuple(there.values()),
         decided=verdict,
-        runs=tuple(_health(context, spec, active=active) for spec in plan(registration)),
+        runs=tuple(_health(context, spec, there, active=active) for spec in plan(registration)),
         next_look=None if look is None else look.words,
         overruled=bool(decided) and any(look.index > decided[-1].index for look in recorded_afterwards(mine)),
         peeked=sum(entry.event == "peeked" for entry in mine),
@@ -139,7 +143,7 @@ def watch_study(context: StudyContext, before: Watched | None, seconds: float) -
     }
     curves: dict[str, list[list[float]]] = {}
     for run in at_work.values() if health.registered else ():
-        folder = RunFolder(context.root.run(health.study, str(health.registered), run.variant, run.seed))
+        folder = working_folder(context.root.runs(health.study, str(health.registered)), run.variant, run.seed)
         if curve := [row.value for row in folder.rows() if row.metric == "train/loss"]:
             curves.setdefault(run.variant, []).append(curve)
     several = [curve for arm in curves.values() for curve in arm] if len(curves) > 1 else []
@@ -227,8 +231,10 @@ def _steps(context: StudyContext, arm: str) -> int:
     return config.budget.steps if isinstance(config, Training) else 0
 
 
-def _health(context: StudyContext, spec: RunSpec | CommandSpec, *, active: bool) -> RunHealth:
-    folder = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+def _health(context: StudyContext, spec: RunSpec | CommandSpec, there: Collection[str], *, active: bool) -> RunHealth:
+    folder = working_folder(context.root.runs(spec.study, spec.registration), spec.variant, spec.seed)
+    part = folder.path.parts[-3] if folder.path.parts[-4] == ".parts" else ""
+    active = part in there if part else active
     record = folder.read_record()
     health = RunHealth(variant=spec.variant, seed=spec.seed, state="waiting", step=0, steps=spec.steps)
     if record is None:

@@ -39,6 +39,12 @@ def run(
         typer.Option("--slots", "--jobs", min=1, help="Runs side by side (default: one per core, or per GPU)."),
     ] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="ARM/SEED", help="Only this run (repeatable).")] = None,
+    part: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Make runs beside other parts, on machines that share the folder.")
+    ] = None,
+    lost_after: Annotated[
+        float, typer.Option(min=3.0, metavar="SECONDS", help="Take over a part's runs after so long without a sign.")
+    ] = 60.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be made, and what it costs.")] = False,
     as_json: AsJson = False,
     next_look: Annotated[
@@ -77,6 +83,8 @@ def run(
     options = api.RunOptions(
         slots=slots,
         only=tuple(only or ()),
+        part=part,
+        lost_after_s=lost_after,
         next_look=next_look,
         checkpoint_every_s=checkpoint_every,
         devices_per_run=devices_per_run,

@@ -8,6 +8,7 @@ done is the scheduler's.
 from __future__ import annotations
 
 import os
+import socket
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,14 +18,16 @@ from ablate.records.gather import Seal, sealed_in_ledger, unlike
 from ablate.records.provenance import code_hash
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
+from ablate.runner.claims import Claims
 from ablate.runner.options import RunOptions
+from ablate.runner.part import PartScheduler
 from ablate.runner.placement import Machine, cohorts_by_seed, records_of, step_of
 from ablate.runner.processes import Job, Spec
 from ablate.runner.progress import Tally, Watcher
 from ablate.runner.scheduler import Scheduler
 from ablate.training.device import CPU
 from prereg.errors import EvidenceError, RunError
-from prereg.registry.disk import flock
+from prereg.registry.disk import NO_LOCKS, flock
 from prereg.registry.ledger import Ledger
 from prereg.registry.looks import Look
 from prereg.registry.paths import Root
@@ -68,6 +71,34 @@ def run_study(
     look: Look | None = None,
 ) -> Summary:
     """Carry out what is left of a registration's plan, up to a look if there is one. The caller holds the lock."""
+    runs = root.runs(registration.study.study, registration.sha256)
+    with Claims(runs, options.part or "", options.lost_after_s) as claims:
+        if not options.part:
+            claims.require_alone(watcher.note)
+            claims.collect(plan(registration))
+            Ledger(root.ledger).settle(close=True)
+            return _run(root, registration, options, machine, now=now, watcher=watcher, look=look)
+        claims.require_parts_only()
+        Ledger(root.ledger).share()
+        summary = _run(root, registration, options, machine, now=now, watcher=watcher, look=look, claims=claims)
+        last = claims.leave()
+        Ledger(root.ledger).settle(close=last)
+        if last and summary.complete and summary.whole:
+            claims.forget()
+        return summary
+
+
+def _run(
+    root: Root,
+    registration: Registration,
+    options: RunOptions,
+    machine: Machine,
+    *,
+    now: Callable[[], str],
+    watcher: Watcher,
+    look: Look | None,
+    claims: Claims | None = None,
+) -> Summary:
     ledger = Ledger(root.ledger)
     specs = plan(registration)
     whole = len(specs)
@@ -76,14 +107,19 @@ def run_study(
     if look is not None:
         specs = tuple(spec for spec in specs if spec.seed in registration.study.seeds[: look.n_seeds])
     folder = root.runs(registration.study.study, registration.sha256)
-    folder.mkdir(parents=True, exist_ok=True)
+    if claims is not None:
+        first = claims.first_of(len(specs))
+        specs = (*specs[first:], *specs[:first])
     tally = Tally(
         planned=len(specs),
         steps_planned=sum(spec.steps for spec in specs),
         has_tasks=registration.study.measure.harness is not None,
     )
-    every_s = options.checkpoint_every_s
-    scheduler = Scheduler(root, registration, ledger, now, watcher, tally, deque(), machine, checkpoint_every_s=every_s)
+    shared = (root, registration, ledger, now, watcher, tally, deque[Job](), machine)
+    scheduler = (
+        Scheduler(*shared) if claims is None else PartScheduler(*shared, claims=claims, began=len(ledger.entries()))
+    )
+    scheduler.checkpoint_every_s = options.checkpoint_every_s
     slots = options.slots or slots_of(registration.study, machine)
     known = sealed_in_ledger(ledger, registration.sha256)
     waiting = _waiting(scheduler, specs, known)
@@ -103,6 +139,7 @@ def run_study(
                 "runs": len(waiting),
                 "of": len(specs),
                 "slots": slots,
+                **scheduler.stated,
                 "code": code_hash() if registration.scripts is None else code_sha256(registration.files),
                 **({"trained_again": again} if again else {}),
             },
@@ -114,7 +151,8 @@ def run_study(
             for left in folder.glob("cohort-*-checkpoint*"):
                 left.unlink()
     # Where nothing was left to do, this entry repairs what a crash left in the ledger, and says so.
-    if tally.sealed == whole and (not _finished(ledger, registration.sha256) or ledger.unfinished()):
+    unsaid = not _finished(ledger, registration.sha256) or ledger.unfinished()
+    if tally.sealed == whole and unsaid and (claims is None or claims.first("finished")):
         scheduler.log("finished", {"runs": whole})
     return Summary(
         len(specs),
@@ -142,7 +180,7 @@ def _waiting(scheduler: Scheduler, specs: Sequence[Spec], known: Collection[Seal
             continue
         record = folder.read_record()
         assert record is not None
-        if (spec.variant, spec.seed, record.metrics_sha256) in known:
+        if (spec.variant, spec.seed, record.metrics_sha256) in known or not scheduler.binds(spec):
             scheduler.tally.sealed += 1
         else:
             scheduler.seal_in_ledger(spec, recovered=True)
@@ -231,8 +269,8 @@ def _finished(ledger: Ledger, registration: str) -> bool:
 
 
 @contextmanager
-def study_lock(root: Root, study: str) -> Iterator[None]:
-    """Hold a study for one `ablate run`. The kernel lets go of it however the process ends."""
+def study_lock(root: Root, study: str, *, part: str | None = None) -> Iterator[None]:
+    """Hold a study for one `ablate run`, or share it with other parts. The kernel lets go of it however that ends."""
     folder = root.path / "data" / "runs" / study
     path = folder / ".lock"
     try:
@@ -246,16 +284,20 @@ def study_lock(root: Root, study: str) -> Iterator[None]:
         ) from error
     with stream:
         try:
-            flock(stream, wait=False)
+            flock(stream, shared=part is not None, wait=False)
         except OSError as error:
+            if error.errno in NO_LOCKS:
+                yield  # the presence of another is noticed by its file
+                return
             stream.seek(0)
             holder = stream.read().strip() or "unknown"
             raise RunError(
-                f"'{study}' is being run by another process (pid {holder})",
-                required="one run of a study at a time",
+                f"'{study}' is being run by another process ({holder})",
+                required="one run of a study at a time, or parts of it alone (--part I/N)",
                 fix=f"wait for it, or: ablate status {root.study(study)}",
             ) from error
         stream.truncate(0)
-        stream.write(f"{os.getpid()}\n")
+        own = f"pid {os.getpid()} on {socket.gethostname()}"
+        stream.write(f"{own}, part {part}\n" if part else f"{own}\n")
         stream.flush()
         yield

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+from prereg.errors import RunError
+
+LOST_AFTER_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -13,6 +18,10 @@ class RunOptions:
     """Runs side by side; by default one per core; of a user's own trainer or on an accelerator one per GPU, or one."""
     only: tuple[str, ...] = ()
     """ARM/SEED of the runs to make; all by default."""
+    part: str | None = None
+    """I/N: make runs beside other parts, on machines that share the folder; alone by default."""
+    lost_after_s: float = LOST_AFTER_S
+    """How long another process gives no sign before its runs are taken over."""
     next_look: bool = False
     """Stop at the next look of a sequential study, which is always so; refused for a fixed number of seeds."""
     checkpoint_every_s: float | None = None
@@ -27,3 +36,11 @@ class RunOptions:
     """auto, on, off, or how many seeds at most are trained together."""
     step: str = "auto"
     """How steps of runs trained together are computed: auto, eager or compiled."""
+
+
+def parse_part(text: str) -> tuple[int, int]:
+    """I and N of `I/N`. Raises `RunError` for anything else."""
+    found = re.fullmatch(r"([1-9]\d{0,5})/([1-9]\d{0,5})", text)
+    if found is None or int(found[1]) > int(found[2]):
+        raise RunError(f"--part {text}", required="I/N with I from 1 to N", fix="--part 1/3")
+    return int(found[1]), int(found[2])

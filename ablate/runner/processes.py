@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, Protocol
 
 from ablate.training.device import CPU, EAGER, ENVIRONMENT
 from prereg.registry.plan import CommandSpec, RunSpec
@@ -51,6 +53,8 @@ class WorkerProcess:
     job: Job | None = None
     open: dict[str, Spec] = field(default_factory=dict)
     stopping: bool = False
+    idle: bool = False
+    """Whether it waits because other parts are at work on all that is left."""
     heard: float = field(default_factory=time.monotonic)
     """When it last said something."""
 
@@ -87,3 +91,27 @@ def start_worker(*, own: bool, log: IO[str], device: str = CPU, gpus: Sequence[s
         start_new_session=True,
         env={**os.environ, **needed, **seen},
     )
+
+
+class Interruptible(Protocol):
+    """What counts how often it was interrupted."""
+
+    interrupts: int
+
+
+@contextmanager
+def interrupts_heard(heard: Interruptible) -> Iterator[None]:
+    """Ctrl-C and SIGTERM become a count, so that no ledger append is ever cut in two by an exception."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def count(_signal: int, _frame: object) -> None:
+        heard.interrupts += 1
+
+    earlier = {number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

@@ -8,12 +8,10 @@ same error.
 from __future__ import annotations
 
 import queue
-import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -29,7 +27,7 @@ from ablate.runner.external.child import end_leftover
 from ablate.runner.external.failures import kind_of, left_values
 from ablate.runner.messages import Message
 from ablate.runner.placement import Machine
-from ablate.runner.processes import Job, Spec, WorkerProcess, start_worker
+from ablate.runner.processes import Job, Spec, WorkerProcess, interrupts_heard, start_worker
 from ablate.runner.progress import Tally, Watcher
 from ablate.training.device import CPU
 from prereg.errors import RunError
@@ -71,19 +69,27 @@ class Scheduler:
     deaths: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     failures: set[str] = field(default_factory=set)
-    """Kinds of failure so far."""
     stderr: list[str] = field(default_factory=list)
     """Where runs of a user's own trainer that failed left what they said."""
     gave_up: str = ""
     """The error after which nothing more was started."""
     noted: set[str] = field(default_factory=set)
-    """Notes of workers, each said once."""
     checkpoint_every_s: float | None = None
     spawned: int = 0
     interrupts: int = 0
+    stopped: bool = False
     stillborn: int = 0
     """Workers in a row that died before their first order."""
-    stopped: bool = False
+
+    @property
+    def stated(self) -> dict[str, JsonValue]:
+        """What an entry says of the process that makes runs."""
+        return {}
+
+    @property
+    def log_stem(self) -> str:
+        """How names of workers' logs begin."""
+        return "worker"
 
     @cached_property
     def study_folder(self) -> Path:
@@ -92,7 +98,7 @@ class Scheduler:
 
     @cached_property
     def logged_breaches(self) -> list[dict[str, JsonValue]]:
-        """What the ledger said of broken limits when this call began, and what this call added."""
+        """What the ledger says of broken limits."""
         return [entry.stated for entry in self.ledger.entries() if entry.event == "breached"]
 
     def folder(self, spec: Spec) -> RunFolder:
@@ -132,12 +138,16 @@ class Scheduler:
                 self.logged_breaches.append(body)
                 self.watcher.note(f"{spec.run_id}: {breach.words}")
 
+    def binds(self, spec: Spec) -> bool:
+        """Whether a run that is sealed, and that the ledger does not know, is for this process to bind."""
+        return True
+
     def spawn(self) -> None:
         """One more worker."""
         number = self.spawned
         self.spawned += 1
         logs = self.root.runs(self.registration.study.study, self.registration.sha256)
-        with (logs / f"worker-{number}.log").open("a", encoding="utf-8") as log:
+        with (logs / f"{self.log_stem}-{number}.log").open("a", encoding="utf-8") as log:
             own = self.registration.study.trainer == "command"
             lane = next(lane for lane in count() if all(worker.lane != lane for worker in self.workers.values()))
             gpus = self.machine.gpus_of(lane) if own or self.machine.device != CPU else ()
@@ -158,11 +168,15 @@ class Scheduler:
     def assign(self, worker: WorkerProcess) -> None:
         """The next job, or rest."""
         worker.job, worker.open = None, {}
-        if not self.pending or worker.stopping:
+        job = None if worker.stopping else self.next_job()
+        worker.idle = job is None and bool(self.pending) and not worker.stopping
+        if worker.idle:
+            return  # others are at work on what is left, and may be lost
+        if job is None:
             worker.send({"do": "stop"})
             worker.stopping = True
             return
-        job = worker.job = self.pending.popleft()
+        worker.job = job
         worker.open = {spec.run_id: spec for spec in job.specs}
         for spec in job.specs:
             self.tally.running[spec.run_id] = Message(event="progress", run_id=spec.run_id, steps=spec.steps)
@@ -177,6 +191,10 @@ class Scheduler:
                 "study_folder": str(self.study_folder),
             }
         )
+
+    def next_job(self) -> Job | None:
+        """The next job; none where there is none for this process."""
+        return self.pending.popleft() if self.pending else None
 
     def _command(self, job: Job) -> dict[str, object]:
         first = job.specs[0]
@@ -208,7 +226,7 @@ class Scheduler:
             self.assign(worker)
         elif message.event == "begun":
             if message.run_id in worker.open:
-                self._log_start(worker.open[message.run_id], message)
+                self.log_start(worker.open[message.run_id], message)
             if message.waits:
                 worker.send({"do": "noted"})
         elif message.event == "note" and message.text not in self.noted:
@@ -222,21 +240,22 @@ class Scheduler:
         elif message.event == "ended" and message.run_id in worker.open:
             spec = worker.open.pop(message.run_id)
             if message.status == "failed":
-                self._end(spec, message)  # first: it may be the last
+                self.end(spec, message)  # first: it may be the last
             if not worker.open:
                 self.assign(worker)  # before a seal goes to the disk
             if message.status != "failed":
-                self._end(spec, message)
+                self.end(spec, message)
 
-    def _log_start(self, spec: Spec, begun: Message) -> None:
+    def log_start(self, spec: Spec, begun: Message) -> None:
         """One start of a run, before its first step: what the folder says of it can be removed, and this cannot."""
         body: dict[str, JsonValue] = {"variant": spec.variant, "seed": spec.seed, "attempt": begun.attempt}
         if begun.resumed:
             body["resumed_from"] = begun.step
         # Every run would wait for the disk. A start that a loss of power takes was one of a run that it ended, too.
-        self.log("started", {**body, "made_with": begun.made_with}, durable=False)
+        self.log("started", {**body, **self.stated, "made_with": begun.made_with}, durable=False)
 
-    def _end(self, spec: Spec, message: Message, *, recovered: bool = False) -> None:
+    def end(self, spec: Spec, message: Message, *, recovered: bool = False) -> None:
+        """A run has ended: its seal, or its failure, goes into the ledger."""
         self.tally.running.pop(spec.run_id, None)
         self.tally.steps_done += spec.steps or message.step
         if message.status == "failed":
@@ -246,12 +265,12 @@ class Scheduler:
                 self.stderr.append(str(said.relative_to(self.root.path)))
             error, left = message.error or "unknown", left_values(spec, self.folder(spec))
             self.log("failed", {"variant": spec.variant, "seed": spec.seed, "error": error, "left_values": left})
-            self._give_up_or_go_on(spec, error)
+            self.give_up_or_go_on(spec, error)
         else:
             self.seal_in_ledger(spec, recovered=recovered)
         self.watcher.ended(spec.run_id, message)
 
-    def _give_up_or_go_on(self, spec: Spec, error: str) -> None:
+    def give_up_or_go_on(self, spec: Spec, error: str) -> None:
         """Stop after two failures of the same kind where no run has been sealed: the rest would fail in the same way.
 
         After the first, the next run is of the same arm: what two arms leave behind can be compared, and is evidence.
@@ -271,7 +290,7 @@ class Scheduler:
         """A worker has gone. If it was at work, its runs go to another, a bounded number of times."""
         del self.workers[worker.number]
         worker.end()
-        if worker.job is None and not worker.stopping:
+        if worker.job is None and not worker.stopping and not worker.idle:
             self._count_stillborn(worker)
         blamed = self._end_overdue(worker, silent_s)
         for spec in worker.open.values():
@@ -286,12 +305,12 @@ class Scheduler:
                 unfinished.append(spec)
             elif other := unlike(record, spec):
                 error = f"its folder holds a sealed record of another run: {other}"
-                self._end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
+                self.end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
             else:
                 # It sealed the run and died before it could say so; or somebody put the record there.
                 status: Literal["done", "diverged"] = "diverged" if record.status == "diverged" else "done"
                 ended = Message(event="ended", run_id=spec.run_id, status=status, step=record.steps)
-                self._end(spec, ended, recovered=True)
+                self.end(spec, ended, recovered=True)
         if unfinished and worker.job is not None:
             job = replace(worker.job, specs=tuple(unfinished))
             if blamed:
@@ -310,7 +329,7 @@ class Scheduler:
             raise RunError(
                 f"{self.stillborn} workers in a row died before they were ready (the last with exit {exit_status})",
                 required="a worker that starts",
-                fix=f"what its log says: {logs / f'worker-{worker.number}.log'}",
+                fix=f"what its log says: {logs / f'{self.log_stem}-{worker.number}.log'}",
             )
         self.watcher.note(f"a worker died before it was ready (exit {exit_status}); starting another")
 
@@ -325,7 +344,7 @@ class Scheduler:
             del worker.open[run_id]
             blamed = True
             self.folder(spec).fail(overdue, self.now())
-            self._end(spec, Message(event="ended", run_id=run_id, status="failed", error=overdue))
+            self.end(spec, Message(event="ended", run_id=run_id, status="failed", error=overdue))
         return blamed
 
     def _again(self, job: Job, exit_status: int) -> None:
@@ -340,16 +359,16 @@ class Scheduler:
             return
         error = f"its worker died {WORKER_DEATHS_ALLOWED + 1} times, last with exit {exit_status}"
         for spec in job.specs:
-            self._end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
+            self.end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
 
     def serve(self, slots: int) -> bool:
         """Until nothing is left to do. True when the user interrupted."""
         for _ in range(min(slots, len(self.pending))):
             self.spawn()
         try:
-            with self._interrupts_counted():
+            with interrupts_heard(self):
                 while self.workers and self.interrupts < 2:
-                    self._next_event()
+                    self.next_event()
                     if self.interrupts and not self.stopped:
                         self._stop_all()
         finally:
@@ -365,24 +384,8 @@ class Scheduler:
             worker.stopping = True
             worker.send({"do": "stop"})
 
-    @contextmanager
-    def _interrupts_counted(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM become a count, so that no ledger append is ever cut in two by an exception."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def heard(_signal: int, _frame: object) -> None:
-            self.interrupts += 1
-
-        earlier = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in earlier.items():
-                signal.signal(number, handler)
-
-    def _next_event(self) -> None:
+    def next_event(self) -> None:
+        """Wait a moment for something to happen, and handle it."""
         try:
             number, message, at = self.events.get(timeout=0.25)
         except queue.Empty:

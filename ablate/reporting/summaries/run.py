@@ -67,8 +67,10 @@ def _status(health: StudyHealth) -> Iterator[Block]:
     registered = health.registered and f"Registered as {words.short(health.registered)}{changed}."
     yield Paragraph(registered or "Not registered.")
     tally = ", ".join(f"{count} {state}" for state, count in Counter(run.state for run in health.runs).items())
-    active = " A process is at work." if health.active else ""
+    active = " A process is at work." if health.active and not health.processes else ""
     yield Paragraph(f"{words.counted(len(health.runs), 'run')}: {tally}.{active}")
+    for process in health.processes:
+        yield Paragraph(f"At work: {process.words}, last sign {process.silent_s:.0f} s ago")
     if health.decided is not None:
         yield Paragraph(f"Decided: {health.decided}")
     if health.overruled:
