@@ -65,6 +65,7 @@ ROOMS: dict[str, set[str]] = {
         "pydantic",
         "rich",
     },
+    "ablate.runner.slurm": {"prereg", "pydantic", "yaml"},
     "ablate.judge": {
         "ablate.judge",
         "ablate.records",

@@ -29,7 +29,7 @@ from ablate.api.registering import (
     registrations,
     save,
 )
-from ablate.api.running import Imported, import_runs, run
+from ablate.api.running import Imported, import_runs, run, submit
 from ablate.api.trying import try_out
 from ablate.runner.options import RunOptions
 
@@ -63,6 +63,7 @@ __all__ = [
     "require_registered",
     "run",
     "save",
+    "submit",
     "try_out",
     "utc_now",
 ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from ablate.api.context import StudyContext
 from ablate.runner.claims import AtWork, at_work, working_folder
 from ablate.runner.options import RunOptions
+from ablate.runner.slurm import Job, newest_job, queue
 from prereg.frozen import FrozenModel
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ class StudyHealth(FrozenModel):
     """Whether a process is at work on it now."""
     processes: tuple[AtWork, ...] = ()
     """Those at work on it that share its folder with others, or could."""
+    job: Job | None = None
+    """What was last submitted to Slurm."""
+    queued: dict[str, int] = {}
+    """Tasks of it by state, where Slurm knows the job."""
     decided: str | None = None
     """The verdict in the ledger, if there is one."""
     runs: tuple[RunHealth, ...]
@@ -98,7 +103,8 @@ def read_status(context: StudyContext) -> StudyHealth:
             for arm in study.arms
         )
         return StudyHealth(study=study.study, title=study.title, runs=waiting)
-    there = at_work(context.root.runs(study.study, registration.sha256))
+    runs = context.root.runs(study.study, registration.sha256)
+    there, job = at_work(runs), newest_job(runs)
     active = bool(there) or _is_active(context)
     mine = [entry for entry in ledger if entry.study == study.study]
     decided = [entry for entry in mine if entry.event == "decided" and entry.registration == registration.sha256]
@@ -111,6 +117,8 @@ def read_status(context: StudyContext) -> StudyHealth:
         unchanged=not differing_fields(registration.study, study),
         active=active,
         processes=tuple(there.values()),
+        job=job,
+        queued=queue(job),
         decided=verdict,
         runs=tuple(_health(context, spec, there, active=active) for spec in plan(registration)),
         next_look=None if look is None else look.words,

@@ -23,10 +23,11 @@ from ablate.cli.options import (
     show,
     show_or_json,
 )
-from prereg.errors import EvidenceError
+from prereg.errors import EvidenceError, RunError
+from prereg.text import counted
 
 if TYPE_CHECKING:
-    from ablate.api.running import Ran
+    from ablate.api.running import Ran, Submitted
     from ablate.runner.progress import Watcher
 
 
@@ -45,6 +46,14 @@ def run(
     lost_after: Annotated[
         float, typer.Option(min=3.0, metavar="SECONDS", help="Take over a part's runs after so long without a sign.")
     ] = 60.0,
+    on: Annotated[
+        str,
+        typer.Option("--on", metavar="WHERE", help="local, or slurm: submit parts and exit."),
+    ] = "local",
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Of a job, over cluster.yaml: tasks=8, at_once=4, partition=gpu, ..."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be made, and what it costs.")] = False,
     as_json: AsJson = False,
     next_look: Annotated[
@@ -98,6 +107,13 @@ def run(
         from ablate.reporting.summaries.run import costs_section
 
         return show_or_json(read_costs(api.check(study, root), options), costs_section, as_json=as_json)
+    if on not in ("local", "slurm") or (slurm and on != "slurm"):
+        found = f"--on {on}" if on != "local" else "--slurm without --on slurm"
+        raise RunError(found, required="--on local or --on slurm", fix=f"ablate run {study} --on slurm")
+    if on == "slurm":
+        submitted = api.submit(study, options, flags=slurm or (), root=root, pilot=pilot, accept_underpowered=accept)
+        if submitted.job is not None:
+            return _report_submitted(study, submitted, as_json=as_json)
     done = api.run(
         study,
         options,
@@ -344,6 +360,19 @@ def _report_run(study: Path, done: Ran, *, as_json: bool) -> None:
         put(f"next:  ablate try {study}, then ablate amend {study} --reason TEXT")
     else:
         put(f"next:  ablate {'decide' if summary.complete and summary.whole else 'run'} {study}")
+    return None
+
+
+def _report_submitted(study: Path, done: Submitted, *, as_json: bool) -> None:
+    assert done.job is not None
+    if as_json:
+        facts = {"event": "submitted", "registration": done.registration.sha256, "runs_left": done.left}
+        return put_json(json.dumps({**facts, **done.job.model_dump()}))
+    name, runs = done.registration.study.study, counted(done.left, "run")
+    if done.registered_now:
+        put(f"registered {name} as {done.registration.sha256[:8]}, before any run")
+    put(f"{name}: {runs} left, submitted as Slurm job {done.job.id} ({counted(done.job.tasks, 'task')})")
+    put(f"script {done.job.script}", f"next:  ablate status {study}, later again: ablate run {study} --on slurm")
     return None
 
 

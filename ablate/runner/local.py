@@ -239,7 +239,10 @@ def _require_of(spec: Spec, folder: RunFolder) -> None:
 
 def default_slots() -> int:
     """As many runs side by side as this process may use cores."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # Slurm need not bind a job to the cores that it was given.
+    given = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE") or ""
+    return min(cores, int(given)) if given.isdecimal() and int(given) else cores
 
 
 def slots_of(study: Study, machine: Machine) -> int:

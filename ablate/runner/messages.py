@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -132,8 +133,11 @@ class Pipes:
     def orders(self, abandoned: Callable[[], None]) -> Iterator[dict[str, Any]]:
         """Says that the process is ready, and gives every order up to the one that ends them.
 
-        `abandoned` is called in a thread of its own once the scheduler is gone; it must not return.
+        `abandoned` is called in a thread of its own once the scheduler is gone; it must not return. SIGTERM is an order
+        to stop: a cluster sends it to every process of a job.
         """
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, lambda *_: self._take({"do": "stop"}))
         threading.Thread(target=self._listen, args=(sys.stdin, abandoned), daemon=True).start()
         self.say(Message(event="ready"))
         while True:
@@ -150,12 +154,15 @@ class Pipes:
             if order["do"] == "noted":
                 self._noted.set()
                 continue
-            with self._arrived:
-                if order["do"] == "stop":
-                    self.stop.set()
-                self._waiting.append(order)
-                self._arrived.notify()
+            self._take(order)
         abandoned()
+
+    def _take(self, order: dict[str, Any]) -> None:
+        with self._arrived:
+            if order["do"] == "stop":
+                self.stop.set()
+            self._waiting.append(order)
+            self._arrived.notify()
 
 
 def restore_newest(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from prereg.errors import RunError
 
@@ -36,6 +36,23 @@ class RunOptions:
     """auto, on, off, or how many seeds at most are trained together."""
     step: str = "auto"
     """How steps of runs trained together are computed: auto, eager or compiled."""
+
+    def words(self) -> tuple[str, ...]:
+        """The options of `ablate run` that say the same, but for the part."""
+        found: list[str] = []
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value == one.default or one.name == "part":
+                continue
+            flag = f"--{_FLAGS.get(one.name, one.name.replace('_', '-'))}"
+            if one.name == "only":
+                found += [word for name in value for word in (flag, name)]
+            else:
+                found += [flag] if value is True else [flag, str(value)]
+        return tuple(found)
+
+
+_FLAGS = {"checkpoint_every_s": "checkpoint-every", "lost_after_s": "lost-after"}
 
 
 def parse_part(text: str) -> tuple[int, int]:

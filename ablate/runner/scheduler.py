@@ -234,7 +234,7 @@ class Scheduler:
             self.watcher.note(message.text)
         elif message.event == "progress" and message.run_id:
             self.tally.hear(message.run_id, message)
-        elif message.event == "stopped":
+        elif message.event == "stopped" and worker.stopping:
             self.tally.running.pop(str(message.run_id), None)
             worker.open.pop(str(message.run_id), None)
         elif message.event == "ended" and message.run_id in worker.open:

@@ -48,6 +48,7 @@ LEFT_BEHIND = "the command left processes of its own session behind, which were 
 FIRST_POLL_S = 0.0005
 POLL_S = 0.05
 """How long the end of a child may go unnoticed: as long as the child has taken, and no longer than this."""
+SIGNAL_GAP_S = 0.3
 SAY_EVERY_S = 0.5
 NOTE_EVERY_S = 10.0
 _GLANCE_BYTES = 64 * 2**10
@@ -105,6 +106,8 @@ class CommandRun:
             finally:
                 status = child.finish()
                 self.server.child = None
+            # A signal to all processes of a job may reach the child first.
+            stopped = stopped or self.server.stop.wait(SIGNAL_GAP_S if status else 0.0)
             if not stopped:
                 self.code.require_unchanged()
         finally:
