@@ -135,7 +135,7 @@ def main() -> None:
         print(visible(f"error: {place}{error.strerror or error}"), file=sys.stderr)
         full = error.errno in NO_ROOM
         needed = "a disk with room" if full else "files and folders that can be read and written"
-        fix = "make room" if full else "check the path and fix its permissions"
+        fix = "free space" if full else "check the path and fix its permissions"
         print(f"  required: {needed}", file=sys.stderr)
         print(f"  try:      {fix}, then retry", file=sys.stderr)
         sys.exit(Exit.MISTAKE)

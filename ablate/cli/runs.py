@@ -342,6 +342,7 @@ def _report_run(study: Path, done: Ran, *, as_json: bool) -> None:
             "failed": list(summary.failed),
             "interrupted": summary.interrupted,
             **({"gave_up": summary.gave_up} if summary.gave_up else {}),
+            **({"disk_full": True} if summary.disk_full else {}),
             "head": summary.head,
             **({"look": done.look.model_dump()} if done.look is not None else {}),
         }
@@ -350,13 +351,15 @@ def _report_run(study: Path, done: Ran, *, as_json: bool) -> None:
     if done.look is not None:
         left = len(done.registration.study.seeds) - done.look.n_seeds
         put(f"these are the runs of {done.look.words}; planned seeds that wait for its result: {left}")
-    put(*(f"failed  {failure}" for failure in summary.failed[: 1 if summary.gave_up else None]))
+    put(*(f"failed  {failure}" for failure in summary.failed[: 1 if summary.gave_up or summary.disk_full else None]))
     if summary.gave_up:
         left = summary.planned - summary.sealed - len(summary.failed)
         put(f"{len(summary.failed)} runs failed in the same way, and {left} were not started")
         put(*(f"stderr  {path}" for path in summary.stderr[:1]))
     put(f"ledger head {summary.head}")
-    if summary.gave_up:
+    if summary.disk_full:
+        put(f"next:  free space, then ablate run {study}")
+    elif summary.gave_up:
         put(f"next:  ablate try {study}, then ablate amend {study} --reason TEXT")
     else:
         put(f"next:  ablate {'decide' if summary.complete and summary.whole else 'run'} {study}")

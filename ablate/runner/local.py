@@ -49,6 +49,8 @@ class Summary:
     head: str
     gave_up: str = ""
     """The error after which nothing more was started: two runs had failed in the same way, and none had ended well."""
+    disk_full: bool = False
+    """Whether that was because the disk has no room."""
     stderr: tuple[str, ...] = ()
     """What failed runs of a user's own trainer said, by path."""
 
@@ -161,6 +163,7 @@ def _run(
         interrupted,
         ledger.head(),
         scheduler.gave_up,
+        scheduler.disk_full,
         tuple(scheduler.stderr),
         whole=not options.only,
     )

@@ -29,6 +29,7 @@ from prereg.registry.disk import NO_ROOM
 
 if TYPE_CHECKING:
     from ablate.training.trainer import Progress
+    from prereg.registry.plan import Planned
 
 
 class Asking(FrozenModel):
@@ -81,6 +82,8 @@ class Message(FrozenModel):
     """How it ended."""
     error: str | None = None
     """Last line of the error of a failed run."""
+    disk_full: bool = False
+    """Of a failed run: whether the disk has no room, and every other run would fail too."""
     text: str = ""
     """Of a note: one line. The same line of several workers is shown once."""
     peak_memory_bytes: int | None = None
@@ -216,6 +219,15 @@ def said(error: Exception, folder: RunFolder) -> str:
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         return (
             f"{error.filename or folder.path} cannot be written, the disk is full ({error.strerror}); try: free space, "
-            "and run again: the run goes on from its last checkpoint"
+            "and run again: the run resumes from its last checkpoint"
         )
     return f"{type(error).__name__}: {error}"
+
+
+def failed(spec: Planned, error: Exception, line: str) -> Message:
+    """That a run failed with an error, which the line says."""
+    cause: BaseException | None = error
+    while cause is not None and not (isinstance(cause, OSError) and cause.errno in NO_ROOM):
+        cause = cause.__cause__
+    full = cause is not None or any(os.strerror(number) in line for number in NO_ROOM[:2])
+    return Message(event="ended", run_id=spec.run_id, status="failed", error=line, disk_full=full)

@@ -37,18 +37,11 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Event
 from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec
-from prereg.registry.registration import Registration, newest_promise
+from prereg.registry.registration import Registration, folder_of_study
 from prereg.study.analysis import breaches
 
 WORKER_DEATHS_ALLOWED = 2
 STOP_PATIENCE_S = 60.0
-
-
-def folder_of_study(root: Root, study: str) -> Path:
-    """Where a registered study's file lies, and with it the code of its own metrics."""
-    entry = newest_promise(Ledger(root.ledger), study)
-    assert entry is not None, study
-    return (root.path / str(entry.body["file"])).parent
 
 
 @dataclass
@@ -73,6 +66,7 @@ class Scheduler:
     """Where runs of a user's own trainer that failed left what they said."""
     gave_up: str = ""
     """The error after which nothing more was started."""
+    disk_full: bool = False
     noted: set[str] = field(default_factory=set)
     checkpoint_every_s: float | None = None
     spawned: int = 0
@@ -266,6 +260,10 @@ class Scheduler:
             error, left = message.error or "unknown", left_values(spec, self.folder(spec))
             self.log("failed", {"variant": spec.variant, "seed": spec.seed, "error": error, "left_values": left})
             self.give_up_or_go_on(spec, error)
+            if message.disk_full and not self.disk_full:
+                self.disk_full = True
+                self.pending.clear()
+                self.watcher.note("the disk is full: nothing more is started")
         else:
             self.seal_in_ledger(spec, recovered=recovered)
         self.watcher.ended(spec.run_id, message)
@@ -275,7 +273,7 @@ class Scheduler:
 
         After the first, the next run is of the same arm: what two arms leave behind can be compared, and is evidence.
         """
-        if self.tally.sealed or self.stopped:
+        if self.tally.sealed or self.stopped or self.disk_full:
             return
         kind = kind_of(error, spec)
         if kind in self.failures:

@@ -19,11 +19,11 @@ from ablate.records.store import RunFolder
 from ablate.runner.messages import Message
 from ablate.runner.placement import Spread
 from ablate.runner.processes import Spec, WorkerProcess, start_worker
-from ablate.runner.scheduler import folder_of_study
 from ablate.training.device import CPU, choose_device
 from prereg.errors import RunError
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec
+from prereg.registry.registration import folder_of_study
 
 PATIENCE_S = 10.0
 

@@ -167,7 +167,8 @@ class Ledger:
                     write = write_from if shared is None or "cut_back" in repaired else write_at
                     write(self.path, position, b"\n" * ("ended_line" in repaired) + line + b"\n", durable=durable)
                 except OSError as error:
-                    raise self._error(f"the entry cannot be written: {error.strerror}", "a disk with room") from None
+                    found = f"the entry cannot be written: {error.strerror}"
+                    raise self._error(found, "a disk with room", "free space, then repeat the command") from None
                 return entry
 
     def share(self) -> None:

@@ -323,3 +323,10 @@ def _disagreements(registration: Registration, entry: Entry) -> list[str]:
     if registration.previous != entry.body.get("previous"):
         found.append("it amends another registration than the ledger says")
     return found
+
+
+def folder_of_study(root: Root, study: str) -> Path:
+    """Where a registered study's file lies, and with it the code of its own metrics."""
+    entry = newest_promise(Ledger(root.ledger), study)
+    assert entry is not None, study
+    return (root.path / str(entry.body["file"])).parent

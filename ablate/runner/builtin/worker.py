@@ -14,7 +14,7 @@ from ablate.records.run_record import utc_now
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.runner.builtin.equipment import LOST_A_RANK, Equipment
 from ablate.runner.builtin.run import SAY_EVERY_S, Run
-from ablate.runner.messages import Asking, Message, restore_newest, rows_fault, said, save, show_trace
+from ablate.runner.messages import Asking, failed, restore_newest, rows_fault, said, save, show_trace
 from ablate.training.device import Peak
 from ablate.training.trainer import Trainer
 from prereg.registry import disk
@@ -166,4 +166,4 @@ class Worker(Equipment):
         show_trace(error)
         line = said(error, folder)
         folder.fail(line, utc_now())
-        self.say(Message(event="ended", run_id=spec.run_id, status="failed", error=line))
+        self.say(failed(spec, error, line))

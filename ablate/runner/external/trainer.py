@@ -35,9 +35,9 @@ from ablate.records.run_record import RunRecord, utc_now
 from ablate.records.store import Row, RunFolder
 from ablate.runner.external.child import Child, adopt_orphans, end_leftover
 from ablate.runner.external.pinned import Hashed, PrivateCopy, require_registered
-from ablate.runner.messages import Message, Pipes, said, show_trace
+from ablate.runner.messages import Message, Pipes, failed, said, show_trace
 from prereg.errors import EvidenceError, RunError, StudyError
-from prereg.registry.disk import write_passing, write_whole
+from prereg.registry.disk import NO_ROOM, write_passing, write_whole
 from prereg.registry.plan import CommandSpec
 from prereg.study.command import code_sha256, filled
 from prereg.study.spec import MetricsFile
@@ -74,7 +74,7 @@ class Server:
             line = error.found if isinstance(error, StudyError) else said(error, folder)
             line = line.replace(f"{root}/", "")
             folder.fail(line, utc_now())
-            self.say(Message(event="ended", run_id=spec.run_id, status="failed", error=line))
+            self.say(failed(spec, error, line))
 
     def abandon(self) -> None:
         """The scheduler is gone: nothing may go on, and nothing more may be written on its behalf."""
@@ -205,6 +205,8 @@ class CommandRun:
                 start = self.home if spec.working_directory == "run" else self.code.place
                 child = Child(words, folder=self.folder.path, home=start, environment=environment)
             except (OSError, ValueError) as error:
+                if isinstance(error, OSError) and error.errno in NO_ROOM:
+                    raise
                 reason = error.strerror if isinstance(error, OSError) else error
                 raise RunError(f"'{words[0]}' cannot be started: {reason}", required="a program") from error
             self.server.child = child
