@@ -23,6 +23,7 @@ ROOMS: dict[str, set[str]] = {
     "ablate": {"ablate.api", "ablate.client"},
     # Imported by a user's training script.
     "ablate.client": set(),
+    "ablate.huggingface": {"ablate.client", "transformers"},
     "ablate.__main__": {"ablate.cli"},
     "ablate.cli": {"*"},
     "ablate.api": {"*"},

@@ -1,0 +1,60 @@
+"""For a script that trains with the Trainer of Hugging Face `transformers`: a callback that records its metrics.
+
+    trainer = Trainer(..., callbacks=[AblateCallback()])
+    trainer.train(resume_from_checkpoint=last_checkpoint(training_args.output_dir))
+
+Without a study both do nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+from ablate.client import log
+
+NAMES = {"loss": "train/loss"}
+"""Names of the Trainer -> names of the study. Of others, `eval_NAME` becomes `val/NAME`; the rest is not recorded."""
+
+
+class AblateCallback(TrainerCallback):
+    """Records what the Trainer logs, at its steps; and says that a run can resume once a checkpoint was saved."""
+
+    def __init__(self, names: Mapping[str, str] = NAMES) -> None:
+        self.names = names
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
+        """The Trainer logs the training loss every `logging_steps`, and each evaluation when it has been made."""
+        if "ABLATE_METRICS" not in os.environ or not state.is_world_process_zero:
+            return
+        values = {self._name(key): float(value) for key, value in (logs or {}).items() if self._name(key)}
+        # A metric that does not apply is NaN; only a loss may be, where training has diverged.
+        values = {name: value for name, value in values.items() if math.isfinite(value) or name.endswith("loss")}
+        if values:
+            log(state.global_step, values)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """From here on the run resumes, if the script gives `last_checkpoint` to `Trainer.train`."""
+        if "ABLATE_RUN_DIR" in os.environ and state.is_world_process_zero:
+            (Path(os.environ["ABLATE_RUN_DIR"]) / "resumable").touch()
+
+    def _name(self, key: str) -> str:
+        if key in self.names:
+            return self.names[key]
+        # Times and counts of an evaluation depend on the machine, and are no outcome.
+        timed = key.endswith(("_runtime", "_per_second"))
+        return f"val/{key.removeprefix('eval_')}" if key.startswith("eval_") and not timed else ""
+
+
+def last_checkpoint(folder: str | Path) -> str | None:
+    """The newest checkpoint of a run that is resumed; none in a first attempt, and without a study."""
+    if int(os.environ.get("ABLATE_ATTEMPT", "1")) == 1 or not Path(folder).is_dir():
+        return None
+    found: str | None = get_last_checkpoint(str(folder))  # type: ignore[no-untyped-call]
+    return found
