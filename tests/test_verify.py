@@ -295,8 +295,8 @@ def test_what_came_after_the_decision_is_said_above_the_kept_report(copy: Path) 
     assert f"(ledger entry {look.index})" in html and f"(ledger entry {look.index})" in text
     assert {page: taken_off(page, page_of(copy, page).read_bytes()) for page in written} == written
     study = copy / STUDY
-    study.write_text(study.read_text().replace("title: ", "title: Another, "))
-    _, entry = api.amend(study, reason="a better title")
+    study.write_text(study.read_text().replace("smallest: 0.05", "smallest: 0.06"))
+    _, entry = api.amend(study, reason="another margin")
     api.report(study)
     assert f"amended after this decision (ledger entry {entry.index}" in page_of(copy, "report.md").read_text()
     assert stands(copy)

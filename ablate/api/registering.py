@@ -112,10 +112,19 @@ def amend(
     accept_underpowered: str | None = None,
     pilot: str | None = None,
 ) -> tuple[Registration, Entry]:
-    """Register a changed study in place of its earlier registration, with a reason."""
+    """Register a changed study in place of its earlier registration, with a reason; or put other words on record."""
     from prereg.registry import register as promise
+    from prereg.registry.registration import load_registration
 
     context = check(path, root)
+    registered = load_registration(context.root, context.study.study)
+    if registered is not None and reason.strip():
+        pins = pin(context).pins
+        if promise.words_alone(promise.changes_since(registered, context.loaded, pins)):
+            at = now()
+            return promise.amend(
+                context.root, context.loaded, pins=pins, design=None, tool={}, at=at, reason=reason, evidence="none"
+            )
     # Of evidence the ledger knows more than "none", and what it shows counts.
     replace = partial(promise.amend, reason=reason, evidence="none")
     return _freeze(context, replace, now=now, accept_underpowered=accept_underpowered, pilot=pilot)

@@ -112,7 +112,7 @@ def read_status(context: StudyContext) -> StudyHealth:
     verdict = str(decided[-1].body["verdict"] or decided[-1].body["status"]) if decided else None
     return StudyHealth(
         study=study.study,
-        title=study.title,
+        title=registration.worded.title,
         registered=registration.sha256,
         unchanged=not differing_fields(registration.study, study),
         active=active,

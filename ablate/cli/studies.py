@@ -215,7 +215,8 @@ def amend(
 
     The earlier registration stays in the ledger, with what differs and whether evidence existed by then. If it
     did, hypotheses that the change affects are exploratory from then on, and no verdict rests on them: you are asked
-    first. Runs that failed are no evidence as long as no two arms left a value of a claimed metric.
+    first. Runs that failed are no evidence as long as no two arms left a value of a claimed metric. Another title or
+    question alone keeps the registration, its runs and its verdict.
 
     Example:  ablate amend studies/embnorm.yaml --reason "two more seeds, before any run" --dry-run
     """
@@ -236,6 +237,9 @@ def amend(
     registration, entry = api.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
     if as_json:
         return put_json(entry.model_dump_json(indent=2))
+    if entry.event == "reworded":
+        show(amendment_section(registration.study, (), preview))
+        return put(f"recorded as entry {entry.index}", f"ledger head {entry.sha256}")
     show(amendment_section(registration.study, api.registrations(study, root), amendments_of([entry])[0]))
     put(f"registration page: {api.open_study(study, root).root.page(registration.study.study)}")
     put(f"ledger head {entry.sha256}")

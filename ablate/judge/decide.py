@@ -153,7 +153,7 @@ def _decision(
         status = "continue"
     return Decision(
         study=study.study,
-        title=study.title,
+        title=context.registration.worded.title,
         registration=context.registration.sha256,
         status=status,  # type: ignore[arg-type]  # one of the four by construction
         verdict=None if ruling is None else ruling.verdict,

@@ -28,7 +28,7 @@ from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
-from prereg.registry.registration import LARGEST_LOCK, Pins, Registration, promise_sha256, read_lock
+from prereg.registry.registration import LARGEST_LOCK, WORDS, Pins, Registration, promise_sha256, read_lock
 from prereg.study.arms import Arm
 from prereg.study.load import Loaded
 from prereg.study.spec import Study
@@ -59,13 +59,29 @@ def differing_fields(old: Study, new: Study) -> list[Difference]:
 
 
 def as_registered(registration: Registration, loaded: Loaded) -> Loaded:
-    """The file with the study that was registered from the same bytes; a file of other bytes as it is.
+    """The file with the study that was registered from the same bytes, or reworded to them; another as it is.
 
-    A default that has changed since then changes no registered study.
+    A default that has changed since then changes no registered study. Bytes to which a study was reworded count only
+    as far as they say the same in all but words: an entry can claim anything.
     """
-    if sha256_bytes(loaded.source_bytes) != registration.source_sha256:
-        return loaded
-    return replace(loaded, study=registration.study)
+    sha256 = sha256_bytes(loaded.source_bytes)
+    if sha256 == registration.source_sha256:
+        return replace(loaded, study=registration.study)
+    if any(sha256 == one.source_sha256 for one in registration.rewordings):
+        return replace(loaded, study=in_words_of(registration.study, loaded.study))
+    return loaded
+
+
+def words_in(registration: Registration, loaded: Loaded) -> dict[str, str]:
+    """The words of a study's file."""
+    sha256 = sha256_bytes(loaded.source_bytes)
+    known = {one.source_sha256: one.words for one in registration.rewordings}
+    return known.get(sha256) or {field: getattr(loaded.study, field) for field in WORDS}
+
+
+def in_words_of(registered: Study, study: Study) -> Study:
+    """A study with the words of the registered one."""
+    return study.model_copy(update={field: getattr(registered, field) for field in WORDS})
 
 
 def require_unchanged(registration: Registration, loaded: Loaded) -> None:

@@ -16,7 +16,7 @@ from prereg.registry.canon import canonical_bytes, from_canonical, sha256_bytes,
 
 Event = Literal[
     "registered", "amended", "started", "breached", "sealed", "failed", "finished", "looked", "decided", "peeked",
-    "imported", "attested", "reported",
+    "imported", "attested", "reported", "reworded",
 ]  # fmt: skip
 
 SEALS: tuple[Event, ...] = ("sealed", "imported")

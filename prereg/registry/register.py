@@ -31,11 +31,13 @@ from prereg.registry.history import (
     plain,
     refuse_change,
     require_unchanged,
+    words_in,
 )
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import (
+    WORDS,
     Override,
     Pins,
     Registration,
@@ -129,6 +131,8 @@ def amend(
             )
         loaded = as_registered(registered, loaded)
         changes = changes_since(registered, loaded, pins)
+        if words_alone(changes):
+            return registered, _reword(root, ledger, registered, loaded, reason=reason.strip(), at=at)
         state, failed_runs = evidence_by_now(ledger.entries(), name, stated=evidence)
         body: dict[str, JsonValue] = {
             "reason": reason.strip(),
@@ -156,11 +160,16 @@ def amend(
 def changes_since(registered: Registration, loaded: Loaded, pins: Pins) -> tuple[Difference, ...]:
     """What an amendment would change: fields, pinned bytes, own code. Raises `RegistrationError` where nothing does."""
     own = pin_checks(loaded.study, loaded.path.parent)
-    changes = (
-        *differing_fields(registered.study, loaded.study),
+    found = differing_fields(registered.study, loaded.study)
+    pinned = (
         *differing_pins(registered, pins),
         *differences(code_of(registered.own_checks), code_of(own), ("own_checks",)),
     )
+    changes = (*found, *pinned)
+    if words_alone(changes):
+        were, now = registered.worded.model_dump(include=set(WORDS)), words_in(registered, loaded)
+        changes = tuple(Difference(field=field, registered=were[field], now=now[field]) for field in WORDS
+                        if were[field] != now[field])  # fmt: skip
     if not changes:
         raise RegistrationError(
             f"nothing differs from the registration {registered.sha256[:8]}",
@@ -169,6 +178,26 @@ def changes_since(registered: Registration, loaded: Loaded, pins: Pins) -> tuple
             where=Where(file=loaded.path),
         )
     return changes
+
+
+def words_alone(changes: Iterable[Difference]) -> bool:
+    """Whether an amendment changes words alone, and so keeps runs and verdict."""
+    return all(one.field in WORDS for one in changes)
+
+
+def _reword(root: Root, ledger: Ledger, registered: Registration, loaded: Loaded, *, reason: str, at: str) -> Entry:
+    return ledger.append(
+        "reworded",
+        study=registered.study.study,
+        registration=registered.sha256,
+        at=at,
+        body={
+            "words": {**words_in(registered, loaded)},
+            "reason": reason,
+            "file": _relative(root, loaded.path),
+            "source_sha256": sha256_bytes(loaded.source_bytes),
+        },
+    )
 
 
 def complete(root: Root, name: str) -> None:
@@ -292,7 +321,7 @@ def evidence_by_now(
     open_starts: Counter[tuple[JsonValue, JsonValue]] = Counter()
     arms_with_values: set[JsonValue] = set()
     for entry in entries:
-        if entry.study != name or entry.event in ("registered", "amended", "attested"):
+        if entry.study != name or entry.event in ("registered", "amended", "attested", "reworded"):
             continue
         run = entry.body.get("variant"), entry.body.get("seed")
         if entry.event == "started" and run == (None, None) and "runs" in entry.body:

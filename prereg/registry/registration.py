@@ -22,6 +22,7 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.study.command import ScriptPin, script_faults
+from prereg.study.load import load_study
 from prereg.study.spec import Study
 
 LARGEST_LOCK = 2**26
@@ -102,6 +103,25 @@ class Pins(FrozenModel):
     """The zero- and few-shot tasks; none, and not in the lock, where none are declared."""
 
 
+WORDS = ("title", "question")
+"""Fields of a study on which nothing rests: they may be reworded at any time, and runs and verdict stay."""
+
+
+class Rewording(FrozenModel):
+    """Other words for a registered study, by an entry of the ledger."""
+
+    index: int
+    """The entry."""
+    at: str
+    """When, by the ledger."""
+    reason: str
+    """Why, in the user's words."""
+    words: dict[str, str]
+    """Field -> what it says since; of `WORDS` alone, whatever else the entry holds."""
+    source_sha256: str
+    """sha256 of the exact bytes of the study's file since then."""
+
+
 class Registration(Pins):
     """A study as it was promised."""
 
@@ -127,6 +147,14 @@ class Registration(Pins):
     """What the user accepted although registration would have refused it; none, and not in the lock, otherwise."""
     lock_sha256: str
     """sha256 of the exact bytes of the lock file; not stored in it."""
+    rewordings: tuple[Rewording, ...] = ()
+    """Other words that the ledger holds for it, oldest first; not stored in the lock."""
+
+    @property
+    def worded(self) -> Study:
+        """The study in its newest words, for people. What was promised is `study`."""
+        words = {field: text for one in self.rewordings for field, text in one.words.items()}
+        return self.study.model_copy(update=words) if words else self.study
 
     def corpora_of(self, arm: str) -> dict[str, CorpusPin]:
         """The pins of every corpus that an arm reads; none where the trainer is the user's own command."""
@@ -193,7 +221,8 @@ def load_registration(root: Root, name: str) -> Registration | None:
     A lock that no entry names is not a registration. Of a damaged ledger, the entries that are sound
     in themselves are believed here: appending refuses such a ledger, and judging calls it inadmissible.
     """
-    entry = newest_promise(Ledger(root.ledger), name)
+    entries = Ledger(root.ledger).readable()
+    entry = _newest_promise(entries, name)
     if entry is None:
         return None
     lock = root.lock(name)
@@ -215,7 +244,22 @@ def load_registration(root: Root, name: str) -> Registration | None:
             fix=f"restore {lock.name} from version control",
             where=Where(file=path),
         )
-    return registration
+    return registration.model_copy(update={"rewordings": _rewordings(entries, registration)})
+
+
+def _rewordings(entries: Iterable[Entry], registration: Registration) -> tuple[Rewording, ...]:
+    found = []
+    for entry in entries:
+        if entry.event == "reworded" and (entry.study, entry.registration) == (
+            registration.study.study,
+            registration.sha256,
+        ):
+            body = entry.body
+            given = found_words if isinstance(found_words := body.get("words"), dict) else {}
+            words = {field: text for field, text in given.items() if field in WORDS and isinstance(text, str)}
+            reason, source = str(body.get("reason")), str(body.get("source_sha256"))
+            found.append(Rewording(index=entry.index, at=entry.at, reason=reason, words=words, source_sha256=source))
+    return tuple(found)
 
 
 def code_faults(registration: Registration, folder: Path) -> list[str]:
@@ -243,7 +287,7 @@ def verify_registration(root: Root, name: str) -> list[str]:
     source = root.path / str(entry.body.get("file"))
     if not source.is_file():
         faults.append(f"{source.name}: missing; the registered file had sha256 {entry.body.get('source_sha256')}")
-    elif sha256_bytes(source.read_bytes()) != entry.body.get("source_sha256"):
+    elif sha256_bytes(source.read_bytes()) != entry.body.get("source_sha256") and not _is_reworded(root, name, source):
         faults.append(f"{source.name}: its bytes differ from those registered on {entry.at}")
     if not lock.is_file():
         return [*faults, f"{lock.name}: missing; the ledger registered it on {entry.at}"]
@@ -257,6 +301,21 @@ def verify_registration(root: Root, name: str) -> list[str]:
             faults.append(f"{lock.name}: its bytes differ from those the ledger names")
         faults.append(f"{lock.name}: {error.found}")
     return faults
+
+
+def _is_reworded(root: Root, name: str, source: Path) -> bool:
+    """Whether a study's file has bytes that the ledger names as other words, and says the same in all but words."""
+    try:
+        registration = load_registration(root, name)
+        study = load_study(source).study
+    except StudyError:
+        return False
+    if registration is None:
+        return False
+    sources = [one.source_sha256 for one in registration.rewordings]
+    same = study.model_copy(update=registration.study.model_dump(include=set(WORDS)))
+    factors = list(study.factors) == list(registration.study.factors)  # their order names the arms
+    return sha256_bytes(source.read_bytes()) in sources and same == registration.study and factors
 
 
 def read_lock(path: Path) -> Registration:
@@ -299,7 +358,11 @@ def read_lock(path: Path) -> Registration:
 
 
 def newest_promise(ledger: Ledger, name: str) -> Entry | None:
-    found = [entry for entry in ledger.readable() if entry.study == name and entry.event in ("registered", "amended")]
+    return _newest_promise(ledger.readable(), name)
+
+
+def _newest_promise(entries: Iterable[Entry], name: str) -> Entry | None:
+    found = [entry for entry in entries if entry.study == name and entry.event in ("registered", "amended")]
     return found[-1] if found else None
 
 

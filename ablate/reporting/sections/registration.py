@@ -79,7 +79,8 @@ def _percent(share: float) -> str:
 def registration_section(context: ReportContext) -> Section:
     """The question, the claims and the rule, with the line of the decision list that held."""
     study = context.study
-    blocks: list[Block] = [Paragraph(study.question.strip(), "lead")] if study.question else []
+    question = context.registration.worded.question
+    blocks: list[Block] = [Paragraph(question.strip(), "lead")] if question else []
     tables = (arms_table(study), hypotheses_table(study), _decision_list(context))
     blocks += [_terms(context), *tables, *_frozen_design(context)]
     if context.registration.previous:
@@ -87,6 +88,10 @@ def registration_section(context: ReportContext) -> Section:
         reason = context.registration.reason or "no reason recorded"
         said = f"This registration amends an earlier one ({amends}). Reason given: {reason}."
         blocks.insert(1, Paragraph(said, "warning"))  # after what the report opens with
+    for one in context.registration.rewordings:
+        changed = " and ".join(field for field, text in one.words.items() if text != getattr(study, field)) or "no word"
+        said = f"Reworded on {words.moment(one.at)} (entry {one.index}), runs and verdict kept: {changed} since the "
+        blocks.append(Paragraph(f"{said}registration. Reason given: {one.reason}. The registered title: {study.title}"))
     return Section("promised", "What was promised", tuple(blocks))
 
 

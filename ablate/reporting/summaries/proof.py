@@ -226,6 +226,7 @@ _DESCRIPTIONS: dict[str, Callable[[Body], str]] = {
     "decided": describe_decision,
     "peeked": _peeked,
     "reported": _reported,
+    "reworded": lambda body: f"other words, runs and verdict kept; because: {body.get('reason')}",
 }
 
 

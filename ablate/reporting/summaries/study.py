@@ -14,6 +14,7 @@ from prereg import text as words
 from prereg.documents.procedures import can_be_refuted, errors_held, lost_starts, meanings
 from prereg.registry.amendments import Amendment, affected
 from prereg.registry.ledger_entry import Entry
+from prereg.registry.register import words_alone
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
 from prereg.study.measure import is_folder
@@ -196,7 +197,9 @@ def amendment_section(study: Study, registered: Sequence[Entry], amendment: Amen
         lines.append("to decide all the same: copy the study under another name, with seeds nobody has seen")
     if amendment.failed_runs:
         lines.append(f"{words.counted(amendment.failed_runs, 'run')} failed by then and left no contrast: no evidence")
-    if amendment.registration:
+    if words_alone(amendment.differences):
+        lines.append("words alone: runs and verdict are kept, and the report names the change")
+    elif amendment.registration:
         lines.append("registrations: " + " -> ".join(one.registration[:8] for one in registered))
     else:
         lines.append("nothing is written yet; runs of the registration in force do not enter an amended one")

@@ -1,0 +1,161 @@
+"""Another title or question of a registered study: runs, verdict and seals stay, and nothing else slips in."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import yaml
+from own_trainer import AT, OwnHouse, own_document
+from typer.testing import CliRunner
+
+from ablate import api
+from ablate.api.status import read_status
+from ablate.cli import app
+from ablate.runner.progress import PlainWatcher
+from prereg.errors import RegistrationError
+from prereg.registry.ledger import Ledger
+
+QUIET = PlainWatcher(StringIO())
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
+    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+    return OwnHouse(tmp_path / "house")
+
+
+@pytest.fixture
+def path(house: OwnHouse) -> Path:
+    """A decided study."""
+    house.register()
+    path = house.path / "studies" / "own.yaml"
+    api.run(path, watcher=QUIET)
+    api.decide(path)
+    return path
+
+
+def rewrite(path: Path, **changes: object) -> None:
+    path.write_text(yaml.safe_dump(own_document(**changes), sort_keys=False))
+
+
+def verified(path: Path) -> int:
+    return CliRunner().invoke(app, ["verify", str(path)]).exit_code
+
+
+def test_a_decided_study_keeps_runs_and_verdict_under_another_title(house: OwnHouse, path: Path) -> None:
+    before = json.loads((house.path / "reports/own/verdict.json").read_text())
+    lock = (house.path / "studies/own.lock.json").read_bytes()
+    rewrite(path, title="A better title", question="Does it?")
+    with pytest.raises(RegistrationError, match="is not what was registered"):
+        api.decide(path)
+    said = CliRunner().invoke(app, ["amend", str(path), "--reason", "a typing error", "--dry-run"])
+    assert said.exit_code == 0 and "runs and verdict are kept" in said.output
+    assert len(Ledger(house.path / "studies/ledger.jsonl").entries()) == before_entries(house)
+    said = CliRunner().invoke(app, ["amend", str(path), "--reason", "a typing error"])
+    assert said.exit_code == 0, said.output
+    entry = Ledger(house.path / "studies/ledger.jsonl").entries()[-1]
+    assert entry.event == "reworded" and entry.body["words"] == {"title": "A better title", "question": "Does it?"}
+    assert (house.path / "studies/own.lock.json").read_bytes() == lock
+    assert verified(path) == 0
+    assert api.run(path, watcher=QUIET).summary.complete
+    after = json.loads(api.decide(path).decision.model_dump_json())
+    assert after["title"] == "A better title"
+    assert {**after, "title": ""} == {**before, "title": ""}
+    report = (house.path / "reports/own/report.md").read_text()
+    assert "A better title" in report and "a typing error" in report and "A trainer of one" in report
+    assert verified(path) == 0
+    assert read_status(api.open_study(path)).title == "A better title"
+
+
+def before_entries(house: OwnHouse) -> int:
+    return sum(1 for _ in (house.path / "studies/ledger.jsonl").read_text().splitlines())
+
+
+def test_a_bundle_made_afterwards_verifies_elsewhere(house: OwnHouse, path: Path, tmp_path: Path) -> None:
+    rewrite(path, title="A better title")
+    api.amend(path, reason="clearer")
+    api.decide(path)
+    bundle = tmp_path / "own.ablate.zip"
+    assert CliRunner().invoke(app, ["bundle", str(path), "--out", str(bundle)]).exit_code == 0
+    assert CliRunner().invoke(app, ["verify", str(bundle)]).exit_code == 0
+
+
+def test_words_can_be_changed_again_and_back(house: OwnHouse, path: Path) -> None:
+    for title in ("Second", "Third", "Second", own_document()["title"]):
+        rewrite(path, title=title)
+        api.amend(path, reason=f"now {title}")
+        assert api.decide(path).decision.title == title
+        with pytest.raises(RegistrationError, match="nothing differs"):
+            api.amend(path, reason="again")
+    assert sum(entry.event == "reworded" for entry in Ledger(house.path / "studies/ledger.jsonl").entries()) == 4
+
+
+def test_a_real_amendment_after_words_is_one_and_the_other_way_round(house: OwnHouse, path: Path) -> None:
+    rewrite(path, title="Second")
+    first, _ = api.amend(path, reason="words")
+    hypotheses = {"gain": {"claim": "fast lowers val/loss", "smallest": 0.08}}
+    rewrite(path, title="Third", hypotheses=hypotheses)
+    second, entry = api.amend(path, reason="another margin")
+    assert entry.event == "amended" and second.previous == first.sha256 and second.study.title == "Third"
+    assert entry.body["evidence"] == "outcomes read"
+    rewrite(path, title="Fourth", hypotheses=hypotheses)
+    third, entry = api.amend(path, reason="words")
+    assert entry.event == "reworded" and third.sha256 == second.sha256
+    assert verified(path) == 0
+
+
+def test_words_before_any_run_are_no_amendment_either(house: OwnHouse) -> None:
+    house.register()
+    path = house.path / "studies" / "own.yaml"
+    rewrite(path, title="Second")
+    registration, entry = api.amend(path, reason="words")
+    assert entry.event == "reworded" and registration.registered_at == AT
+    api.run(path, watcher=QUIET)
+    assert api.decide(path).decision.verdict == "take fast"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hypotheses": {"gain": {"claim": "fast lowers val/loss", "smallest": 0.01}}},
+        {"seeds": [1, 2]},
+        {"decision": [{"verdict": "take fast"}]},
+    ],
+    ids=["margin", "seeds", "rule"],
+)
+def test_an_entry_that_vouches_for_more_than_words_vouches_for_nothing(
+    house: OwnHouse, path: Path, change: dict[str, object]
+) -> None:
+    """A hostile entry names the bytes of a changed study as mere other words."""
+    from prereg.registry.canon import sha256_bytes
+
+    rewrite(path, title="Second", **change)
+    ledger = Ledger(house.path / "studies/ledger.jsonl")
+    registered = next(entry for entry in ledger.entries() if entry.event == "registered")
+    ledger.append(
+        "reworded",
+        study="own",
+        registration=registered.registration,
+        body={
+            "words": {"title": "Second", "seeds": "1", "decision": "x"},
+            "reason": "words",
+            "source_sha256": sha256_bytes(path.read_bytes()),
+        },
+        at=AT,
+    )
+    with pytest.raises(RegistrationError, match="is not what was registered"):
+        api.decide(path)
+    assert verified(path) != 0
+    rewrite(path)  # the study as it was registered still stands, in the words of the entry
+    assert api.decide(path).decision.verdict == "take fast"
+
+
+def test_words_without_a_reason_are_refused(house: OwnHouse, path: Path) -> None:
+    rewrite(path, title="Second")
+    before = house.snapshot()
+    with pytest.raises(RegistrationError, match="without a reason"):
+        api.amend(path, reason="  ")
+    assert house.snapshot() == before
