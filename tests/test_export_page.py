@@ -44,7 +44,7 @@ def item(found: Verification) -> Any:
 
 
 def amended(house: House, path: Path) -> None:
-    house.write(tiny_document(title="Another title"))
+    house.write(tiny_document(title="Another title", assume={"seconds_per_run": 1}))
     api.amend(path, reason="a better title", now=at)
 
 

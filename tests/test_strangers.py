@@ -203,7 +203,7 @@ def test_a_reason_of_an_amendment_or_a_look_does_nothing(
     house.register()
     api.import_runs(study_of(house), rows_of(house, 2), note="ours", exploratory=True)
     assert is_clean(say("peek", study_of(house), "--reason", EVIL))
-    house.write(own_document(title="Another"))
+    house.write(own_document(title="Another", assume={"seconds_per_run": 1}))
     assert is_clean(say("amend", study_of(house), "--reason", EVIL, "--yes"))
     for verb in ("ledger", "verify", "status"):
         said = say(verb, study_of(house))
