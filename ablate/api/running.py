@@ -214,6 +214,8 @@ class Imported:
     """Runs imported now, ARM/SEED."""
     already_here: tuple[str, ...]
     """Runs that were here already, the same bytes."""
+    unfinished: tuple[str, ...]
+    """Runs of the source that had not ended, or failed, and were left there."""
     bound: bool
     missing: int
     """Planned runs that are neither here nor in the source."""
@@ -257,7 +259,8 @@ def import_runs(
     at = now()
     terms = Terms(registration, registered_at, at, exploratory, tuple(_cell(word) for word in only), layout or LONG)
     with study_lock(context.root, name):
-        pieces = read_source(source, terms)
+        unfinished: list[str] = []
+        pieces = read_source(source, terms, unfinished)
         folders = [RunFolder(context.root.run(name, registration.sha256, one.variant, one.seed)) for one in pieces]
         found = [already_placed(one, folder, ledger.entries()) for one, folder in zip(pieces, folders, strict=True)]
         whole = sha256_of([piece.body for piece in pieces])
@@ -273,7 +276,8 @@ def import_runs(
                 put(piece, folder)
         runs = [RunFolder(context.root.run(name, registration.sha256, s.variant, s.seed)) for s in plan(registration)]
         missing = sum(not folder.record_path.is_file() for folder in runs)
-    return Imported(registration, tuple(taken), tuple(there), not exploratory, missing, ledger.head())
+    left = tuple(unfinished)
+    return Imported(registration, tuple(taken), tuple(there), left, not exploratory, missing, ledger.head())
 
 
 def _cell(word: str) -> tuple[str, int]:

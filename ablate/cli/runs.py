@@ -310,12 +310,14 @@ def import_records(
     done = api.import_runs(study, source, note=note, exploratory=exploratory, only=only or (), layout=layout, root=root)
     if as_json:
         facts = {"study": done.registration.study.study, "imported": done.imported, "already_here": done.already_here}
+        facts |= {"unfinished": done.unfinished}
         rest = {"bound": done.bound, "missing": done.missing, "head": done.head}
         return put_json(json.dumps({**facts, **rest}, indent=2))
     how = "bound to the registration" if done.bound else "exploratory: this study gives no verdict now"
     put(f"{done.registration.study.study}: {len(done.imported)} runs imported, {how}")
     if done.already_here:
         put(f"{len(done.already_here)} were already here, byte for byte")
+    put(*(f"left there  {run}" for run in done.unfinished))
     put(f"ledger head {done.head}")
     put(f"next:  ablate {'run' if done.missing else 'decide'} {study}")
     return None

@@ -106,12 +106,15 @@ class Terms:
     layout: TableLayout = LONG
 
 
-def read_source(source: Path, terms: Terms) -> tuple[Piece, ...]:
-    """Every run of a source, in the order of the plan. Raises `EvidenceError` for the first thing that is wrong."""
+def read_source(source: Path, terms: Terms, unfinished: list[str] | None = None) -> tuple[Piece, ...]:
+    """Every run of a source, in the order of the plan. Raises `EvidenceError` for the first thing that is wrong.
+
+    Run folders of runs that have not ended, or failed, are left out, and named in `unfinished`.
+    """
     if source.is_dir() and (source / "manifest.json").is_file():
         found = _from_manifest(source, terms)
     elif source.is_dir():
-        found = _from_folders(source, terms)
+        found = _from_folders(source, terms, [] if unfinished is None else unfinished)
     elif source.is_file():
         if not terms.exploratory:
             raise EvidenceError(
@@ -136,7 +139,7 @@ def read_source(source: Path, terms: Terms) -> tuple[Piece, ...]:
     return tuple(piece for piece in pieces if piece is not None)
 
 
-def _from_folders(source: Path, terms: Terms) -> dict[Cell, Piece]:
+def _from_folders(source: Path, terms: Terms, unfinished: list[str]) -> dict[Cell, Piece]:
     found: dict[Cell, Piece] = {}
     for path in sorted(source.rglob("run.json")):
         folder = RunFolder(path.parent)
@@ -150,14 +153,11 @@ def _from_folders(source: Path, terms: Terms) -> dict[Cell, Piece]:
         cell = (record.variant, record.seed)
         if not _wanted(terms, cell, path):
             continue
+        if record.status not in ("done", "diverged"):
+            unfinished.append(f"{said(cell)}: {record.status}")
+            continue
         if cell in found:
             raise EvidenceError(f"a second run of {said(cell)}", required="each run once", where=Where(file=path))
-        if record.status not in ("done", "diverged"):
-            raise EvidenceError(
-                f"{said(cell)} is {record.status}",
-                required="runs that are done, or have diverged",
-                where=Where(file=path),
-            )
         metrics = read_bytes(folder.sealed_path)
         if sha256_bytes(metrics) != record.metrics_sha256:
             raise EvidenceError(
@@ -195,7 +195,9 @@ def _from_folders(source: Path, terms: Terms) -> dict[Cell, Piece]:
         found[cell] = Piece(*cell, record, run_json, metrics, items)
     if not found and not terms.only:
         raise EvidenceError(
-            "neither run.json nor manifest.json below this folder",
+            f"no run has ended: {unfinished[0]}"
+            if unfinished
+            else "neither run.json nor manifest.json below this folder",
             required="run folders as `ablate run` leaves them, a manifest, or a file of rows",
             where=Where(file=source),
         )

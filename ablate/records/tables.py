@@ -1,7 +1,7 @@
 """Tables of many runs, made elsewhere: JSON lines, CSV or Parquet, read strictly, every fault named with its line.
 
-Long rows have variant, seed, step, metric, value. Wide rows, of JSON lines and CSV, have a column for each metric; a
-layout says which columns hold what.
+Long rows have variant, seed, step, metric, value. Wide rows have a column for each metric; a layout says which columns
+hold what.
 """
 
 from __future__ import annotations
@@ -63,11 +63,12 @@ LONG = TableLayout()
 def read_table(path: Path, layout: TableLayout = LONG) -> dict[Cell, list[Row]]:
     """The rows of a file by run. Raises `EvidenceError` with the line."""
     wide, kinds = bool(layout.metrics), dict[str, Callable[[bytes], Numbered]]()
-    kinds |= {".jsonl": json_lines, ".csv": partial(_wide_csv, layout=layout)} if wide else _LONG_KINDS
+    wide_kinds = {".csv": partial(_wide_csv, layout=layout), ".parquet": partial(_parquet, layout=layout)}
+    kinds |= {".jsonl": json_lines, **wide_kinds} if wide else _LONG_KINDS
     read = kinds.get(path.suffix)
     if read is None:
         raise EvidenceError(
-            f"'{path.name}' is of no known kind" + (" of wide table" if wide else ""),
+            f"'{path.name}' is of no known kind",
             required=f"a name ending in {' or '.join(kinds)}",
             where=Where(file=path),
         )
@@ -156,13 +157,14 @@ def _typed(kind: str, text: str) -> object:
     return text
 
 
-def _parquet(data: bytes) -> Numbered:
+def _parquet(data: bytes, layout: TableLayout = LONG) -> Numbered:
+    columns = tuple(dict.fromkeys(layout.needed)) if layout.metrics else COLUMNS
     try:
-        with open_bounded(data, COLUMNS, most_rows=most_rows(data)) as file:
+        with open_bounded(data, columns, most_rows=most_rows(data)) as file:
             names = file.schema_arrow.names
-            if len(names) != len(COLUMNS):
+            if not layout.metrics and len(names) != len(columns):
                 raise AtLineError(1, f"columns {', '.join(names)[:80]}")
-            yield from enumerate(rows_of_table(file, COLUMNS), start=1)
+            yield from enumerate(rows_of_table(file, columns), start=1)
     except TableError as error:
         raise AtLineError(1, f"the file {error}") from None
 
