@@ -198,6 +198,26 @@ def test_runs_that_have_not_ended_are_left_there_and_named(here: OwnHouse, clust
     refused(here, cluster, "no run has ended: fast seed 1: running")
 
 
+def test_a_manifest_is_written_for_a_file_and_counts_once_its_times_are_filled_in(
+    here: OwnHouse, cluster: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "node").mkdir()
+    source = write_rows(tmp_path / "node" / "metrics.csv", rows_of(cluster))
+    words = ["import", str(study_of(here)), str(source), "--manifest"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, (done.output, done.exception)
+    place = tmp_path / "node" / "manifest.json"
+    refused(here, place.parent, "has the time ''")
+    with pytest.raises(EvidenceError, match="is there already"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    manifest = json.loads(place.read_text())
+    assert manifest["registration"] == promise(here).sha256 and len(manifest["runs"]) == 6
+    for run in manifest["runs"]:
+        run["started_at"] = run["ended_at"] = "2026-01-02T04:00:00+00:00"
+    place.write_text(json.dumps(manifest))
+    assert bring(here, place.parent).bound
+
+
 def test_twice_changes_nothing(here: OwnHouse, cluster: Path) -> None:
     bring(here, cluster)
     before = here.snapshot()

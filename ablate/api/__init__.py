@@ -29,7 +29,7 @@ from ablate.api.registering import (
     registrations,
     save,
 )
-from ablate.api.running import Imported, import_runs, run, submit
+from ablate.api.running import Imported, import_runs, run, submit, write_manifest
 from ablate.api.trying import try_out
 from ablate.runner.options import RunOptions
 
@@ -66,4 +66,5 @@ __all__ = [
     "submit",
     "try_out",
     "utc_now",
+    "write_manifest",
 ]

@@ -280,6 +280,27 @@ def import_runs(
     return Imported(registration, tuple(taken), tuple(there), left, not exploratory, missing, ledger.head())
 
 
+def write_manifest(
+    path: str | Path, source: Path, *, layout: TableLayout | None = None, root: Path | None = None, now: Clock = utc_now
+) -> Path:
+    """Write a manifest.json beside a file of rows, in which the times of its runs are to be filled in.
+
+    Returns where. Raises `EvidenceError` where the rows are not of planned runs, or a manifest is there.
+    """
+    from ablate.records.imports import Made, Manifest, Terms, planned_rows
+    from ablate.records.tables import LONG
+    from prereg.registry.disk import create_whole
+
+    registration = require_registered(open_study(Path(path), root))
+    place = source.parent / "manifest.json"
+    rows = planned_rows(source, Terms(registration, "", now(), False, (), layout or LONG))
+    made = tuple(Made(variant=arm, seed=seed, started_at="", ended_at="") for arm, seed in rows)
+    manifest = Manifest(registration=registration.sha256, runs=made).model_dump_json(indent=2)
+    if not create_whole(place, manifest.encode() + b"\n"):
+        raise EvidenceError(f"{place} is there already", required="a folder without one", fix=f"rm {place}")
+    return place
+
+
 def _cell(word: str) -> tuple[str, int]:
     arm, _, seed = word.rpartition("/")
     if not arm or not seed.isdecimal():

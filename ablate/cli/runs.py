@@ -279,9 +279,12 @@ def report(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
 def import_records(
     study: StudyFile,
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A folder of run folders, or a file of tidy rows.")],
-    note: Annotated[str, typer.Option(help="Where the runs come from; kept in ledger and report.")],
+    note: Annotated[str, typer.Option(help="Where the runs come from; kept in ledger and report.")] = "",
     root: RootFolder = None,
     *,
+    manifest: Annotated[
+        bool, typer.Option("--manifest", help="Import nothing; write a manifest.json for a file of rows.")
+    ] = False,
     only: Annotated[list[str] | None, typer.Option(metavar="ARM/SEED", help="Only this run (repeatable).")] = None,
     exploratory: Annotated[
         bool, typer.Option("--exploratory", help="Import runs not bound to the registration: no verdict then.")
@@ -307,6 +310,10 @@ def import_records(
 
     metrics = dict(map(_metric_column, columns or ()))
     layout = TableLayout(arm_column, seed_column, step_column, at_step, metrics)
+    if manifest:
+        place = api.write_manifest(study, source, layout=layout, root=root)
+        again = f"ablate import {study} {place.parent} --note TEXT"
+        return put(f"wrote {place}", f"next:  fill in started_at and ended_at of every run, then {again}")
     done = api.import_runs(study, source, note=note, exploratory=exploratory, only=only or (), layout=layout, root=root)
     if as_json:
         facts = {"study": done.registration.study.study, "imported": done.imported, "already_here": done.already_here}

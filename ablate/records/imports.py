@@ -125,7 +125,7 @@ def read_source(source: Path, terms: Terms, unfinished: list[str] | None = None)
             )
         found = {
             cell: _sealed(terms, cell, rows, started=terms.now, ended=terms.now, code=NOT_STATED)
-            for cell, rows in _planned(source, terms).items()
+            for cell, rows in planned_rows(source, terms).items()
         }
     else:
         raise EvidenceError("no such file or folder", where=Where(file=source))
@@ -224,7 +224,7 @@ def _from_manifest(source: Path, terms: Terms) -> dict[Cell, Piece]:
         if made.setdefault((one.variant, one.seed), one) is not one:
             raise EvidenceError(f"{said((one.variant, one.seed))} is given twice", where=Where(file=place))
         _wanted(terms, (one.variant, one.seed), place)
-    table = _planned(files[0], terms)
+    table = planned_rows(files[0], terms)
     odd = sorted((made.keys() ^ table.keys()) if not terms.only else table.keys() - made.keys())
     if odd:
         lacks = "manifest" if odd[0] in table else "file of rows"
@@ -337,7 +337,7 @@ def _wanted(terms: Terms, cell: Cell, place: Path) -> bool:
     return True
 
 
-def _planned(path: Path, terms: Terms) -> dict[Cell, list[Row]]:
+def planned_rows(path: Path, terms: Terms) -> dict[Cell, list[Row]]:
     """The rows of those runs of a file that are requested."""
     return {cell: rows for cell, rows in read_table(path, terms.layout).items() if _wanted(terms, cell, path)}
 
