@@ -180,8 +180,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-@pytest.mark.parametrize("part", ["", "1/1"])
-@pytest.mark.parametrize("whole", [False, True], ids=["runs", "everything"])
+@pytest.mark.parametrize("part", ["", pytest.param("1/1", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["runs", "everything"])
 def test_a_full_disk_stops_the_study_and_is_named(
     house: OwnHouse, small_disk: Path, part: str, whole: bool, alone: Alone
 ) -> None:
@@ -204,6 +204,7 @@ def test_a_full_disk_stops_the_study_and_is_named(
     assert outcomes(house) == alone[0] and decision(path) == alone[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["", "1/1"])
 def test_a_folder_that_cannot_be_written_is_named_and_nothing_is_changed(
     house: OwnHouse, small_disk: Path, part: str, alone: Alone

@@ -231,6 +231,7 @@ def test_what_stopped_parts_left_is_collected_by_one_process(
     assert len(resumed) == 2
 
 
+@pytest.mark.slow
 def test_status_names_parts_and_reads_their_runs(house: OwnHouse) -> None:
     path = ready(house, sleep=0.3)
     part = start(path, "1/2", host="node7")
@@ -246,6 +247,7 @@ def test_status_names_parts_and_reads_their_runs(house: OwnHouse) -> None:
     assert read_status(api.open_study(path)).count("stopped") == 1
 
 
+@pytest.mark.slow
 def test_one_process_and_parts_exclude_each_other(house: OwnHouse) -> None:
     path = ready(house, sleep=0.3)
     part = start(path, "1/1", host="node7")
@@ -278,6 +280,7 @@ def test_parts_are_refused_before_a_registration_and_by_a_wrong_name(house: OwnH
     assert house.snapshot() == before
 
 
+@pytest.mark.slow
 def test_parts_give_up_together_on_the_same_failure(house: OwnHouse) -> None:
     path = ready(house, "import sys\nsys.exit('no such flag')\n")
     parts = [start(path, f"{n}/3") for n in (1, 2, 3)]
