@@ -66,6 +66,7 @@ ROOMS: dict[str, set[str]] = {
         "pydantic",
         "rich",
     },
+    "ablate.runner.ray_cluster": {"prereg", "ray"},
     "ablate.runner.slurm": {"prereg", "pydantic", "yaml"},
     "ablate.judge": {
         "ablate.judge",

@@ -136,7 +136,7 @@ def test_without_slurm_nothing_but_the_registration_is_written(
     with pytest.raises(RunError, match="there is no sbatch here"):
         api.submit(path)
     assert not starts(house)
-    with pytest.raises(RunError, match="--part with --on slurm"):
+    with pytest.raises(RunError, match="--part with --on"):
         api.submit(path, RunOptions(part="1/2"))
     assert (
         "--slurm without --on slurm"

@@ -4,6 +4,7 @@ Each function imports what it needs when it is called, so that `ablate --help` s
 here as an argument with a default and reaches only the dates of the ledger and of records.
 """
 
+from ablate.api.clusters import run_on_ray, submit
 from ablate.api.context import (
     StudyContext,
     check,
@@ -29,7 +30,7 @@ from ablate.api.registering import (
     registrations,
     save,
 )
-from ablate.api.running import Imported, import_runs, run, submit, write_manifest
+from ablate.api.running import Imported, import_runs, run, write_manifest
 from ablate.api.trying import try_out
 from ablate.runner.options import RunOptions
 
@@ -62,6 +63,7 @@ __all__ = [
     "require_pinned",
     "require_registered",
     "run",
+    "run_on_ray",
     "save",
     "submit",
     "try_out",

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ablate.records.tables import TableLayout
     from ablate.runner.local import Summary
     from ablate.runner.progress import Watcher
-    from ablate.runner.slurm import Job
     from prereg.registry.looks import Look
     from prereg.registry.registration import Registration
     from prereg.study.spec import Study
@@ -77,7 +76,7 @@ def run(
         )
     registered = load_registration(context.root, name)
     if options.part is not None:
-        options = _one_by_one(options, context.study)
+        options = one_by_one(options, context.study)
         if registered is None:
             raise RunError(
                 f"--part {options.part}, and '{name}' is not registered",
@@ -114,68 +113,7 @@ def run(
     return Ran(registration, entry is not None, summary, look)
 
 
-@dataclass(frozen=True)
-class Submitted:
-    """What a call of `submit` did."""
-
-    registration: Registration
-    registered_now: bool
-    left: int
-    """Runs that were not sealed."""
-    job: Job | None
-    """None where no run was left."""
-
-
-def submit(
-    path: str | Path,
-    options: RunOptions = RunOptions(),  # noqa: B008
-    *,
-    flags: Sequence[str] = (),
-    root: Path | None = None,
-    now: Clock = utc_now,
-    accept_underpowered: str | None = None,
-    pilot: str | None = None,
-) -> Submitted:
-    """Register if need be, and submit the rest of the plan to Slurm; `flags` are KEY=VALUE over `cluster.yaml`.
-
-    Raises `StudyError` where the study cannot be carried out, or Slurm does not take it.
-    """
-    from ablate.runner.placement import Spread, records_of
-    from ablate.runner.slurm import read_settings
-    from ablate.runner.slurm import submit as submit_parts
-    from prereg.registry.plan import planned_runs
-    from prereg.registry.registration import load_registration
-
-    context = check(Path(path), root)
-    name = context.study.study
-    if options.part is not None:
-        raise RunError("--part with --on slurm", required="one of them: each task is a part", fix="leave --part out")
-    options = replace(_one_by_one(replace(options, part="1/1"), context.study), part=None)
-    Spread.of(options.devices_per_run, options.shard).require_possible(context.study)
-    wanted = planned_runs(context.study, options.only)
-    settings = read_settings(context.root, flags)
-    before = load_registration(context.root, name)
-    look: Look | None = None
-    if before is not None:
-        look = look_to_run_up_to(context, before)
-        require_pinned(context, before)
-    registration, entry = register(
-        context.path, root=root, now=now, accept_underpowered=accept_underpowered, pilot=pilot
-    )
-    look = look or look_to_run_up_to(context, registration)
-    seeds = registration.study.seeds if look is None else registration.study.seeds[: look.n_seeds]
-    records = records_of(context.root, registration)
-    sealed = {f"{arm}/{seed}" for (arm, seed), one in records.items() if one.status in ("done", "diverged")}
-    left = [name for name in wanted if name not in sealed and int(name.rpartition("/")[2]) in seeds]
-    job = None
-    if left:
-        words = ["run", str(context.path.resolve()), "--root", str(context.root.path.resolve()), *options.words()]
-        runs = context.root.runs(name, registration.sha256)
-        job = submit_parts(context.root, runs, name, words, settings, left=len(left), at=now())
-    return Submitted(registration, entry is not None, len(left), job)
-
-
-def _one_by_one(options: RunOptions, study: Study) -> RunOptions:
+def one_by_one(options: RunOptions, study: Study) -> RunOptions:
     """Options of a part, which claims its runs one by one. Raises `RunError` where they name anything else."""
     parse_part(str(options.part))
     if study.trainer == "command":

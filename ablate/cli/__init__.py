@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from ablate.cli import corpora, proof, runs, studies
+from ablate.cli import corpora, proof, records, runs, studies
 from ablate.cli.options import Exit
 from prereg.errors import StudyError, missing_gpt, missing_posix
 from prereg.escape import visible
@@ -40,9 +40,9 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         studies.explain,
     ),
     "Proof": (proof.verify, proof.reproduce, proof.bundle, studies.seal),
-    "Records": (runs.watch, runs.peek, proof.ledger, runs.import_records),
+    "Records": (runs.watch, runs.peek, proof.ledger, records.import_records),
 }
-NAMES = {studies.try_out: "try", runs.import_records: "import"}
+NAMES = {studies.try_out: "try", records.import_records: "import"}
 """Commands whose name is a keyword of Python."""
 
 

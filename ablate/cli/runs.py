@@ -23,11 +23,12 @@ from ablate.cli.options import (
     show,
     show_or_json,
 )
-from prereg.errors import EvidenceError, RunError
+from prereg.errors import RunError
 from prereg.text import counted
 
 if TYPE_CHECKING:
-    from ablate.api.running import Ran, Submitted
+    from ablate.api.clusters import Submitted
+    from ablate.api.running import Ran
     from ablate.runner.progress import Watcher
 
 
@@ -48,12 +49,14 @@ def run(
     ] = 60.0,
     on: Annotated[
         str,
-        typer.Option("--on", metavar="WHERE", help="local, or slurm: submit parts and exit."),
+        typer.Option("--on", metavar="WHERE", help="local; slurm: submit parts and exit; ray: parts as tasks."),
     ] = "local",
     slurm: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Of a job, over cluster.yaml: tasks=8, at_once=4, partition=gpu, ..."),
     ] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="Of --on ray: so many parts (default: as fit).")] = None,
+    address: Annotated[str | None, typer.Option(help="Of --on ray: a cluster (default: one on this machine).")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be made, and what it costs.")] = False,
     as_json: AsJson = False,
     next_look: Annotated[
@@ -107,13 +110,23 @@ def run(
         from ablate.reporting.summaries.run import costs_section
 
         return show_or_json(read_costs(api.check(study, root), options), costs_section, as_json=as_json)
-    if on not in ("local", "slurm") or (slurm and on != "slurm"):
-        found = f"--on {on}" if on != "local" else "--slurm without --on slurm"
-        raise RunError(found, required="--on local or --on slurm", fix=f"ablate run {study} --on slurm")
+    _require_place(study, on, {"--slurm": (slurm, "slurm"), "--tasks": (tasks, "ray"), "--address": (address, "ray")})
     if on == "slurm":
         submitted = api.submit(study, options, flags=slurm or (), root=root, pilot=pilot, accept_underpowered=accept)
         if submitted.job is not None:
             return _report_submitted(study, submitted, as_json=as_json)
+    if on == "ray":
+        ran = api.run_on_ray(
+            study,
+            options,
+            watcher=_watcher(as_json),
+            tasks=tasks,
+            address=address,
+            root=root,
+            pilot=pilot,
+            accept_underpowered=accept,
+        )
+        return _report_run(study, ran, as_json=as_json)
     done = api.run(
         study,
         options,
@@ -276,67 +289,6 @@ def report(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
     return None
 
 
-def import_records(
-    study: StudyFile,
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A folder of run folders, or a file of tidy rows.")],
-    note: Annotated[str, typer.Option(help="Where the runs come from; kept in ledger and report.")] = "",
-    root: RootFolder = None,
-    *,
-    manifest: Annotated[
-        bool, typer.Option("--manifest", help="Import nothing; write a manifest.json for a file of rows.")
-    ] = False,
-    only: Annotated[list[str] | None, typer.Option(metavar="ARM/SEED", help="Only this run (repeatable).")] = None,
-    exploratory: Annotated[
-        bool, typer.Option("--exploratory", help="Import runs not bound to the registration: no verdict then.")
-    ] = False,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option("--column", metavar="METRIC=COLUMN", help="Of a wide table: where a metric is (repeatable)."),
-    ] = None,
-    arm_column: Annotated[str, typer.Option(help="Of a wide table: where the arm is.")] = "variant",
-    seed_column: Annotated[str, typer.Option(help="Of a wide table: where the seed is.")] = "seed",
-    step_column: Annotated[str, typer.Option(help="Of a wide table: where the step is.")] = "step",
-    at_step: Annotated[int | None, typer.Option(min=0, help="Of a wide table without steps: the step of all.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Import runs made elsewhere.
-
-    Run folders that `ablate run` made from the same lock on another machine keep their seals and count. So do rows
-    with a manifest.json that names the registration and the times of every run. Anything else is exploratory.
-
-    Example:  ablate import studies/embnorm.yaml node7/data/runs/embnorm/1a2b3c4d --note "node 7"
-    """
-    from ablate.records.tables import TableLayout
-
-    metrics = dict(map(_metric_column, columns or ()))
-    layout = TableLayout(arm_column, seed_column, step_column, at_step, metrics)
-    if manifest:
-        place = api.write_manifest(study, source, layout=layout, root=root)
-        again = f"ablate import {study} {place.parent} --note TEXT"
-        return put(f"wrote {place}", f"next:  fill in started_at and ended_at of every run, then {again}")
-    done = api.import_runs(study, source, note=note, exploratory=exploratory, only=only or (), layout=layout, root=root)
-    if as_json:
-        facts = {"study": done.registration.study.study, "imported": done.imported, "already_here": done.already_here}
-        facts |= {"unfinished": done.unfinished}
-        rest = {"bound": done.bound, "missing": done.missing, "head": done.head}
-        return put_json(json.dumps({**facts, **rest}, indent=2))
-    how = "bound to the registration" if done.bound else "exploratory: this study gives no verdict now"
-    put(f"{done.registration.study.study}: {len(done.imported)} runs imported, {how}")
-    if done.already_here:
-        put(f"{len(done.already_here)} were already here, byte for byte")
-    put(*(f"left there  {run}" for run in done.unfinished))
-    put(f"ledger head {done.head}")
-    put(f"next:  ablate {'run' if done.missing else 'decide'} {study}")
-    return None
-
-
-def _metric_column(word: str) -> tuple[str, str]:
-    metric, _, column = word.partition("=")
-    if not metric or not column:
-        raise EvidenceError(f"--column {word}", required="METRIC=COLUMN", fix="--column val/loss=valid_loss")
-    return metric, column
-
-
 def _report_run(study: Path, done: Ran, *, as_json: bool) -> None:
     """How a call of `run` ended, and what to type next."""
     summary, name = done.summary, done.registration.study.study
@@ -373,6 +325,14 @@ def _report_run(study: Path, done: Ran, *, as_json: bool) -> None:
     else:
         put(f"next:  ablate {'decide' if summary.complete and summary.whole else 'run'} {study}")
     return None
+
+
+def _require_place(study: Path, on: str, given: dict[str, tuple[object, str]]) -> None:
+    found = "" if on in ("local", "slurm", "ray") else f"--on {on}"
+    for option, (value, place) in given.items():
+        found = f"{option} without --on {place}" if value and on != place else found
+    if found:
+        raise RunError(found, required="--on local, slurm or ray", fix=f"ablate run {study} --on slurm")
 
 
 def _report_submitted(study: Path, done: Submitted, *, as_json: bool) -> None:

@@ -1,0 +1,74 @@
+"""The verb that imports runs made elsewhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ablate import api
+from ablate.cli.options import AsJson, RootFolder, StudyFile, put, put_json
+from prereg.errors import EvidenceError
+
+
+def import_records(
+    study: StudyFile,
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A folder of run folders, or a file of tidy rows.")],
+    note: Annotated[str, typer.Option(help="Where the runs come from; kept in ledger and report.")] = "",
+    root: RootFolder = None,
+    *,
+    manifest: Annotated[
+        bool, typer.Option("--manifest", help="Import nothing; write a manifest.json for a file of rows.")
+    ] = False,
+    only: Annotated[list[str] | None, typer.Option(metavar="ARM/SEED", help="Only this run (repeatable).")] = None,
+    exploratory: Annotated[
+        bool, typer.Option("--exploratory", help="Import runs not bound to the registration: no verdict then.")
+    ] = False,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--column", metavar="METRIC=COLUMN", help="Of a wide table: where a metric is (repeatable)."),
+    ] = None,
+    arm_column: Annotated[str, typer.Option(help="Of a wide table: where the arm is.")] = "variant",
+    seed_column: Annotated[str, typer.Option(help="Of a wide table: where the seed is.")] = "seed",
+    step_column: Annotated[str, typer.Option(help="Of a wide table: where the step is.")] = "step",
+    at_step: Annotated[int | None, typer.Option(min=0, help="Of a wide table without steps: the step of all.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Import runs made elsewhere.
+
+    Run folders that `ablate run` made from the same lock on another machine keep their seals and count. So do rows
+    with a manifest.json that names the registration and the times of every run. Anything else is exploratory.
+
+    Example:  ablate import studies/embnorm.yaml node7/data/runs/embnorm/1a2b3c4d --note "node 7"
+    """
+    from ablate.records.tables import TableLayout
+
+    metrics = dict(map(_metric_column, columns or ()))
+    layout = TableLayout(arm_column, seed_column, step_column, at_step, metrics)
+    if manifest:
+        place = api.write_manifest(study, source, layout=layout, root=root)
+        again = f"ablate import {study} {place.parent} --note TEXT"
+        return put(f"wrote {place}", f"next:  fill in started_at and ended_at of every run, then {again}")
+    done = api.import_runs(study, source, note=note, exploratory=exploratory, only=only or (), layout=layout, root=root)
+    if as_json:
+        facts = {"study": done.registration.study.study, "imported": done.imported, "already_here": done.already_here}
+        facts |= {"unfinished": done.unfinished}
+        rest = {"bound": done.bound, "missing": done.missing, "head": done.head}
+        return put_json(json.dumps({**facts, **rest}, indent=2))
+    how = "bound to the registration" if done.bound else "exploratory: this study gives no verdict now"
+    put(f"{done.registration.study.study}: {len(done.imported)} runs imported, {how}")
+    if done.already_here:
+        put(f"{len(done.already_here)} were already here, byte for byte")
+    put(*(f"left there  {run}" for run in done.unfinished))
+    put(f"ledger head {done.head}")
+    put(f"next:  ablate {'run' if done.missing else 'decide'} {study}")
+    return None
+
+
+def _metric_column(word: str) -> tuple[str, str]:
+    metric, _, column = word.partition("=")
+    if not metric or not column:
+        raise EvidenceError(f"--column {word}", required="METRIC=COLUMN", fix="--column val/loss=valid_loss")
+    return metric, column
