@@ -60,7 +60,7 @@ def test_submitted_preempted_and_finished_without_its_controller(
 ) -> None:
     path = ready(house, RESUMABLE, sleep=0.25)
     started = time.monotonic()
-    status, said = verb("run", str(path), "--on", "slurm", "--slurm", "tasks=2", "--lost-after", "5")
+    status, said = verb("run", str(path), "--on", "slurm", "--tasks", "2", "--lost-after", "5")
     assert status == 0 and "6 runs left, submitted as Slurm job" in said
     assert time.monotonic() - started < 20 and not outcomes(house)
     wait_for(lambda: len(starts(house)) >= 2, 60)

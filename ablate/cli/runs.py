@@ -55,7 +55,7 @@ def run(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Of a job, over cluster.yaml: tasks=8, at_once=4, partition=gpu, ..."),
     ] = None,
-    tasks: Annotated[int | None, typer.Option(min=1, help="Of --on ray: so many parts (default: as fit).")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="Of --on slurm or ray: so many parts.")] = None,
     address: Annotated[str | None, typer.Option(help="Of --on ray: a cluster (default: one on this machine).")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be made, and what it costs.")] = False,
     as_json: AsJson = False,
@@ -87,7 +87,7 @@ def run(
 ) -> None:
     """Train every run that is not sealed yet.
 
-    Registers the study first if need be, and says so. Ctrl-C stops cleanly; run again to go on.
+    Registers the study first if need be, and says so. Ctrl-C stops cleanly; run again to resume.
     A sequential study is trained up to its next look, and no further before that look is taken.
 
     Example:  ablate run studies/quickstart.yaml
@@ -110,9 +110,11 @@ def run(
         from ablate.reporting.summaries.run import costs_section
 
         return show_or_json(read_costs(api.check(study, root), options), costs_section, as_json=as_json)
-    _require_place(study, on, {"--slurm": (slurm, "slurm"), "--tasks": (tasks, "ray"), "--address": (address, "ray")})
+    given = {"--slurm": (slurm, "slurm"), "--tasks": (tasks, on if on != "local" else "slurm")}
+    _require_place(study, on, {**given, "--address": (address, "ray")})
     if on == "slurm":
-        submitted = api.submit(study, options, flags=slurm or (), root=root, pilot=pilot, accept_underpowered=accept)
+        flags = [*(slurm or ()), *([f"tasks={tasks}"] if tasks else [])]
+        submitted = api.submit(study, options, flags=flags, root=root, pilot=pilot, accept_underpowered=accept)
         if submitted.job is not None:
             return _report_submitted(study, submitted, as_json=as_json)
     if on == "ray":
