@@ -23,6 +23,7 @@ from test_parts import (
     entries,
     outcomes,
     ready,
+    recording,
     runs_of,
     start,
     starts,
@@ -61,8 +62,7 @@ class Launched:
         """Start what is left, and wait until a run has been at work for a moment."""
         before = sum(starts(self.house).values())
         self.launch()
-        wait_for(lambda: sum(starts(self.house).values()) > before, 60)
-        time.sleep(0.4)
+        wait_for(lambda: sum(starts(self.house).values()) > before and recording(self.house), 60)
 
     def launch(self) -> None:
         if self.launcher == "slurm":

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 
@@ -122,6 +123,17 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
         time.sleep(0.05)
 
 
+def recording(house: OwnHouse, runs: int = 1) -> bool:
+    """Whether so many runs at work have recorded two rows: a process alone may not have begun yet."""
+    files = [*house.path.glob("data/runs/*/*/.parts/*/*/*/work/metrics.jsonl")]
+    files += house.path.glob("data/runs/*/*/*/*/work/metrics.jsonl")
+    found = 0
+    for file in files:
+        with suppress(OSError):  # moved to its place meanwhile
+            found += file.read_bytes().count(b"\n") >= 2 and not (file.parents[1] / "metrics.parquet").exists()
+    return found >= runs
+
+
 def kill_group(process: subprocess.Popen[str]) -> None:
     os.killpg(process.pid, signal.SIGKILL)
     end(process)
@@ -203,8 +215,7 @@ def _descendants(pid: int) -> list[str]:
 def test_a_lost_run_resumes_where_it_was(house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]]) -> None:
     path = ready(house, sleep=0.1)
     first = start(path, "1/2")
-    wait_for(lambda: len(starts(house)) >= 1)
-    time.sleep(0.5)
+    wait_for(lambda: recording(house))
     kill_group(first)
     assert end(start(path, "2/2"))[0] == 0
     again = [e.body for e in entries(house) if e.event == "started" and e.body.get("attempt") == 2]
@@ -217,10 +228,9 @@ def test_a_lost_run_resumes_where_it_was(house: OwnHouse, alone: tuple[dict[str,
 def test_what_stopped_parts_left_is_collected_by_one_process(
     house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]]
 ) -> None:
-    path = ready(house, sleep=0.1)
+    path = ready(house, sleep=0.3)
     parts = [start(path, f"{n}/2") for n in (1, 2)]
-    wait_for(lambda: len(starts(house)) >= 2)
-    time.sleep(0.5)
+    wait_for(lambda: recording(house, 2))
     for part in parts:
         part.terminate()
     assert [end(part)[0] for part in parts] == [130, 130]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ablate.api.context import StudyContext
-from ablate.runner.claims import AtWork, at_work, working_folder
+from ablate.runner.claims import AtWork, at_work, begun_runs, working_folder
 from ablate.runner.options import RunOptions
 from ablate.runner.slurm import Job, newest_job, queue
 from prereg.frozen import FrozenModel
@@ -105,7 +105,7 @@ def read_status(context: StudyContext) -> StudyHealth:
         return StudyHealth(study=study.study, title=study.title, runs=waiting)
     runs = context.root.runs(study.study, registration.sha256)
     there, job = at_work(runs), newest_job(runs)
-    active = bool(there) or _is_active(context)
+    active, begun = bool(there) or _is_active(context), begun_runs(runs, study.arms)
     mine = [entry for entry in ledger if entry.study == study.study]
     decided = [entry for entry in mine if entry.event == "decided" and entry.registration == registration.sha256]
     look = next_look(registration.study, taken_looks(ledger, registration.sha256))
@@ -120,7 +120,12 @@ def read_status(context: StudyContext) -> StudyHealth:
         job=job,
         queued=queue(job),
         decided=verdict,
-        runs=tuple(_health(context, spec, there, active=active) for spec in plan(registration)),
+        runs=tuple(
+            _health(runs, spec, there, active=active)
+            if (spec.variant, str(spec.seed)) in begun
+            else RunHealth(variant=spec.variant, seed=spec.seed, state="waiting", step=0, steps=spec.steps)
+            for spec in plan(registration)
+        ),
         next_look=None if look is None else look.words,
         overruled=bool(decided) and any(look.index > decided[-1].index for look in recorded_afterwards(mine)),
         peeked=sum(entry.event == "peeked" for entry in mine),
@@ -239,8 +244,8 @@ def _steps(context: StudyContext, arm: str) -> int:
     return config.budget.steps if isinstance(config, Training) else 0
 
 
-def _health(context: StudyContext, spec: RunSpec | CommandSpec, there: Collection[str], *, active: bool) -> RunHealth:
-    folder = working_folder(context.root.runs(spec.study, spec.registration), spec.variant, spec.seed)
+def _health(runs: Path, spec: RunSpec | CommandSpec, there: Collection[str], *, active: bool) -> RunHealth:
+    folder = working_folder(runs, spec.variant, spec.seed)
     part = folder.path.parts[-3] if folder.path.parts[-4] == ".parts" else ""
     active = part in there if part else active
     record = folder.read_record()

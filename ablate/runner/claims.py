@@ -21,7 +21,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -349,6 +349,16 @@ def _present(runs: Path) -> dict[str, tuple[Owner, float]]:
     for path in sorted((runs / ".parts").glob("*.json")):
         with suppress(FileNotFoundError), path.open("rb") as stream:
             found[path.stem] = _owner(stream.read()), os.fstat(stream.fileno()).st_mtime
+    return found
+
+
+def begun_runs(runs: Path, arms: Iterable[str]) -> set[tuple[str, str]]:
+    """Arm and seed of every run that was begun or claimed, by one look at each arm's folder."""
+    found = set()
+    for arm in arms:
+        for folder in (runs / arm, runs / ".claims" / arm):
+            with suppress(OSError):
+                found |= {(arm, path.name.partition(".")[0]) for path in folder.iterdir()}
     return found
 
 
