@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
 
 from ablate.client import log
 
@@ -28,11 +27,25 @@ class AblateCallback(TrainerCallback):
 
     def __init__(self, names: Mapping[str, str] = NAMES) -> None:
         self.names = names
+        self._resumed_at: int | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Raises `ValueError` where the Trainer would hide that a loss is not finite."""
+        if "ABLATE_METRICS" not in os.environ:
+            return
+        if args.logging_nan_inf_filter:
+            raise ValueError(
+                "the Trainer records a loss that is not finite as another number: a run that diverged would pass for "
+                "one that did not; try: TrainingArguments(..., logging_nan_inf_filter=False)"
+            )
+        self._resumed_at = state.global_step or None
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
         """The Trainer logs the training loss every `logging_steps`, and each evaluation when it has been made."""
         if "ABLATE_METRICS" not in os.environ or not state.is_world_process_zero:
             return
+        if state.global_step == self._resumed_at:
+            return  # an evaluation at the start of a resumed run, which was recorded before the checkpoint
         values = {self._name(key): float(value) for key, value in (logs or {}).items() if self._name(key)}
         # A metric that does not apply is NaN; only a loss may be, where training has diverged.
         values = {name: value for name, value in values.items() if math.isfinite(value) or name.endswith("loss")}
@@ -56,5 +69,6 @@ def last_checkpoint(folder: str | Path) -> str | None:
     """The newest checkpoint of a run that is resumed; none in a first attempt, and without a study."""
     if int(os.environ.get("ABLATE_ATTEMPT", "1")) == 1 or not Path(folder).is_dir():
         return None
-    found: str | None = get_last_checkpoint(str(folder))  # type: ignore[no-untyped-call]
-    return found
+    # The state of the Trainer is the last file of a checkpoint: without it the save was cut off.
+    whole = [path.parent for path in Path(folder).glob("checkpoint-*/trainer_state.json")]
+    return max((str(path) for path in whole), key=lambda name: int(name.rpartition("-")[2]), default=None)

@@ -59,7 +59,7 @@ def test_runs_of_an_earlier_registration_do_not_enter(house: House) -> None:
     small = {"base": base | {"budget": {"steps": 3, "batch": 2}}, "seeds": [1, 2, 3], "measure": {"every": 3}}
     path = house.write(**small)
     assert api.run(path, watcher=PlainWatcher(StringIO())).summary.complete
-    house.write(**small, title="The same study, said better")
+    house.write(**small, title="The same study, said better", assume={"seconds_per_run": 1})
     registration, entry = api.amend(path, reason="a typo")
     assert entry.body["evidence"] == "runs started"
     evidence = gather(api.open_study(path).root, registration)

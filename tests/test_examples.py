@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import textwrap
 import time
 from pathlib import Path
 
@@ -98,13 +99,67 @@ def test_the_examples_run_without_a_study(examples: Copied) -> None:
 
 
 def drawn(width: int, *, apart: bool) -> tuple[list[int], torch.Tensor]:
-    """The order of ten items, and the first weights of a model of a width: by one generator, or each by its own."""
-    for_data = torch.Generator().manual_seed(1)
-    for_weights = torch.Generator().manual_seed(2) if apart else for_data
-    weights = torch.empty(width, 8).normal_(generator=for_weights)
-    return torch.randperm(10, generator=for_data).tolist(), weights
+    """The order of the data, and the weights of a model of a width: as the documents print it, or by one generator."""
+    text = (EXAMPLES.parent / "docs" / "own-trainer.md").read_text()
+    snippet = text.partition("Give each purpose its own:\n\n")[2].partition("\n\n")[0]
+    if not apart:
+        snippet = snippet.replace(
+            "for_data = torch.Generator().manual_seed(seed() + 1_000_000)", "for_data = for_weights"
+        )
+        lines = textwrap.dedent(snippet).splitlines()
+        snippet = "\n".join(
+            [*(line for line in lines if "loader" not in line), *(line for line in lines if "loader" in line)]
+        )
+    model = torch.nn.Linear(8, width)
+    names = {"torch": torch, "DataLoader": torch.utils.data.DataLoader, "data": list(range(10)), "model": model}
+    exec(textwrap.dedent(snippet), {**names, "seed": lambda: 3}, found := {**names, "seed": lambda: 3})  # noqa: S102
+    return torch.cat(list(found["loader"])).tolist(), model.weight.detach()
 
 
 def test_the_recipe_for_pairs_keeps_the_order_of_the_data_when_the_width_changes() -> None:
-    assert drawn(4, apart=True)[0] == drawn(16, apart=True)[0]
+    torch.manual_seed(0)
+    narrow, weights = drawn(4, apart=True)
+    wide, _ = drawn(16, apart=True)
+    assert narrow == wide and sorted(narrow) == list(range(10)) and 0.01 < float(weights.std()) < 0.03
+    assert torch.equal(drawn(4, apart=True)[1], weights)
     assert drawn(4, apart=False)[0] != drawn(16, apart=False)[0]
+
+
+@pytest.mark.slow
+def test_the_callback_refuses_hidden_losses_and_resumes_from_a_whole_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from types import SimpleNamespace
+
+    from ablate.huggingface import AblateCallback, last_checkpoint
+
+    callback, state = AblateCallback(), SimpleNamespace(global_step=0, is_world_process_zero=True)
+    hiding, showing = (SimpleNamespace(logging_nan_inf_filter=hidden) for hidden in (True, False))
+    callback.on_train_begin(hiding, state, None)  # without a study
+    callback.on_log(hiding, state, None, {"loss": 1.0})
+    monkeypatch.setenv("ABLATE_METRICS", str(tmp_path / "metrics.jsonl"))
+    monkeypatch.setenv("ABLATE_RUN_DIR", str(tmp_path))
+    with pytest.raises(ValueError, match="logging_nan_inf_filter=False"):
+        callback.on_train_begin(hiding, state, None)
+    callback.on_train_begin(showing, state, None)
+    for step in (1, 2):
+        state.global_step = step
+        callback.on_log(showing, state, None, {"loss": float("nan") if step == 2 else 1.0, "learning_rate": 0.1})
+        callback.on_log(showing, state, None, {"eval_loss": 1.5, "eval_runtime": 9.0})
+    rows = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert rows == [
+        '{"step": 1, "train/loss": 1.0}', '{"step": 1, "val/loss": 1.5}',
+        '{"step": 2, "train/loss": NaN}', '{"step": 2, "val/loss": 1.5}',
+    ]  # fmt: skip
+    again = AblateCallback()
+    again.on_train_begin(showing, state, None)  # resumed at step 2, with an evaluation at its start
+    again.on_log(showing, state, None, {"eval_loss": 1.5})
+    assert (tmp_path / "metrics.jsonl").read_text().splitlines() == rows
+    for name, whole in (("checkpoint-9", True), ("checkpoint-10", True), ("checkpoint-11", False)):
+        (tmp_path / "out" / name).mkdir(parents=True)
+        if whole:
+            (tmp_path / "out" / name / "trainer_state.json").touch()
+    assert last_checkpoint(tmp_path / "out") is None  # a first attempt
+    monkeypatch.setenv("ABLATE_ATTEMPT", "2")
+    assert last_checkpoint(tmp_path / "out") == str(tmp_path / "out" / "checkpoint-10")
+    assert last_checkpoint(tmp_path / "none") is None
