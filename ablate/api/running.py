@@ -221,7 +221,7 @@ def import_runs(
 def write_manifest(
     path: str | Path, source: Path, *, layout: TableLayout | None = None, root: Path | None = None, now: Clock = utc_now
 ) -> Path:
-    """Write a manifest.json beside a file of rows, in which the times of its runs are to be filled in.
+    """Write a manifest.json next to a file of rows, in which the times of its runs are to be filled in.
 
     Returns where. Raises `EvidenceError` where the rows are not of planned runs, or a manifest is there.
     """

@@ -42,7 +42,7 @@ def run(
     ] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="ARM/SEED", help="Only this run (repeatable).")] = None,
     part: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Make runs beside other parts, on machines that share the folder.")
+        str | None, typer.Option(metavar="I/N", help="Make runs alongside other parts that share the folder.")
     ] = None,
     lost_after: Annotated[
         float, typer.Option(min=3.0, metavar="SECONDS", help="Take over a part's runs after so long without a sign.")

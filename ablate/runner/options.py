@@ -19,7 +19,7 @@ class RunOptions:
     only: tuple[str, ...] = ()
     """ARM/SEED of the runs to make; all by default."""
     part: str | None = None
-    """I/N: make runs beside other parts, on machines that share the folder; alone by default."""
+    """I/N: make runs alongside other parts, on machines that share the folder; alone by default."""
     lost_after_s: float = LOST_AFTER_S
     """How long another process gives no sign before its runs are taken over."""
     next_look: bool = False
