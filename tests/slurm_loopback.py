@@ -103,12 +103,13 @@ def slurm(place: Path) -> Iterator[Slurm | str]:
     Path("/run/munge").mkdir(exist_ok=True)
     shutil.chown("/run/munge", "munge", "munge")
     place.mkdir(parents=True, exist_ok=True)
-    munged, log = None, place / "munged.log"
+    log = place / "munged.log"
+    # Left running, as the system's own: another Slurm of these tests may be using it when this one ends.
     if subprocess.run(["munge", "-n"], capture_output=True, check=False).returncode != 0:
-        command = "/usr/sbin/munged --foreground --force --pid-file=/run/munge/munged.pid"
+        command = "/usr/sbin/munged --force --pid-file=/run/munge/munged.pid"
         with log.open("wb") as stream:
-            quiet = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": stream}
-            munged = subprocess.Popen(["su", "-s", "/bin/sh", "munge", "-c", command], **quiet)  # type: ignore[call-overload]
+            words = ["su", "-s", "/bin/sh", "munge", "-c", command]  # which leaves a daemon
+            subprocess.run(words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, timeout=30, check=False)
     made_slurm = Slurm(place)
     try:
         deadline = time.monotonic() + 10
@@ -128,10 +129,11 @@ def slurm(place: Path) -> Iterator[Slurm | str]:
         made_slurm.say("scancel", "--full", "--user", "root")
         for process in made_slurm.processes.values():
             process.terminate()
-            process.wait(30)
-        if munged is not None:
-            subprocess.run(["pkill", "-x", "munged"], check=False)
-            munged.wait(10)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:  # it waits for a job that does not end
+                process.kill()
+                process.wait()
 
 
 def _free_port() -> int:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,7 +137,8 @@ def terminate(study: Launched) -> None:
 def terminate_all(study: Launched) -> None:
     """As a cluster does, with every process of the job."""
     for pid in [study.parent, *map(int, _descendants(study.parent))]:
-        os.kill(pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
 
 
 @pytest.mark.slow
