@@ -58,18 +58,27 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
     return OwnHouse(tmp_path / "house")
 
 
+DIES_AT_ITS_FIRST_SEAL = """
+import os
+from ablate.runner.part import PartScheduler
+PartScheduler.seal_in_ledger = lambda *given, **named: os._exit(9)
+"""
+
+
 def ready(house: OwnHouse, script: str = RESUMABLE, *, sleep: float = 0.05, steps: int = 12) -> Path:
     house.script(script)
     house.register(base={"lr": 0.1, "steps": steps, "sleep": sleep})
     return house.path / "studies" / "own.yaml"
 
 
-def start(path: Path, part: str, *words: str, host: str = "", lost_after: float = 3.0) -> subprocess.Popen[str]:
+def start(
+    path: Path, part: str, *words: str, host: str = "", lost_after: float = 3.0, altered: str = ELSEWHERE
+) -> subprocess.Popen[str]:
     """A part, in a process group of its own; with `host`, as on a machine that shares no locks with any other."""
     environment = dict(os.environ)
     if host:
         (path.parent / host).mkdir(exist_ok=True)
-        (path.parent / host / "sitecustomize.py").write_text(ELSEWHERE)
+        (path.parent / host / "sitecustomize.py").write_text(altered)
         environment |= {"AS_HOST": host, "PYTHONPATH": f"{path.parent / host}:{environment.get('PYTHONPATH', '')}"}
     given = [] if not part else ["--part", part]
     return subprocess.Popen(
@@ -178,6 +187,18 @@ def test_three_parts_one_killed_seal_every_run_once(
     assert sum(entry.event == "finished" for entry in entries(house)) == 1
     left = [path.name for path in (house.path / "data" / "runs" / "own").glob("*/.*")]
     assert left == [] and not list((house.path / "studies").glob(".ledger.jsonl.slots-*"))
+
+
+def test_a_run_whose_part_died_before_its_seal_is_bound_before_the_study_is_finished(
+    house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]]
+) -> None:
+    path = ready(house)
+    parts = [start(path, "1/2"), start(path, "2/2", host="node", altered=DIES_AT_ITS_FIRST_SEAL)]
+    assert [end(part)[0] for part in parts] == [0, 9]
+    assert outcomes(house) == alone[0]
+    assert [entry.event for entry in entries(house)].index("finished") == len(entries(house)) - 1
+    assert [bool(e.body.get("recovered")) for e in entries(house) if e.event == "sealed"].count(True) == 1
+    same_but_for_time(house, path, alone)
 
 
 @pytest.mark.slow

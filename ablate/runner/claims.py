@@ -172,7 +172,7 @@ class Claims:
         cell, place = (spec.variant, spec.seed), self._place(spec)
         if _is_sealed(place):
             return "ended"
-        newest = self._newest(cell)
+        newest = _newest_claim(self.runs, cell)
         if newest and newest == self._held.get(cell):
             return "taken"  # and its worker has died
         if newest and (failed := self._failed(cell, newest)).exists() and failed not in self._failed_before:
@@ -193,7 +193,7 @@ class Claims:
     def take_over_seal(self, spec: Spec) -> bool:
         """Whether it is for this process to bind a run that another sealed, and was gone before the ledger had it."""
         cell = spec.variant, spec.seed
-        newest = self._newest(cell)
+        newest = _newest_claim(self.runs, cell)
         gone = not newest or self.is_gone(self._owner_of(cell, newest))
         return gone and self._create(cell, newest + 1)
 
@@ -245,7 +245,7 @@ class Claims:
         """Bring every run that parts have left unfinished to its place, and forget the parts. For one that is alone."""
         for spec in specs:
             cell, place = (spec.variant, spec.seed), self._place(spec)
-            if not place.exists() and (newest := self._newest(cell)):
+            if not place.exists() and (newest := _newest_claim(self.runs, cell)):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 self._bring(cell, newest, place)
         self.forget()
@@ -278,9 +278,6 @@ class Claims:
 
     def _failed(self, cell: Cell, generation: int) -> Path:
         return self.runs / ".claims" / cell[0] / f"{cell[1]}.{generation}.failed"
-
-    def _newest(self, cell: Cell) -> int:
-        return _newest_claim(self.runs, cell)
 
     def _create(self, cell: Cell, generation: int) -> bool:
         claim = self._claim(cell, generation)

@@ -154,7 +154,8 @@ def _run(
                 left.unlink()
     # Where nothing was left to do, this entry repairs what a crash left in the ledger, and says so.
     unsaid = not _finished(ledger, registration.sha256) or ledger.unfinished()
-    if tally.sealed == whole and unsaid and (claims is None or claims.first("finished")):
+    bound = tally.sealed == whole and unsaid and _all_bound(scheduler, specs)
+    if bound and (claims is None or claims.first("finished")):
         scheduler.log("finished", {"runs": whole})
     return Summary(
         len(specs),
@@ -189,6 +190,16 @@ def _waiting(scheduler: Scheduler, specs: Sequence[Spec], known: Collection[Seal
             scheduler.seal_in_ledger(spec, recovered=True)
         scheduler.tally.steps_done += spec.steps or record.steps
     return waiting
+
+
+def _all_bound(scheduler: Scheduler, specs: Sequence[Spec]) -> bool:
+    """Whether the ledger has the seal of every run. Another part may be about to write one, or have died before it."""
+    known = {seal[:2] for seal in sealed_in_ledger(scheduler.ledger, scheduler.registration.sha256)}
+    missing = [spec for spec in specs if (spec.variant, spec.seed) not in known]
+    for spec in [spec for spec in missing if scheduler.binds(spec)]:
+        scheduler.seal_in_ledger(spec, recovered=True, counted=True)
+        missing.remove(spec)
+    return not missing
 
 
 def _jobs(root: Root, registration: Registration, machine: Machine, waiting: list[Spec]) -> Iterator[Job]:

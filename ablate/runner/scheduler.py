@@ -109,7 +109,7 @@ class Scheduler:
             durable=durable,
         )
 
-    def seal_in_ledger(self, spec: Spec, *, recovered: bool = False) -> None:
+    def seal_in_ledger(self, spec: Spec, *, recovered: bool = False, counted: bool = False) -> None:
         """Bind a sealed run to the ledger."""
         folder = self.folder(spec)
         record = folder.read_record()
@@ -117,7 +117,7 @@ class Scheduler:
         self.log_breaches(spec, record)
         seal = record.seal(sha256_file(folder.record_path))
         self.log("sealed", seal | {"recovered": True} if recovered else seal)
-        self.tally.sealed += 1
+        self.tally.sealed += not counted
 
     def log_breaches(self, spec: Spec, record: RunRecord) -> None:
         """Limits that a run broke go on record before its seal: a crash in between repeats them, and loses none."""
