@@ -7,12 +7,13 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
@@ -27,16 +28,14 @@ from ablate import api
 from ablate.records.gather import gather
 from ablate.records.provenance import differing
 from ablate.records.run_record import Provenance
-from ablate.runner.builtin.equipment import RankGroup
 from ablate.runner.builtin.worker import Worker
 from ablate.runner.options import RunOptions
 from ablate.runner.placement import Spread
 from ablate.runner.progress import PlainWatcher
-from ablate.training.distributed import ALONE, Ranks
+from ablate.training.distributed import ALONE, Ranks, Replicated, Shard, is_lost_connection, join, part
 from ablate.training.kernels.backends import Paths
 from ablate.training.trainer import Step, Trainer
 from prereg.errors import EvidenceError, RunError
-from prereg.registry import disk
 from prereg.registry.plan import RunSpec, plan
 
 torch.set_num_threads(1)
@@ -72,26 +71,47 @@ def trainer_of(house: House, spec: RunSpec, ranks: Ranks = ALONE, paths: Paths =
 
 
 @contextmanager
-def spread(house: House, spec: RunSpec, devices: int, shard: str, paths: Paths = PATHS) -> Iterator[Trainer]:
+def joined(devices: int, shard: Shard) -> Iterator[tuple[Replicated, list[subprocess.Popen[bytes]]]]:
+    """This process as the first rank, and processes that follow it, as `torchrun` would start them."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        place = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(devices)}
+    words = [sys.executable, "-m", "ablate.runner.builtin.serving", shard]
+    silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    others = [
+        subprocess.Popen(words, env={**os.environ, **place, "RANK": str(rank)}, **silent)  # type: ignore[call-overload]
+        for rank in range(1, devices)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**place, "RANK": "0"}.items():
+            patch.setenv(name, value)
+        try:
+            yield join(shard), others
+        finally:
+            part()
+            for other in others:
+                other.kill()
+                other.wait()
+
+
+@contextmanager
+def spread(house: House, spec: RunSpec, devices: int, shard: Shard, paths: Paths = PATHS) -> Iterator[Trainer]:
     """A trainer whose run is spread over this process and others."""
-    with spread_with_company(house, spec, devices, shard, paths) as (run, _):
+    with spread_with_others(house, spec, devices, shard, paths) as (run, _):
         yield run
 
 
 @contextmanager
-def spread_with_company(
-    house: House, spec: RunSpec, devices: int, shard: str, paths: Paths = PATHS
-) -> Iterator[tuple[Trainer, RankGroup]]:
+def spread_with_others(
+    house: House, spec: RunSpec, devices: int, shard: Shard, paths: Paths = PATHS
+) -> Iterator[tuple[Trainer, list[subprocess.Popen[bytes]]]]:
     """The same, and the others."""
-    lost: list[str] = []
-    rank_group = RankGroup(Spread.of(devices, shard), house.path / "data" / "corpora", lost=lost.append)
-    try:
-        rank_group.send("run", (spec.model_dump_json(), json.dumps(asdict(paths))))
-        yield trainer_of(house, spec, rank_group.ranks, paths), rank_group
-    finally:
-        rank_group.end()
-    assert not lost
-    assert [other.returncode for other in rank_group.others] == [0] * (devices - 1)
+    with joined(devices, shard) as (ranks, others):
+        corpora = str(house.path / "data" / "corpora")
+        ranks.send("run", (spec.model_dump_json(), json.dumps(asdict(paths)), corpora, "cpu"))
+        yield trainer_of(house, spec, ranks, paths), others
+        ranks.send("end")
+        assert [other.wait(60) for other in others] == [0] * (devices - 1)
 
 
 def losses(steps: list[Step]) -> list[float]:
@@ -103,7 +123,7 @@ def train(run: Trainer, steps: int) -> list[Step]:
 
 
 @pytest.mark.parametrize("shard", ["ddp", "fsdp"])
-def test_kernels_that_take_a_part_of_a_block_as_one_are_given_whole_weights(house: House, shard: str) -> None:
+def test_kernels_that_take_a_part_of_a_block_as_one_are_given_whole_weights(house: House, shard: Shard) -> None:
     require_kernels()
     paths = Paths("own", "own", "own")
     spec = spec_of(house, model={**MODEL, "width": 16, "dropout": 0.0}, numerics={"recompute": "blocks"})
@@ -129,7 +149,7 @@ def test_kernels_that_take_a_part_of_a_block_as_one_are_given_whole_weights(hous
     ids=["2 ddp", "2 fsdp", "4 ddp", "4 fsdp"],
 )
 def test_a_spread_run_is_the_run_of_one_device_within_rounding(
-    house: House, tmp_path: Path, devices: int, shard: str, base: dict[str, Any]
+    house: House, tmp_path: Path, devices: int, shard: Shard, base: dict[str, Any]
 ) -> None:
     spec = spec_of(house, **base)
     alone = trainer_of(house, spec)
@@ -161,29 +181,6 @@ def test_a_spread_run_is_the_run_of_one_device_within_rounding(
     assert alone.weights() == weights
 
 
-def own_sockets() -> set[int]:
-    """The kernel's numbers of this process' sockets."""
-    found = set()
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the one that lists them is gone by now
-            named = re.fullmatch(r"socket:\[(\d+)\]", str(descriptor.readlink()))
-            found |= {int(named[1])} if named is not None else set()
-    return found
-
-
-@pytest.mark.skipif(not Path("/proc/net/tcp").is_file(), reason="asks the Linux kernel")
-def test_the_ranks_open_no_port_to_other_machines(house: House) -> None:
-    spec = spec_of(house)
-    with spread(house, spec, 2, "ddp") as run:
-        run.begin(1)
-        run.step()
-        sockets = own_sockets()
-        lines = [line.split() for t in ("tcp", "tcp6") for line in Path("/proc/net", t).read_text().splitlines()[1:]]
-    open_at = [line[1] for line in lines if int(line[9]) in sockets and line[3] == "0A"]
-    assert open_at  # they do talk
-    assert all(address.startswith("0100007F:") for address in open_at), open_at  # 127.0.0.1
-
-
 def test_two_ranks_do_share_the_work(house: House) -> None:
     spec = spec_of(house, model={"dropout": 0.0})
     with spread(house, spec, 2, "fsdp") as run:
@@ -212,7 +209,7 @@ def test_bfloat16_keeps_float32_weights_and_the_registered_arithmetic(house: Hou
 @pytest.mark.slow
 @pytest.mark.parametrize(("devices", "shard"), [(3, "ddp"), (2, "fsdp")])
 def test_a_spread_run_resumes_to_the_last_bit_in_new_processes(
-    house: House, tmp_path: Path, devices: int, shard: str
+    house: House, tmp_path: Path, devices: int, shard: Shard
 ) -> None:
     # Three ranks: with two, a sum has no order, and pieces that change after a resumption would go unnoticed.
     spec = spec_of(house, optim={"ema": 0.9}, budget={"batch": 6})
@@ -276,10 +273,10 @@ def at_work(house: House, study: Path, *words: str) -> Iterator[subprocess.Popen
             process.stdout.close()
 
 
-def family(process: subprocess.Popen[str]) -> tuple[int, int]:
-    """The worker and its one follower."""
-    _, worker, follower = descendants(process.pid)
-    return worker, follower
+def family(process: subprocess.Popen[str]) -> tuple[int, int, int]:
+    """The launcher and its two ranks."""
+    _, launcher, first, second = descendants(process.pid)
+    return launcher, first, second
 
 
 @pytest.mark.slow
@@ -303,14 +300,15 @@ def test_a_study_is_trained_on_two_devices_a_run_and_every_record_says_so(house:
 
 
 @pytest.mark.slow
-def test_a_killed_rank_ends_its_worker_and_the_run_is_taken_up_again_to_the_same_bits(house: House) -> None:
+@pytest.mark.parametrize("whom", [0, 1])
+def test_a_killed_rank_ends_its_worker_and_the_run_resumes_to_the_same_bits(house: House, whom: int) -> None:
     with at_work(house, study_of(house, steps=120)) as process:
-        worker, follower = family(process)
-        os.kill(follower, signal.SIGKILL)
+        launcher, *ranks = family(process)
+        os.kill(ranks[whom], signal.SIGKILL)
         output, _ = process.communicate(timeout=240)
     assert process.returncode == 0, output
-    assert re.search(r"the worker of tiny/\w+/none/1 died \(exit 4\); resuming the run", output), output
-    assert until_gone([worker, follower]) == []
+    assert re.search(r"the worker of tiny/\w+/none/1 died \(exit 1\); resuming the run", output), output
+    assert until_gone([launcher, *ranks]) == []
     assert sorted(record["attempts"] for record in records(house)) == [1, 1, 1, 2]
     other = House(house.path.parent / "other")
     api.run(study_of(other, steps=120), RunOptions(slots=1, devices_per_run=2), watcher=QUIET)
@@ -318,142 +316,12 @@ def test_a_killed_rank_ends_its_worker_and_the_run_is_taken_up_again_to_the_same
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whom", ["scheduler", "worker"])
-def test_whoever_is_killed_leaves_no_rank_behind_and_no_folder(
-    house: House, whom: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+@pytest.mark.parametrize("whom", ["scheduler", "launcher"])
+def test_no_rank_outlives_the_scheduler_or_the_launcher(house: House, whom: str) -> None:
     with at_work(house, study_of(house, steps=100_000), "--shard", "fsdp") as process:
-        worker, follower = family(process)
-        [meeting] = tmp_path.glob("ablate-*")
-        os.kill(process.pid if whom == "scheduler" else worker, signal.SIGKILL)
-        assert until_gone([worker, follower]) == []
-        assert not meeting.exists()
-
-
-STANDS_FOR_A_WORKER = """
-import json, subprocess, sys
-from prereg.registry import disk
-meeting = disk.make("ranks")
-words = [sys.executable, "-m", "ablate.runner.builtin.rank"]
-follower = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-order = {"do": "join", "rank": 1, "size": 2, "shard": "ddp", "place": str(meeting / "ranks"), "corpora": "."}
-follower.stdin.write(json.dumps(order) + "\\n")
-follower.stdin.flush()
-print(follower.pid, meeting, flush=True)
-sys.stdin.read()
-"""
-
-
-def test_a_rank_whose_worker_was_killed_clears_up_after_it_and_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    words = [sys.executable, "-c", STANDS_FOR_A_WORKER]
-    worker = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert worker.stdout is not None
-    follower, meeting = worker.stdout.readline().split()
-    worker.kill()
-    worker.communicate()
-    assert until_gone([int(follower)], within_s=240) == []  # it imports torch first, on a machine that may be busy
-    assert not Path(meeting).exists()
-
-
-def a_follower_told_to_join(place: Path, *, before: str = "") -> subprocess.Popen[str]:
-    """A rank that was told where to meet the others, and whose orders have not ended."""
-    words = [sys.executable, "-c", f"from ablate.runner.builtin import rank\n{before}\nrank.main()"]
-    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    follower = subprocess.Popen(words, text=True, **streams)  # type: ignore[call-overload]
-    assert follower.stdin is not None
-    order = {"do": "join", "rank": 1, "size": 2, "shard": "ddp", "place": str(place), "corpora": "."}
-    follower.stdin.write(json.dumps(order) + "\n")
-    follower.stdin.flush()
-    return follower
-
-
-def how_it_ended(follower: subprocess.Popen[str]) -> tuple[int, str]:
-    """Its exit status and what it said. Torch would try for 300 s to open a file whose folder is gone."""
-    try:
-        status = follower.wait(timeout=150)  # it imports torch first, on a machine that may be busy
-        assert follower.stderr is not None
-        return status, follower.stderr.read()
-    finally:
-        follower.kill()
-        follower.wait()
-        for stream in (follower.stdin, follower.stderr):
-            assert stream is not None
-            stream.close()
-
-
-def test_a_rank_that_finds_no_folder_to_meet_in_ends_by_itself_and_says_so(tmp_path: Path) -> None:
-    status, said = how_it_ended(a_follower_told_to_join(tmp_path / "gone" / "ranks"))
-    assert status == 1
-    assert f"the folder where the ranks of a run were to meet is gone: {tmp_path / 'gone'}\n" in said
-
-
-def test_a_rank_whose_folder_goes_while_it_opens_the_file_is_ended_by_the_kernel(tmp_path: Path) -> None:
-    place = tmp_path / "ranks"
-    place.symlink_to(tmp_path / "gone" / "ranks")  # torch meets what it would meet in a folder that has just gone
-    status, _ = how_it_ended(a_follower_told_to_join(place, before="rank.MEETING_PATIENCE_S = 0.5"))
-    assert status == -signal.SIGALRM
-
-
-CLEARED_UP_BEFORE_THE_ORDER_IS_CARRIED_OUT = """
-import queue, threading, time
-cleared = threading.Event()
-class Late(queue.Queue):
-    def get(self):
-        order = super().get()
-        cleared.wait()
-        return order
-queue.Queue = Late
-clear_up = rank._clear_up
-def clear_up_and_dawdle(meeting):
-    clear_up(meeting)
-    cleared.set()
-    time.sleep(1.0)
-rank._clear_up = clear_up_and_dawdle
-"""
-
-
-def test_a_rank_that_has_cleared_up_after_its_worker_meets_nobody_and_ends_at_once(tmp_path: Path) -> None:
-    place = tmp_path / "swept" / "ranks"
-    follower = a_follower_told_to_join(place, before=CLEARED_UP_BEFORE_THE_ORDER_IS_CARRIED_OUT)
-    assert follower.stdin is not None
-    follower.stdin.close()  # the worker is gone
-    status, said = how_it_ended(follower)
-    assert status == 0, said
-
-
-BROKEN_BEFORE_IT_HEARS = """
-import time
-cleared = rank._clear_up
-def broken(*_): raise RuntimeError("connection closed by peer")
-def slowly(meeting): time.sleep(1.0); cleared(meeting)
-rank._follow, rank._clear_up = broken, slowly
-"""
-
-
-def test_a_rank_whose_work_breaks_as_its_worker_is_killed_clears_up_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    meeting = tmp_path / "ablate-ranks-left"
-    meeting.mkdir()
-    (meeting / disk.MARK).touch()  # and nobody holds its lock
-    follower = a_follower_told_to_join(meeting / "ranks", before=BROKEN_BEFORE_IT_HEARS)
-    assert follower.stdin is not None
-    follower.stdin.close()
-    status, said = how_it_ended(follower)
-    assert (status, meeting.exists()) == (0, False) and "connection closed by peer" in said
-
-
-def test_a_rank_whose_work_breaks_while_its_worker_lives_says_so_and_leaves_the_folder(tmp_path: Path) -> None:
-    meeting = tmp_path / "ablate-ranks-used"
-    meeting.mkdir()
-    (meeting / disk.MARK).touch()
-    status, said = how_it_ended(a_follower_told_to_join(meeting / "ranks", before=BROKEN_BEFORE_IT_HEARS))
-    assert (status, meeting.exists()) == (1, True) and "connection closed by peer" in said
+        launcher, *ranks = family(process)
+        os.kill(process.pid if whom == "scheduler" else launcher, signal.SIGKILL)
+        assert until_gone([launcher, *ranks]) == []
 
 
 @pytest.mark.slow
@@ -497,20 +365,51 @@ def test_an_error_of_one_spread_run_is_recorded_and_the_others_go_on_with_new_ra
     assert (done.summary.sealed, done.summary.planned) == (3, 4)
 
 
-def test_an_error_at_one_rank_alone_ends_the_run_and_says_which(house: House) -> None:
-    spec = spec_of(house)
-    lost: list[str] = []
-    rank_group = RankGroup(Spread.of(2, "ddp"), house.path / "data" / "corpora", lost=lost.append)
-    try:
-        rank_group.send("step")  # before any configuration: an error there
-        rank_group.others[0].wait(60)
-        assert not rank_group.killed()  # no signal ended it: the worker is left the time to meet the error itself
-        rank_group.send("run", (spec.model_dump_json(), json.dumps(asdict(PATHS))))  # a broken pipe is no error here
-        with pytest.raises(RuntimeError):  # nobody is left to sum with, and that is not waited for
-            rank_group.ranks.mean(torch.zeros(()))
-    finally:
-        rank_group.end()
-    assert rank_group.others[0].returncode == 1
+def test_an_error_of_one_rank_alone_is_reported_to_the_first() -> None:
+    with joined(2, "ddp") as (ranks, others):
+        ranks.send("step")  # before any configuration: an error there
+        assert others[0].wait(60) == 1
+        with pytest.raises(RuntimeError) as broken:  # nobody is left to sum with, and that is not waited for
+            ranks.mean(torch.zeros(()))
+        assert is_lost_connection(broken.value)
+        assert ranks.reported_error() == "AssertionError: step (rank 1 of 2)"
+
+
+def test_a_rank_that_was_killed_reports_nothing() -> None:
+    with joined(2, "ddp") as (ranks, others):
+        others[0].kill()
+        with pytest.raises(RuntimeError) as broken:
+            ranks.mean(torch.zeros(()))
+        assert is_lost_connection(broken.value) and ranks.reported_error() is None
+
+
+FAILS_ON_THE_SECOND_RANK = """
+import os, sys
+if os.environ.get("RANK") == "1":
+    from ablate.training.trainer import Trainer
+    gradient = Trainer._gradient
+    def failing(self, *words):
+        if self.progress.step == 2 and not os.path.exists(os.environ["FAULT_ONCE"]):
+            open(os.environ["FAULT_ONCE"], "w").close()
+            raise MemoryError("of one rank alone")
+        return gradient(self, *words)
+    Trainer._gradient = failing
+"""
+
+
+@pytest.mark.slow
+def test_a_run_whose_other_rank_meets_an_error_fails_with_it_and_the_next_runs_are_made(house: House) -> None:
+    study = study_of(house)
+    faulty = house.path.parent / "faulty"
+    faulty.mkdir()
+    (faulty / "sitecustomize.py").write_text(FAILS_ON_THE_SECOND_RANK)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{faulty}:{os.environ.get('PYTHONPATH', '')}")
+        patch.setenv("FAULT_ONCE", str(faulty / "met"))
+        done = api.run(study, RunOptions(slots=1, devices_per_run=2), watcher=QUIET)
+    assert len(done.summary.failed) == 1
+    assert "MemoryError: of one rank alone (rank 1 of 2)" in done.summary.failed[0]
+    assert (done.summary.sealed, done.summary.planned) == (3, 4)
 
 
 @pytest.mark.slow
@@ -546,13 +445,13 @@ def test_a_damaged_checkpoint_is_met_by_all_ranks_and_they_begin_anew_together(h
 def test_no_rank_goes_on_before_all_have_read_the_checkpoint(house: House, tmp_path: Path) -> None:
     spec = spec_of(house)
     path = tmp_path / "c.safetensors"
-    with spread_with_company(house, spec, 2, "fsdp") as (run, rank_group):
+    with spread_with_others(house, spec, 2, "fsdp") as (run, others):
         run.begin(1)
         train(run, 2)
         path.write_bytes(run.checkpoint())
         rest = train(run, 2)
         run.begin(1)
-        [follower] = [other.pid for other in rank_group.others]
+        [follower] = [other.pid for other in others]
         os.kill(follower, signal.SIGSTOP)  # a busy machine: the other rank comes late
         later = threading.Timer(1.0, os.kill, (follower, signal.SIGCONT))
         later.start()

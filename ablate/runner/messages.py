@@ -84,6 +84,8 @@ class Message(FrozenModel):
     """Last line of the error of a failed run."""
     disk_full: bool = False
     """Of a failed run: whether the disk has no room, and every other run would fail too."""
+    leaves: bool = False
+    """Of a failed run: whether the worker takes no other, as the ranks of a spread run have lost each other."""
     text: str = ""
     """Of a note: one line. The same line of several workers is shown once."""
     peak_memory_bytes: int | None = None
@@ -100,7 +102,8 @@ class Message(FrozenModel):
     def overdue(self, silent_s: float, exit_status: int | None) -> str | None:
         """Of a worker whose last words these are, and that is gone: whether an own metric has ended it, in words."""
         measuring = self.measuring
-        if measuring is None or exit_status != EXIT_STATUS or silent_s < measuring.limit_s:
+        # `torchrun` does not hand on the status of the process that it started.
+        if measuring is None or exit_status not in (EXIT_STATUS, 1) or silent_s < measuring.limit_s:
             return None
         return (
             f"the metric {measuring.metric} took longer than its limit of {measuring.limit_s:g} s, and its process was "

@@ -217,13 +217,14 @@ def choose_machine(
     if machine.device == "cuda:0" and device != machine.device:
         machine = replace(machine, gpus=visible_gpus())  # each worker sees one of them, as cuda:0
     if spread.devices > 1:
-        if machine.device != CPU:
+        gpus = visible_gpus() if machine.device != CPU else ()
+        if machine.device != CPU and (machine.device != "cuda:0" or len(gpus) < spread.devices):
             raise RunError(
-                f"--devices-per-run {spread.devices} on {machine.device}",
-                required="processors of this machine: the ranks of a spread run speak over gloo, on the CPU",
+                f"--devices-per-run {spread.devices} on {machine.device}, and {len(gpus)} GPUs are visible",
+                required="as many GPUs for each run, or the processors of this machine",
                 fix=f"--device {CPU}, or leave --devices-per-run out",
             )
-        return Machine(machine.device, "off", spread=spread)
+        return Machine(machine.device, "off", spread=spread, gpus=gpus)
     return _stepped(_grouped(study, machine), step)
 
 

@@ -14,7 +14,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO, Protocol
 
+from ablate.runner.placement import WHOLE, Spread
 from ablate.training.device import CPU, EAGER, ENVIRONMENT
+from prereg.registry import disk
 from prereg.registry.plan import CommandSpec, RunSpec
 
 Spec = RunSpec | CommandSpec
@@ -77,13 +79,23 @@ class WorkerProcess:
             self.process.wait()
 
 
-def start_worker(*, own: bool, log: IO[str], device: str = CPU, gpus: Sequence[str] = ()) -> subprocess.Popen[str]:
-    """A worker process: of a user's own trainer, or of the built-in one for a device. It sees the named GPUs alone."""
+def start_worker(
+    *, own: bool, log: IO[str], device: str = CPU, gpus: Sequence[str] = (), spread: Spread = WHOLE
+) -> subprocess.Popen[str]:
+    """A worker process: of a user's own trainer, or of the built-in one for a device, or for several by `torchrun`.
+
+    It sees the named GPUs alone.
+    """
     # A user's own trainer keeps its threads to itself; the built-in one trains many runs side by side.
     needed = {} if own else ALONE if device == CPU else {**ALONE, **ENVIRONMENT}
     seen = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
+    program = ["-m", "ablate.runner.external.trainer" if own else "ablate.runner.builtin.serving"]
+    if spread.devices > 1 and not own:
+        processes = f"--nproc-per-node={spread.devices}"
+        logs = f"--log-dir={disk.make('torchrun')}"  # its own default is a folder that nobody removes
+        program = ["-m", "torch.distributed.run", "--standalone", processes, logs, *program, spread.shard]
     return subprocess.Popen(
-        [sys.executable, "-m", "ablate.runner.external.trainer" if own else "ablate.runner.builtin.serving"],
+        [sys.executable, *program],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,

@@ -145,7 +145,8 @@ class Scheduler:
             own = self.registration.study.trainer == "command"
             lane = next(lane for lane in count() if all(worker.lane != lane for worker in self.workers.values()))
             gpus = self.machine.gpus_of(lane) if own or self.machine.device != CPU else ()
-            process = start_worker(own=own, log=log, device=self.machine.device, gpus=gpus)
+            machine = self.machine
+            process = start_worker(own=own, log=log, device=machine.device, gpus=gpus, spread=machine.spread)
         self.workers[number] = WorkerProcess(process, number, lane)
         assert process.stdout is not None
         threading.Thread(target=self._read, args=(number, process.stdout), daemon=True).start()
@@ -235,6 +236,7 @@ class Scheduler:
             spec = worker.open.pop(message.run_id)
             if message.status == "failed":
                 self.end(spec, message)  # first: it may be the last
+            worker.stopping |= message.leaves
             if not worker.open:
                 self.assign(worker)  # before a seal goes to the disk
             if message.status != "failed":
@@ -294,10 +296,8 @@ class Scheduler:
         for spec in worker.open.values():
             self.tally.running.pop(spec.run_id, None)
             end_leftover(self.folder(spec).path)
-        if worker.stopping:
-            return
         unfinished = []
-        for spec in worker.open.values():
+        for spec in () if worker.stopping else worker.open.values():
             record = self.folder(spec).read_record() if self.folder(spec).is_sealed() else None
             if record is None:
                 unfinished.append(spec)

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from ablate.records.provenance import NOT_STATED
 from ablate.records.store import RunFolder
 from ablate.runner.messages import Message
-from ablate.runner.placement import Spread
+from ablate.runner.placement import WHOLE, Spread
 from ablate.runner.processes import Spec, WorkerProcess, start_worker
 from ablate.training.device import CPU, choose_device
 from prereg.errors import RunError
@@ -44,8 +44,10 @@ def make_again(
     """
     study_folder = folder_of_study(root, spec.study)
     device = choose_device(CPU if made_on in (CPU, NOT_STATED) else "auto")
-    order = {"until": until, "spread": asdict(spread or Spread())}
-    last = run_alone(spec, folder, root, study_folder, device=device, order=order, onlooker=onlooker)
+    alone = {"until": until}
+    last = run_alone(
+        spec, folder, root, study_folder, device=device, spread=spread or WHOLE, order=alone, onlooker=onlooker
+    )
     if last.status == "failed":
         raise RunError(f"the run failed: {last.error}", required="a run that ends")
     return RunFolder(folder)
@@ -58,6 +60,7 @@ def run_alone(
     study_folder: Path,
     *,
     device: str = CPU,
+    spread: Spread = WHOLE,
     order: Mapping[str, object] | None = None,
     limit_s: float | None = None,
     onlooker: Callable[[Message], None] | None = None,
@@ -67,7 +70,8 @@ def run_alone(
     `order` adds to what the scheduler would send. Raises `RunError` where the worker dies.
     """
     with TemporaryFile("w+", encoding="utf-8") as log:
-        worker = WorkerProcess(start_worker(own=isinstance(spec, CommandSpec), log=log, device=device), 0)
+        own = isinstance(spec, CommandSpec)
+        worker = WorkerProcess(start_worker(own=own, log=log, device=device, spread=spread), 0)
         limit = Timer(limit_s or 0.0, worker.send, ({"do": "stop"},))
         try:
             worker.send(
@@ -79,6 +83,7 @@ def run_alone(
                     "root": str(root.path),
                     "study_folder": str(study_folder),
                     "device": device,
+                    "spread": asdict(spread),
                     **(order or {}),
                 }
             )

@@ -6,32 +6,37 @@
                  Rajbhandari et al. 2020), gathered block by block for the arithmetic
 
 Dropout masks are slices of the whole batch's masks, so the loss curve is that of one device but for the order of sums.
-The first rank leads: it says what is done next, evaluates, and alone writes files. What it says goes through pipes,
-not through tensors (see `ablate.runner.builtin.equipment`), so the others need neither its clock nor its decisions.
+`torchrun` starts the processes and ends them all when one dies. The first rank leads: it says what is done next,
+evaluates, and alone writes files; the others need neither its clock nor its decisions (`ablate.runner.builtin.rank`).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import FileStore
+from torch.distributed.rendezvous import rendezvous
 
 if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
     from torch.distributed.tensor import DTensor
 
     from ablate.training.model import GPT
 
 Shard = Literal["none", "ddp", "fsdp"]
-Send = Callable[[str, tuple[str | int, ...]], None]
-"""Say an order and its words to the other ranks."""
+Order = tuple[str, list[str | int]]
+"""The name of what all ranks do next, and its arguments."""
+_LONGEST = timedelta(days=30)
+"""A rank waits as long as the first evaluates or has nothing to do: `torchrun` ends it when another has died."""
+_ERROR = "ablate/error"
 
 
 class Ranks:
@@ -40,8 +45,10 @@ class Ranks:
     rank: int = 0
     size: int = 1
     shard: Shard = "none"
+    busy: bool = False
+    """Whether something that ranks do together has begun and not ended: after an error nobody knows where they are."""
 
-    def send(self, order: str, words: tuple[str | int, ...]) -> None:
+    def send(self, order: str, words: tuple[str | int, ...] = ()) -> None:
         """Have the other ranks do the same."""
 
     def rows(self, batch: int) -> range:
@@ -94,13 +101,32 @@ class Replicated(Ranks):
 
     shard: Shard = "ddp"
 
-    def __init__(self, rank: int, size: int, send: Send | None = None) -> None:
+    def __init__(self, rank: int, size: int, store: Store) -> None:
         self.rank, self.size = rank, size
-        self._send = send
+        self._store = store
 
-    def send(self, order: str, words: tuple[str | int, ...]) -> None:
-        if self._send is not None:
-            self._send(order, words)
+    def send(self, order: str, words: tuple[str | int, ...] = ()) -> None:
+        if self.rank == 0:
+            data = torch.frombuffer(bytearray(json.dumps([order, list(words)]).encode()), dtype=torch.uint8)
+            dist.broadcast(torch.tensor([len(data)]), 0)
+            dist.broadcast(data, 0)
+
+    def receive(self) -> Order:
+        """What the first rank sends next."""
+        length = torch.zeros(1, dtype=torch.int64)
+        dist.broadcast(length, 0)
+        data = torch.empty(int(length), dtype=torch.uint8)
+        dist.broadcast(data, 0)
+        order, words = json.loads(bytes(data.tolist()))
+        return order, words
+
+    def report_error(self, error: Exception) -> None:
+        """Let the first rank know why this one ends."""
+        self._store.set(_ERROR, f"{type(error).__name__}: {error} (rank {self.rank} of {self.size})")
+
+    def reported_error(self) -> str | None:
+        """What a rank has reported; none where it was killed."""
+        return self._store.get(_ERROR).decode() if self._store.check([_ERROR]) else None
 
     def gather(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
         return super().gather(tensors) if self.rank == 0 else {}
@@ -190,36 +216,38 @@ def together(
     def announced(one: _One, /, *words: _Words.args, **named: _Words.kwargs) -> _Result:
         assert not named, named
         one.ranks.send(method.__name__, tuple(word if isinstance(word, int) else str(word) for word in words))
-        return method(one, *words, **named)
+        one.ranks.busy = one.ranks.size > 1
+        result = method(one, *words, **named)
+        one.ranks.busy = False
+        return result
 
     return announced
 
 
-def meeting_at(place: Path, size: int) -> FileStore:
-    """The file where ranks tell each other where they are. Only this user can write it.
+def join(shard: Shard) -> Replicated:
+    """Meet the other processes that `torchrun` has started. Blocks until all are there.
 
-    While it is opened, which takes milliseconds, no other thread of Python runs; where its folder is gone torch tries
-    again for five minutes, and holds the interpreter's lock all that time. Whatever is done with it later lets go.
-    """
-    return FileStore(str(place), size)
-
-
-def join(shard: Shard, rank: int, size: int, *, store: FileStore, send: Send | None = None) -> Ranks:
-    """Meet the other ranks at a file. Blocks until all are there.
-
-    They are processes of one machine, and no port of it is opened to others (a TCPStore listens on every interface).
+    Ranks speak over gloo on the CPU, NCCL on CUDA.
     """
     loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
     if loopback is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
-    return Sharded(rank, size, send) if shard == "fsdp" else Replicated(rank, size, send)
+    store, rank, size = next(rendezvous("env://", timeout=_LONGEST))
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_LONGEST)
+    return Sharded(rank, size, store) if shard == "fsdp" else Replicated(rank, size, store)
 
 
 def part() -> None:
     """Leave the other ranks."""
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def is_lost_connection(error: Exception) -> bool:
+    """Whether an error says no more than that another rank has gone. Gloo and NCCL have no errors of their own type."""
+    lost = isinstance(error, RuntimeError) and any(name in str(error).lower() for name in ("gloo", "nccl"))
+    return lost or isinstance(error, dist.DistError)
 
 
 def _pieces(model: GPT) -> Iterator[list[nn.Parameter]]:

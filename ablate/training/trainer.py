@@ -300,7 +300,7 @@ class Trainer(Trained):
         """The model as it is to be judged: with the averaged weights where an average is registered."""
         if self.ranks.shard == "fsdp":
             # Put together on the first rank, so that whatever is measured meets an ordinary model.
-            whole = GPT(self.config.model, self.vocabulary, self.paths)
+            whole = GPT(self.config.model, self.vocabulary, self.paths).to(self.device)
             self._set(self.whole_weights(), whole)
             yield whole
             return

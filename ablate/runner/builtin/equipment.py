@@ -1,25 +1,14 @@
-"""What a process keeps from one run to the next: texts, tasks, the trainer, the other ranks of a spread run.
+"""What a process keeps from one run to the next: texts, tasks, the trainer.
 
 Imports, corpora and the model object are paid for once a process. What is kept is keyed by all that it depends on,
 so that no run finds anything that another configuration has left.
-
-The worker is the first rank of a spread run. The others are its children and read orders on their standard input, one
-JSON object a line; when the worker is gone, however it went, that input ends and they end with it, as the worker ends
-with its scheduler. When one of them is killed, the worker goes too, even out of a collective operation that would wait
-for ever: its scheduler sees the worker die, and has the run resumed from its checkpoint, a bounded number of times. One
-that ends by an error of its own leaves the worker the time to meet the same error and record it.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,104 +27,14 @@ from ablate.records.run_record import Repetition
 from ablate.runner.messages import Message
 from ablate.runner.placement import Spread
 from ablate.training.device import CPU, device_name
-from ablate.training.distributed import ALONE, Ranks, join, meeting_at, part
-from ablate.training.kernels.backends import Paths, choose_paths
+from ablate.training.distributed import ALONE, Ranks
+from ablate.training.kernels.backends import choose_paths
 from ablate.training.kernels.library import cache_folder
 from ablate.training.trainer import Trainer
 from prereg.errors import StudyError
-from prereg.registry import disk
 from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec
 from prereg.registry.registration import reading_sha256
-
-PATIENCE_S = 10.0
-LOST_A_RANK = 4
-"""Exit status of a worker that has lost one of its ranks."""
-
-
-class RankGroup:
-    """The other ranks of this process' runs, from one run to the next."""
-
-    def __init__(self, spread: Spread, corpora: Path, lost: Callable[[str], None] | None = None) -> None:
-        """Start them and meet them. `lost` is called, from a thread, with what became of one that was not to end."""
-        self._lost = lost if lost is not None else _end_this_process
-        self._ending = False
-        self._meeting = disk.make("ranks")  # nobody else may write there
-        place = self._meeting / "ranks"
-        self.others = [self._start() for _ in range(1, spread.devices)]
-        for rank, other in enumerate(self.others, start=1):
-            threading.Thread(target=self._watch, args=(rank, other), daemon=True).start()
-            self._say(
-                other,
-                {
-                    "do": "join",
-                    "rank": rank,
-                    "size": spread.devices,
-                    "shard": spread.shard,
-                    "place": str(place),
-                    "corpora": str(corpora),
-                },
-            )
-        store = meeting_at(place, spread.devices)
-        self.ranks: Ranks = join(spread.shard, 0, spread.devices, store=store, send=self.send)
-
-    def send(self, order: str, words: tuple[str | int, ...] = ()) -> None:
-        """One order to all of them. One that has just died is noticed by its watcher."""
-        for other in self.others:
-            self._say(other, {"do": order, "words": list(words)})
-
-    def killed(self, within_s: float = 1.0) -> bool:
-        """Whether one was killed; a collective operation may break a moment before that can be seen."""
-        for other in self.others:
-            with suppress(subprocess.TimeoutExpired):
-                if other.wait(within_s / len(self.others)) < 0:
-                    return True
-        return False
-
-    def end(self) -> None:
-        """End them all and leave them."""
-        self._ending = True
-        for other in self.others:
-            self._say(other, {"do": "end"})
-            with suppress(OSError):
-                assert other.stdin is not None
-                other.stdin.close()
-        for other in self.others:
-            try:
-                other.wait(PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                other.kill()
-                other.wait()
-        part()
-        disk.remove(self._meeting)
-
-    def _start(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "ablate.runner.builtin.rank"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def _say(self, other: subprocess.Popen[str], order: dict[str, object]) -> None:
-        assert other.stdin is not None
-        with suppress(OSError):
-            other.stdin.write(json.dumps(order) + "\n")
-            other.stdin.flush()
-
-    def _watch(self, rank: int, other: subprocess.Popen[str]) -> None:
-        status = other.wait()
-        if status >= 0:
-            time.sleep(PATIENCE_S)
-        if not self._ending:
-            self._lost(f"rank {rank} of a run died (exit {status})")
-
-
-def _end_this_process(why: str) -> None:
-    """No record is touched: the run stays as its last checkpoint left it."""
-    print(why, file=sys.stderr, flush=True)
-    disk.remove_all()
-    os._exit(LOST_A_RANK)
 
 
 @dataclass(frozen=True)
@@ -159,6 +58,8 @@ class Text:
         return None if pieces is None else classes_of(pieces)
 
 
+LOST_A_RANK = 4
+"""Exit status of a rank that has lost another, or the launcher."""
 THREADS = 1
 """Threads of one run: a study's own parallelism is used before a run's."""
 CHECKPOINT_EVERY_S = 20.0
@@ -179,6 +80,7 @@ class Equipment:
         *,
         checkpoint_every_s: float = CHECKPOINT_EVERY_S,
         spread: Spread | None = None,
+        ranks: Ranks = ALONE,
         device: str = CPU,
         root: Path | None = None,
         deadly: bool = False,
@@ -192,7 +94,7 @@ class Equipment:
         self.stop = stop
         self.checkpoint_every_s = checkpoint_every_s
         self.spread = spread if spread is not None else Spread()
-        self.rank_group: RankGroup | None = None
+        self.ranks = ranks
         self.device = device
         self.device_name = device_name(device)
         self._texts: dict[str, Text] = {}
@@ -252,22 +154,11 @@ class Equipment:
             paths = choose_paths(spec.config, cache_folder(), device=self.device)
             if paths.lacking:
                 self.say(Message(event="note", text=f"{paths.lacking}; torch's operators are used"))
-            ranks = self._ranks(spec, paths)
-            trainer = Trainer(spec.config, text.split, text.tokenizer.size, paths, ranks, device=self.device)
+            self.ranks.send("run", (spec.model_dump_json(), json.dumps(asdict(paths)), str(self.corpora), self.device))
+            trainer = Trainer(spec.config, text.split, text.tokenizer.size, paths, self.ranks, device=self.device)
             self._trainer = (wanted, trainer)
         return self._trainer[1]
 
-    def end(self) -> None:
-        """Leave the other ranks, where there are any. After an error nobody knows where they stand."""
+    def forget_trainer(self) -> None:
+        """Make a new trainer for the next run. After an error nobody knows in what state this one is."""
         self._trainer = None
-        if self.rank_group is not None:
-            self.rank_group.end()
-            self.rank_group = None
-
-    def _ranks(self, spec: RunSpec, paths: Paths) -> Ranks:
-        if self.spread.devices == 1:
-            return ALONE
-        if self.rank_group is None:
-            self.rank_group = RankGroup(self.spread, self.corpora)
-        self.rank_group.send("run", (spec.model_dump_json(), json.dumps(asdict(paths))))
-        return self.rank_group.ranks

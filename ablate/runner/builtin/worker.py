@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import traceback
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,7 +15,9 @@ from ablate.runner.builtin.equipment import LOST_A_RANK, Equipment
 from ablate.runner.builtin.run import SAY_EVERY_S, Run
 from ablate.runner.messages import Asking, failed, restore_newest, rows_fault, said, save, show_trace
 from ablate.training.device import Peak
+from ablate.training.distributed import Replicated, is_lost_connection
 from ablate.training.trainer import Trainer
+from prereg.errors import RunError
 from prereg.registry import disk
 from prereg.registry.plan import RunSpec
 
@@ -154,11 +155,9 @@ class Worker(Equipment):
         try:
             SingleRun(self, spec, folder).finish(until)
         except Exception as error:
-            if self.rank_group is not None and self.rank_group.killed():
-                traceback.print_exception(error)
-                disk.remove_all()
-                os._exit(LOST_A_RANK)  # no error of the run: it is resumed
-            self.end()
+            if self.ranks.busy and is_lost_connection(error):
+                error = self._error_of_rank(error)
+            self.forget_trainer()
             self.fail(spec, folder, error)
 
     def fail(self, spec: RunSpec, folder: RunFolder, error: Exception) -> None:
@@ -166,4 +165,14 @@ class Worker(Equipment):
         show_trace(error)
         line = said(error, folder)
         folder.fail(line, utc_now())
-        self.say(failed(spec, error, line))
+        self.say(failed(spec, error, line).model_copy(update={"leaves": self.ranks.busy}))
+
+    def _error_of_rank(self, error: Exception) -> Exception:
+        """The error that another rank met. One that was killed met none, and the run is resumed by another worker."""
+        assert isinstance(self.ranks, Replicated)
+        reported = self.ranks.reported_error()
+        if reported is not None:
+            return RunError(reported, required="ranks that all carry out a step")
+        show_trace(error)
+        disk.remove_all()
+        os._exit(LOST_A_RANK)
