@@ -1,8 +1,9 @@
-"""For a training script of your own: `from ablate import log, seed, config`. Works without a study too.
+"""For a training script of your own: `from ablate import config, log, must_match, seed`. Works without a study too.
 
     args = config(parser.parse_args())      values of the study's configuration in place of the defaults
     torch.manual_seed(seed(args.seed))      the run's seed; without a study the one that is given
     log(step, {"val/loss": loss})           a line of the run's metrics; without a study a line on the terminal
+    must_match("data order", order_bytes)   what every run of the seed must have in common; without a study nothing
 
 Only the standard library: a script that imports this does not load what the rest of ablate needs.
 """
@@ -10,6 +11,7 @@ Only the standard library: a script that imports this does not load what the res
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -72,6 +74,25 @@ def log(step: int, metrics: Mapping[str, float]) -> None:
         _started.add(path)
     with path.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps({"step": int(step), **values}) + "\n")
+
+
+def must_match(name: str, data: bytes) -> None:
+    """State what all runs of a seed must have in common that state this name too, such as the initial weights.
+
+    Its sha256 goes on record, and runs of a seed whose hashes differ give no verdict. Raises `ValueError` where the run
+    has stated something else under this name, `OSError` where the file cannot be written.
+    """
+    place = os.environ.get("ABLATE_RUN_DIR")
+    if place is None:
+        return
+    path = Path(place) / "must_match.json"
+    stated = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    sha256 = hashlib.sha256(data).hexdigest()
+    if stated.setdefault(name, sha256) != sha256:
+        raise ValueError(f"this run has stated another {name!r} before: {stated[name][:12]}, and now {sha256[:12]}")
+    written = path.with_suffix(".part")
+    written.write_text(json.dumps(stated), encoding="utf-8")
+    written.replace(path)
 
 
 def _keep_before(path: Path, step: int) -> None:

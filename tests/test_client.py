@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from own_trainer import OwnHouse
 
-from ablate import config, log, seed
-from ablate.records.rows import read_rows
+from ablate import api, config, log, must_match, seed
+from ablate.records.rows import read_must_match, read_rows
 from ablate.records.store import Row
 from ablate.runner.external.trainer import Server
+from ablate.runner.progress import PlainWatcher
 
 # Flags, a CSV log, relative data: written as one would without knowing ablate.
 PLAIN = """
@@ -120,3 +123,48 @@ def test_a_resumed_script_drops_what_it_repeats(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("ABLATE_METRICS", str(tmp_path / "log.csv"))
     with pytest.raises(ValueError, match=r"metrics\.jsonl"):
         log(4, {"a": 1.0})
+
+
+MATCHES = """
+import json, os, sys
+from ablate import config, log, must_match, seed
+given = config({"lr": 0.1, "steps": 4, "order": "shared"})
+shared = f"{seed()} {given['order']}".encode()
+must_match("data order", shared)
+must_match("data order", shared)
+if given["lr"] > 0.1:
+    must_match("initial gate", b"of one arm alone")
+for step in range(1, given["steps"] + 1):
+    log(step, {"train/loss": 3.0 - step / 100, "val/loss": 2.0 - given["lr"] + seed() * given["lr"] / 1000})
+"""
+
+
+@pytest.mark.parametrize("order", ["shared", "another"])
+def test_runs_of_a_seed_give_a_verdict_only_if_they_match_in_what_they_state(house: OwnHouse, order: str) -> None:
+    house.script(MATCHES)
+    study = house.write(
+        variants={"slow": {}, "fast": {"lr": 0.4, "order": order}}, base={"lr": 0.1, "steps": 4, "order": "shared"}
+    )
+    assert api.run(study, watcher=PlainWatcher(StringIO())).summary.complete
+    found = api.decide(study)
+    check = next(one for one in found.decision.checks if one.name == "pairs match in what their trainer says they must")
+    assert check.passed == (order == "shared")
+    assert check.found.startswith("3 hashes compared, 0 differ" if order == "shared" else "3 hashes compared, 3 differ")
+    assert (found.decision.status == "inadmissible") == (order == "another")
+
+
+def test_what_is_stated_twice_must_be_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ABLATE_RUN_DIR", raising=False)
+    must_match("data order", b"without a study nothing is written")
+    monkeypatch.setenv("ABLATE_RUN_DIR", str(tmp_path))
+    must_match("data order", b"one")
+    with pytest.raises(ValueError, match="another 'data order'"):
+        must_match("data order", b"two")
+    assert read_must_match(tmp_path / "must_match.json") == {"data order": hashlib.sha256(b"one").hexdigest()}
+
+
+@pytest.mark.parametrize("text", ["[]", '{"a": 1}', '{"a": "short"}', '{"a": "1", "a": "2"}', "{"])
+def test_a_run_whose_statement_is_no_object_of_hashes_fails(house: OwnHouse, text: str) -> None:
+    house.script(MATCHES + f"open('must_match.json', 'w').write({text!r})\n")
+    record, said = house.carry_out(house.register(), "slow", 1)
+    assert record.status == "failed" and "must_match.json" in said

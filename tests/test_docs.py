@@ -108,7 +108,20 @@ def test_the_public_names_are_the_ones_a_notebook_needs() -> None:
     code = "import ablate, sys; assert 'torch' not in sys.modules; print(*ablate.__all__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
-        *("RunOptions", "config", "decide", "design", "load", "log", "peek", "register", "report", "run", "seed"),
+        *(
+            "RunOptions",
+            "config",
+            "decide",
+            "design",
+            "load",
+            "log",
+            "must_match",
+            "peek",
+            "register",
+            "report",
+            "run",
+            "seed",
+        ),
     ]
 
 

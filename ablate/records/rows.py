@@ -28,6 +28,7 @@ MOST_BYTES = 256 * 2**20
 MOST_LINE = 4096
 
 _METRIC = re.compile(r"[A-Za-z][^\s()\x00-\x1f\x7f-\x9f]{0,199}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _LARGEST_STEP = 2**53 - 1
 
 
@@ -56,6 +57,24 @@ def read_rows(path: Path, layout: MetricsFile = LONG, *, torn: bool = False) -> 
     except LineError as fault:
         raise _at(path, fault.line if isinstance(fault, AtLineError) else number, str(fault)) from None
     return rows
+
+
+def read_must_match(path: Path) -> dict[str, str] | None:
+    """Name -> sha256 of what a trainer says that the runs of a seed must have in common; none where it wrote no file.
+
+    Raises `EvidenceError` where the file is anything but one JSON object of such hashes.
+    """
+    if not path.exists():
+        return None
+    try:
+        found = object_of(read_bytes(path).replace(b"\n", b" "))
+    except LineError as fault:
+        raise EvidenceError(str(fault), required="one JSON object", where=Where(file=path)) from None
+    for name, sha256 in found.items():
+        if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256) or visible(name) != name:
+            required = "a name and the sha256 of something, 64 hexadecimal digits"
+            raise EvidenceError(f"{_shown(name)}: {_shown(sha256)}", required=required, where=Where(file=path))
+    return {name: str(sha256) for name, sha256 in found.items()}
 
 
 def readable_rows(path: Path, layout: MetricsFile) -> list[Row]:

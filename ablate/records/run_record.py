@@ -206,6 +206,9 @@ class RunRecord(FrozenModel):
     repetition: dict[str, Repetition] | None = None
     """How much of each corpus that it read repeats itself, by name; not written in records made before it was kept, nor
     by a user's own trainer."""
+    must_match: dict[str, str] | None = None
+    """Name -> sha256 of what a user's own trainer says that the runs of a seed must have in common; not written where
+    it says nothing."""
 
     @property
     def cell(self) -> Cell:
@@ -238,6 +241,7 @@ class RunRecord(FrozenModel):
             "peak_memory_bytes",
             "memory_since",
             "mishaps",
+            "must_match",
         )
         for later in later_ones:
             if not getattr(self, later):

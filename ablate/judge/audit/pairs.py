@@ -144,6 +144,25 @@ _declare_equal(
 )
 
 
+@check(
+    "pairs match in what their trainer says they must",
+    "inadmissible",
+    looks_at="hashes that a user's own trainer stated, such as of initial weights or of the order of data",
+    why="the difference would hold what was to be equal too",
+    required="equal hashes of every name that two runs of a seed state",
+)
+def _matched(context: AuditContext) -> Found:
+    first: dict[tuple[int, str], tuple[str, str]] = {}
+    compared, wrong = 0, []
+    for run in sorted(_ended(context), key=lambda one: one.cell):
+        for name, sha256 in sorted((run.must_match or {}).items()):
+            compared += (run.seed, name) in first
+            variant, other = first.setdefault((run.seed, name), (run.variant, sha256))
+            if sha256 != other:
+                wrong.append(f"{name} of {run.variant} and {variant}, seed {run.seed}")
+    return Result(wrong, f"{compared} hashes compared, {len(wrong)} differ") if first else None
+
+
 def _values(study: Study, arm: str, fields: Iterable[str]) -> list[JsonValue]:
     """The fields of an arm's configuration, as the model was built with them."""
     config = study.training(arm)

@@ -29,12 +29,12 @@ from prereg.registry import disk
 from prereg.registry.plan import RunSpec
 
 
-def main() -> None:
-    """Serve a scheduler over standard input and output."""
+def main(shard: str | None = None) -> None:
+    """Serve a scheduler over standard input and output; with `shard` as one of the processes that torchrun started."""
     torch.set_num_threads(THREADS)
     np.seterr(all="raise", under="ignore")
     pipes = Pipes()
-    ranks = _join(cast(Shard, sys.argv[1])) if len(sys.argv) > 1 else ALONE
+    ranks = ALONE if shard is None else _join(cast(Shard, shard))
     worker: Worker | None = None
     for order in pipes.orders(_leave):
         if worker is None:
@@ -94,4 +94,4 @@ def _obey(worker: Worker, order: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Literal
 
 from ablate.records.provenance import made_with, of_command
-from ablate.records.rows import CURVE, diverged_at, lacking, read_rows, rows_of, typed_wide, until
+from ablate.records.rows import CURVE, diverged_at, lacking, read_must_match, read_rows, rows_of, typed_wide, until
 from ablate.records.run_record import RunRecord, utc_now
 from ablate.records.store import Row, RunFolder
 from ablate.runner.external.child import Child, adopt_orphans, end_leftover
@@ -44,6 +44,8 @@ from prereg.study.spec import MetricsFile
 
 RESUMABLE = "resumable"
 """The file by which a command says that it can go on from what its directory holds."""
+MUST_MATCH = "must_match.json"
+"""The file in which a command says what the runs of a seed must have in common, by hashes."""
 LEFT_BEHIND = "the command left processes of its own session behind, which were ended"
 FIRST_POLL_S = 0.0005
 POLL_S = 0.05
@@ -279,10 +281,16 @@ class CommandRun:
         if left:
             mishaps = (*mishaps, f"{LEFT_BEHIND}: {', '.join(left)}")
             self.server.say(Message(event="note", text=f"{self.spec.run_id}: {mishaps[-1]}"))
+        try:
+            matching = read_must_match(self.home / MUST_MATCH)
+        except EvidenceError as error:
+            raise EvidenceError(f"{MUST_MATCH}: {error.found}", required=error.required) from error
         kept, last = until(rows, diverged)
         status: Literal["done", "diverged"] = "done" if diverged is None else "diverged"
-        ended = {"status": status, "steps": last, "wall_s": self._wall(), "ended_at": utc_now(), "mishaps": mishaps}
-        self.folder.seal(self.record.model_copy(update=ended), None, rows=kept)
+        ended = {"status": status, "steps": last, "wall_s": self._wall(), "ended_at": utc_now()}
+        self.folder.seal(
+            self.record.model_copy(update={**ended, "mishaps": mishaps, "must_match": matching}), None, rows=kept
+        )
         self._say("ended", last, status)
 
     def _say(
