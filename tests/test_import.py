@@ -331,6 +331,33 @@ def test_a_manifest_that_does_not_state_the_code_gives_no_verdict(
     assert not check_named(judged(here, promise(here)), "every run used the registered code").passed
 
 
+def test_runs_of_a_study_that_pins_no_code_are_bound_without_any(here: OwnHouse, cluster: Path, tmp_path: Path) -> None:
+    house = OwnHouse(tmp_path / "bare")
+    registration = house.register(command=["/bin/sh", "-c", "exit 1"])
+    assert registration.files == ()
+    source = write_manifest(tmp_path / "brought", registration, code={})
+    write_rows(source / "metrics.csv", rows_of(cluster))
+    assert bring(house, source).bound
+    decision = judged(house, registration)
+    assert (decision.status, decision.verdict) == ("decided", "take fast")
+    assert not check_named(decision, "the trainer's code is registered").passed
+
+
+def test_runs_that_say_they_were_made_before_the_registration_are_replayed(
+    here: OwnHouse, cluster: Path, tmp_path: Path
+) -> None:
+    times = {"started_at": "2025-01-02T04:00:00+00:00", "ended_at": "2025-01-02T05:00:00+00:00"}
+    runs = [{"variant": variant, "seed": seed, **times} for variant, seed in CELLS]
+    source = write_manifest(tmp_path / "brought", promise(here), runs=runs)
+    write_rows(source / "metrics.csv", rows_of(cluster))
+    refused(here, source, "before the registration")
+    assert not bring(here, source, exploratory=True).bound
+    decision = judged(here, promise(here))
+    check = check_named(decision, "every run was made under this registration")
+    assert decision.status == "inadmissible"
+    assert "6 runs were made before the registration: slow seed 1; " in check.found
+
+
 @pytest.mark.parametrize(
     ("changes", "found"),
     [

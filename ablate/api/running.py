@@ -173,7 +173,7 @@ def import_runs(
 ) -> Imported:
     """Import runs of a source; bound to the registration, or exploratory. `layout` is that of a wide table."""
     from ablate.records.imports import Terms, read_source
-    from ablate.records.placing import already_placed, put
+    from ablate.records.placing import already_placed, is_replayed, put
     from ablate.records.store import RunFolder
     from ablate.records.tables import LONG
     from ablate.runner.local import study_lock
@@ -209,6 +209,8 @@ def import_runs(
             (there if known and placed else taken).append(said)
             if not known:
                 body = {**piece.body, "bound": not exploratory, "note": note.strip(), "import_sha256": whole}
+                if exploratory and is_replayed(piece.record, registered_at):
+                    body["replayed"] = True
                 ledger.append("imported", study=name, registration=registration.sha256, body=body, at=at)
             if not placed:
                 put(piece, folder)

@@ -231,7 +231,9 @@ def _from_manifest(source: Path, terms: Terms) -> dict[Cell, Piece]:
         raise EvidenceError(
             f"the {lacks} does not hold {said(odd[0])}", required="the same runs in both", where=Where(file=place)
         )
-    code = sha256_of(dict(manifest.code)) if manifest.code else NOT_STATED
+    # Where the study pins no file, a manifest without files states all there is.
+    stated = bool(manifest.code) or not terms.registration.files
+    code = sha256_of(dict(manifest.code)) if stated else NOT_STATED
     found = {}
     for cell, rows in table.items():
         if not terms.exploratory:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from ablate.records.imports import Piece
+from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.records.tables import said
 from prereg.errors import EvidenceError
@@ -53,3 +55,11 @@ def already_placed(piece: Piece, folder: RunFolder, entries: Iterable[Entry]) ->
             fix="ablate run, if it was interrupted; --only ARM/SEED takes other runs of the source",
         )
     return bool(known), there
+
+
+def is_replayed(record: RunRecord, registered_at: str) -> bool:
+    """Whether a run says that it began before the registration: its outcome may have been known by then."""
+    try:
+        return datetime.fromisoformat(record.started_at) < datetime.fromisoformat(registered_at)
+    except (ValueError, TypeError):  # no time, or one without an offset
+        return False

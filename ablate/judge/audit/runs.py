@@ -15,6 +15,7 @@ from prereg.study.analysis import breaches, promises_any, unmeasured
 from prereg.study.command import code_sha256
 from prereg.study.spec import Study
 from prereg.study.training import Training
+from prereg.text import counted
 
 
 @check(
@@ -103,10 +104,12 @@ def _imports(context: AuditContext, *, bound: bool) -> dict[Cell, Entry]:
 def _registration(context: AuditContext) -> Found:
     mine = (context.registration.sha256, context.study.study)
     faults = [named_run(run) for run in context.runs if (run.registration, run.study) != mine]
-    unbound = [named(cell) for cell in _imports(context, bound=False)]
-    if unbound:
-        runs = "run was" if len(unbound) == 1 else "runs were"
-        faults.append(f"{len(unbound)} {runs} imported without a registration hash{listed(unbound)}")
+    imported = _imports(context, bound=False)
+    replayed = [named(cell) for cell, entry in imported.items() if entry.body.get("replayed") is True]
+    unbound = [named(cell) for cell, entry in imported.items() if entry.body.get("replayed") is not True]
+    for runs, how in ((unbound, "imported without a registration hash"), (replayed, "made before the registration")):
+        if runs:
+            faults.append(f"{counted(len(runs), 'run')} {'was' if len(runs) == 1 else 'were'} {how}{listed(runs)}")
     return Result(faults, required=context.registration.sha256)
 
 
@@ -243,8 +246,11 @@ def _code(context: AuditContext) -> Found:
     required="that one seed fixes the same randomness for every variant is the trainer's promise",
     applies=_own_trainer,
 )
-def _pairs_promised(_: AuditContext) -> Found:
-    return Result(passed=False, found="a user's own trainer states no hashes of weights, batches or dropout")
+def _pairs_promised(context: AuditContext) -> Found:
+    stated = sorted({name for run in context.ended for name in run.must_match or ()})
+    found = f"a user's own trainer states hashes of {', '.join(stated[:5])}{', ...' * (len(stated) > 5)}, and no others"
+    none = "a user's own trainer states no hashes of weights, batches or dropout"
+    return Result(passed=False, found=found if stated else none)
 
 
 @check(
