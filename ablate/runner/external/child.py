@@ -11,6 +11,7 @@ container, it is beyond reach.
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import json
 import os
@@ -95,12 +96,12 @@ class Kept:
         self._tail: deque[bytes] = deque()
         self._lock = threading.Lock()
         self._file = path.open("wb")
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
+        self._ended = threading.Event()
+        _thread.start_new_thread(self._read, ())  # a Thread would wait until it runs: a millisecond for each run
 
     def close(self) -> None:
         """Everything that was said is in the file afterwards."""
-        self._thread.join(_DRAIN_S)
+        self._ended.wait(_DRAIN_S)
         with self._lock:
             if self._dropped:
                 self._file.write(f"\n[{self._dropped:,} bytes left out]\n".encode())
@@ -115,12 +116,15 @@ class Kept:
         return [line if len(line) <= 200 else line[:197] + "..." for line in lines if line][-n:]
 
     def _read(self) -> None:
-        with self._stream:
-            while piece := os.read(self._stream.fileno(), _PIECE):
-                with self._lock:
-                    if self._file.closed:
-                        return
-                    self._take(piece)
+        try:
+            with self._stream:
+                while piece := os.read(self._stream.fileno(), _PIECE):
+                    with self._lock:
+                        if self._file.closed:
+                            return
+                        self._take(piece)
+        finally:
+            self._ended.set()
 
     def _take(self, piece: bytes) -> None:
         left = HEAD_BYTES - self._written
