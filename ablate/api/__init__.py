@@ -18,6 +18,7 @@ from ablate.api.context import (
     utc_now,
 )
 from ablate.api.deciding import decide, report
+from ablate.api.exporting import export_model
 from ablate.api.peeking import peek, record_look
 from ablate.api.planning import plan_at_scale, plan_runs
 from ablate.api.proof import bundle, check_bundle, reproduce
@@ -45,6 +46,7 @@ __all__ = [
     "decide",
     "design",
     "export",
+    "export_model",
     "find_vocabulary",
     "import_runs",
     "load",

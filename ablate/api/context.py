@@ -180,6 +180,10 @@ def _different(readings: Mapping[str, Reading]) -> list[Tokenizer]:
 
 def _require_no_bytes(study: Study, arm: str) -> None:
     """Nothing that the study reads may need the bytes that token ids stand for, where nobody said them."""
+    stored = study.training(arm).data.tokenizer == "own"
+    said = f"the shards that '{arm}' reads do not say how many bytes an id is"
+    if not stored:
+        said = f"the tokenizer of '{arm}' does not say how many bytes an id is"
     needed: list[tuple[FieldPath, str]] = [
         (("hypotheses", n, "claim"), c.metric) for n, c in study.claims.items() if arm in c.named
     ]
@@ -187,9 +191,10 @@ def _require_no_bytes(study: Study, arm: str) -> None:
     for field, metric in needed:
         if metric.startswith("val/bits_per_byte"):
             raise CorpusError(
-                f"{metric} is required, and the shards that '{arm}' reads do not say how many bytes an id is",
+                f"{metric} is required, and {said}",
                 required="the UTF-8 bytes of every entry of the vocabulary",
-                fix="ablate corpus add NAME FOLDER --vocabulary N --byte-lengths FILE.json; or val/loss",
+                fix="ablate corpus add NAME FOLDER --vocabulary N --byte-lengths FILE.json; or val/loss" * stored
+                or "a tokenizer over bytes that leaves the text as it is; or val/loss",
                 where=Where(field=field),
             )
 
@@ -266,11 +271,14 @@ def pin_tasks(context: StudyContext, readings: Mapping[str, Reading]) -> TaskPin
     harness = context.study.measure.harness
     if harness is None:
         return None
+    from ablate.data.tokenizer_files import FileTokenizer
     from ablate.data.tokenizers import CharTokenizer
     from ablate.evaluation.harness.pins import pin_tasks as pinned
 
     # A tokenizer of bytes can write every text, and is not checked.
-    checked = dict.fromkeys(one if isinstance(one, CharTokenizer) else None for one in _different(readings))
+    checked = dict.fromkeys(
+        one if isinstance(one, CharTokenizer | FileTokenizer) else None for one in _different(readings)
+    )
     found = [placed(context, partial(pinned, harness, context.root, tokenizer)) for tokenizer in checked]
     if len(set(found)) > 1:
         left_out = sorted({one.n_unencodable for one in found})

@@ -165,7 +165,7 @@ def _vocabulary(context: StudyContext, arm: str) -> tuple[int, str]:
     if isinstance(data.tokenizer, Bpe):
         return data.tokenizer.bpe, "of the tokenizer"
     library, text = Library.of(context.root.corpora), f"of {', '.join(data.sources)}"
-    if data.tokenizer == "own":
+    if data.tokenizer != "char":
         from ablate.data.reading import read
 
         return read(library, data).tokenizer.size, text

@@ -50,7 +50,7 @@ def reproduce(
 
     context = open_study(Path(path), root)
     registration = require_registered(context)
-    spec, sealed = _recorded(context, registration, run)
+    spec, sealed = recorded_run(context, registration, run)
     _require_possible(context, spec, sealed, steps)
     require_pinned(context, registration)
     unfinished = is_unfinished(registration, Ledger(context.root.ledger).entries())
@@ -136,7 +136,9 @@ def _unpromised(spec: RunSpec | CommandSpec, others: list[str]) -> tuple[str, ..
     return (*why, f"{listed(others)} not as in the sealed run") if others else tuple(why)
 
 
-def _recorded(context: StudyContext, registration: Registration, run: str) -> tuple[RunSpec | CommandSpec, RunRecord]:
+def recorded_run(
+    context: StudyContext, registration: Registration, run: str
+) -> tuple[RunSpec | CommandSpec, RunRecord]:
     """The planned run of a name, and its sealed record."""
     from ablate.records.store import RunFolder
     from prereg.registry.plan import plan

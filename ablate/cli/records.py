@@ -1,4 +1,4 @@
-"""The verb that imports runs made elsewhere."""
+"""The verbs that import runs made elsewhere, and export a trained model."""
 
 from __future__ import annotations
 
@@ -72,3 +72,24 @@ def _metric_column(word: str) -> tuple[str, str]:
     if not metric or not column:
         raise EvidenceError(f"--column {word}", required="METRIC=COLUMN", fix="--column val/loss=valid_loss")
     return metric, column
+
+
+def export_model(
+    study: StudyFile,
+    run: Annotated[str, typer.Argument(metavar="ARM/SEED", help="A run of a decided study, such as layernorm/1.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
+    root: RootFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Export a trained model to Hugging Face transformers.
+
+    Writes model.safetensors, config.json and the tokenizer, for AutoModelForCausalLM.from_pretrained(FOLDER): a GPT-2,
+    Llama or Qwen3 that computes what was trained. A model that none of them computes is refused, and its field named.
+
+    Example:  ablate export-model studies/positions.yaml rope/1 rope-1
+    """
+    files = api.export_model(study, run, folder, root=root)
+    if as_json:
+        return put_json(json.dumps({"files": [str(path) for path in files]}, indent=2))
+    put(*(f"wrote {path}" for path in files))
+    return None

@@ -74,6 +74,11 @@ class Library:
         return cls(folders=search_path(own, environment), own=own, known=KNOWN, cache=cache_folder(environment))
 
     @property
+    def root(self) -> Path:
+        """The repository of the folder that is written to."""
+        return self.own.parent.parent
+
+    @property
     def tokenizers(self) -> Path:
         """The folder in which trained tokenizers are kept."""
         return self.own.parent / "tokenizers"

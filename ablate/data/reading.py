@@ -15,12 +15,13 @@ from typing import Literal
 from ablate.data.batches import Mixture, Pooled, Split, Tokens
 from ablate.data.corpora import Corpus, Library
 from ablate.data.shards import StoredTokens, open_shards
+from ablate.data.tokenizer_files import FileTokenizer
 from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, StoredVocabulary, bpe_of
 from prereg.errors import CorpusError
 from prereg.study.corpora import Manifest, Role
-from prereg.study.training import Bpe, Data
+from prereg.study.training import Bpe, Data, TokenizerFile
 
-Tokenizer = CharTokenizer | BpeTokenizer | StoredVocabulary
+Tokenizer = CharTokenizer | BpeTokenizer | FileTokenizer | StoredVocabulary
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,13 @@ def read(library: Library, data: Data, *, registered: str | None = None) -> Read
         return _stored(library, data)
     corpora = {name: library.find(name) for name in data.sources}
     parts = {name: _parted(corpus, data.validation) for name, corpus in corpora.items()}
-    tokenizer: CharTokenizer | BpeTokenizer
+    tokenizer: CharTokenizer | BpeTokenizer | FileTokenizer
     if isinstance(data.tokenizer, Bpe):
         # A line break between sources: no pair is formed of the end of one and the beginning of another.
         text = "\n".join(train for train, _ in parts.values())
         tokenizer = bpe_of(text, data.tokenizer.bpe, library.tokenizers, registered)
+    elif isinstance(data.tokenizer, TokenizerFile):
+        tokenizer = FileTokenizer.read(library.root, data.tokenizer.file)
     else:
         tokenizer = CharTokenizer(
             "".join(sorted(set().union(*(set(text) for pair in parts.values() for text in pair))))

@@ -94,7 +94,7 @@ class StoredVocabulary:
         return None if self.lengths is None else np.array(self.lengths, dtype=np.int64)
 
 
-_PIECE = re.compile(r"[^\n]*\n+|[^\n]+")
+PIECE = re.compile(r"[^\n]*\n+|[^\n]+")
 PIECES_AT_ONCE = 20_000
 SMALLEST = 257
 """256 bytes and one merge."""
@@ -133,15 +133,11 @@ class BpeTokenizer:
 
     def encode(self, text: str) -> np.ndarray:
         """Token ids."""
-        parts = []
-        for pieces in _batches(text):
-            for encoding in self._engine.encode_batch_fast(pieces, add_special_tokens=False):
-                parts.append(np.array(encoding.ids, dtype=np.int64))
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+        return encoded(self.engine, text)
 
     def decode(self, ids: np.ndarray) -> str:
         """The text of token ids. Ids that end within a character are refused, never patched."""
-        table = _byte_of()
+        table = byte_characters()
         data = bytes(table[sign] for one in ids for sign in self.entries[int(one)])
         try:
             return data.decode("utf-8")
@@ -153,7 +149,7 @@ class BpeTokenizer:
 
     def pieces(self) -> list[bytes]:
         """The bytes of each entry, in the order of their ids."""
-        table = _byte_of()
+        table = byte_characters()
         return [bytes(table[sign] for sign in entry) for entry in self.entries]
 
     def byte_lengths(self) -> np.ndarray:
@@ -161,7 +157,7 @@ class BpeTokenizer:
         return np.array([len(entry) for entry in self.entries], dtype=np.int64)
 
     @property
-    def _engine(self) -> Any:
+    def engine(self) -> Any:
         """The library's tokenizer; made on first use, and not part of what this one is."""
         if "engine" not in self._made:
             from tokenizers import Tokenizer, models, pre_tokenizers
@@ -183,7 +179,7 @@ def train_bpe(text: str, size: int) -> BpeTokenizer:
     engine = Tokenizer(models.BPE())
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
-        vocab_size=size, show_progress=False, special_tokens=[], initial_alphabet=sorted(_byte_of())
+        vocab_size=size, show_progress=False, special_tokens=[], initial_alphabet=sorted(byte_characters())
     )
     engine.train_from_iterator(_batches(text), trainer)
     model = json.loads(engine.to_str())["model"]
@@ -246,9 +242,18 @@ def _kept(folder: Path, sha256: str) -> BpeTokenizer | None:
         return None
 
 
+def encoded(engine: Any, text: str) -> np.ndarray:
+    """Token ids of a text by the library, in pieces that end with line breaks."""
+    parts = []
+    for pieces in _batches(text):
+        for encoding in engine.encode_batch_fast(pieces, add_special_tokens=False):
+            parts.append(np.array(encoding.ids, dtype=np.int64))
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
 def _batches(text: str) -> Iterator[list[str]]:
     pieces: list[str] = []
-    for match in _PIECE.finditer(text):
+    for match in PIECE.finditer(text):
         pieces.append(match.group())
         if len(pieces) == PIECES_AT_ONCE:
             yield pieces
@@ -257,7 +262,7 @@ def _batches(text: str) -> Iterator[list[str]]:
         yield pieces
 
 
-def _byte_of() -> dict[str, int]:
+def byte_characters() -> dict[str, int]:
     """The character that represents each byte in GPT-2's table, as Radford et al. (2019) laid it out: printable bytes
     stand for themselves, the others take the next characters from 256 on."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]

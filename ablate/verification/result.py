@@ -17,7 +17,7 @@ from prereg.seals.examine import SealCheck
 from prereg.study.command import ScriptPin, differing_files
 from prereg.study.corpora import KNOWN, Manifest, read_manifest, search_path, whole_sha256
 from prereg.study.measure import OWN_TASKS, is_folder
-from prereg.study.training import Bpe
+from prereg.study.training import Bpe, TokenizerFile
 
 
 class Item(FrozenModel):
@@ -120,6 +120,14 @@ def check_more_pins(root: Root, name: str) -> list[Item]:
     if trained:
         faults, notes = _tokenizers(root, dict.fromkeys(trained))
         items.append(Item(study=name, what="tokenizers", faults=faults, note=notes))
+    files = {
+        ScriptPin(path=chosen.file, sha256=sha256)
+        for arm, sha256 in tokenizers.items()
+        if isinstance(chosen := registration.study.training(arm).data.tokenizer, TokenizerFile)
+    }
+    if files:
+        faults, note = _data_files(root, tuple(sorted(files, key=lambda pin: pin.path)))
+        items.append(Item(study=name, what="tokenizer files", faults=faults, note=note))
     harness = registration.study.measure.harness
     if registration.tasks is not None and harness is not None:
         fault, note = _tasks(root, harness.tasks, registration.tasks.sha256)

@@ -107,6 +107,8 @@ _DATA: dict[str, Say] = {
         {"char": "one token a character", "own": "the token ids that it is stored as"}[v]
         if isinstance(v, str)
         else f"byte-pair tokens with a vocabulary of {v['bpe']:,}"
+        if "bpe" in v
+        else f"tokens of the tokenizer file {quoted(v['file'])}"
     ),
     "data.validation": lambda v: (
         "its own validation part held out" if v == "own" else f"its last {compact(100 * v)}% held out"

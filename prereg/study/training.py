@@ -105,6 +105,13 @@ class Bpe(FrozenModel):
     """Vocabulary size."""
 
 
+class TokenizerFile(FrozenModel):
+    """A tokenizer as the library `tokenizers` stores it, and `transformers` saves it: tokenizer.json."""
+
+    file: Annotated[str, Field(min_length=1)]
+    """Its path from the root. The registration holds its hash."""
+
+
 class Data(FrozenModel):
     """What the model reads."""
 
@@ -116,9 +123,10 @@ class Data(FrozenModel):
     validation metrics are over the validation parts of all sources, every token alike; `val/loss/SOURCE` and
     `val/bits_per_byte/SOURCE` over that of one. A source of weight 0 is validated and never trained on: arms that list
     the same sources share tokenizer and validation text, whatever their weights."""
-    tokenizer: Literal["char", "own"] | Bpe = "char"
+    tokenizer: Literal["char", "own"] | Bpe | TokenizerFile = "char"
     """`char`: one token a character; `{bpe: N}`: byte-level BPE with N entries, trained on the training split only;
-    `own`: the token ids that a corpus of shards is stored as."""
+    `{file: tokenizer.json}`: a tokenizer that exists, as Hugging Face stores it; `own`: the token ids that a corpus of
+    shards is stored as."""
     validation: Annotated[float, Field(gt=0.0, le=0.5)] | Literal["own"] = 0.1
     """Share of the text (of shards: of the tokens), taken from its end, that is never trained on; `own` where the
     corpus comes with a validation part of its own, which is then read whole."""

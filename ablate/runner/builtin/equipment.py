@@ -19,6 +19,7 @@ from ablate.data.batches import Split
 from ablate.data.corpora import Library
 from ablate.data.reading import Tokenizer, read
 from ablate.data.repetition import repetition_in
+from ablate.data.tokenizer_files import FileTokenizer
 from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, StoredVocabulary
 from ablate.evaluation.harness.evaluate import prepare
 from ablate.evaluation.harness.tasks import Questions
@@ -46,7 +47,7 @@ class Text:
     corpus_sha256: str
 
     @property
-    def written_with(self) -> CharTokenizer | BpeTokenizer:
+    def written_with(self) -> CharTokenizer | BpeTokenizer | FileTokenizer:
         """The tokenizer, where texts are turned into ids: a study that asks tasks reads no stored ids."""
         assert not isinstance(self.tokenizer, StoredVocabulary), self.tokenizer.sha256
         return self.tokenizer

@@ -1,0 +1,78 @@
+"""A trained model of a decided study as a folder that `transformers` loads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ablate.api.context import open_study, require_registered
+from ablate.api.proof import recorded_run
+from prereg.errors import EvidenceError, RunError
+
+
+def export_model(path: str | Path, run: str, folder: Path, *, root: Path | None = None) -> tuple[Path, ...]:
+    """Write the sealed weights of a run, ARM/SEED, with config.json and its tokenizer into a new folder.
+
+    Returns the files. Raises `RunError` for a user's own trainer and for a folder that exists, `EvidenceError` before
+    the decision, for weights that are not the sealed ones, and for a model that `transformers` has no architecture for.
+    """
+    from safetensors.torch import load, save_file
+
+    from ablate.data.corpora import Library
+    from ablate.data.reading import read
+    from ablate.data.tokenizer_files import library_json
+    from ablate.data.tokenizers import StoredVocabulary
+    from ablate.records.store import RunFolder
+    from ablate.training.export import export
+    from prereg.registry.canon import sha256_bytes
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.plan import RunSpec
+
+    context = open_study(Path(path), root)
+    registration = require_registered(context)
+    spec, record = recorded_run(context, registration, run)
+    if not isinstance(spec, RunSpec):
+        raise RunError(
+            f"'{context.study.study}' brings its own trainer, which keeps its weights itself",
+            required="a run of the built-in trainer",
+        )
+    entries = Ledger(context.root.ledger).entries()
+    if not any(entry.event == "decided" and entry.registration == registration.sha256 for entry in entries):
+        raise EvidenceError(
+            f"'{context.study.study}' is not decided, and weights would show how the arms do",
+            required="a decision first",
+            fix=f"ablate decide {context.path}",
+        )
+    if folder.exists():
+        raise RunError(f"{folder} exists", required="a folder that is not there yet", fix=f"{folder}-2")
+    place = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed)).weights_path
+    data = place.read_bytes() if place.is_file() else b""
+    if sha256_bytes(data) != record.weights_sha256:
+        raise EvidenceError(
+            f"{place} is not what run.json sealed" if data else f"{place} is not there",
+            required=f"sha256 {record.weights_sha256}",
+            fix=f"ablate reproduce {context.path} {run}   (trains it again)",
+        )
+    config, weights = export(spec.config.model, load(data))
+    made = {"study": spec.study, "registration": spec.registration, "arm": spec.variant, "seed": spec.seed}
+    made["weights_sha256"] = str(record.weights_sha256)
+    library = Library.of(context.root.corpora)
+    tokenizer = read(library, spec.config.data, registered=spec.tokenizer).tokenizer
+    texts = {"config.json": {**config, "ablate": made}}
+    if not isinstance(tokenizer, StoredVocabulary):
+        texts["tokenizer.json"] = json.loads(library_json(tokenizer))
+        texts["tokenizer_config.json"] = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "clean_up_tokenization_spaces": False,
+            "model_max_length": spec.config.model.context,
+        }
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as made_in:
+        whole = Path(made_in) / folder.name
+        whole.mkdir()
+        save_file(weights, whole / "model.safetensors", metadata={"format": "pt"})
+        for name, content in texts.items():
+            (whole / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        whole.rename(folder)
+    return tuple(sorted(folder.iterdir()))
