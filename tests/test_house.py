@@ -54,6 +54,8 @@ ROOMS: dict[str, set[str]] = {
         "datasets",
     },
     "ablate.records": {"ablate.records", "prereg", "pandas", "numpy", "pyarrow", "pydantic"},
+    # Packages of trackers are optional extras, imported when one is named.
+    "ablate.trackers": {"ablate.trackers", "ablate.records", "prereg", "mlflow", "tensorboard", "wandb"},
     "ablate.runner": {
         "ablate.runner",
         "ablate.data",
@@ -199,7 +201,12 @@ def test_every_dependency_is_imported_by_a_product_module() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [needs for extra, needs in project["optional-dependencies"].items() if extra != "dev"]
     named = {re.match(r"[\w-]+", need)[0] for need in sum(extras, project["dependencies"])}  # type: ignore[index]
-    called = {"pyyaml": "yaml", "vl-convert-python": "vl_convert", "rfc3161-client": "rfc3161_client"}
+    called = {
+        "mlflow-skinny": "mlflow",
+        "pyyaml": "yaml",
+        "vl-convert-python": "vl_convert",
+        "rfc3161-client": "rfc3161_client",
+    }
     used = {one.split(".")[0] for name in modules() for one in imports(name)}
     assert {called.get(name, name) for name in named} - used == set()
 

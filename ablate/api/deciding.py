@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,13 +41,36 @@ class Decided:
     """Decisions of the same registration before this one."""
 
 
-def decide(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) -> Decided:
-    """Apply the registered rule, log the decision, write the reports."""
+def decide(
+    path: str | Path,
+    *,
+    root: Path | None = None,
+    now: Clock = utc_now,
+    mirror: Sequence[str] = (),
+    note: Callable[[str], None] = print,
+) -> Decided:
+    """Apply the registered rule, log the decision, write the reports; then send all of it to trackers.
+
+    Raises `RunError` where a tracker of `mirror` cannot be used, before anything is logged. One that fails later is
+    named in a note.
+    """
+    context = open_study(Path(path), root)
+    registration = require_registered(context)
+    if not mirror:
+        return _decide(context, registration, now)
+    from ablate.api.mirroring import mirror_decided
+    from ablate.trackers.target import usable
+
+    targets = [usable(word) for word in mirror]
+    decided = _decide(context, registration, now)
+    mirror_decided(context, decided, targets, note)
+    return decided
+
+
+def _decide(context: StudyContext, registration: Registration, now: Clock) -> Decided:
     from ablate.judge.verdict import verdict_bytes
     from prereg.registry.ledger import Ledger
 
-    context = open_study(Path(path), root)
-    registration = require_registered(context)
     published = published_beside(context)  # a mistake in it is found before anything is logged
     decision, evidence = _judge(context, registration)
     look = decision.look

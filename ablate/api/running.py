@@ -50,9 +50,11 @@ def run(
     """
     import sys
 
+    from ablate.api.mirroring import Mirror
     from ablate.runner.local import run_study, study_lock
     from ablate.runner.placement import Spread, choose_machine, records_of, require_steps
     from ablate.runner.progress import PlainWatcher
+    from ablate.trackers.target import usable
     from prereg.registry.history import repeated, require_unchanged
     from prereg.registry.ledger import Ledger
     from prereg.registry.plan import planned_runs
@@ -62,6 +64,7 @@ def run(
     name = context.study.study
     Spread.of(options.devices_per_run, options.shard).require_possible(context.study)
     planned_runs(context.study, options.only)
+    targets = [usable(word) for word in options.mirror]
     if options.next_look and context.study.stopping == "fixed":
         raise RunError(
             f"'{name}' has a fixed number of seeds, and so no next look",
@@ -109,12 +112,19 @@ def run(
             for other in repeated(context.root, registration.study):
                 onlooker.note(other.words)
         look = look_to_run_up_to(context, registration)
-        summary = run_study(context.root, registration, options, machine, now=now, watcher=onlooker, look=look)
+        with Mirror(context, registration, targets, onlooker.note):
+            summary = run_study(context.root, registration, options, machine, now=now, watcher=onlooker, look=look)
     return Ran(registration, entry is not None, summary, look)
 
 
 def one_by_one(options: RunOptions, study: Study) -> RunOptions:
     """Options of a part, which claims its runs one by one. Raises `RunError` where they name anything else."""
+    if options.mirror:
+        raise RunError(
+            f"--mirror {options.mirror[0]} with parts",
+            required="runs of one `ablate run` on this machine",
+            fix="leave it out; after the decision: ablate decide STUDY --mirror " + options.mirror[0],
+        )
     parse_part(str(options.part))
     if study.trainer == "command":
         return options

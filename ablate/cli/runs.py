@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from ablate.cli.options import (
     Accept,
     AsJson,
     Exit,
+    Mirrors,
     Pilot,
     RootFolder,
     StudyFile,
@@ -84,6 +86,7 @@ def run(
         str,
         typer.Option(metavar="KIND", help="How grouped runs compute steps: auto (eager), eager, or compiled."),
     ] = "auto",
+    mirror: Mirrors = None,
 ) -> None:
     """Train every run that is not sealed yet.
 
@@ -104,6 +107,7 @@ def run(
         device=device,
         cohort=cohort,
         step=step,
+        mirror=tuple(mirror or ()),
     )
     if dry_run:
         from ablate.api.status import read_costs
@@ -241,7 +245,7 @@ def peek(
     put(f"ledger head {seen.entry.sha256}")
 
 
-def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
+def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False, mirror: Mirrors = None) -> None:
     """Apply the registered rule and write the report.
 
     Logs the decision and writes verdict.json, report.md and report.html under reports/STUDY/.
@@ -252,7 +256,7 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
     from ablate.reporting.document import decision_document
     from ablate.reporting.terminal import show_document
 
-    decided = api.decide(study, root=root)
+    decided = api.decide(study, root=root, mirror=mirror or (), note=partial(print, file=sys.stderr))
     if as_json:
         put_json(decided.decision.model_dump_json(indent=2))
     else:
