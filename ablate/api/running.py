@@ -172,21 +172,27 @@ class Imported:
 
 def import_runs(
     path: str | Path,
-    source: Path,
+    source: str | Path,
     *,
     note: str,
     exploratory: bool = False,
     only: Sequence[str] = (),
     layout: TableLayout | None = None,
+    run_pattern: str | None = None,
     root: Path | None = None,
     now: Clock = utc_now,
 ) -> Imported:
-    """Import runs of a source; bound to the registration, or exploratory. `layout` is that of a wide table."""
+    """Import runs of a source; bound to the registration, or exploratory. `layout` is that of a wide table.
+
+    A tracker is a source too, `mlflow:URI#EXPERIMENT` or `tensorboard:DIR`; `run_pattern` finds arm and seed in the
+    names of its runs. Raises `StudyError` for the first thing that is wrong, before anything is written.
+    """
     from ablate.records.imports import Terms, read_source
     from ablate.records.placing import already_placed, is_replayed, put
     from ablate.records.store import RunFolder
     from ablate.records.tables import LONG
     from ablate.runner.local import study_lock
+    from ablate.trackers.reading import is_tracked, read_tracked
     from prereg.registry.ledger import Ledger
     from prereg.registry.plan import plan
 
@@ -205,10 +211,15 @@ def import_runs(
         if entry.event in ("registered", "amended") and entry.registration == registration.sha256
     )
     at = now()
+    unfinished: list[str] = []
     terms = Terms(registration, registered_at, at, exploratory, tuple(_cell(word) for word in only), layout or LONG)
+    if is_tracked(str(source)):
+        tracked = read_tracked(str(source), registration.study, terms.layout, run_pattern)
+        terms, unfinished = replace(terms, tracked=tracked.rows), list(tracked.left_out)
+    elif run_pattern is not None:
+        raise EvidenceError("--run-pattern", required="a tracker as the source", fix=f"tensorboard:{source}")
     with study_lock(context.root, name):
-        unfinished: list[str] = []
-        pieces = read_source(source, terms, unfinished)
+        pieces = read_source(Path(source), terms, unfinished)
         folders = [RunFolder(context.root.run(name, registration.sha256, one.variant, one.seed)) for one in pieces]
         found = [already_placed(one, folder, ledger.entries()) for one, folder in zip(pieces, folders, strict=True)]
         whole = sha256_of([piece.body for piece in pieces])

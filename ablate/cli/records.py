@@ -15,7 +15,12 @@ from prereg.errors import EvidenceError
 
 def import_records(
     study: StudyFile,
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A folder of run folders, or a file of tidy rows.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="A folder of run folders, a file of rows, mlflow:URI#EXPERIMENT or tensorboard:DIR."
+        ),
+    ],
     note: Annotated[str, typer.Option(help="Where the runs come from; kept in ledger and report.")] = "",
     root: RootFolder = None,
     *,
@@ -34,12 +39,16 @@ def import_records(
     seed_column: Annotated[str, typer.Option(help="Of a wide table: where the seed is.")] = "seed",
     step_column: Annotated[str, typer.Option(help="Of a wide table: where the step is.")] = "step",
     at_step: Annotated[int | None, typer.Option(min=0, help="Of a wide table without steps: the step of all.")] = None,
+    run_pattern: Annotated[
+        str | None, typer.Option(help='Of a tracker: arm and seed in the name of a run, "{variant}/seed{seed}".')
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Import runs made elsewhere.
 
     Run folders that `ablate run` made from the same lock on another machine keep their seals and count. So do rows
-    with a manifest.json that names the registration and the times of every run. Anything else is exploratory.
+    with a manifest.json that names the registration and the times of every run. Anything else is exploratory, also
+    what MLflow and TensorBoard hold.
 
     Example:  ablate import studies/embnorm.yaml node7/data/runs/embnorm/1a2b3c4d --note "node 7"
     """
@@ -48,10 +57,19 @@ def import_records(
     metrics = dict(map(_metric_column, columns or ()))
     layout = TableLayout(arm_column, seed_column, step_column, at_step, metrics)
     if manifest:
-        place = api.write_manifest(study, source, layout=layout, root=root)
+        place = api.write_manifest(study, Path(source), layout=layout, root=root)
         again = f"ablate import {study} {place.parent} --note TEXT"
         return put(f"wrote {place}", f"next:  fill in started_at and ended_at of every run, then {again}")
-    done = api.import_runs(study, source, note=note, exploratory=exploratory, only=only or (), layout=layout, root=root)
+    done = api.import_runs(
+        study,
+        source,
+        note=note,
+        exploratory=exploratory,
+        only=only or (),
+        layout=layout,
+        run_pattern=run_pattern,
+        root=root,
+    )
     if as_json:
         facts = {"study": done.registration.study.study, "imported": done.imported, "already_here": done.already_here}
         facts |= {"unfinished": done.unfinished}

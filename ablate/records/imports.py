@@ -104,6 +104,8 @@ class Terms:
     exploratory: bool
     only: Collection[Cell] = ()
     layout: TableLayout = LONG
+    tracked: dict[Cell, list[Row]] | None = None
+    """The rows of a tracker, which is no file."""
 
 
 def read_source(source: Path, terms: Terms, unfinished: list[str] | None = None) -> tuple[Piece, ...]:
@@ -115,7 +117,7 @@ def read_source(source: Path, terms: Terms, unfinished: list[str] | None = None)
         found = _from_manifest(source, terms)
     elif source.is_dir():
         found = _from_folders(source, terms, [] if unfinished is None else unfinished)
-    elif source.is_file():
+    elif source.is_file() or terms.tracked is not None:
         if not terms.exploratory:
             raise EvidenceError(
                 "rows that say neither when they were made nor under which registration",
@@ -131,9 +133,7 @@ def read_source(source: Path, terms: Terms, unfinished: list[str] | None = None)
         raise EvidenceError("no such file or folder", where=Where(file=source))
     for cell in terms.only:
         if cell not in found:
-            raise EvidenceError(
-                f"no run of {said(cell)}", required="the runs that --only names", where=Where(file=source)
-            )
+            raise EvidenceError(f"no run of {said(cell)}", required="the runs of --only", where=Where(file=source))
     study = terms.registration.study
     pieces = [found.get((arm, seed)) for seed in study.seeds for arm in study.arms]
     return tuple(piece for piece in pieces if piece is not None)
@@ -341,7 +341,8 @@ def _wanted(terms: Terms, cell: Cell, place: Path) -> bool:
 
 def planned_rows(path: Path, terms: Terms) -> dict[Cell, list[Row]]:
     """The rows of those runs of a file that are requested."""
-    return {cell: rows for cell, rows in read_table(path, terms.layout).items() if _wanted(terms, cell, path)}
+    table = read_table(path, terms.layout) if terms.tracked is None else terms.tracked
+    return {cell: rows for cell, rows in table.items() if _wanted(terms, cell, path)}
 
 
 def _sealed_rows(path: Path, data: bytes, record: RunRecord) -> list[Row]:

@@ -48,7 +48,7 @@ class WandbTracker:
         if sent.get(key) == run.outcome_sha256:
             return False
         known = self._run(run.mask, f"{run.variant}/seed{run.seed}")
-        known.config.update({"variant": run.variant, "seed": run.seed, **run.config}, allow_val_change=True)  # type: ignore[no-untyped-call]
+        known.config.update({**run.config, "variant": run.variant, "seed": run.seed}, allow_val_change=True)  # type: ignore[no-untyped-call]
         for step, values in run.curves.items():
             known.log({**values, "step": step})
         _summarise(known, {"status": run.status, "outcome_sha256": run.outcome_sha256})

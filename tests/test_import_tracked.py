@@ -1,0 +1,211 @@
+"""Runs that trackers hold: the same rows as a file would give, and what is left out is named."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from own_trainer import OwnHouse
+from typer.testing import CliRunner
+
+from ablate import api
+from ablate.cli import app
+from ablate.records.store import RunFolder
+from ablate.records.tables import TableLayout
+from ablate.runner.options import RunOptions
+from ablate.trackers.reading import Tracked, read_tracked
+from prereg.errors import EvidenceError, StudyError
+
+pytest.importorskip("mlflow")
+pytest.importorskip("tensorboard")
+
+CELLS = [(arm, seed) for seed in (1, 2, 3) for arm in ("slow", "fast")]
+VALUES = {cell: 1.0 + number / 10 for number, cell in enumerate(CELLS)}
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.chdir(tmp_path)
+    found = OwnHouse(tmp_path / "house")
+    found.register()
+    return found
+
+
+def study_of(house: OwnHouse) -> Path:
+    return house.path / "studies" / "own.yaml"
+
+
+def read(house: OwnHouse, source: str, pattern: str | None = None, **layout: Any) -> Tracked:
+    return read_tracked(source, api.load(study_of(house)), TableLayout(**layout), pattern)
+
+
+def bring(house: OwnHouse, source: str, **options: Any) -> api.Imported:
+    return api.import_runs(study_of(house), source, note="from a tracker", exploratory=True, **options)
+
+
+def refused(house: OwnHouse, source: str, match: str, **options: Any) -> None:
+    before = house.snapshot()
+    with pytest.raises(StudyError, match=match):
+        bring(house, source, **options)
+    after = house.snapshot()
+    after.pop("data/runs/own/.lock", None)
+    assert after == before
+
+
+def in_mlflow(place: Path, experiment: str = "mine") -> Any:
+    """A store with every run, arm and seed as parameters, and its client."""
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=place.as_uri())
+    known = client.create_experiment(experiment)
+    for (arm, seed), value in VALUES.items():
+        run = client.create_run(known, run_name=f"{arm}-{seed}").info.run_id
+        client.log_param(run, "model", arm)
+        client.set_tag(run, "rng", str(seed))
+        client.log_metric(run, "loss", 3.0, step=1)
+        client.log_metric(run, "loss", value, step=4)
+        client.log_metric(run, "health/step", 4.0, step=4)
+        client.set_terminated(run)
+    return client, known
+
+
+def on_board(place: Path, *, steps: int = 4, only: tuple[str, ...] = ()) -> None:
+    """Event files as other tools write them: single precision, a folder for each run."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    for (arm, seed), value in VALUES.items():
+        if only and f"{arm}/{seed}" not in only:
+            continue
+        writer = EventFileWriter(str(place / f"{seed}_{arm}"))
+        for step in range(1, steps + 1):
+            found = [Summary.Value(tag="train/loss", simple_value=3.0)]
+            found += [Summary.Value(tag="val/loss", simple_value=value)] if step == 4 else []
+            writer.add_event(Event(wall_time=1.0, step=step, summary=Summary(value=found)))
+        writer.close()
+
+
+def test_mlflow_gives_rows_by_parameters_tags_or_names(house: OwnHouse, tmp_path: Path) -> None:
+    in_mlflow(tmp_path / "ml")
+    source = f"mlflow:{(tmp_path / 'ml').as_uri()}#mine"
+    found = read(house, source, variant="model", seed="rng", metrics={"val/loss": "loss"})
+    assert set(found.rows) == set(CELLS) and found.left_out == ()
+    for cell, rows in found.rows.items():
+        assert [(row.step, row.metric, row.value) for row in rows] == [
+            (1, "val/loss", 3.0),
+            (4, "val/loss", VALUES[cell]),
+        ]
+    assert read(house, source, "{variant}-{seed}", metrics={"val/loss": "loss"}).rows == found.rows
+    words = ["import", str(study_of(house)), source, "--note", "x"]
+    words += ["--arm-column", "model", "--seed-column", "rng", "--column", "val/loss=loss"]
+    with pytest.raises(EvidenceError, match="neither when they were made"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    words.append("--exploratory")
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "6 runs imported, exploratory" in done.output
+    assert RunFolder(house.run_folder("fast", 3)).sealed_rows()[-1].value == VALUES["fast", 3]
+
+
+def test_what_mlflow_has_not_finished_is_left_out_and_named(house: OwnHouse, tmp_path: Path) -> None:
+    client, known = in_mlflow(tmp_path / "ml")
+    source = f"mlflow:{(tmp_path / 'ml').as_uri()}#mine"
+    names = {run.info.run_name: run.info.run_id for run in client.search_runs([known])}
+    client.update_run(names["slow-1"], status="RUNNING")
+    client.set_terminated(names["fast-2"], "KILLED")
+    client.set_terminated(client.create_run(known, run_name="odd").info.run_id)
+    layout = TableLayout(variant="model", seed="rng", metrics={"val/loss": "loss"})
+    done = bring(house, source, layout=layout)
+    assert len(done.imported) == 4 and done.missing == 2
+    assert sorted(done.unfinished) == [
+        "fast-2: killed",
+        "odd: no 'model' among its parameters and tags",
+        "slow-1: running",
+    ]
+
+
+def test_faults_of_a_tracker_change_nothing(house: OwnHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, known = in_mlflow(tmp_path / "ml")
+    uri = (tmp_path / "ml").as_uri()
+    layout = TableLayout(variant="model", seed="rng", metrics={"val/loss": "loss"})
+    (first, *_) = client.search_runs([known], "tags.rng = '1' and params.model = 'slow'")
+    refused(house, f"mlflow:{uri}#other", "no experiment 'other'")
+    refused(house, f"mlflow:{uri}", "the source 'mlflow:")
+    refused(house, f"mlflow:{uri}#mine", "no 'variant' among its parameters and tags")
+    refused(house, f"mlflow:{uri}#mine", "each once", run_pattern="{variant}")
+    client.log_metric(first.info.run_id, "loss", 2.5, step=4)
+    refused(house, f"mlflow:{uri}#mine", "val/loss at step 4 is 1.0 and 2.5", layout=layout)
+    client.set_tag(first.info.run_id, "rng", "x")
+    refused(house, f"mlflow:{uri}#mine", "which is not a whole number", layout=layout)
+    client.set_tag(first.info.run_id, "rng", "2")
+    refused(house, f"mlflow:{uri}#mine", "a second run of slow seed 2", layout=layout)
+    client.set_tag(first.info.run_id, "rng", "9")
+    client.delete_run(first.info.run_id)
+    assert len(read(house, f"mlflow:{uri}#mine", variant="model", seed="rng").rows) == 5
+    client.restore_run(first.info.run_id)
+    client.log_metric(first.info.run_id, "bad", float("nan"), step=4)
+    refused(house, f"mlflow:{uri}#mine", "bad is nan", layout=TableLayout(variant="model", seed="rng"))
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    refused(house, "mlflow:http://127.0.0.1:9#mine", "mlflow:http")
+    refused(house, "wandb:proj", "no stable way")
+    refused(house, "tensorboard:nowhere", "no such folder")
+    refused(house, str(tmp_path), "--run-pattern", run_pattern="{variant}/{seed}")
+
+
+def test_tensorboard_gives_rows_by_a_pattern(house: OwnHouse, tmp_path: Path) -> None:
+    on_board(tmp_path / "tb")
+    found = read(house, "tensorboard:tb", "{seed}_{variant}")
+    assert set(found.rows) == set(CELLS) and found.left_out == ()
+    for cell, rows in found.rows.items():
+        assert [(r.step, r.value) for r in rows if r.metric == "train/loss"] == [(step, 3.0) for step in (1, 2, 3, 4)]
+        (last,) = [row for row in rows if row.metric == "val/loss"]
+        assert last.step == 4 and last.value == pytest.approx(VALUES[cell], rel=1e-7)
+    done = bring(house, "tensorboard:tb", run_pattern="{seed}_{variant}")
+    assert len(done.imported) == 6 and not done.bound
+
+
+def test_a_folder_without_a_claimed_value_is_left_out_and_named(house: OwnHouse, tmp_path: Path) -> None:
+    on_board(tmp_path / "tb", only=("slow/1", "fast/1"))
+    on_board(tmp_path / "tb", steps=3, only=("slow/2",))
+    on_board(tmp_path / "tb" / "else", only=("slow/3",))
+    done = bring(house, "tensorboard:tb", run_pattern="{seed}_{variant}")
+    assert sorted(done.imported) == ["fast/1", "slow/1"]
+    assert done.unfinished == (
+        "slow seed 2: no val/loss at step 3, its last",
+        "else/3_slow: its name is not of the pattern",
+    )
+
+
+def test_what_a_mirror_sent_comes_back_to_the_bit(house: OwnHouse, tmp_path: Path) -> None:
+    place = (tmp_path / "ml").as_uri()
+    words = (f"mlflow:{place}", "tensorboard:tb")
+    assert api.run(study_of(house), RunOptions(slots=2, mirror=words)).summary.complete
+    api.decide(study_of(house), mirror=words)
+    (board,) = (tmp_path / "tb").iterdir()
+    for number, source in enumerate((f"mlflow:{place}#own", f"tensorboard:{board}")):
+        other = OwnHouse(tmp_path / f"other{number}")
+        other.register()
+        done = bring(other, source)
+        assert len(done.imported) == 6, done.unfinished
+        for cell in CELLS:
+            mine, theirs = (RunFolder(one.run_folder(*cell)).read_record() for one in (house, other))
+            assert mine is not None and theirs is not None and mine.outcome_sha256 == theirs.outcome_sha256
+
+
+def test_the_table_that_wandb_exports_is_a_wide_table(house: OwnHouse, tmp_path: Path) -> None:
+    path = tmp_path / "wandb_export.csv"
+    with path.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["_step", "_runtime", "_timestamp", "arm", "seed", "train/loss", "val/loss"])
+        for (arm, seed), value in VALUES.items():
+            for step in range(1, 5):
+                writer.writerow([step, 0.5 * step, 1.7e9, arm, seed, 3.0, value if step == 4 else ""])
+    columns = {"train/loss": "train/loss", "val/loss": "val/loss"}
+    done = bring(house, str(path), layout=TableLayout(variant="arm", step="_step", metrics=columns))
+    assert len(done.imported) == 6
+    rows = RunFolder(house.run_folder("fast", 2)).sealed_rows()
+    assert [(row.step, row.value) for row in rows if row.metric == "val/loss"] == [(4, VALUES["fast", 2])]
