@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from own_trainer import OwnHouse
+from conftest import House
+from own_trainer import SCRIPT, OwnHouse
 from typer.testing import CliRunner
 
 from ablate import api
@@ -121,6 +122,40 @@ def test_a_blind_study_sends_health_alone_under_masks(house: OwnHouse, tmp_path:
         read = board(path)
         assert read and all(tag.startswith("health/") for tag in read)
     assert leaks(store) == [] and leaks(tmp_path / "tb") == []
+
+
+def test_the_health_of_a_built_in_run_is_what_watch_shows(
+    house: OwnHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirroring, "EVERY_S", 0.05)
+    built_in = House(tmp_path / "gpt")
+    done = api.run(built_in.write(), RunOptions(slots=2, mirror=("tensorboard:tb",)), watcher=PlainWatcher(StringIO()))
+    assert done.summary.complete
+    (group,) = (tmp_path / "tb").iterdir()
+    tags = {tag for path in (group / "blind").iterdir() for tag in board(path)}
+    assert tags >= {"health/step", "health/steps_per_s", "health/falling", "health/attempts", "health/runs_done"}
+    of_runs = {"step", "attempts", "steps_per_s", "falling"}
+    of_all = {"runs_running", "runs_done", "runs_diverged", "runs_failed", "pooled_loss"}
+    assert tags <= {f"health/{name}" for name in of_runs | of_all}
+    assert leaks(tmp_path / "tb") == []
+
+
+def test_a_run_that_failed_is_marked_and_goes_on_in_the_same_tracker_run(house: OwnHouse, tmp_path: Path) -> None:
+    word = f"mlflow:{(tmp_path / 'ml').as_uri()}"
+    other = OwnHouse(tmp_path / "failing")
+    trouble = tmp_path / "trouble"
+    trouble.touch()
+    other.script(f"import pathlib, sys\nif pathlib.Path({str(trouble)!r}).exists(): sys.exit(3)\n{SCRIPT}")
+    other.register()
+    done, _ = run(other, word, only=("slow/1",))
+    mask = masks(other, done.registration)["slow/1"]
+    failed = runs_of_mlflow(tmp_path / "ml")[mask]
+    assert done.summary.failed and failed.info.status == "FAILED"
+    trouble.unlink()
+    assert run(other, word, only=("slow/1",))[0].summary.complete
+    again = runs_of_mlflow(tmp_path / "ml")[mask]
+    assert (again.info.run_id, again.info.status) == (failed.info.run_id, "FINISHED")
+    assert again.data.metrics["health/attempts"] == 2.0
 
 
 def test_masks_say_nothing_of_arms_and_differ_between_houses(house: OwnHouse, tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ablate.trackers.target import Conclusion, Group, SealedRun, Target
@@ -14,17 +15,30 @@ from prereg.registry.disk import write_whole
 if TYPE_CHECKING:
     from wandb import Run
 
+_SERVICE = "WANDB_SERVICE"
+
 
 def require_key(target: Target) -> None:
     """Raises `RunError` where W&B would have to ask for a key."""
     import wandb
 
-    if wandb.setup().settings.mode in ("online", "shared") and not wandb.login(prompt=False, verify=False):
+    with _own_service():
+        mode = wandb.setup().settings.mode
+    if mode in ("online", "shared") and not wandb.login(prompt=False, verify=False):
         raise RunError(
             f"'{target}', and no key of W&B is known here",
             required="a key, or W&B offline",
             fix="wandb login   (or: export WANDB_MODE=offline)",
         )
+
+
+@contextmanager
+def _own_service() -> Iterator[None]:
+    """W&B names its service in the environment, where a user's trainer would find it and share it."""
+    earlier = os.environ.get(_SERVICE)
+    yield
+    if earlier is None:
+        os.environ.pop(_SERVICE, None)
 
 
 class WandbTracker:
@@ -91,16 +105,17 @@ class WandbTracker:
             x_disable_stats=True,
         )
         folder = os.environ.get("WANDB_DIR") or str(self._group.home)
-        run = wandb.init(
-            project=self._project,
-            id=mask,
-            name=name or mask,
-            group=self._group.name,
-            dir=folder,
-            reinit="create_new",
-            resume="allow",
-            settings=settings,
-        )
+        with _own_service():
+            run = wandb.init(
+                project=self._project,
+                id=mask,
+                name=name or mask,
+                group=self._group.name,
+                dir=folder,
+                reinit="create_new",
+                resume="allow",
+                settings=settings,
+            )
         run.define_metric("step")
         run.define_metric("*", step_metric="step")
         self._open[mask] = run
