@@ -31,7 +31,7 @@ from ablate.api.registering import (
     registrations,
     save,
 )
-from ablate.api.running import Imported, import_runs, run, write_manifest
+from ablate.api.running import Imported, import_runs, mapping_template, run, write_manifest
 from ablate.api.trying import try_out
 from ablate.runner.options import RunOptions
 
@@ -50,6 +50,7 @@ __all__ = [
     "find_vocabulary",
     "import_runs",
     "load",
+    "mapping_template",
     "open_study",
     "peek",
     "pin_code",

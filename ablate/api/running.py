@@ -262,6 +262,13 @@ def write_manifest(
     return place
 
 
+def mapping_template(path: str | Path, source: Path, *, root: Path | None = None) -> str:
+    """A mapping for a wide table, as YAML to be checked and completed. Raises `EvidenceError` where it is none."""
+    from ablate.records.mapping import template
+
+    return template(source, open_study(Path(path), root).study)
+
+
 def _cell(word: str) -> tuple[str, int]:
     arm, _, seed = word.rpartition("/")
     if not arm or not seed.isdecimal():

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ablate import api
-from ablate.cli.options import AsJson, RootFolder, StudyFile, put, put_json
+from ablate.cli.options import AsJson, RootFolder, StudyFile, put, put_document, put_json
 from prereg.errors import EvidenceError
+
+if TYPE_CHECKING:
+    from ablate.records.tables import TableLayout
 
 
 def import_records(
@@ -42,6 +45,12 @@ def import_records(
     run_pattern: Annotated[
         str | None, typer.Option(help='Of a tracker: arm and seed in the name of a run, "{variant}/seed{seed}".')
     ] = None,
+    template: Annotated[
+        bool, typer.Option("--template", help="Import nothing; print a mapping guessed from the table's columns.")
+    ] = False,
+    mapping: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Of a wide table: a mapping, in place of the columns' options.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Import runs made elsewhere.
@@ -54,8 +63,12 @@ def import_records(
     """
     from ablate.records.tables import TableLayout
 
+    if template:
+        return put_document(api.mapping_template(study, Path(source), root=root))
     metrics = dict(map(_metric_column, columns or ()))
     layout = TableLayout(arm_column, seed_column, step_column, at_step, metrics)
+    if mapping is not None:
+        layout = _mapped(mapping, layout)
     if manifest:
         place = api.write_manifest(study, Path(source), layout=layout, root=root)
         again = f"ablate import {study} {place.parent} --note TEXT"
@@ -83,6 +96,17 @@ def import_records(
     put(f"ledger head {done.head}")
     put(f"next:  ablate {'run' if done.missing else 'decide'} {study}")
     return None
+
+
+def _mapped(mapping: Path, given: TableLayout) -> TableLayout:
+    from ablate.records.mapping import read_mapping
+    from ablate.records.tables import LONG
+
+    if given != LONG:
+        raise EvidenceError(
+            "--mapping and an option that names a column", required="one of them", fix=f"--mapping {mapping}"
+        )
+    return read_mapping(mapping)
 
 
 def _metric_column(word: str) -> tuple[str, str]:
