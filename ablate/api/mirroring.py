@@ -51,6 +51,7 @@ class Mirror:
         self._masks = masks_of(group, registration) if targets else {}
         self._stop = threading.Event()
         self._threads: dict[Target, threading.Thread] = {}
+        self._left: set[Target] = set()
 
     def __enter__(self) -> Self:
         for target, tracker in self._trackers.items():
@@ -65,6 +66,7 @@ class Mirror:
         for target, thread in self._threads.items():
             thread.join(max(0.0, until - time.monotonic()))
             if thread.is_alive():
+                self._left.add(target)
                 self._note(f"{target} did not answer within {PATIENCE_S:g} s: what it lacks was not mirrored")
 
     def _follow(self, target: Target, tracker: Tracker) -> None:
@@ -81,7 +83,8 @@ class Mirror:
                 self._send(tracker, seen, sent)
             tracker.close()
         except Exception as error:
-            self._note(_ended(target, error))
+            if target not in self._left:
+                self._note(_ended(target, error))
 
     def _send(self, tracker: Tracker, seen: Watched, sent: dict[str, RunHealth]) -> None:
         changed = False

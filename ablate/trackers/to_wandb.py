@@ -15,6 +15,9 @@ from prereg.registry.disk import write_whole
 if TYPE_CHECKING:
     from wandb import Run
 
+_BEGIN_S = 20.0
+"""Seconds that a run may take to begin. By default W&B waits longer, and at the end of a run for ever."""
+_END_S = 60.0
 _SERVICE = "WANDB_SERVICE"
 
 
@@ -94,6 +97,9 @@ class WandbTracker:
         # The command line and the repository name arms; the terminal is ours.
         settings = wandb.Settings(
             console="off",
+            init_timeout=_BEGIN_S,
+            finish_timeout=_END_S,
+            finish_timeout_raises=True,
             silent=True,
             program="ablate",
             disable_code=True,
