@@ -141,7 +141,7 @@ def parse_target(word: str) -> Target:
 
 
 def usable(word: str) -> Target:
-    """The tracker of a `--mirror`. Raises `RunError` where it cannot be used; whether it answers is not asked."""
+    """The tracker of a `--mirror`. Raises `RunError` where it cannot be used; nothing is sent to it yet."""
     target = parse_target(word)
     if target.kind == "mlflow":
         from ablate.trackers.to_mlflow import client_of
