@@ -231,8 +231,7 @@ def _from_manifest(source: Path, terms: Terms) -> dict[Cell, Piece]:
         raise EvidenceError(
             f"the {lacks} does not hold {said(odd[0])}", required="the same runs in both", where=Where(file=place)
         )
-    # Where the study pins no file, a manifest without files states all there is.
-    stated = bool(manifest.code) or not terms.registration.files
+    stated = bool(manifest.code) or not terms.registration.files  # of no pinned file there is nothing to state
     code = sha256_of(dict(manifest.code)) if stated else NOT_STATED
     found = {}
     for cell, rows in table.items():
