@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prereg_samples import COMMAND, EMBNORM, NORMPLACE, changed, load_text
 
 from prereg.errors import ClaimError, RuleError, SpecError, StudyError, StudyFileError, dotted
+from prereg.study import load
 from prereg.study.load import load_study, parse_yaml
 from prereg.study.training import Bpe, Training
 
@@ -337,3 +340,121 @@ def test_no_value_of_any_field_gets_past_the_error_tree(field: str, value: objec
 
 def test_a_study_error_is_a_spec_error_unless_the_text_is_at_fault(tmp_path: Path) -> None:
     assert isinstance(fault(tmp_path, changed(EMBNORM, "baseline: none", "baseline: nne")), SpecError)
+
+
+SAMPLES = """\
+a: 1
+===
+b: 'x
+  y'
+===
+c: "x\\
+   y\\n"
+===
+d: >
+  fold
+  ed
+
+  more
+===
+e: |-
+  lit
+   eral
+===
+f: [1, 2,
+ 3]
+===
+g: {a: 1, b: [x, y]}
+===
+h: plain
+  multi
+  line
+===
+i: >+
+  keep
+
+
+===
+j: |2
+    x
+===
+k:
+- 1
+- a b # c
+-
+===
+l: ~
+===
+m: 'it''s'
+===
+n: "\\u00e9\\x41\\t"
+===
+o: - x
+===
+p: a:b
+===
+q: a #b
+===
+s: 1e3
+===
+u: "a
+
+ b"
+===
+? v
+: w
+===
+y: &a 1
+===
+z: *a
+===
+'aa': 1
+===
+ee: {a:1}
+===
+ff: {a: 1,}
+===
+gg: [a, , b]
+===
+hh: @x
+===
+mm: 'x' y
+===
+---
+===
+...
+===
+# c
+===
+ww: :x
+===
+yy: ''
+===
+zz:
+"""
+
+
+def test_a_text_that_libyaml_and_pyyaml_both_read_is_the_same_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    libyaml = load._FAST
+    if libyaml is yaml.SafeLoader:
+        pytest.skip("this PyYAML has no libyaml")
+    pieces = SAMPLES.split("===\n")
+    random = Random(1)  # noqa: S311 (for tests)
+    texts = ["".join(random.choice(pieces) for _ in range(random.randint(1, 6))) for _ in range(1500)]
+    for at, text in enumerate(texts[::3]):  # and some that are damaged
+        place = random.randrange(len(text))
+        texts[3 * at] = text[:place] + random.choice(" \n:,[]{}#'\"-?|>&*!") + text[place + random.randint(0, 1) :]
+    read = 0
+    for text in texts:
+        found = []
+        for parser in (libyaml, yaml.SafeLoader):
+            monkeypatch.setattr(load, "_FAST", parser)
+            lines: load.Lines = {}
+            try:
+                found.append((load.parse_yaml(text.encode(), lines), lines))
+            except StudyError:
+                found.append(None)
+        fast, slow = found
+        assert fast == slow or None in (fast, slow), text
+        read += fast is not None
+    assert read > 100
