@@ -22,6 +22,7 @@ from test_parts import (
     decision,
     end,
     entries,
+    kill_group,
     outcomes,
     ready,
     recording,
@@ -30,6 +31,7 @@ from test_parts import (
     starts,
     wait_for,
 )
+from test_ray import start_on_ray
 from typer.testing import CliRunner
 
 from ablate import api
@@ -68,6 +70,8 @@ class Launched:
     def launch(self) -> None:
         if self.launcher == "slurm":
             self.process = start(self.path, "", "--on", "slurm", "--slurm", "tasks=1", lost_after=3)
+        elif self.launcher == "ray":
+            self.process = start_on_ray(self.path, 1)
         else:
             self.process = start(self.path, "1/1" if self.launcher == "part" else "")
 
@@ -100,13 +104,16 @@ class Launched:
                 self.wait()
 
 
-@pytest.fixture(params=["local", "part", "slurm"])
+@pytest.fixture(params=["local", "part", "slurm", "ray"])
 def launched(
     request: pytest.FixtureRequest, house: OwnHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Launched]:
     path = ready(house, RESUMABLE, sleep=0.08)
     if request.param != "slurm":
-        yield Launched(house, path, request.param)
+        study = Launched(house, path, request.param)
+        yield study
+        if study.process is not None and study.process.poll() is None:
+            kill_group(study.process)
         return
     with slurm(tmp_path / "slurm") as found:
         if isinstance(found, str):
@@ -149,10 +156,11 @@ def test_processes_that_end(launched: Launched, fault: Callable[[Launched], None
     status, said = launched.wait()
     sealed = outcomes(launched.house)
     before = [entry.sha256 for entry in entries(launched.house)]
-    if launched.launcher != "slurm":
+    here = launched.launcher in ("local", "part")
+    if here:
         expected = {kill_worker: 0, terminate: 130, terminate_all: 130}.get(fault, -signal.SIGKILL)
         assert status == expected, said
-    if fault is not kill_worker and launched.launcher != "slurm":
+    if fault is not kill_worker and here:
         assert len(sealed) < 6
     launched.finish()
     found = outcomes(launched.house)

@@ -29,23 +29,28 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
     return OwnHouse(tmp_path / "house")
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-def test_tasks_make_the_plan_and_a_killed_worker_is_made_good(
-    house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]]
-) -> None:
+def start_on_ray(path: Path, tasks: int) -> subprocess.Popen[str]:
+    """`ablate run --on ray`. Skips where no network namespace can be made."""
     pytest.importorskip("ray")
     if subprocess.run([*ISOLATED, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no network namespace can be made here, and Ray would listen on every address")
-    path = ready(house, RESUMABLE, sleep=0.4)
-    process = subprocess.Popen(
-        [*ISOLATED, sys.executable, "-m", "ablate", "run", str(path), "--on", "ray", "--tasks", "2"],
+    return subprocess.Popen(
+        [*ISOLATED, sys.executable, "-m", "ablate", "run", str(path), "--on", "ray", "--tasks", str(tasks)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
         start_new_session=True,
     )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_tasks_make_the_plan_and_a_killed_worker_is_made_good(
+    house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]]
+) -> None:
+    path = ready(house, RESUMABLE, sleep=0.4)
+    process = start_on_ray(path, 2)
     wait_for(lambda: len(starts(house)) >= 2, 90)
     time.sleep(1.5)
     part = next(iter(owners(runs_of(house)).values()))
