@@ -127,14 +127,21 @@ class Pipes:
 
     def say(self, message: Message) -> None:
         """One line to the scheduler. A run that has begun waits here until the ledger holds its start."""
-        begun = message.event == "begun"
-        if begun:
+        self.send(message)
+        if message.event == "begun":
+            self.wait_until_noted()
+
+    def send(self, message: Message) -> None:
+        """The same without waiting."""
+        if message.event == "begun":
             self._noted.clear()
             message = message.model_copy(update={"waits": True})
         self._channel.write(message.model_dump_json() + "\n")
         self._channel.flush()
-        if begun:
-            self._noted.wait()
+
+    def wait_until_noted(self) -> None:
+        """Until the ledger holds the start of the run that has begun."""
+        self._noted.wait()
 
     def orders(self, abandoned: Callable[[], None]) -> Iterator[dict[str, Any]]:
         """Says that the process is ready, and gives every order up to the one that ends them.

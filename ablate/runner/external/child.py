@@ -22,6 +22,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import IO
 
@@ -211,13 +212,18 @@ def born(pid: int) -> str | None:
     if Path("/proc/self/stat").exists():
         try:
             fields = place.read_text().rpartition(")")[2].split()
-            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            return None if fields[0] in ("Z", "X") else f"{_boot()} {fields[19]}"
         except OSError:
             return None
-        return None if fields[0] in ("Z", "X") else f"{boot} {fields[19]}"
     command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
     output = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     return None if not output or output.startswith("Z") else output.partition(" ")[2].strip()
+
+
+@cache
+def _boot() -> str:
+    """Which start of this machine it is."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _signal(group: int, number: signal.Signals) -> None:

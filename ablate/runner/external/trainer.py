@@ -62,6 +62,8 @@ class Server:
 
     say: Callable[[Message], None]
     stop: threading.Event = field(default_factory=threading.Event)
+    wait_until_noted: Callable[[], None] = lambda: None
+    """Until the ledger holds the start of the run that has begun."""
     child: Child | None = None
     starting: threading.Lock = field(default_factory=threading.Lock)
     hashed: Hashed = field(default_factory=Hashed)
@@ -101,7 +103,10 @@ class CommandRun:
     def finish(self) -> None:
         """Until the command ends, has diverged, or is stopped."""
         try:
-            self.code.lay_out()
+            try:
+                self.code.lay_out()  # while the ledger is written
+            finally:
+                self.server.wait_until_noted()
             child = self._start()
             try:
                 stopped = self._watch(child)
@@ -367,7 +372,7 @@ def main() -> None:
     """Serve a scheduler over standard input and output, as `ablate.runner.builtin.serving` does."""
     adopt_orphans()
     pipes = Pipes()
-    server = Server(pipes.say, pipes.stop)
+    server = Server(pipes.send, pipes.stop, pipes.wait_until_noted)
     for order in pipes.orders(server.abandon):
         spec = CommandSpec.model_validate_json(json.dumps(order["spec"]))
         server.carry_out(spec, RunFolder(Path(str(order["folder"]))), Path(str(order["root"])))
