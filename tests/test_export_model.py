@@ -22,7 +22,7 @@ from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.training.export import export
 from ablate.training.model import GPT, initialise
-from prereg.errors import CorpusError, EvidenceError, StudyError
+from prereg.errors import CorpusError, EvidenceError, SpecError, StudyError
 from prereg.study.training import Model
 
 GPT2 = {"layers": 2, "width": 16, "heads": 2, "context": 8}
@@ -39,6 +39,7 @@ EXPORTED = {
     "llama, embedding norm": LLAMA | {"embedding_norm": "layernorm"},
     "llama, embedding RMSNorm, scaled residuals": LLAMA | {"embedding_norm": "rmsnorm", "residual_scale": "depth"},
     "qwen3": LLAMA | {"qk_norm": True, "bias": False},
+    "qwen3, heads that do not divide the width": LLAMA | {"qk_norm": True, "bias": False, "heads": 3, "head_size": 4},
 }
 
 
@@ -82,6 +83,7 @@ def test_transformers_computes_the_same_logits(tmp_path: Path, name: str) -> Non
         (GPT2 | {"embedding_norm": "layernorm"}, "embedding_norm: layernorm"),
         (LLAMA | {"qk_norm": True}, "bias: True"),
         (LLAMA | {"activation": "gelu"}, "activation: gelu"),
+        (LLAMA | {"heads": 3, "head_size": 4}, "heads: 3"),
     ],
 )
 def test_a_model_of_no_known_architecture_is_refused_by_its_field(config: dict[str, object], field: str) -> None:
@@ -95,13 +97,16 @@ TEXT = "It is a truth\n\n universally  acknowledged,\nthat a single man\n\n\nin 
 
 @pytest.mark.parametrize("kind", ["char", "bpe", "file"])
 def test_an_exported_tokenizer_gives_the_same_ids_and_the_text_back(tmp_path: Path, kind: str) -> None:
+    from tokenizers import decoders
     from transformers import AutoTokenizer
 
     tokenizer: CharTokenizer | BpeTokenizer | FileTokenizer = train_bpe(TEXT, 280)
     if kind == "char":
         tokenizer = CharTokenizer.of(TEXT)
     if kind == "file":
-        (tmp_path / "their.json").write_text(library_json(tokenizer))
+        engine = train_bpe(TEXT, 280).engine  # without our cuts, as others make them
+        engine.decoder = decoders.ByteLevel()
+        (tmp_path / "their.json").write_text(engine.to_str())
         tokenizer = FileTokenizer.read(tmp_path, "their.json")
     (tmp_path / "tokenizer.json").write_text(library_json(tokenizer))
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
@@ -138,28 +143,125 @@ def test_byte_pairs_of_a_file_know_their_bytes_and_other_tokens_do_not(tmp_path:
     pretrained(tmp_path / "words.json", "words")
     words = FileTokenizer.read(tmp_path, "words.json")
     assert words.byte_lengths() is None and len(words.encode(TEXT)) > 4
-    with pytest.raises(CorpusError, match=r"would write \[UNK\]"):
+    with pytest.raises(CorpusError, match="no token for a part"):
         words.encode("\u4e2d")
+
+
+def engine_of(model: Any, **parts: Any) -> Any:
+    from tokenizers import Tokenizer
+
+    engine = Tokenizer(model)
+    for name, part in parts.items():
+        setattr(engine, name, part)
+    return engine
+
+
+def saved(folder: Path, engine: Any, **model: Any) -> FileTokenizer:
+    """What a study reads of a tokenizer; `model` are fields of its model, changed in the file."""
+    definition = json.loads(engine.to_str())
+    definition["model"] |= model
+    (folder / "saved.json").write_text(json.dumps(definition))
+    return FileTokenizer.read(folder, "saved.json")
+
+
+def test_no_text_is_left_out_or_replaced_without_an_error(tmp_path: Path) -> None:
+    from tokenizers import models, pre_tokenizers
+
+    pieces = [("<unk>", 0.0), ("a", -1.0), ("b", -1.0)]
+    words = {"words": {"a": 0, "b": 1}, "pre_tokenizer": pre_tokenizers.Whitespace()}
+    unable = [
+        engine_of(models.Unigram(pieces, unk_id=0)),
+        engine_of(models.Unigram(pieces[1:])),
+        engine_of(models.WordLevel(words["words"]), pre_tokenizer=words["pre_tokenizer"]),
+        engine_of(models.WordPiece({"a": 0, "b": 1}, unk_token="[UNK]")),
+        engine_of(models.BPE({"a": 0, "b": 1, "?": 2}, [], unk_token="?")),
+    ]
+    for engine in unable:
+        tokenizer = saved(tmp_path, engine)
+        assert tokenizer.byte_lengths() is None
+        assert len(tokenizer.encode("a")) == 1
+        with pytest.raises(CorpusError):
+            tokenizer.encode("a z")
+
+
+def test_a_file_that_drops_text_or_merges_at_random_is_refused(tmp_path: Path) -> None:
+    from tokenizers import models, normalizers, pre_tokenizers
+
+    bytewise = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    for engine in (
+        engine_of(models.BPE({"a": 0, "b": 1}, [])),
+        engine_of(models.BPE({"a": 0, "b": 1}, []), pre_tokenizer=bytewise, normalizer=normalizers.NFC()),
+    ):
+        with pytest.raises(CorpusError, match="leave out"):
+            saved(tmp_path, engine)
+    with pytest.raises(CorpusError, match="at random"):
+        saved(tmp_path, train_bpe(TEXT, 280).engine, dropout=0.5)
+    vocabulary = dict(json.loads(train_bpe(TEXT, 280).engine.to_str())["model"]["vocab"])
+    for wrong in ({"a": 300}, {"a": 0}, {"a": "1"}, {"a": None}):
+        with pytest.raises(CorpusError, match="is no tokenizer"):
+            saved(tmp_path, train_bpe(TEXT, 280).engine, vocab=vocabulary | wrong)
+
+
+def test_bytes_are_known_only_where_nothing_of_a_text_is_changed(tmp_path: Path) -> None:
+    from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
+
+    def changed(**parts: Any) -> FileTokenizer:
+        engine = Tokenizer.from_str(train_bpe(TEXT, 280).engine.to_str())
+        for name, part in parts.items():
+            setattr(engine, name, part)
+        return saved(tmp_path, engine)
+
+    plain = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    isolated, removed = (pre_tokenizers.Split(Regex(r"\s+"), how) for how in ("isolated", "removed"))
+    kept = changed(pre_tokenizer=pre_tokenizers.Sequence([isolated, pre_tokenizers.Digits(), plain]))
+    lengths = kept.byte_lengths()
+    assert lengths is not None and int(lengths[kept.encode(TEXT)].sum()) == len(TEXT.encode())
+    assert changed(normalizer=normalizers.NFC()).byte_lengths() is None
+    assert changed(pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=True)).byte_lengths() is None
+    assert changed(pre_tokenizer=pre_tokenizers.Sequence([removed, plain])).byte_lengths() is None
+    for greedy in (AddedToken("truth", lstrip=True), AddedToken("truth", rstrip=True), AddedToken("\nthat")):
+        engine = Tokenizer.from_str(train_bpe(TEXT, 280).engine.to_str())
+        engine.add_tokens([greedy])
+        assert saved(tmp_path, engine).byte_lengths() is None
+
+
+def test_a_tokenizer_that_marks_the_beginning_of_a_text_marks_it_once(tmp_path: Path) -> None:
+    from tokenizers import models, pre_tokenizers
+
+    vocabulary = {"<unk>": 0, "\u2581": 1, "a": 2, "\n": 3}
+    engine = engine_of(models.BPE(vocabulary, [], unk_token="<unk>"), pre_tokenizer=pre_tokenizers.Metaspace())
+    assert saved(tmp_path, engine).encode("a\na\na").tolist() == [1, 2, 3, 2, 3, 2]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "found"),
     [
         ("gone.json", None, "is not there"),
-        ("../tokenizer.json", None, "tokenizer file '../tokenizer.json'"),
-        ("/etc/passwd", None, "tokenizer file '/etc/passwd'"),
+        ("folder", None, "cannot be read"),
+        ("link.json", None, "symbolic link"),
+        ("linked/their.json", None, "symbolic link"),
+        ("bad.json", '{"model": {"vocab": ["a"]}}', "'bad.json' is no tokenizer"),
+        ("bad.json", '{"model": {"type": "BPE", "vocab": {"a": 0}, "unk_token": "a"}}', "'bad.json' is no tokenizer"),
+        ("bad.json", "[" * 100_000, "'bad.json' is no tokenizer"),
         ("bad.json", "{}", "'bad.json' is no tokenizer"),
         ("bad.json", "[", "'bad.json' is no tokenizer"),
     ],
 )
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path, name: str, content: str | None, found: str) -> None:
+    (tmp_path / "folder").mkdir()
+    pretrained(tmp_path / "folder" / "their.json", "byte pairs")
+    (tmp_path / "linked").symlink_to(tmp_path / "folder")
+    (tmp_path / "link.json").symlink_to(tmp_path / "folder" / "their.json")
     if content is not None:
         (tmp_path / name).write_text(content)
     with pytest.raises(CorpusError, match=found):
         FileTokenizer.read(tmp_path, name)
 
 
-def study_with_file(house: House, **changes: Any) -> Path:
+def study_with_file(house: House, kind: str = "", **changes: Any) -> Path:
+    if kind:
+        (house.path / "tokenizers").mkdir(exist_ok=True)
+        pretrained(house.path / "tokenizers" / "tiny.json", kind)
     base = tiny_document()["base"] | {"data": {"corpus": "tiny", "tokenizer": {"file": "tokenizers/tiny.json"}}}
     base["budget"] = {"steps": 4, "batch": 8}
     base["model"] = LLAMA | {"layers": 1, "context": 16}
@@ -169,9 +271,8 @@ def study_with_file(house: House, **changes: Any) -> Path:
 def test_a_study_reads_a_tokenizer_file_and_exports_what_it_trained(house: House, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    (house.path / "tokenizers").mkdir()
-    file = pretrained(house.path / "tokenizers" / "tiny.json", "byte pairs")
-    study, out = study_with_file(house), tmp_path / "out"
+    study, out = study_with_file(house, "byte pairs"), tmp_path / "out"
+    file = house.path / "tokenizers" / "tiny.json"
     quiet = PlainWatcher(StringIO())
     assert api.run(study, RunOptions(slots=1), watcher=quiet).summary.complete
     run = CliRunner()
@@ -192,15 +293,71 @@ def test_a_study_reads_a_tokenizer_file_and_exports_what_it_trained(house: House
     file.write_text(file.read_text() + "\n")
     changed = run.invoke(app, ["verify", str(study)])
     assert changed.exit_code == 4 and "tokenizers/tiny.json" in changed.output
+    before = house.snapshot()
+    for act in (lambda: api.run(study, watcher=quiet), lambda: api.export_model(study, "none/1", tmp_path / "other")):
+        with pytest.raises(CorpusError, match="now another one"):
+            act()
+    assert house.snapshot() == before and not (tmp_path / "other").exists()
 
 
-def test_bits_per_byte_need_a_tokenizer_that_knows_its_bytes(house: House) -> None:
+def test_check_refuses_what_a_tokenizer_file_cannot_do_before_anything_is_registered(house: House) -> None:
+    study = study_with_file(house)
+    with pytest.raises(CorpusError, match="is not there") as caught:
+        api.check(study)
+    assert caught.value.where.line is not None
     (house.path / "tokenizers").mkdir()
-    pretrained(house.path / "tokenizers" / "tiny.json", "words")
+    (house.path / "tokenizers" / "tiny.json").write_text("{}")
+    with pytest.raises(CorpusError, match="is no tokenizer"):
+        api.check(study)
     gain = {"claim": "layernorm lowers val/bits_per_byte", "smallest": 0.05}
-    study = study_with_file(house, hypotheses={"gain": gain})
-    with pytest.raises(CorpusError, match=r"does not say how many bytes|has no token for"):
-        api.register(study)
+    with pytest.raises(CorpusError, match="val/bits_per_byte is required"):
+        api.check(study_with_file(house, "words", hypotheses={"gain": gain}))
+    assert api.check(study_with_file(house, "byte pairs", hypotheses={"gain": gain})).study.study == "tiny"
+    assert not house.study.with_name("tiny.lock.json").exists()
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../tokenizer.json", "tokenizers/../../x.json", ""])
+def test_a_tokenizer_file_outside_the_root_is_refused_where_the_study_is_read(house: House, name: str) -> None:
+    base = tiny_document()["base"] | {"data": {"corpus": "tiny", "tokenizer": {"file": name}}}
+    with pytest.raises(SpecError) as caught:
+        api.check(house.write(base=base))
+    assert caught.value.where.field[:3] == ("base", "data", "tokenizer")
+    assert not caught.value.required.startswith(";")
+
+
+def test_sizes_use_the_number_of_ids_in_the_file(house: House) -> None:
+    from prereg.study.sizes import parameters
+
+    study = study_with_file(house, "byte pairs")
+    context = api.check(study)
+    assert api.find_vocabulary(context) == 301
+    planned = {arm.arm: arm.parameters for arm in api.plan_runs(study).arms}
+    assert planned == {arm: parameters(context.study.training(arm).model, 301) for arm in planned}
+    wider = {"none": {}, "layernorm": {"model.width": 20}}
+    for vocabulary, fits in ((None, False), (300, False), (301, True)):
+        match = {"by": "parameters", "within": 0.1} | ({} if vocabulary is None else {"vocabulary": vocabulary})
+        changed = study_with_file(house, variants=wider, match=match)
+        if fits:
+            assert api.check(changed).study.study == "tiny"
+        else:
+            with pytest.raises(SpecError):
+                api.check(changed)
+
+
+def test_arms_of_two_tokenizers_are_not_matched_as_if_they_had_as_many_tokens(house: House) -> None:
+    chars = {"none": {}, "layernorm": {"data.tokenizer": "char", "model.feed_width": 40}}
+    gain = {"claim": "layernorm lowers val/bits_per_byte", "smallest": 0.05}
+    for match in ("parameters", {"by": "parameters", "within": 0.1, "vocabulary": 301}):
+        with pytest.raises(SpecError):  # the second where the corpus is read: it has fewer characters
+            api.register(study_with_file(house, "byte pairs", variants=chars, match=match, hypotheses={"gain": gain}))
+    assert not house.study.with_name("tiny.lock.json").exists()
+
+
+def test_a_wrong_size_of_a_trained_tokenizer_is_named_alone(house: House) -> None:
+    base = tiny_document()["base"] | {"data": {"corpus": "tiny", "tokenizer": {"bpe": 10}}}
+    with pytest.raises(SpecError) as caught:
+        api.check(house.write(base=base))
+    assert caught.value.required == "at least 257"
 
 
 def test_weights_that_are_not_the_sealed_ones_are_not_exported(house: House, tmp_path: Path) -> None:
@@ -213,4 +370,8 @@ def test_weights_that_are_not_the_sealed_ones_are_not_exported(house: House, tmp
         api.export_model(study, "none/1", tmp_path / "out")
     with pytest.raises(EvidenceError, match=r"model.embedding_norm: layernorm"):
         api.export_model(study, "layernorm/1", tmp_path / "out")
+    record = weights.with_name("run.json")
+    record.write_bytes(record.read_bytes() + b"\n")
+    with pytest.raises(EvidenceError, match="not what the ledger sealed"):
+        api.export_model(study, "none/1", tmp_path / "out")
     assert not (tmp_path / "out").exists()

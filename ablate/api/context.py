@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from prereg.errors import (
     CorpusError,
-    FieldPath,
     RegistrationError,
     RunError,
-    SpecError,
     StudyError,
     UnsupportedError,
     Where,
@@ -76,11 +74,12 @@ def load(path: str | Path) -> Study:
 
 def check(path: Path, root: Path | None = None) -> StudyContext:
     """Everything that can be known without a corpus: the file is well formed and this version can carry it out."""
-    from ablate.api.support import require_supported
+    from ablate.api.support import require_supported, require_tokenizer_files
     from prereg.metrics.user_code import pin_checks
 
     context = open_study(path, root)
     placed(context, lambda: require_supported(context.study))
+    placed(context, lambda: require_tokenizer_files(context.study, context.root.path))
     placed(context, lambda: pin_checks(context.study, context.path.parent))  # found and read; none is executed
     if context.study.measure.harness is not None:
         from ablate.evaluation.harness.tasks import require_extra
@@ -141,17 +140,21 @@ def pin_data(
 
     `data` stays empty where all arms read one text, character by character: its corpus says all.
     """
+    from ablate.api.support import require_no_bytes, require_vocabulary
     from ablate.data.tokenizers import BpeTokenizer
     from prereg.registry.registration import CorpusPin, DataPins
+    from prereg.study.sizes import other_file
+    from prereg.study.training import Bpe
     from prereg.study.validate_measures import require_one_tokenizer
 
     corpora: dict[str, CorpusPin] = {}
     tokenizers: dict[str, str] = {}
-    plain = True
+    plain, baseline = True, context.study.training(context.study.baseline).data
     for arm, reading in readings.items():
         config = context.study.training(arm)
         tokenizers[arm] = reading.tokenizer.sha256
-        if arm == context.study.baseline:
+        stated = isinstance(config.data.tokenizer, Bpe)
+        if arm == context.study.baseline or (other_file(config.data, baseline) and not stated):
             placed(context, partial(require_vocabulary, context.study, reading.tokenizer.size))
         plain = plain and config.data.tokenizer == "char" and config.data.mixture is None
         for name, found in reading.corpora.items():
@@ -164,9 +167,9 @@ def pin_data(
                 tokens=None if shards is None else shards.tokens,
             )
         if reading.tokenizer.byte_lengths() is None:
-            placed(context, partial(_require_no_bytes, context.study, arm))
+            placed(context, partial(require_no_bytes, context.study, arm))
     placed(context, lambda: require_one_tokenizer(context.study, tokenizers))
-    first = corpora[context.study.training(context.study.baseline).data.sources[0]]
+    first = corpora[baseline.sources[0]]
     if plain and len(corpora) == 1:
         return first, None, ()
     trained = tuple(t for t in _different(readings) if isinstance(t, BpeTokenizer))
@@ -178,46 +181,16 @@ def _different(readings: Mapping[str, Reading]) -> list[Tokenizer]:
     return list({reading.tokenizer.sha256: reading.tokenizer for reading in readings.values()}.values())
 
 
-def _require_no_bytes(study: Study, arm: str) -> None:
-    """Nothing that the study reads may need the bytes that token ids stand for, where nobody said them."""
-    stored = study.training(arm).data.tokenizer == "own"
-    said = f"the shards that '{arm}' reads do not say how many bytes an id is"
-    if not stored:
-        said = f"the tokenizer of '{arm}' does not say how many bytes an id is"
-    needed: list[tuple[FieldPath, str]] = [
-        (("hypotheses", n, "claim"), c.metric) for n, c in study.claims.items() if arm in c.named
-    ]
-    needed += [(("tie_breakers", index), metric) for index, metric in enumerate(study.tie_breakers)]
-    for field, metric in needed:
-        if metric.startswith("val/bits_per_byte"):
-            raise CorpusError(
-                f"{metric} is required, and {said}",
-                required="the UTF-8 bytes of every entry of the vocabulary",
-                fix="ablate corpus add NAME FOLDER --vocabulary N --byte-lengths FILE.json; or val/loss" * stored
-                or "a tokenizer over bytes that leaves the text as it is; or val/loss",
-                where=Where(field=field),
-            )
-
-
-def require_vocabulary(study: Study, found: int) -> None:
-    """Sizes that were matched for so many tokens are those of this corpus."""
-    from prereg.study.sizes import Match
-
-    if isinstance(study.match, Match) and study.match.vocabulary not in (None, found):
-        raise SpecError(
-            f"match.vocabulary is {study.match.vocabulary:,}, and the corpus has {found:,} tokens",
-            required="the number of tokens that the models have",
-            fix=f"vocabulary: {found}",
-            where=Where(field=("match", "vocabulary")),
-        )
-
-
 def find_vocabulary(context: StudyContext) -> int | None:
-    """Number of tokens of a corpus that is here and read by its characters; none where it is not here."""
+    """Number of tokens of a corpus that is here and read by its characters, or of a tokenizer file; else none."""
     from ablate.data.corpora import Library
     from ablate.data.tokenizers import CharTokenizer
+    from prereg.study.tokenizer_file import read_tokenizer
+    from prereg.study.training import TokenizerFile
 
     data = context.study.training(context.study.baseline).data
+    if isinstance(data.tokenizer, TokenizerFile):
+        return read_tokenizer(context.root.path, data.tokenizer.file).size
     if data.tokenizer != "char" or data.mixture is not None:
         return None
     try:
@@ -355,6 +328,8 @@ def require_pinned(context: StudyContext, registration: Registration) -> None:
 
 
 def _refuse_data(now: DataPins | None, registration: Registration) -> None:
+    from prereg.study.training import TokenizerFile
+
     was, here = registration.data, now
     for name, registered in (was.corpora if was else {}).items():
         if here is not None and here.corpora.get(name) != registered:
@@ -367,7 +342,9 @@ def _refuse_data(now: DataPins | None, registration: Registration) -> None:
             raise CorpusError(
                 f"the tokenizer of '{arm}' is now another one (sha256 {here.tokenizers.get(arm)})",
                 required=f"the registered one, sha256 {sha256}",
-                fix="the version of the library `tokenizers` under which the study was registered",
+                fix=f"restore '{chosen.file}'"
+                if isinstance(chosen := registration.study.training(arm).data.tokenizer, TokenizerFile)
+                else "the version of the library `tokenizers` under which the study was registered",
             )
     raise CorpusError("the study's corpora are not pinned as they were", required="the registered corpora")
 

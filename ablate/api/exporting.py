@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from ablate.api.context import open_study, require_registered
 from ablate.api.proof import recorded_run
-from prereg.errors import EvidenceError, RunError
+from prereg.errors import CorpusError, EvidenceError, RunError
 
 
 def export_model(path: str | Path, run: str, folder: Path, *, root: Path | None = None) -> tuple[Path, ...]:
@@ -25,9 +25,9 @@ def export_model(path: str | Path, run: str, folder: Path, *, root: Path | None 
     from ablate.data.tokenizers import StoredVocabulary
     from ablate.records.store import RunFolder
     from ablate.training.export import export
-    from prereg.registry.canon import sha256_bytes
+    from prereg.registry.canon import sha256_bytes, sha256_file
     from prereg.registry.ledger import Ledger
-    from prereg.registry.plan import RunSpec
+    from prereg.registry.plan import RunSpec, newest_seals
 
     context = open_study(Path(path), root)
     registration = require_registered(context)
@@ -37,8 +37,8 @@ def export_model(path: str | Path, run: str, folder: Path, *, root: Path | None 
             f"'{context.study.study}' brings its own trainer, which keeps its weights itself",
             required="a run of the built-in trainer",
         )
-    entries = Ledger(context.root.ledger).entries()
-    if not any(entry.event == "decided" and entry.registration == registration.sha256 for entry in entries):
+    entries = [entry for entry in Ledger(context.root.ledger).entries() if entry.registration == registration.sha256]
+    if not any(entry.event == "decided" for entry in entries):
         raise EvidenceError(
             f"'{context.study.study}' is not decided, and weights would show how the arms do",
             required="a decision first",
@@ -46,19 +46,33 @@ def export_model(path: str | Path, run: str, folder: Path, *, root: Path | None 
         )
     if folder.exists():
         raise RunError(f"{folder} exists", required="a folder that is not there yet", fix=f"{folder}-2")
-    place = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed)).weights_path
+    sealed = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+    entry = newest_seals(entries, registration.sha256).get((spec.variant, spec.seed))
+    if entry is None or entry.body.get("run_sha256") != sha256_file(sealed.record_path):
+        raise EvidenceError(
+            f"{sealed.record_path} is not what the ledger sealed",
+            required="the record of a run, byte for byte",
+            fix=f"ablate verify {context.path}",
+        )
+    place = sealed.weights_path
     data = place.read_bytes() if place.is_file() else b""
     if sha256_bytes(data) != record.weights_sha256:
         raise EvidenceError(
             f"{place} is not what run.json sealed" if data else f"{place} is not there",
             required=f"sha256 {record.weights_sha256}",
-            fix=f"ablate reproduce {context.path} {run}   (trains it again)",
+            fix=f"ablate reproduce {context.path} --run {run} --keep FOLDER   (trains it again)",
         )
     config, weights = export(spec.config.model, load(data))
     made = {"study": spec.study, "registration": spec.registration, "arm": spec.variant, "seed": spec.seed}
     made["weights_sha256"] = str(record.weights_sha256)
     library = Library.of(context.root.corpora)
     tokenizer = read(library, spec.config.data, registered=spec.tokenizer).tokenizer
+    if record.pairing is not None and tokenizer.sha256 != record.pairing.tokenizer:
+        raise CorpusError(
+            f"the tokenizer of {run} is now another one (sha256 {tokenizer.sha256})",
+            required=f"the one that it was trained with, sha256 {record.pairing.tokenizer}",
+            fix=f"ablate verify {context.path}   (names the corpus or the file that changed)",
+        )
     texts = {"config.json": {**config, "ablate": made}}
     if not isinstance(tokenizer, StoredVocabulary):
         texts["tokenizer.json"] = json.loads(library_json(tokenizer))

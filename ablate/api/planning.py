@@ -159,13 +159,16 @@ def _require_of_that_shape(context: StudyContext, size: str) -> None:
 def _vocabulary(context: StudyContext, arm: str) -> tuple[int, str]:
     """Entries of an arm's vocabulary, and whose they are. Nothing is tokenised for it."""
     from ablate.data.corpora import Library
-    from prereg.study.training import Bpe
+    from prereg.study.tokenizer_file import read_tokenizer
+    from prereg.study.training import Bpe, TokenizerFile
 
     data = context.study.training(arm).data
     if isinstance(data.tokenizer, Bpe):
         return data.tokenizer.bpe, "of the tokenizer"
+    if isinstance(data.tokenizer, TokenizerFile):
+        return read_tokenizer(context.root.path, data.tokenizer.file).size, "of the tokenizer"
     library, text = Library.of(context.root.corpora), f"of {', '.join(data.sources)}"
-    if data.tokenizer != "char":
+    if data.tokenizer == "own":
         from ablate.data.reading import read
 
         return read(library, data).tokenizer.size, text

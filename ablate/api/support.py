@@ -7,11 +7,15 @@ name, so that nobody finds out after training. Delete a line when its part lands
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
-from prereg.errors import SpecError, UnsupportedError, Where
+from prereg.errors import CorpusError, FieldPath, SpecError, UnsupportedError, Where
 from prereg.registry.paths import is_device
 from prereg.study.analysis import Ceiling
+from prereg.study.sizes import Match
 from prereg.study.spec import Study
+from prereg.study.tokenizer_file import TokenizerJson, read_tokenizer
+from prereg.study.training import TokenizerFile
 
 Missing = tuple[tuple[str | int, ...], bool, str, str]
 
@@ -41,6 +45,56 @@ def require_supported(study: Study) -> None:
             required="one side for all claims: better: lower, or better: higher",
             fix="better: lower under each hypothesis, or on_divergence: exclude_pair",
             where=Where(field=("on_divergence",)),
+        )
+
+
+def require_tokenizer_files(study: Study, root: Path) -> None:
+    """Raise `CorpusError` for a tokenizer file that is not there or cannot do what the study claims, `SpecError` where
+    sizes were matched for another number of tokens."""
+    found: dict[str, TokenizerJson] = {}
+    for arm in study.arms if study.trainer == "gpt" else ():
+        chosen = study.training(arm).data.tokenizer
+        if not isinstance(chosen, TokenizerFile):
+            continue
+        own: list[FieldPath] = [("variants", arm, key) for key in study.arms[arm].overrides if "tokenizer" in key]
+        try:
+            found.setdefault(chosen.file, read_tokenizer(root, chosen.file))
+        except CorpusError as error:
+            raise error.at(field=(*own, ("base", "data", "tokenizer"))[0]) from None
+        if not found[chosen.file].exact:
+            require_no_bytes(study, arm)
+        require_vocabulary(study, found[chosen.file].size, f"'{chosen.file}'")
+
+
+def require_no_bytes(study: Study, arm: str) -> None:
+    """Nothing that the study reads may need the bytes that token ids stand for, where nobody said them."""
+    stored = study.training(arm).data.tokenizer == "own"
+    said = f"the shards that '{arm}' reads do not say how many bytes an id is"
+    if not stored:
+        said = f"the tokenizer of '{arm}' changes the text or its tokens are no bytes, so that they cannot be counted"
+    needed: list[tuple[FieldPath, str]] = [
+        (("hypotheses", n, "claim"), c.metric) for n, c in study.claims.items() if arm in c.named
+    ]
+    needed += [(("tie_breakers", index), metric) for index, metric in enumerate(study.tie_breakers)]
+    for field, metric in needed:
+        if metric.startswith("val/bits_per_byte"):
+            raise CorpusError(
+                f"{metric} is required, and {said}",
+                required="the UTF-8 bytes of every entry of the vocabulary",
+                fix="ablate corpus add NAME FOLDER --vocabulary N --byte-lengths FILE.json; or val/loss" * stored
+                or "a tokenizer over bytes that leaves the text as it is; or val/loss",
+                where=Where(field=field),
+            )
+
+
+def require_vocabulary(study: Study, found: int, whose: str = "the corpus") -> None:
+    """Sizes that were matched for so many tokens are those of this tokenizer."""
+    if isinstance(study.match, Match) and study.match.vocabulary not in (None, found):
+        raise SpecError(
+            f"match.vocabulary is {study.match.vocabulary:,}, and {whose} has {found:,} tokens",
+            required="the number of tokens that the models have",
+            fix=f"vocabulary: {found}",
+            where=Where(field=("match", "vocabulary")),
         )
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ablate.data.tokenizers import PIECE, BpeTokenizer, CharTokenizer, byte_characters, encoded
+from ablate.data.tokenizers import PIECE, BpeTokenizer, CharTokenizer, encoded
 from prereg.errors import CorpusError
 from prereg.registry.canon import sha256_bytes
-from prereg.study.command import is_inside
-
-_LARGEST_FILE = 64 * 2**20
+from prereg.study.tokenizer_file import TokenizerJson, byte_characters, malformed, read_tokenizer
 
 
 @dataclass(frozen=True)
@@ -23,34 +22,30 @@ class FileTokenizer:
 
     content: bytes
     """The file."""
-    _made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    file: TokenizerJson = field(repr=False, compare=False)
+    """What the file says."""
+    _engine: Any = field(repr=False, compare=False)
 
     @classmethod
     def read(cls, root: Path, name: str) -> FileTokenizer:
-        """The tokenizer of a file below the root. Raises `CorpusError` where it is none."""
-        path = root / name
-        if not is_inside(name):
-            raise CorpusError(f"tokenizer file '{name}'", required="a path below the root, without ..")
-        if not path.is_file():
-            raise CorpusError(
-                f"the tokenizer file '{name}' is not there",
-                required=f"a tokenizer.json at {path}",
-                fix=f"cp FOLDER_OF_THE_MODEL/tokenizer.json {path}",
-            )
-        found = cls(path.read_bytes() if path.stat().st_size <= _LARGEST_FILE else b"")
+        """The tokenizer of a file below the root. Raises `CorpusError` where it is none that can be used."""
+        from tokenizers import Tokenizer
+
+        file = read_tokenizer(root, name)
         try:
-            _ = found._engine
+            engine = Tokenizer.from_str(file.content.decode("utf-8"))
         except Exception as error:  # the library raises nothing narrower
-            raise CorpusError(
-                f"'{name}' is no tokenizer: {str(error)[:200] or 'too large'}",
-                required="tokenizer.json as the library `tokenizers` writes it",
-            ) from error
-        return found
+            raise malformed(name, str(error)) from error
+        if engine.get_vocab(with_added_tokens=True) != file.ids:
+            raise malformed(name, "the library gives its entries other ids than the file")
+        engine.no_truncation()
+        engine.no_padding()
+        return cls(file.content, file, engine)
 
     @property
     def size(self) -> int:
-        """Number of entries: one more than the largest id."""
-        return int(max(self._engine.get_vocab(with_added_tokens=True).values())) + 1
+        """Number of entries."""
+        return self.file.size
 
     @property
     def sha256(self) -> str:
@@ -59,19 +54,23 @@ class FileTokenizer:
 
     def encode(self, text: str) -> np.ndarray:
         """Token ids. Text that the tokenizer has no token for is an error, never a stand-in."""
-        if self._is_exact:
-            ids = encoded(self._engine, text)
-        else:  # it may treat the beginning of a text like no other place
-            ids = np.array(self._engine.encode(text, add_special_tokens=False).ids, dtype=np.int64)
-        unknown = self._definition["model"].get("unk_token")
-        number = None if unknown is None else self._engine.token_to_id(str(unknown))
-        if number is not None and (ids == number).any():
+        try:
+            if self._lengths is not None:
+                ids = encoded(self._engine, text)
+            else:  # it may mark the beginning of what it is given, and a piece begins nothing
+                (whole,) = self._engine.encode_batch_fast([text], add_special_tokens=False)
+                ids = np.array(whole.ids, dtype=np.int64)
+        except Exception as error:  # the library raises nothing narrower
             raise CorpusError(
-                f"the tokenizer has no token for a part of the text, and would write {unknown}",
-                required="a tokenizer that can write the text, such as one over bytes",
+                f"the tokenizer cannot write a part of the text: {str(error)[:200]}", required=_CAN_WRITE
+            ) from error
+        if self.file.unknown is not None and (ids == self.file.unknown).any():
+            raise CorpusError(
+                f"the tokenizer has no token for a part of the text, and would write id {self.file.unknown}",
+                required=_CAN_WRITE,
             )
-        lengths = self.byte_lengths()
-        if lengths is not None and int(lengths[ids].sum()) != len(text.encode()):
+        # What the file says of its bytes is held against every text.
+        if self._lengths is not None and int(self._lengths[ids].sum()) != len(text.encode()):
             raise CorpusError("the tokenizer leaves out a part of the text", required="a tokenizer that keeps it whole")
         return ids
 
@@ -81,59 +80,31 @@ class FileTokenizer:
 
     def pieces(self) -> list[bytes] | None:
         """The bytes of each entry; none where they are not known exactly, which they are of byte pairs alone."""
-        if not self._is_exact:
+        if not self.file.exact:
             return None
-        table, found = byte_characters(), [b""] * self.size
-        added = {number: token.content for number, token in self._engine.get_added_tokens_decoder().items()}
-        for entry, number in self._engine.get_vocab(with_added_tokens=True).items():
-            if number in added:
-                found[number] = added[number].encode()
-            elif all(sign in table for sign in entry):
-                found[number] = bytes(table[sign] for sign in entry)
-            else:
-                return None
-        return found
+        table, added = byte_characters(), self.file.added
+        by_id = sorted((number, entry) for entry, number in self.file.ids.items() if added.get(number, entry) == entry)
+        return [entry.encode() if number in added else bytes(table[sign] for sign in entry) for number, entry in by_id]
 
     def byte_lengths(self) -> np.ndarray | None:
         """UTF-8 bytes of each entry, or none: bits per byte are then not defined."""
-        if "lengths" not in self._made:
-            pieces = self.pieces()
-            self._made["lengths"] = None if pieces is None else np.array([len(piece) for piece in pieces])
-        found: np.ndarray | None = self._made["lengths"]
-        return found
+        return self._lengths
 
-    @property
-    def _definition(self) -> dict[str, Any]:
-        if "definition" not in self._made:
-            self._made["definition"] = json.loads(self.content)
-        return dict(self._made["definition"])
+    @cached_property
+    def _lengths(self) -> np.ndarray | None:
+        pieces = self.pieces()
+        return None if pieces is None else np.array([len(piece) for piece in pieces], dtype=np.int64)
 
-    @property
-    def _is_exact(self) -> bool:
-        """Whether it is made of byte pairs, and changes nothing of a text before."""
-        steps = self._definition.get("pre_tokenizer") or {}
-        over_bytes = [step for step in steps.get("pretokenizers", [steps]) if step.get("type") == "ByteLevel"]
-        plain = self._definition["model"].get("type") == "BPE" and self._definition.get("normalizer") is None
-        return plain and bool(over_bytes) and not any(step.get("add_prefix_space") for step in over_bytes)
 
-    @property
-    def _engine(self) -> Any:
-        if "engine" not in self._made:
-            from tokenizers import Tokenizer
-
-            engine = Tokenizer.from_str(self.content.decode("utf-8"))
-            engine.no_truncation()
-            engine.no_padding()
-            self._made["engine"] = engine
-        return self._made["engine"]
+_CAN_WRITE = "a tokenizer that can write the text, such as one over bytes"
 
 
 def library_json(tokenizer: CharTokenizer | BpeTokenizer | FileTokenizer) -> str:
-    """The tokenizer.json of a tokenizer, which gives the same ids."""
+    """The tokenizer.json of a tokenizer, which gives a whole text the ids that the model was trained on."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     if isinstance(tokenizer, FileTokenizer):
-        return tokenizer.content.decode("utf-8")
+        return _with_cuts(tokenizer.file) if tokenizer.file.exact else tokenizer.content.decode("utf-8")
     if isinstance(tokenizer, CharTokenizer):
         vocabulary = {character: number for number, character in enumerate(tokenizer.characters)}
         engine = Tokenizer(models.WordLevel(vocabulary))
@@ -145,3 +116,10 @@ def library_json(tokenizer: CharTokenizer | BpeTokenizer | FileTokenizer) -> str
     engine.pre_tokenizer = pre_tokenizers.Sequence([cut, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     engine.decoder = decoders.ByteLevel()
     return str(engine.to_str())
+
+
+def _with_cuts(file: TokenizerJson) -> str:
+    """The same file with our cuts after line breaks: its pattern may look past one, and ours never did."""
+    cut = {"type": "Split", "pattern": {"Regex": PIECE.pattern}, "behavior": "Isolated", "invert": False}
+    steps = {"type": "Sequence", "pretokenizers": [cut, *file.steps]}
+    return json.dumps({**file.definition, "pre_tokenizer": steps}, ensure_ascii=False)

@@ -20,6 +20,7 @@ from prereg.errors import CorpusError
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.registry.disk import write_whole
 from prereg.study.corpora import Shards
+from prereg.study.tokenizer_file import byte_characters
 
 
 @dataclass(frozen=True)
@@ -260,11 +261,3 @@ def _batches(text: str) -> Iterator[list[str]]:
             pieces = []
     if pieces:
         yield pieces
-
-
-def byte_characters() -> dict[str, int]:
-    """The character that represents each byte in GPT-2's table, as Radford et al. (2019) laid it out: printable bytes
-    stand for themselves, the others take the next characters from 256 on."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}

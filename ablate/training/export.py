@@ -38,6 +38,8 @@ def architecture_of(model: Model) -> str:
         ("activation", model.activation, (model.activation == "swiglu") == rotary),
         ("qk_norm", model.qk_norm, rotary or not model.qk_norm),
         ("head_size", model.head_size, rotary or model.heads * model.size_of_head == model.width),
+        # Its configuration is refused where the heads do not divide the width, though it has a size of heads.
+        ("heads", model.heads, not rotary or model.qk_norm or model.width % model.heads == 0),
         ("bias", model.bias, not (model.qk_norm and model.bias)),
         # The mean of a sum is the sum of the means; of what divides by a spread this does not hold.
         ("embedding_norm", model.embedding_norm, rotary or model.embedding_norm in ("none", "center")),

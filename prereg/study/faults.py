@@ -64,10 +64,17 @@ def spec_error(
         absent = f"'{last}' is missing" if isinstance(last, str) else f"item {last + 1} of the list is missing"
         return SpecError(absent, required=_documented(model, path), where=Where(field=path))
     required, fix = _required(chosen)
-    alternatives = [other for other in faults if other is not chosen and _path(other, document) == path]
+    alternatives = [
+        other
+        for other in faults
+        # That another branch has no such field, or wants one more, is no value that could be given here.
+        if other is not chosen
+        and _path(other, document) == path
+        and other["type"] not in ("extra_forbidden", "missing")
+    ]
     for other in alternatives:
         words = _required(other)[0]
-        if words and words not in required:
+        if words and required and words not in required:
             required += f"; or {words}"
     return SpecError(_found(chosen), required=required, fix=fix, where=Where(field=path))
 

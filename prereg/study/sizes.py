@@ -17,7 +17,7 @@ from pydantic import Field
 from prereg.errors import field_error, nearest
 from prereg.frozen import FrozenModel
 from prereg.study.arms import Arm
-from prereg.study.training import Bpe, Data, Model, Positive, Training
+from prereg.study.training import Bpe, Data, Model, Positive, TokenizerFile, Training
 
 Count = Literal["parameters", "flops"]
 
@@ -52,6 +52,12 @@ def count(model: Model, kind: Count) -> Linear:
 def vocabulary_of(data: Data) -> int | None:
     """Number of tokens, where the configuration alone says it."""
     return data.tokenizer.bpe if isinstance(data.tokenizer, Bpe) else None
+
+
+def other_file(data: Data, other: Data) -> bool:
+    """Whether two tokenizers, one of them of a file, may differ in their number of tokens: files are not read here."""
+    chosen = (data.tokenizer, other.tokenizer)
+    return chosen[0] != chosen[1] and any(isinstance(one, TokenizerFile) for one in chosen)
 
 
 def _parameters(model: Model) -> Linear:
@@ -147,10 +153,11 @@ def _width(match: Match, arms: Mapping[str, Arm], name: str, baseline: str) -> i
     assert isinstance(arm, Training) and isinstance(other, Training), name
     found = fit(arm, other, match.by, vocabulary=match.vocabulary)
     if found is None:
+        what = "tokenizer" if other_file(arm.data, other.data) else "width or tied embeddings"
         raise field_error(
             ("match",),
-            f"'{name}' and '{baseline}' differ in width or tied embeddings, so their sizes depend on the number of "
-            "tokens, which the tokenizer takes from the corpus",
+            f"'{name}' and '{baseline}' differ in {what}, so their sizes depend on the number of tokens, which a "
+            "corpus or a tokenizer's file holds",
             "the number of tokens, to match their sizes",
             f"match: {{by: {match.by}, vocabulary: 65}}   (`ablate check` shows the number of a corpus)",
         )
@@ -191,7 +198,7 @@ def mismatch(arm: Training, baseline: Training, by: Count, *, vocabulary: int | 
     """(arm - baseline) / baseline. Where tokens cancel and are not known, over a count without them: an upper bound."""
     mine, theirs = count(arm.model, by), count(baseline.model, by)
     sizes = [vocabulary_of(arm.data) or vocabulary, vocabulary_of(baseline.data) or vocabulary]
-    if None in sizes and mine.by_vocabulary != theirs.by_vocabulary:
+    if None in sizes and (mine.by_vocabulary != theirs.by_vocabulary or other_file(arm.data, baseline.data)):
         return None
     ours, others = (size or 0 for size in sizes) if None not in sizes else (0, 0)
     whole = theirs.at(others)

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from prereg.frozen import FrozenModel, GrownModel
+from prereg.study.command import is_inside
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -110,6 +111,12 @@ class TokenizerFile(FrozenModel):
 
     file: Annotated[str, Field(min_length=1)]
     """Its path from the root. The registration holds its hash."""
+
+    @model_validator(mode="after")
+    def _lies_below_the_root(self) -> Self:
+        if not is_inside(self.file):
+            raise ValueError(f"'{self.file}' is no path below the root: it begins with / or holds ..")
+        return self
 
 
 class Data(FrozenModel):

@@ -18,7 +18,7 @@ from prereg.registry.register import words_alone
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
 from prereg.study.measure import is_folder
-from prereg.study.sizes import WIDTH, Count, Match, count, fit, mismatch, vocabulary_of
+from prereg.study.sizes import WIDTH, Count, Match, count, fit, mismatch, other_file, vocabulary_of
 from prereg.study.spec import Study
 
 if TYPE_CHECKING:
@@ -161,12 +161,13 @@ def sizes_sections(study: Study, vocabulary: int | None) -> list[Section]:
     rows, offers = [], []
     for arm, config in configs.items():
         cells, widths = [arm], []
-        tokens = vocabulary_of(config.data) or known
+        here = None if other_file(config.data, base.data) else known
+        tokens = vocabulary_of(config.data) or here
         for kind, _ in _COUNTS:
-            share = mismatch(config, base, kind, vocabulary=known)
+            share = mismatch(config, base, kind, vocabulary=here)
             cells.append("?" if tokens is None else f"{count(config.model, kind).at(tokens):,}")
             cells.append("?" if share is None else _percent(share))
-            found = fit(config, base, kind, vocabulary=known)
+            found = fit(config, base, kind, vocabulary=here)
             if found is not None and found.feed_width != config.model.inner_width:
                 widths.append(f"{WIDTH}: {found.feed_width} for the baseline's {kind} ({_percent(found.remaining)})")
         rows.append(tuple(cells))

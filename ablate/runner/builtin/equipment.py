@@ -118,7 +118,7 @@ class Equipment:
                 raise StudyError(
                     f"the tokenizer of '{spec.variant}' is not the one registered (sha256 {reading.tokenizer.sha256})",
                     required=f"sha256 {spec.tokenizer}",
-                    fix="the version of the library `tokenizers` under which the study was registered",
+                    fix="the version of the library `tokenizers` under which the study was registered; or the file",
                 )
             self._texts[wanted] = Text(reading.split, reading.tokenizer, reading_sha256(pins.items()))
         text = self._texts[wanted]
