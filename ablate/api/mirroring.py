@@ -80,23 +80,25 @@ class Mirror:
                 last = self._stop.wait(EVERY_S)
                 now = time.monotonic()
                 seen, looked = watch_study(self._context, seen, now - looked), now
-                self._send(tracker, seen, sent)
+                self._send(target, tracker, seen, sent)
             tracker.close()
         except Exception as error:
             if target not in self._left:
                 self._note(_ended(target, error))
 
-    def _send(self, tracker: Tracker, seen: Watched, sent: dict[str, RunHealth]) -> None:
+    def _send(self, target: Target, tracker: Tracker, seen: Watched, sent: dict[str, RunHealth]) -> None:
         changed = False
         for run in seen.health.runs:
             name = _name(run)
+            if target in self._left:
+                return  # it answered, and nobody waits for it any more
             if run.state == "waiting" or sent.get(name) == run:
                 continue
             changed, sent[name] = True, run
             tracker.health(self._masks[name], run.step, health_of(run, seen.steps_per_s.get(name)))
             if run.state in ENDED:
                 tracker.ended(self._masks[name], run.state)
-        if changed:
+        if changed and target not in self._left:
             tracker.health(self._masks[UNKNOWN_RUN], sum(run.step for run in seen.health.runs), whole_of(seen))
 
 

@@ -27,7 +27,7 @@ class TensorboardTracker:
     """A folder of event files for each run."""
 
     def __init__(self, target: Target, group: Group) -> None:
-        self._base = Path(target.place).expanduser() / group.name
+        self._base = Path(target.place).expanduser().resolve() / group.name
         self._open: dict[str, EventFileWriter] = {}
 
     def health(self, mask: str, step: int, values: Mapping[str, float]) -> None:
