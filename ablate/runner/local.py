@@ -197,6 +197,7 @@ def _all_bound(scheduler: Scheduler, specs: Sequence[Spec]) -> bool:
     known = {seal[:2] for seal in sealed_in_ledger(scheduler.ledger, scheduler.registration.sha256)}
     missing = [spec for spec in specs if (spec.variant, spec.seed) not in known]
     for spec in [spec for spec in missing if scheduler.binds(spec)]:
+        _require_of(spec, scheduler.folder(spec))
         scheduler.seal_in_ledger(spec, recovered=True, counted=True)
         missing.remove(spec)
     return not missing
