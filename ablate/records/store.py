@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from ablate.records.checkpoints import Checkpoints
@@ -327,9 +328,9 @@ def parquet_bytes(record: RunRecord, rows: list[Row]) -> bytes:
     return _written(
         _columns_of_run(record, len(rows))
         | {
-            "step": pa.array([row.step for row in rows], pa.int64()),
-            "metric": pa.array([row.metric for row in rows], pa.string()),
-            "value": pa.array([row.value for row in rows], pa.float64()),
+            "step": _column(pa.int64(), [row.step for row in rows]),
+            "metric": _column(pa.string(), [row.metric for row in rows]),
+            "value": _column(pa.float64(), [row.value for row in rows]),
         }
     )
 
@@ -341,8 +342,8 @@ def items_bytes(record: RunRecord, items: Sequence[ItemScore]) -> bytes:
     twice = [key for key, n in Counter((one.metric, one.task, one.item) for one in items).items() if n > 1]
     assert not twice, twice[:5]
     assert all(math.isfinite(one.value) for one in items), [one for one in items if not math.isfinite(one.value)][:5]
-    texts = {name: pa.array([getattr(one, name) for one in items], pa.string()) for name in ITEM_TEXTS}
-    values = {"value": pa.array([one.value for one in items], pa.float64())}
+    texts = {name: _column(pa.string(), [getattr(one, name) for one in items]) for name in ITEM_TEXTS}
+    values = {"value": _column(pa.float64(), [one.value for one in items])}
     return _written(_columns_of_run(record, len(items)) | texts | values)
 
 
@@ -350,8 +351,20 @@ def _columns_of_run(record: RunRecord, n_rows: int) -> dict[str, pa.Array]:
     """Whose rows they are, on every row."""
     import pyarrow as pa
 
-    texts = {name: pa.array([getattr(record, name)] * n_rows, pa.string()) for name in _OF_RUN}
-    return texts | {"seed": pa.array([record.seed] * n_rows, pa.int64())}
+    texts = {name: _column(pa.string(), [getattr(record, name)] * n_rows) for name in _OF_RUN}
+    return texts | {"seed": _column(pa.int64(), [record.seed] * n_rows)}
+
+
+def _column(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
+    """An array without nulls, as `pa.array` makes it: that imports pandas first, half of a worker's start."""
+    import pyarrow as pa
+
+    if kind != pa.string():
+        data = np.array(values, kind.to_pandas_dtype())
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)])
+    texts = [text.encode() for text in values]
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+    return pa.Array.from_buffers(kind, len(texts), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))])
 
 
 def _written(columns: dict[str, pa.Array]) -> bytes:
