@@ -64,6 +64,36 @@ def test_the_step_itself_is_not_in_its_window_and_later_steps_recover() -> None:
     assert spike_places(losses, above=6.0, window=20).tolist() == [100]
 
 
+def test_the_places_that_are_looked_at_closely_hold_every_spike() -> None:
+    """Every window by its definition, over curves with ties, jumps, drifts, rounding and values that are not finite."""
+    rng, spikes = np.random.default_rng(7), 0
+    for trial in range(600):
+        window = int(rng.integers(5, 40))
+        n, above = int(rng.integers(window - 1, 5 * window)), float(rng.choice([0.1, 1.0, 3.0, 6.0, 12.0]))
+        losses = [
+            rng.normal(3.0, 0.05, n),
+            rng.integers(0, 4, n).astype(float),
+            rng.standard_cauchy(n),
+            2.5 + (rng.random(n) < 0.05) * rng.normal(0.0, 1e-15, n),
+            1e8 + rng.normal(0.0, 1e-8, n),
+            3.0 * np.exp(-np.arange(n) / 50) + rng.normal(0.0, 0.01, n),
+        ][trial % 6]
+        if trial % 3 == 0:
+            losses[rng.integers(0, n, 3)] = rng.choice([np.nan, np.inf, -np.inf, 1e300])
+        expected = []
+        for at, now in enumerate(losses):
+            before = losses[max(at - window, 0) : at]
+            if not np.isfinite(now):
+                expected.append(at)
+            elif before.size == window and np.isfinite(before).all():
+                distance = np.abs(before - np.median(before))
+                scale = 1.4826 * np.median(distance) or 1.2533 * distance.mean()
+                expected += [at] if now - np.median(before) > above * scale else []
+        assert spike_places(losses, above=above, window=window).tolist() == expected, (trial, window, above)
+        spikes += len(expected)
+    assert spikes > 1000
+
+
 def test_a_window_whose_mad_is_zero_is_judged_by_the_mean_deviation() -> None:
     # 15 equal values and 5 others: MAD 0, mean absolute deviation not (Iglewicz and Hoaglin 1993).
     window = np.array([1.0] * 15 + [1.1] * 5)

@@ -302,7 +302,7 @@ def test_a_sealed_outcome_is_derived_again_from_metrics_and_items(tmp_path: Path
         path.write_bytes(before)
     assert "run.json says None" in folder.outcome_faults(sealed.model_copy(update={"outcome_sha256": None}))[0]
     folder.items_path.write_bytes(b"PAR1")
-    assert folder.outcome_faults(sealed)[0].startswith(f"{folder.items_path} cannot be read as the table of this run")
+    assert folder.outcome_faults(sealed)[0] == f"{folder.items_path} is not a Parquet file"
 
 
 def test_a_table_in_many_slices_has_the_hash_of_its_rows() -> None:

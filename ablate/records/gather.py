@@ -16,7 +16,6 @@ import pandas as pd
 from pydantic import ValidationError
 
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
-from ablate.records.parquet import TableError, open_bounded
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from prereg.errors import EvidenceError, LedgerError
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Seal = tuple[str, int, str]
+_LONG_RUN = 10_000
+"""Steps from which on a table is long."""
 
 
 def sealed_in_ledger(ledger: Ledger, registration: str) -> dict[Seal, str]:
@@ -123,10 +124,6 @@ def _records(
         run_hash = (bound or {}).get((variant, seed, str(record.metrics_sha256)))
         if not wrong and run_hash is not None and run_hash != sha256_file(folder.record_path):
             wrong = [f"{folder.record_path} is not what the ledger sealed"]
-        if not wrong:
-            wrong = _unreadable(folder.sealed_path, METRIC_COLUMNS)
-            if not wrong and record.items_sha256 is not None:
-                wrong = _unreadable(folder.items_path, ITEM_COLUMNS)
         broken += wrong
         if wrong or run_hash is None:
             unsealed.append((variant, seed))
@@ -310,15 +307,6 @@ def read_items(scored: list[Path]) -> pd.DataFrame:
     return frame
 
 
-def _unreadable(path: Path, columns: tuple[str, ...]) -> list[str]:
-    """Whether a file with the right hash is no such table, or too large a one: a forged seal can say anything."""
-    try:
-        open_bounded(path, columns).close()
-    except TableError as error:
-        return [f"{path} {error}"]
-    return []
-
-
 def _read_again(
     runs: Path, records: list[RunRecord], *, kept: Sequence[int]
 ) -> dict[tuple[str, int], _Rows | str | None]:
@@ -329,9 +317,10 @@ def _read_again(
         table = _folder(runs, run).read_metrics(run)
         return table if isinstance(table, str) else _ordered(table) if run.seed in kept else None
 
-    # Reading, sorting and hashing let go of the interpreter's lock.
+    # Reading, sorting and hashing let go of the interpreter's lock; of short tables, threads would wait for it.
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        return dict(zip((run.cell for run in records), pool.map(read, records), strict=True))
+        long = {run.cell: pool.submit(read, run) for run in records if run.steps > _LONG_RUN}
+        return {run.cell: long[run.cell].result() if run.cell in long else read(run) for run in records}
 
 
 def _unlike_its_place(record: RunRecord, registration: Registration, variant: str, seed: int) -> list[str]:
@@ -359,10 +348,11 @@ def unlike(record: RunRecord, spec: RunSpec | CommandSpec) -> str:
 def _strangers(root: Root, registration: Registration, planned: set[tuple[str, int]]) -> tuple[str, ...]:
     """Run folders that no plan names."""
     base = root.runs(registration.study.study, registration.sha256)
+    names = {(arm, str(seed)) for arm, seed in planned}
     found = []
     for folder in sorted(path.parent for path in base.glob("*/*/run.json")):
         variant, seed = folder.parent.name, folder.name
-        if (variant, seed) not in {(arm, str(number)) for arm, number in planned}:
+        if (variant, seed) not in names:
             found.append(f"{variant}/{seed}")
     return tuple(found)
 

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ablate.records.parquet import open_bounded
 from ablate.records.run_record import RunRecord
 from prereg.metrics.catalogue import METRICS
 
@@ -208,12 +209,11 @@ def _hex_tables() -> _HexTables:
 
 
 def own_rows(path: Path, record: RunRecord, wanted: Mapping[str, str]) -> pa.Table:
-    """Columns of a sealed table of a run, in their types. Raises `ValueError` where rows are of another run."""
+    """Columns of a sealed table of a run, in their types. Raises `ValueError` where rows are of another run, and
+    `TableError` for what is no such table, or too large a one: a forged seal can say anything."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    texts = [name for name, kind in wanted.items() if kind == "string"]
-    with pq.ParquetFile(path, read_dictionary=texts) as file:
+    with open_bounded(path, list(wanted)) as file:
         table = file.read(columns=list(wanted), use_threads=False)
     for name, kind in wanted.items():
         found = table.schema.field(name).type

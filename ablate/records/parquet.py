@@ -31,6 +31,8 @@ _BATCH = 2**16
 _PLAIN_TYPES = {"BYTE_ARRAY": 0, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8, "BOOLEAN": 1}
 """Physical type of a column -> bytes of a value; of text, what its lengths say."""
 _DATA, _DICTIONARY, _DATA_2 = 0, 2, 3
+_PLACES = (2, 8)
+"""The encodings of values by their places in a dictionary."""
 _REPEATING = 7
 """The encoding of texts by what they share with the one before: a few bytes can stand for any length."""
 
@@ -54,9 +56,11 @@ def open_bounded(source: Path | bytes, columns: Sequence[str], *, most_rows: int
         texts = _texts(pq.ParquetFile(pa.BufferReader(pa.py_buffer(data))), columns, most_rows)
         file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), read_dictionary=texts)
         left = MOST_DECODED - file.metadata.num_rows * 8 * (len(columns) - len(texts))
-        for group in range(file.metadata.num_row_groups):
-            _check_pages(data, file.metadata.row_group(group), set(columns))
-        _check_texts(file, texts, left)
+        groups = [file.metadata.row_group(at) for at in range(file.metadata.num_row_groups)]
+        # No text is longer than the page that holds all different ones: of ours, as a rule, enough to know.
+        longest = max((_check_pages(data, group, set(columns), texts) for group in groups), default=0)
+        if longest > LONGEST_TEXT or longest * file.metadata.num_rows * len(texts) > left:
+            _check_texts(file, texts, left)
     except (OSError, pa.ArrowException, ValueError, LookupError, TypeError, RecursionError, OverflowError) as error:
         raise error if isinstance(error, TableError) else TableError("is not a Parquet file") from None
     return file
@@ -105,9 +109,12 @@ def _texts(file: pq.ParquetFile, columns: Sequence[str], most_rows: int) -> list
     return texts
 
 
-def _check_pages(data: bytes | mmap.mmap, group: pq.RowGroupMetaData, wanted: set[str]) -> None:
-    """Every page of the wanted columns, by its own header: its size, its encoding, and as many values as rows."""
-    view = memoryview(data)
+def _check_pages(data: bytes | mmap.mmap, group: pq.RowGroupMetaData, wanted: set[str], texts: list[str]) -> int:
+    """Every page of the wanted columns, by its own header: its size, its encoding, and as many values as rows.
+
+    Returns the size of the largest page of texts that is no list of places in a dictionary.
+    """
+    view, largest = memoryview(data), 0
     for at in range(group.num_columns):
         column = group.column(at)
         if column.path_in_schema not in wanted:
@@ -128,11 +135,15 @@ def _check_pages(data: bytes | mmap.mmap, group: pq.RowGroupMetaData, wanted: se
                 if page[2 if header[1] == _DATA else 4] == _REPEATING or page[1] < 0:
                     raise TableError("has texts in an encoding that is not read here (DELTA_BYTE_ARRAY)")
                 values += page[1]
+                listed = page[2 if header[1] == _DATA else 4] in _PLACES
             elif header[1] == _DICTIONARY and header[7][1] * _PLAIN_TYPES[column.physical_type] > _LARGEST_PAGE:
                 raise TableError(f"has a dictionary of {header[7][1]:,} values")
+            if column.path_in_schema in texts and not (page is not None and listed):
+                largest = max(largest, header[2], header[3])
             place += length + header[3]
         if values != group.num_rows:
             raise TableError("does not hold the rows that it says")
+    return largest
 
 
 def _check_texts(file: pq.ParquetFile, texts: list[str], left: int) -> None:

@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from pydantic import ValidationError
 
 from ablate.records.checkpoints import Checkpoints
@@ -293,6 +292,8 @@ class RunFolder:
                 path = self.items_path
                 items = own_rows(path, record, OF_ITEMS)
             derived = outcome_of_tables(metrics, items)
+        except TableError as error:
+            return f"{path} {error}"
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
             return f"{path} cannot be read as the table of this run: {_first_line(error)}"
         if derived != record.outcome_sha256:
@@ -357,6 +358,7 @@ def _columns_of_run(record: RunRecord, n_rows: int) -> dict[str, pa.Array]:
 
 def _column(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
     """An array without nulls, as `pa.array` makes it: that imports pandas first, half of a worker's start."""
+    import numpy as np
     import pyarrow as pa
 
     if kind != pa.string():

@@ -70,8 +70,10 @@ def _whole_curve(context: AuditContext) -> Found:
     lines, nothing = context.evidence.lines(CURVE), (np.empty(0), np.empty(0))
     holed = []
     for run in context.done:
-        steps = np.unique(lines.get(run.cell, nothing)[0])
-        if not np.array_equal(steps[steps != 0], np.arange(1, run.steps + 1)):
+        steps = lines.get(run.cell, nothing)[0]
+        steps = steps[steps != 0]
+        whole = np.arange(1, run.steps + 1)
+        if not np.array_equal(steps, whole) and not np.array_equal(np.unique(steps), whole):
             holed.append(named_run(run))
     return holed
 
