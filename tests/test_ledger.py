@@ -528,10 +528,11 @@ def test_an_append_reads_and_checks_the_end_of_a_long_ledger_alone(
     assert checked() < 600  # those of the first look back, and each line that was added, once
     assert max(read) <= 64 * 2**10
     assert len(ledger.entries()) == 5400
-    assert checked() == 5400
+    before = checked()
+    assert before < 6000
     append(ledger)
     assert len(Ledger(ledger.path).entries()) == 5401  # another object of this process
-    assert checked() == 5401
+    assert checked() == before + 1
 
 
 def test_what_others_append_is_checked_before_an_append_chains_on_it(ledger: Ledger) -> None:

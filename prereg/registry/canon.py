@@ -22,12 +22,15 @@ def canonical_bytes(value: Any) -> bytes:
 
 def from_canonical(data: bytes) -> Any:
     """The value of canonical bytes, such that `canonical_bytes` of it gives the same bytes again."""
-    return json.loads(data.decode("utf-8"), parse_int=_number)
+    return _DECODER.decode(data.decode("utf-8"))
 
 
 def _number(text: str) -> int | float:
     value = int(text)
     return value if abs(value) < 2**53 else float(text)
+
+
+_DECODER = json.JSONDecoder(parse_int=_number)
 
 
 def sha256_bytes(data: bytes) -> str:

@@ -25,7 +25,7 @@ from prereg.errors import LedgerError, Where
 from prereg.registry import ledger_slots as slots
 from prereg.registry.canon import canonical_bytes, sha256_bytes
 from prereg.registry.disk import open_regular, write_at, write_from
-from prereg.registry.ledger_entry import FIRST, Entry, Event, Reading, Withheld, line_of, read_lines
+from prereg.registry.ledger_entry import FIRST, Entry, Event, Reading, Withheld, line_of, read_file, read_lines
 from prereg.registry.ledger_lock import LedgerLock
 
 _LARGEST_BYTES = 2**30
@@ -102,7 +102,8 @@ class Ledger:
 
     def faults(self) -> list[str]:
         """Everything that is wrong, a sentence each, naming the line. Empty when the chain holds."""
-        found, reading = self.damage(), self._read()
+        reading = self._read()
+        found = self._damage(reading)
         if reading.tail:
             last = f"{self.path.name}, line {(reading.n_lines or 0) + 1}"
             found.append(f"{last}: not ended; an append was cut off (the next one repairs it)")
@@ -110,7 +111,10 @@ class Ledger:
 
     def damage(self) -> list[str]:
         """What is wrong with complete lines. An unfinished last line is what a crash leaves, and no damage."""
-        return [f"{self.path.name}, line {line}: {fault}" for line, fault in self._read().faults]
+        return self._damage(self._read())
+
+    def _damage(self, reading: Reading) -> list[str]:
+        return [f"{self.path.name}, line {line}: {fault}" for line, fault in reading.faults]
 
     def unfinished(self) -> str | None:
         """What a crash left after the last complete line, in a sentence, or none. The next append repairs it."""
@@ -220,7 +224,7 @@ class Ledger:
     def _read(self) -> Reading:
         """The file as it is now."""
         with self._lock.shared():
-            return read_lines(self._bytes(0), FIRST, 0, sliced=self._sliced)
+            return read_file(self._bytes(0), sliced=self._sliced)
 
     def _checked(self) -> tuple[Reading, Entry | None]:
         """The file, and the last entry where it lacks its end of line. Raises `LedgerError` for damage."""
@@ -239,7 +243,7 @@ class Ledger:
             if not start or data.find(b"\n", first) >= 0:
                 break
             back *= 2
-        reading = read_lines(data[first:], None, None) if start else read_lines(data, FIRST, 0)
+        reading = read_lines(data[first:], None, None) if start else read_file(data)
         if reading.faults:
             self._refuse_damage(self._read())  # which knows the number of the line
             self._refuse_damage(reading)
