@@ -114,7 +114,8 @@ def plan(registration: Registration) -> tuple[RunSpec | CommandSpec, ...]:
     """Every planned run: all variants of the first seed, then of the second, and so on."""
     study = registration.study
     make = _built_in if study.trainer == "gpt" else _command
-    return tuple(make(registration, variant, seed) for seed in study.seeds for variant in study.arms)
+    runs = {variant: make(registration, variant, study.seeds[0]) for variant in study.arms}
+    return tuple(runs[variant].model_copy(update={"seed": seed}) for seed in study.seeds for variant in study.arms)
 
 
 def planned_runs(study: Study, only: Sequence[str] = ()) -> tuple[str, ...]:
