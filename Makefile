@@ -26,7 +26,7 @@ run: .venv/.installed ## Set up, run the quickstart study from declaration to ve
 	$(BIN)/ablate run studies/quickstart.yaml
 	@$(BIN)/ablate decide studies/quickstart.yaml || test $$? -eq 3
 
-test: .venv/.installed-dev ## Run the fast tests (about seven minutes on two cores)
+test: .venv/.installed-dev ## Run the fast tests (about three minutes on two cores)
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
 test-all: .venv/.installed-dev ## Run every test, the slow ones too

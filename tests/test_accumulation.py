@@ -79,6 +79,7 @@ def test_the_audited_chain_counts_each_place_once_a_step_and_still_tells_steps_a
     assert len({chain((1, "a")), chain((1, "b")), chain((2, "a")), chain((1, "a"), (2, "a"))}) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro_batch", [1, 2, 4])
 def test_in_float64_a_run_in_micro_batches_is_the_run_in_whole_batches(micro_batch: int) -> None:
     # Had a mean, a mask or a row gone astray, more precision would not help. It shrinks the gap by nine digits, so what
@@ -93,6 +94,7 @@ def test_in_float64_a_run_in_micro_batches_is_the_run_in_whole_batches(micro_bat
     assert parts.progress.tokens == whole.progress.tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optim", "apart"),
     # Measured with AdamW over seeds 1 to 3 and micro-batches of 1, 2 and 4: losses at most 1.3e-7 apart, two units of

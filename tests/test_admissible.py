@@ -71,6 +71,7 @@ def test_evidence_as_promised_passes_every_check() -> None:
     assert all(check.found for check in checks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "severity", "change"),
     [

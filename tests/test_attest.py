@@ -69,6 +69,7 @@ def events(case: StudyContext) -> list[str]:
     return [entry.event for entry in Ledger(case.root.ledger).entries()]
 
 
+@pytest.mark.slow
 def test_every_seal_is_made_named_in_the_ledger_and_holds(server: Server, authority: Authority, tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "begin")
@@ -113,6 +114,7 @@ def test_a_reader_brings_their_own_trust(server: Server, authority: Authority, t
     assert check(case, "ssh", signers=tmp_path / "theirs").state == "unvouched"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["sig", "tsr", "ots"])
 def test_a_changed_or_missing_seal_is_a_fault_that_names_the_file(suffix: str, server: Server, tmp_path: Path) -> None:
     case, registration = registered(tmp_path)
@@ -165,6 +167,7 @@ NONSENSE: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nonsense", NONSENSE)
 def test_an_entry_that_makes_no_sense_is_a_fault(nonsense: str, tmp_path: Path) -> None:
     case, registration = registered(tmp_path)

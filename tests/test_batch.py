@@ -113,6 +113,7 @@ N_TABLES = 8
 SIZES = {"equal": (3,) * 12, "unequal": (1, 2, 2, 3, 5, 8, 13, 21)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("correct", ["holm", "none"])
 def test_the_judge_over_rows_is_the_two_way_test_of_each_table(sizes: tuple[int, ...], correct: str) -> None:

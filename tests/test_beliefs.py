@@ -45,6 +45,7 @@ def test_a_pilot_tells_sd_correlation_time_and_how_sure_it_is() -> None:
     assert found.seconds_per_run is not None and "90 runs" in found.timed
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_pilots_sd_covers_as_often_as_it_says() -> None:
     covered, studies = 0, 60
     for seed in range(studies):
@@ -125,6 +126,7 @@ def test_a_metric_that_never_moves_cannot_decide() -> None:
         learned(planned(), *make_evidence(study, finals=stuck))
 
 
+@pytest.mark.slow
 def test_the_verb_takes_a_pilot_of_the_same_house(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     registration, evidence = pilot()
     assert tmp_path

@@ -14,6 +14,7 @@ from benchmarks.profiles import OWN, PRODUCTS, as_markdown, measure_here, measur
 
 
 # Once in a process of its own, as the benchmark measures it.
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "measure"), [("float32", measure_profile), ("bfloat16", measure_here)])
 def test_the_operators_and_what_lies_between_them_are_the_whole(
     house: House, dtype: str, measure: Callable[[Path, str], dict[str, Any]]

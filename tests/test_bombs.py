@@ -106,6 +106,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str]
     return bombs(tmp_path_factory.mktemp("bombs"))
 
 
+@pytest.mark.slow
 def test_an_import_is_refused_before_it_is_decoded(made: dict[str, tuple[Path, str]]) -> None:
     for name, (path, said) in made.items():
         assert path.stat().st_size < 2**20, name

@@ -169,6 +169,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 def test_it_is_checked_elsewhere_with_no_house_no_corpus_no_network_and_no_torch(bundle: Path, tmp_path: Path) -> None:
     for folder in ("home", "here", "tmp", "given"):
         (tmp_path / folder).mkdir()
@@ -497,6 +498,7 @@ def test_ten_thousand_single_changed_bytes_are_all_found(bundle: Path, tmp_path:
     assert checked(broken).intact, "and the bundle itself stands"
 
 
+@pytest.mark.slow
 def test_a_strangers_own_checks_are_never_executed_and_taken_as_told(house: House, tmp_path: Path) -> None:
     beside = house.path / "studies" / "looks_at_runs.py"
     beside.write_text(

@@ -130,12 +130,14 @@ def test_a_process_killed_at_any_moment_of_writing_a_checkpoint_costs_no_bit(
     assert set(resumed) == ({2, 3} if len(blows) == OPERATIONS else {2})
 
 
+@pytest.mark.slow
 def test_a_checkpoint_takes_no_more_operations_than_are_struck(
     made: tuple[House, RunSpec, RunRecord], tmp_path: Path
 ) -> None:
     assert strike(made, tmp_path, "kill", [OPERATIONS]) == [0]
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_with_what_to_do_and_leaves_the_checkpoint_before(
     made: tuple[House, RunSpec, RunRecord], tmp_path: Path
 ) -> None:
@@ -180,6 +182,7 @@ def gone(path: Path) -> None:
 HARMS = (truncated, flipped, emptied, swapped_for_garbage, gone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
 def test_a_damaged_newest_checkpoint_is_passed_over_aloud_and_costs_no_bit(
     made: tuple[House, RunSpec, RunRecord], folder: RunFolder, harm: Callable[[Path], None]
@@ -209,6 +212,7 @@ def test_a_damaged_newest_checkpoint_never_takes_the_place_of_the_sound_one(
     assert record_of(folder).resumed_from == (19, 19, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["both files", "the hashes", "hashes of another kind"])
 def test_with_no_sound_checkpoint_the_run_starts_over_aloud(
     made: tuple[House, RunSpec, RunRecord], folder: RunFolder, harm: str
@@ -276,6 +280,7 @@ def lengthened(path: Path) -> None:
     path.write_bytes(b'{"step": 1, "metric": "val/loss", "value": 0.5}\n' + data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("harm", "why"),
     [
@@ -365,6 +370,7 @@ def test_a_run_without_incident_has_nothing_to_tell_and_leaves_no_checkpoint(
     assert not list((house.path / "whole").glob("checkpoint*"))
 
 
+@pytest.mark.slow
 def test_what_went_wrong_stands_in_the_verdict_and_costs_none(house: House) -> None:
     study = house.write(seeds=[1, 2])
     registration, _ = api.register(study)

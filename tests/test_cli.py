@@ -99,6 +99,7 @@ MISTAKES: dict[str, tuple[Spoil, str, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_gets_one_clear_message_exit_code_two_and_changes_nothing(
     mistake: str, house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -184,6 +185,7 @@ def test_the_whole_chain_from_file_to_report(
     assert ablate(monkeypatch, "verify") == 2  # not in a repository of studies
 
 
+@pytest.mark.slow
 def test_deciding_twice_and_reporting_again_change_no_byte(copied: House, monkeypatch: pytest.MonkeyPatch) -> None:
     house, study = copied, copied.study
     code = ablate(monkeypatch, "decide", study)
@@ -208,6 +210,7 @@ def test_an_unfinished_study_is_inadmissible_and_shows_no_contrast(
     assert json.loads(capsys.readouterr().out)["findings"] == []
 
 
+@pytest.mark.slow
 def test_a_study_changed_since_registration_is_refused_with_its_fields_and_both_ways_on(
     house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,6 +231,7 @@ def test_a_study_changed_since_registration_is_refused_with_its_fields_and_both_
     assert ablate(monkeypatch, "run", study) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part",
     [
@@ -256,6 +260,7 @@ def test_one_changed_byte_is_found_and_named(
     assert ablate(monkeypatch, "verify", study) == 0
 
 
+@pytest.mark.slow
 def test_json_progress_is_one_object_a_line_with_a_summary_last(
     house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -266,6 +271,7 @@ def test_json_progress_is_one_object_a_line_with_a_summary_last(
     assert len([line for line in lines if line["event"] == "ended"]) == 4
 
 
+@pytest.mark.slow
 def test_progress_never_tells_one_arm_from_another(
     house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

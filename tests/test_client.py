@@ -139,6 +139,7 @@ for step in range(1, given["steps"] + 1):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["shared", "another"])
 def test_runs_of_a_seed_give_a_verdict_only_if_they_match_in_what_they_state(house: OwnHouse, order: str) -> None:
     house.script(MATCHES)

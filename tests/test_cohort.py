@@ -83,6 +83,7 @@ WITH_MODELS = [{**OPTIMIZERS[at], "model": model} for at, model in zip((2, 3, 5,
 """A model and an optimizer meet in the gradient alone, so one configuration tries one of each."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [OPTIMIZERS[0], OPTIMIZERS[1], OPTIMIZERS[4], *WITH_MODELS], ids=json.dumps)
 def test_a_cohort_agrees_with_separate_runs_within_the_stated_tolerance(changes: dict[str, Any]) -> None:
     config = configuration(**json.loads(json.dumps(changes)))
@@ -150,6 +151,7 @@ def test_bfloat16_differs_by_its_own_rounding_and_no_more() -> None:
         assert together.progress[seed].dropout == run.progress.dropout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optim", OPTIMIZERS, ids=json.dumps)
 @pytest.mark.parametrize("spoilt", ["weights", "gradient"])
 def test_what_is_not_finite_in_one_seat_changes_no_bit_of_the_others(optim: dict[str, Any], spoilt: str) -> None:
@@ -243,6 +245,7 @@ def test_a_damaged_checkpoint_of_a_cohort_is_refused_with_what_to_do(tmp_path: P
         together.restore(path)
 
 
+@pytest.mark.slow
 def test_what_the_compiler_is_handed_computes_the_eager_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """The traced operations are carried out one by one: no compiler is needed. What it makes: `test_compiling.py`."""
     made: list[str] = []

@@ -94,6 +94,7 @@ def pair_of_houses(trained: House, tmp_path_factory: pytest.TempPathFactory) -> 
     return apart, together
 
 
+@pytest.mark.slow
 def test_a_study_in_cohorts_is_sealed_run_by_run_and_comes_to_the_same_verdict(
     pair_of_houses: tuple[House, House],
 ) -> None:
@@ -142,6 +143,7 @@ def test_records_of_a_cohort_are_those_of_separate_runs_but_for_rounding_and_lay
     assert "layout" not in record  # as an earlier version wrote it, and reads it
 
 
+@pytest.mark.slow
 def test_a_run_made_again_keeps_its_company_and_so_its_bits(
     pair_of_houses: tuple[House, House], tmp_path: Path
 ) -> None:
@@ -213,6 +215,7 @@ def test_the_peak_memory_of_a_cohort_is_in_the_record_of_each_of_its_runs(pair_o
         assert record.provenance.paths == "attention fused, gelu torch"
 
 
+@pytest.mark.slow
 def test_a_diverged_run_is_sealed_the_others_go_on_to_the_same_bits_and_so_does_what_is_left_after_a_crash(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +310,7 @@ def test_a_cohort_starts_over_where_the_rows_of_one_seat_were_changed(
         assert record.mishaps == (f"attempt 2 started over: {said}",)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_of_a_cohort_is_replaced_and_every_run_is_sealed(house: House) -> None:
     study, said = house.write(base=longer(300), measure={"every": 150}), StringIO()
 
@@ -342,6 +346,7 @@ def test_ctrl_c_saves_a_cohort_and_the_next_call_resumes_it_to_the_same_bits(hou
     assert outcomes(house) == outcomes(other)
 
 
+@pytest.mark.slow
 def test_a_runs_error_in_a_cohort_is_final_for_the_call_and_the_ledger_has_each(house: House) -> None:
     study = house.write(**SHORT)
     api.register(study)

@@ -120,6 +120,7 @@ def carried_out(
     return record
 
 
+@pytest.mark.slow
 def test_a_study_of_byte_pairs_registers_runs_and_decides(house: House) -> None:
     study = house.write(document(PAIRS))
     ran = api.run(study, watcher=QUIET)
@@ -174,6 +175,7 @@ def test_a_run_of_a_mixture_that_was_stopped_ends_in_the_same_bits_and_says_what
     }
 
 
+@pytest.mark.slow
 def test_a_mixture_records_its_loss_over_all_sources_and_of_each(house: House) -> None:
     add(house, "other", "one two three four five\n" * 100)
     mixed = {"data.mixture": {"tiny": 0.0, "other": 1.0}}
@@ -209,6 +211,7 @@ def test_a_mixture_records_its_loss_over_all_sources_and_of_each(house: House) -
     }
 
 
+@pytest.mark.slow
 def test_variants_of_two_corpora_are_pinned_each_and_their_claim_is_marked(house: House) -> None:
     add(house, "other", tiny_text()[::-1])
     study = house.write(document({"corpus": "tiny"}, {"here": {}, "there": {"data.corpus": "other"}}))
@@ -235,6 +238,7 @@ def test_variants_of_two_corpora_are_pinned_each_and_their_claim_is_marked(house
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_read_the_corpus_of_another_arm_gives_no_verdict(house: House) -> None:
     add(house, "other", tiny_text()[::-1])
     study = house.write(document({"corpus": "tiny"}, {"here": {}, "there": {"data.corpus": "other"}}))
@@ -294,6 +298,7 @@ def test_a_claim_across_tokenizers_about_nats_a_token_is_refused_and_told_what_t
         assert "val/bits_per_byte" in caught.value.fix
 
 
+@pytest.mark.slow
 def test_a_claim_across_tokenizers_about_bits_a_byte_is_run_and_decided(house: House) -> None:
     study = house.write(document(PAIRS, TWO_SIZES))
     assert api.run(study, watcher=QUIET).summary.complete
@@ -322,6 +327,7 @@ def test_a_metric_of_a_source_that_an_arm_does_not_read_is_refused() -> None:
         study_from_document(document({"corpus": "tiny"}, hypotheses=claim))
 
 
+@pytest.mark.slow
 def test_a_validation_text_of_its_own_is_used_whole_and_must_be_asked_for(house: House) -> None:
     add(house, "pair", tiny_text(), "the cat sat on the plain.\n" * 20)
     with pytest.raises(CorpusError, match="comes with a validation part of its own") as caught:

@@ -167,6 +167,7 @@ def test_skewed_differences_keep_their_mean_and_sd(law: Law) -> None:
     assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.3  # the shared baseline
 
 
+@pytest.mark.slow
 def test_diverged_runs_take_their_pairs_along_and_their_arms_stability() -> None:
     study = small_study()
     truth = TrueEffects("t", dict.fromkeys(study.hypotheses, 0.0), divergence=0.1)
@@ -303,6 +304,7 @@ def test_an_adopting_verdict_is_one_that_asks_for_support() -> None:
     assert adopting_verdicts(study) == ("yes",)
 
 
+@pytest.mark.slow
 def test_a_false_adoption_is_one_that_the_rule_owes_to_a_false_support() -> None:
     found = design(small_study(), n_sims=4000)
     true = scenario(found, "every claim true at its smallest")
@@ -370,6 +372,7 @@ def test_the_refusal_names_the_witness_the_lost_verdict_and_the_least_change() -
     assert obstacle(quick_design()) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("claim", "kind", "size"),
     [
@@ -417,6 +420,7 @@ RULES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", RULES)
 def test_the_worst_case_of_a_rule_is_searched_for(when: str) -> None:
     study = one_claim(
@@ -433,6 +437,7 @@ def test_the_worst_case_of_a_rule_is_searched_for(when: str) -> None:
     assert low <= found.false_adoption.share <= high, found.false_adoption_in
 
 
+@pytest.mark.slow
 def test_the_rate_of_the_whole_rule_does_not_depend_on_the_unit() -> None:
     def rate(unit: float) -> float:
         study = small_study(
@@ -486,6 +491,7 @@ def test_claims_that_contradict_each_other_are_not_simulated_as_all_true() -> No
     assert any("cannot all be so at once" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_a_design_repeats_and_another_seed_gives_other_numbers() -> None:
     first, again, other = (design(small_study(), n_sims=50, seed=seed) for seed in (0, 0, 1))
     assert first == again != other
@@ -595,6 +601,7 @@ def test_a_design_under_max_t_takes_seconds(test: str) -> None:
     assert process_time() - started < 25  # about seven seconds; the limit is for busy machines
 
 
+@pytest.mark.slow
 def test_a_design_takes_seconds() -> None:
     started = process_time()
     design(small_study())

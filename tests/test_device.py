@@ -167,6 +167,7 @@ def records(house: House, device: str) -> list[RunRecord]:
     ]
 
 
+@pytest.mark.slow
 def test_runs_begun_on_one_device_are_not_completed_on_another(sealed: House, monkeypatch: pytest.MonkeyPatch) -> None:
     study = api.open_study(sealed.path / "studies" / "tiny.yaml").study
     with_gpus(monkeypatch, 1)
@@ -285,6 +286,7 @@ MODELS: list[dict[str, Any]] = [
 
 
 # Where a tensor of a model lies does not depend on the optimizer, so each is tried with one of the other.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "optim"),
     list(zip(MODELS, [{}, {"name": "sgd", "ema": 0.9}, {"name": "muon"}], strict=True)),

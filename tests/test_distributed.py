@@ -122,6 +122,7 @@ def train(run: Trainer, steps: int) -> list[Step]:
     return [run.step() for _ in range(steps)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shard", ["ddp", "fsdp"])
 def test_kernels_that_take_a_part_of_a_block_as_one_are_given_whole_weights(house: House, shard: Shard) -> None:
     require_kernels()
@@ -138,6 +139,7 @@ def test_kernels_that_take_a_part_of_a_block_as_one_are_given_whole_weights(hous
     assert [s.grad_norm for s in found] == pytest.approx([s.grad_norm for s in curve], rel=100 * ROUNDING)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "shard", "base"),
     [
@@ -181,6 +183,7 @@ def test_a_spread_run_is_the_run_of_one_device_within_rounding(
     assert alone.weights() == weights
 
 
+@pytest.mark.slow
 def test_two_ranks_do_share_the_work(house: House) -> None:
     spec = spec_of(house, model={"dropout": 0.0})
     with spread(house, spec, 2, "fsdp") as run:
@@ -193,6 +196,7 @@ def test_two_ranks_do_share_the_work(house: House) -> None:
         assert held < 0.55 * run.parameters
 
 
+@pytest.mark.slow
 def test_bfloat16_keeps_float32_weights_and_the_registered_arithmetic(house: House) -> None:
     spec = spec_of(house, numerics={"dtype": "bfloat16"})
     alone = trainer_of(house, spec)
@@ -365,6 +369,7 @@ def test_an_error_of_one_spread_run_is_recorded_and_the_others_go_on_with_new_ra
     assert (done.summary.sealed, done.summary.planned) == (3, 4)
 
 
+@pytest.mark.slow
 def test_an_error_of_one_rank_alone_is_reported_to_the_first() -> None:
     with joined(2, "ddp") as (ranks, others):
         ranks.send("step")  # before any configuration: an error there
@@ -375,6 +380,7 @@ def test_an_error_of_one_rank_alone_is_reported_to_the_first() -> None:
         assert ranks.reported_error() == "AssertionError: step (rank 1 of 2)"
 
 
+@pytest.mark.slow
 def test_a_rank_that_was_killed_reports_nothing() -> None:
     with joined(2, "ddp") as (ranks, others):
         others[0].kill()
@@ -427,6 +433,7 @@ def test_a_spread_is_read_back_from_the_words_of_a_provenance() -> None:
     assert Spread.of_layout("cohort of 2: seeds 1,2") == Spread()
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_met_by_all_ranks_and_they_begin_anew_together(house: House, tmp_path: Path) -> None:
     spec = spec_of(house)
     path = tmp_path / "c.safetensors"
@@ -442,6 +449,7 @@ def test_a_damaged_checkpoint_is_met_by_all_ranks_and_they_begin_anew_together(h
             assert train(run, 2) == first
 
 
+@pytest.mark.slow
 def test_no_rank_goes_on_before_all_have_read_the_checkpoint(house: House, tmp_path: Path) -> None:
     spec = spec_of(house)
     path = tmp_path / "c.safetensors"
@@ -461,6 +469,7 @@ def test_no_rank_goes_on_before_all_have_read_the_checkpoint(house: House, tmp_p
         assert train(run, 2) == rest
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="a file that one process alone sees")
 def test_a_checkpoint_that_one_rank_alone_can_read_is_taken_up_by_none(house: House, tmp_path: Path) -> None:
     spec = spec_of(house)

@@ -43,6 +43,7 @@ def verbs() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", sorted(verbs()))
 def test_every_verb_has_help_with_an_example_of_itself(verb: str) -> None:
     text = verbs()[verb].help or ""

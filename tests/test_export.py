@@ -88,6 +88,7 @@ def documents(name: str) -> dict[str, str]:
     return told(SOURCES[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.parametrize("form", ["aspredicted", "osf", "markdown"])
 def test_every_hypothesis_arm_verdict_and_number_of_seeds_stands_in_every_document(name: str, form: str) -> None:
@@ -130,6 +131,7 @@ def test_a_document_is_plain_english(name: str, form: str) -> None:
     assert not {s for s in repeated if not s.startswith("The smallest difference that matters")}, repeated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 def test_foreknowledge_is_never_answered(name: str) -> None:
     for form, keys in (
@@ -356,6 +358,7 @@ ALIKE = re.compile(r"(base|stable|measure\.(every|suites)|variants|assume)\b")
 """Printed alike whatever the option, and so changed in two of them only."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", OPTIONS)
 def test_two_studies_that_differ_in_a_promised_field_are_told_differently(option: str) -> None:
     # Without the beliefs that a design holds of its own, those of the study file are told.

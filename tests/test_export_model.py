@@ -54,6 +54,7 @@ def moved(config: dict[str, object]) -> GPT:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPORTED)
 def test_transformers_computes_the_same_logits(tmp_path: Path, name: str) -> None:
     from transformers import AutoModelForCausalLM
@@ -268,6 +269,7 @@ def study_with_file(house: House, kind: str = "", **changes: Any) -> Path:
     return house.write(base=base, seeds=[1, 2], measure={"every": 4}, **changes)
 
 
+@pytest.mark.slow
 def test_a_study_reads_a_tokenizer_file_and_exports_what_it_trained(house: House, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -360,6 +362,7 @@ def test_a_wrong_size_of_a_trained_tokenizer_is_named_alone(house: House) -> Non
     assert caught.value.required == "at least 257"
 
 
+@pytest.mark.slow
 def test_weights_that_are_not_the_sealed_ones_are_not_exported(house: House, tmp_path: Path) -> None:
     study = house.write(base=tiny_document()["base"] | {"budget": {"steps": 4, "batch": 8}}, seeds=[1, 2])
     api.run(study, RunOptions(slots=1), watcher=PlainWatcher(StringIO()))

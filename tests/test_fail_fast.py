@@ -39,6 +39,7 @@ def entries(house: OwnHouse) -> list[Entry]:
     return list(Ledger(house.path / "studies" / "ledger.jsonl").entries())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slip", RUNS_FAIL)
 def test_two_failures_stop_the_study_and_the_amendment_is_free(house: OwnHouse, slip: str) -> None:
     script, changes, found, _ = SLIPS[slip]
@@ -60,6 +61,7 @@ def test_two_failures_stop_the_study_and_the_amendment_is_free(house: OwnHouse, 
     assert not (found_affected.hypotheses or found_affected.arms or found_affected.verdict)
 
 
+@pytest.mark.slow
 def test_a_study_that_was_stopped_and_amended_reaches_its_verdict(house: OwnHouse) -> None:
     house.script("import no_such_package\n" + SCRIPT)
     house.register()
@@ -73,6 +75,7 @@ def test_a_study_that_was_stopped_and_amended_reaches_its_verdict(house: OwnHous
     assert "no amendment after runs started" not in {one.name for one in decision.checks if not one.passed}
 
 
+@pytest.mark.slow
 def test_failures_that_differ_or_come_after_a_sealed_run_stop_nothing(house: OwnHouse) -> None:
     house.script(SCRIPT + "if seed == 1:\n    raise SystemExit('this ' + os.environ['ABLATE_VARIANT'])\n")
     house.register()
@@ -130,6 +133,7 @@ def test_what_counts_as_evidence(events: list[tuple[str, dict[str, object]]], st
     assert evidence_by_now(ledger_of(*events), "own")[0] == state
 
 
+@pytest.mark.slow
 def test_consequences_are_shown_first_and_confirmed(house: OwnHouse) -> None:
     house.register()
     assert run(house).startswith("0 ")

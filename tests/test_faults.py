@@ -190,6 +190,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["", pytest.param("1/1", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["runs", "everything"])
 def test_a_full_disk_stops_the_study_and_is_named(

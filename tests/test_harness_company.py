@@ -62,6 +62,7 @@ def asked_of_sealed_weights(spec: RunSpec, worker: Worker, folder: RunFolder) ->
     return [one.value for one in evaluate_tasks(questions, model, spec.config.model.context, text.written_with).items]
 
 
+@pytest.mark.slow
 def test_a_study_of_byte_pairs_pins_data_and_tasks_and_leaves_no_item_out(house: House) -> None:
     study = items_house(house, base=with_data(corpus="tiny", tokenizer={"bpe": 262}))
     write_pack(house.path, strange=True)
@@ -145,6 +146,7 @@ def test_runs_that_are_asked_are_trained_one_by_one_and_it_is_said(
     assert found.members == 1 and "measure.harness" in found.why_apart
 
 
+@pytest.mark.slow
 def test_a_run_over_two_devices_is_asked_on_the_first_with_its_whole_weights(house: House) -> None:
     base = items_document()["base"] | {"optim": {"lr": 0.01, "ema": 0.5}}
     study = items_house(house, base=base)
@@ -157,6 +159,7 @@ def test_a_run_over_two_devices_is_asked_on_the_first_with_its_whole_weights(hou
     assert pq.read_table(folder.items_path)["value"].to_pylist() == asked_of_sealed_weights(spec, worker, folder)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_asked_is_made_again_with_the_same_answers(house: House) -> None:
     study = items_house(house)
     assert api.run(study, RunOptions(slots=1), watcher=QUIET).summary.complete

@@ -68,6 +68,7 @@ def records(path: Path) -> list[RunRecord]:
     return list(gather(case.root, api.require_registered(case)).runs)
 
 
+@pytest.mark.slow
 def test_a_study_over_items_is_run_decided_and_told(copy: Path) -> None:
     decided = api.decide(study_of(copy))
     decision = decided.decision

@@ -115,6 +115,7 @@ def test_an_honest_history_is_flagged_as_no_more_than_it_is(tmp_path: Path, numb
     require_believed(tmp_path / "house", number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", LEAST, ids=lambda attack: attack.__name__)
 def test_an_attack_is_found(tmp_path: Path, attack: Attack) -> None:
     require_found(tmp_path / "house", attack, 0)

@@ -124,6 +124,7 @@ def failed(registration: Registration, evidence: Evidence) -> dict[str, Check]:
     return {check.name: check for check in audit(AuditContext(registration, evidence)) if not check.passed}
 
 
+@pytest.mark.slow
 def test_removed_starts_are_named_and_more_than_one_gives_no_verdict(house: Attacked) -> None:
     house.register(seeds=[1, 2])
     house.run(do="remove", run="fast/1", times=2)

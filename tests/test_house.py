@@ -160,6 +160,7 @@ def test_no_module_is_longer_than_400_lines_and_no_folder_has_more_than_15() -> 
     assert {folder: n for folder, n in folders.items() if n > 15} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", modules())
 def test_a_module_imports_only_what_its_room_may(name: str) -> None:
     allowed = ROOMS[room(name)]
@@ -219,6 +220,7 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
     assert not loaded & heavy, loaded & heavy
 
 
+@pytest.mark.slow
 def test_checking_a_study_loads_neither_torch_nor_tables() -> None:
     code = "import sys; from ablate.cli import app; app(['check', 'studies/quickstart.yaml'], standalone_mode=False)"
     code += "; print('loaded:', *sorted(sys.modules))"

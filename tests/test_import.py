@@ -174,6 +174,7 @@ def test_scores_of_items_come_along_and_are_checked(here: OwnHouse, cluster: Pat
     assert gather(Root(here.path), promise(here)).broken == ()
 
 
+@pytest.mark.slow
 def test_an_import_and_runs_made_here_mix_and_are_listed(here: OwnHouse, cluster: Path) -> None:
     done = bring(here, cluster, only=["slow/1", "fast/1"])
     assert (done.imported, done.missing) == (("slow/1", "fast/1"), 4)
@@ -555,6 +556,7 @@ api.import_runs(Path(sys.argv[1]), Path(sys.argv[2]), note="made on the cluster"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["put", "move"])
 def test_a_killed_import_is_completed_by_the_same_import(here: OwnHouse, cluster: Path, moment: str) -> None:
     words = [sys.executable, "-c", CRASHES.replace("NAME", moment), str(study_of(here)), str(cluster)]
@@ -590,6 +592,7 @@ def test_an_amendment_after_an_import_comes_after_outcomes_were_read(here: OwnHo
     assert entry.body["evidence"] == "outcomes read"
 
 
+@pytest.mark.slow
 def test_from_the_command_line(here: OwnHouse, cluster: Path) -> None:
     words = [sys.executable, "-m", "ablate", "import", str(study_of(here)), str(cluster), "--note", NOTE]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "80"})

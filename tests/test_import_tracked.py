@@ -180,6 +180,7 @@ def test_a_folder_without_a_claimed_value_is_left_out_and_named(house: OwnHouse,
     )
 
 
+@pytest.mark.slow
 def test_what_a_mirror_sent_comes_back_to_the_bit(house: OwnHouse, tmp_path: Path) -> None:
     place = (tmp_path / "ml").as_uri()
     words = (f"mlflow:{place}", "tensorboard:tb")

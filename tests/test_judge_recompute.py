@@ -29,6 +29,7 @@ def findings(study: Study, seed: int, shift: float, spread: float = 0.01) -> tup
     return judge_hypotheses(study, values, rng_seed=seed)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.sampled_from(["paired_t", "wilcoxon", "sign_flip"]),
@@ -88,6 +89,7 @@ def test_what_no_library_computes_is_named_and_never_failed() -> None:
     assert recompute(ties, judge_hypotheses(ties, {"val/loss": values})).not_covered == ("h",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("test", ["paired_t", "wilcoxon", "sign_flip"])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
 def test_rounded_values_of_any_size_raise_no_false_alarm(test: str, scale: float) -> None:

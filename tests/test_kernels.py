@@ -274,6 +274,7 @@ def test_a_source_that_does_not_compile_is_told_with_the_compilers_words(
     assert built.sha256 != ""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hastily")
 @pytest.mark.parametrize(
     ("file", "change"),

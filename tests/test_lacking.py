@@ -31,6 +31,7 @@ def provenances(house: House) -> list[dict[str, str]]:
     return [json.loads(p.read_text())["provenance"] for p in house.path.glob("data/runs/*/*/*/*/run.json")]
 
 
+@pytest.mark.slow
 def test_a_machine_without_a_compiler_says_so_once_and_every_record_keeps_it(
     house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -48,6 +49,7 @@ def test_a_machine_without_a_compiler_says_so_once_and_every_record_keeps_it(
     assert SAID in (house.path / "reports" / "tiny" / "report.md").read_text()
 
 
+@pytest.mark.slow
 def test_where_the_choice_cannot_be_felt_nothing_is_said(
     house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def sealed(house: OwnHouse) -> set[str]:
     return {f"{path.parts[-3]}/{path.parts[-2]}" for path in paths}
 
 
+@pytest.mark.slow
 def test_chosen_runs_are_made_and_the_rest_later(house: OwnHouse) -> None:
     house.register()
     path = house.path / "studies" / "own.yaml"
@@ -60,6 +61,7 @@ def test_a_run_that_is_not_planned_is_refused_before_anything_is_written(house: 
     assert house.snapshot() == before
 
 
+@pytest.mark.slow
 def test_a_dry_run_names_runs_and_costs_and_writes_nothing(house: OwnHouse) -> None:
     path = house.write(assume={"seconds_per_run": 90})
     before = house.snapshot()
@@ -108,6 +110,7 @@ def test_gpus_are_dealt_out_by_slot() -> None:
     assert Machine().gpu_slots == 1 and Machine().gpus_of(0) == ()
 
 
+@pytest.mark.slow
 def test_each_run_of_an_own_trainer_sees_the_gpus_of_its_slot(house: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     house.script(SCRIPT + "open('seen', 'w').write(os.environ['CUDA_VISIBLE_DEVICES'])\ntime.sleep(0.3)\n")
@@ -120,6 +123,7 @@ def test_each_run_of_an_own_trainer_sees_the_gpus_of_its_slot(house: OwnHouse, m
         api.run(path, RunOptions(devices_per_run=3), watcher=QUIET)
 
 
+@pytest.mark.slow
 def test_a_run_that_asks_for_all_gpus_sees_them(house: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     house.script(SCRIPT + "open('seen', 'w').write(os.environ['CUDA_VISIBLE_DEVICES'])\n")

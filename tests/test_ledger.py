@@ -329,6 +329,7 @@ def go(writer: subprocess.Popen[str]) -> None:
     writer.stdin.flush()
 
 
+@pytest.mark.slow
 def test_two_hundred_appends_of_eight_processes_make_one_chain_and_none_is_lost(ledger: Ledger) -> None:
     writers = [start(ledger.path, f"p{n}", 25) for n in range(8)]
     for writer in writers:
@@ -465,6 +466,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [25, pytest.param(200, marks=pytest.mark.slow)])
 def test_appends_of_eight_processes_are_kept_while_the_lock_file_is_deleted_all_the_time(
     ledger: Ledger, times: int

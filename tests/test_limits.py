@@ -111,6 +111,7 @@ def test_what_a_lock_holds_resolves_to_the_same_arms_again() -> None:
     assert again.arms == made.arms
 
 
+@pytest.mark.slow
 def test_a_run_in_tokens_consumes_just_these(house: House) -> None:
     api.run(house.write(based({"batch": 8, "tokens": 384}, seeds=[1, 2], measure={"every": 3})), watcher=QUIET)
     records = [json.loads(p.read_text()) for p in house.path.glob("data/runs/*/*/*/*/run.json")]
@@ -168,6 +169,7 @@ def costly(tmp_path_factory: pytest.TempPathFactory) -> House:
     return made
 
 
+@pytest.mark.slow
 def test_every_run_is_measured_and_a_breach_takes_no_pair_away(costly: House) -> None:
     records = [json.loads(p.read_text()) for p in costly.path.glob("data/runs/*/*/*/*/run.json")]
     assert len(records) == 4
@@ -223,6 +225,7 @@ def test_a_study_that_promises_no_limit_is_not_asked(copied: House) -> None:
     assert LIMITS not in {check.name for check in api.decide(copied.study).decision.checks}
 
 
+@pytest.mark.slow
 def test_limits_that_are_kept_are_a_check_that_holds(house: House) -> None:
     budget = {"steps": 4, "batch": 8, "max_memory_gib": 64, "max_wall_s": 3600}
     path = house.write(based(budget, seeds=[1, 2], measure={"every": 4}))

@@ -207,6 +207,7 @@ def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return verb
 
 
+@pytest.mark.slow
 def test_a_study_with_looks_from_file_to_report(house: House, say: Any) -> None:
     # An effect of 5 nats is far from these data, and still two seeds cannot rule it out at .001 spent by two of three:
     # the nominal level there is 6e-5, and a t of one degree of freedom would have to pass 5,000.

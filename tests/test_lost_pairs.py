@@ -80,6 +80,7 @@ def test_three_of_five_diverged_runs_and_tiny_noise_adopt_nothing_and_check_says
     assert "once a run of layernorm has diverged, 'adopt layernorm'" in " ".join(design(study, n_sims=20).notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", ["none", "layernorm", "rmsnorm"])
 def test_what_check_says_can_no_longer_be_given_is_not_given(arm: str) -> None:
     study = small_study(decision=[line.model_dump() for line in load_study(EMBNORM).study.decision])
@@ -186,6 +187,7 @@ def test_half_of_the_pairs_and_three_are_the_least_by_default(seeds: int, least:
     assert least_pairs(one_claim(seeds=seeds)) == least
 
 
+@pytest.mark.slow
 def test_a_hypothesis_that_lost_too_many_pairs_is_inconclusive_and_a_small_study_without_loss_is_not() -> None:
     gain = {"effects": {"val/loss": {"layernorm": -0.1}}, "sd": 1e-5}
     two = one_claim(seeds=2)
@@ -221,6 +223,7 @@ def test_a_rule_with_too_many_cases_gets_a_general_sentence() -> None:
 # Simulated studies
 
 
+@pytest.mark.slow
 def test_simulated_studies_are_ruled_as_real_ones() -> None:
     study = small_study(decision=[line.model_dump() for line in load_study(EMBNORM).study.decision], tie_breakers=[])
     truth = TrueEffects("t", {"gain_ln": -0.03, "gain_rms": -0.01, "harm_ln": 0.0, "harm_rms": 0.0}, divergence=0.12)

@@ -184,6 +184,7 @@ def test_the_promise_tells_of_it_in_words() -> None:
     assert "as many" not in " ".join(arm_sentences(study()))
 
 
+@pytest.mark.slow
 def test_what_is_trained_has_the_registered_width_and_matches(house: House) -> None:
     made = document("parameters", seeds=[1, 2])
     made["base"] |= {"budget": {"steps": 2, "batch": 2}, "model": {**LARGE, "layers": 1, "width": 32}}

@@ -120,6 +120,7 @@ def test_a_registration_says_what_is_measured_and_when() -> None:
     )
 
 
+@pytest.mark.slow
 def test_every_suite_is_recorded_when_it_was_promised(house: House) -> None:
     """Each declared metric comes, at its own steps, and claims about new ones find their values."""
     claims = {

@@ -114,6 +114,7 @@ def outcomes(house: OwnHouse) -> dict[tuple[str, int], str]:
     return {cell: str(record.outcome_sha256) for cell, record in records.items() if record is not None}
 
 
+@pytest.mark.slow
 def test_a_blind_study_sends_health_alone_under_masks(house: OwnHouse, tmp_path: Path) -> None:
     store = tmp_path / "ml"
     done, said = run(house, f"mlflow:{store.as_uri()}", "tensorboard:tb", only=("quokka/1", "zebra/1"))
@@ -138,6 +139,7 @@ def test_a_blind_study_sends_health_alone_under_masks(house: OwnHouse, tmp_path:
     assert leaks(store) == [] and leaks(tmp_path / "tb") == []
 
 
+@pytest.mark.slow
 def test_the_health_of_a_built_in_run_is_what_watch_shows(
     house: OwnHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +156,7 @@ def test_the_health_of_a_built_in_run_is_what_watch_shows(
     assert leaks(tmp_path / "tb") == []
 
 
+@pytest.mark.slow
 def test_a_run_that_failed_is_marked_and_goes_on_in_the_same_tracker_run(house: OwnHouse, tmp_path: Path) -> None:
     word = f"mlflow:{(tmp_path / 'ml').as_uri()}"
     other = OwnHouse(tmp_path / "failing")
@@ -191,6 +194,7 @@ def test_damaged_masks_are_refused(house: OwnHouse) -> None:
         masks(house, registration)
 
 
+@pytest.mark.slow
 def test_the_decision_sends_everything_once(house: OwnHouse, tmp_path: Path) -> None:
     store, words = tmp_path / "ml", (f"mlflow:{(tmp_path / 'ml').as_uri()}", "tensorboard:tb")
     run(house, *words)
@@ -227,6 +231,7 @@ def test_an_undecided_study_sends_nothing(house: OwnHouse, tmp_path: Path) -> No
     assert not (tmp_path / "tb").exists()
 
 
+@pytest.mark.slow
 def test_mirroring_changes_no_outcome_and_no_ledger_event(house: OwnHouse, tmp_path: Path) -> None:
     run(house, "tensorboard:tb")
     other = OwnHouse(tmp_path / "other")
@@ -238,6 +243,7 @@ def test_mirroring_changes_no_outcome_and_no_ledger_event(house: OwnHouse, tmp_p
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["folder", "server"])
 def test_a_broken_tracker_stops_no_run(house: OwnHouse, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     Path("tb").write_text("a file where the folder belongs")
@@ -249,6 +255,7 @@ def test_a_broken_tracker_stops_no_run(house: OwnHouse, monkeypatch: pytest.Monk
     assert decide(house, word)[0].startswith(f"{word} failed, and its mirror ended: ")
 
 
+@pytest.mark.slow
 def test_a_tracker_that_hangs_is_left_behind(house: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = threading.Event()
     monkeypatch.setattr(mirroring, "PATIENCE_S", 0.2)
@@ -291,6 +298,7 @@ def test_a_folder_named_like_a_package_is_none(tmp_path: Path) -> None:
     assert done.stdout.strip() == "None"
 
 
+@pytest.mark.slow
 def test_wandb_offline_gets_masks_alone_then_everything(house: OwnHouse, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     code = (

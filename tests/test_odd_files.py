@@ -161,6 +161,7 @@ while not (os.path.exists("pid") and open("pid").read()):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux alone")
 def test_a_process_that_a_trainer_leaves_behind_is_ended_and_named(tmp_path: Path) -> None:
     house = OwnHouse(tmp_path / "house")

@@ -44,6 +44,7 @@ def asked(folder: Path, body: str, limit_s: float = 0.2) -> float:
     return measure_own((source,), small(), TOKENS, None, 7)["own/worst"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [
@@ -201,6 +202,7 @@ def test_an_alarm_at_any_step_of_the_work_is_lateness_and_before_its_time_it_is_
         assert traced(Alarms(clock, within=files, at=point, late_s=59.0), work) == 3.0
 
 
+@pytest.mark.slow
 def test_an_alarm_after_one_that_was_heard_changes_nothing_more(clock: Clock) -> None:
     files = (limit.__file__, signal.__file__, contextlib.__file__)
 
@@ -276,6 +278,7 @@ def endless_house(house: House) -> Path:
     return house.write(limited())
 
 
+@pytest.mark.slow
 def test_a_metric_that_nothing_interrupts_fails_its_run_alone_and_says_why(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -179,6 +179,7 @@ def test_what_it_does_to_the_text_changes_no_evaluation(tmp_path: Path) -> None:
     assert np.array_equal(TOKENS, before)
 
 
+@pytest.mark.slow
 def test_a_run_records_it_and_a_claim_gets_its_verdict(house: House) -> None:
     often = {**WORST, "name": "own/often", "entry_point": "mine:often", "at_end": False}
     document = own_document(measure={"every": 10, "own": [WORST, often]})

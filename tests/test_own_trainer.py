@@ -92,6 +92,7 @@ def all_dead(pids: list[int]) -> bool:
     return not any(alive(pid) for pid in pids)
 
 
+@pytest.mark.slow
 def test_from_a_script_to_a_verdict_and_running_again_does_nothing(house: OwnHouse) -> None:
     registration = house.register()
     study = house.path / "studies" / "own.yaml"
@@ -145,6 +146,7 @@ def test_the_command_is_told_seed_variant_configuration_and_place(house: OwnHous
     }
 
 
+@pytest.mark.slow
 def test_a_failure_tells_the_end_of_stderr_and_the_others_go_on(house: OwnHouse) -> None:
     house.script(
         SCRIPT + "\nif seed == 2 and lr > 0.2:\n    print('a\\n\\x1b[31mbad', config['lr'], file=sys.stderr)\n"
@@ -198,6 +200,7 @@ def test_a_metric_read_at_a_step_is_needed_there(house: OwnHouse) -> None:
     assert "no val/loss at step 2" in house.carry_out(registration, "slow", 1)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["NaN", "7.5"])
 @pytest.mark.parametrize("ending", ["time.sleep(600)", "raise SystemExit(1)", "pass"])
 def test_a_run_that_diverges_ends_there_however_its_command_ends(house: OwnHouse, loss: str, ending: str) -> None:
@@ -218,6 +221,7 @@ def test_a_run_that_diverges_ends_there_however_its_command_ends(house: OwnHouse
     assert sorted(rows[rows["metric"] == "val/loss"]["step"]) == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_killed_scheduler_takes_the_command_and_all_it_started_with_it(house: OwnHouse) -> None:
     house.script(WAITS)
     house.register()
@@ -324,6 +328,7 @@ def test_a_stopped_run_goes_on_only_where_the_command_says_that_it_can(house: Ow
     assert (house.run_folder("slow", 1) / "work" / "attempts").read_text() == ("1 2 " if resumable else "2 ")
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_commands_and_the_next_call_ends_the_study(house: OwnHouse) -> None:
     house.script(RESUMES.replace("MARK", 'open("resumable", "w").close()'))
     registration = house.register(seeds=[1, 2])
@@ -406,6 +411,7 @@ printf '{"step": 1, "metric": "train/loss", "value": 3.0}\\n{"step": 1, "metric"
 """
 
 
+@pytest.mark.slow
 def test_what_a_run_costs_beside_its_work_does_not_grow_with_the_ledger(
     house: OwnHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -167,6 +167,7 @@ def same_but_for_time(house: OwnHouse, path: Path, alone: tuple[dict[str, str], 
     assert CliRunner().invoke(app, ["verify", str(path)]).exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "elsewhere",
     [False, pytest.param(True, marks=pytest.mark.slow)],
@@ -189,6 +190,7 @@ def test_three_parts_one_killed_seal_every_run_once(
     assert left == [] and not list((house.path / "studies").glob(".ledger.jsonl.slots-*"))
 
 
+@pytest.mark.slow
 def test_a_run_whose_part_died_before_its_seal_is_bound_before_the_study_is_finished(
     house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]]
 ) -> None:

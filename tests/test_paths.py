@@ -133,6 +133,7 @@ def test_every_path_gives_the_same_loss_and_gradients(changes: dict[str, object]
             assert float((one - other).abs().max()) <= 1e-6 + 1e-4 * float(other.abs().max())
 
 
+@pytest.mark.slow
 def test_two_processes_that_ask_at_once_are_told_the_same(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom pathlib import Path\nfrom ablate.training.kernels.backends import choose_paths\n"

@@ -64,6 +64,7 @@ def ledger(study: Path) -> Ledger:
     return Ledger(study.parent / "ledger.jsonl")
 
 
+@pytest.mark.slow
 def test_a_look_is_logged_before_it_is_shown_and_spoils_the_verdict(ablate: Verb, unfinished: Path) -> None:
     before = len(ledger(unfinished).entries())
     code, said, error = ablate("peek", unfinished, "--reason", REASON)
@@ -138,6 +139,7 @@ def test_nothing_is_logged_where_there_is_nothing_to_peek_at(ablate: Verb, train
         assert ledger(path).head() == before
 
 
+@pytest.mark.slow
 def test_a_due_look_of_a_sequential_study_is_not_peeked_at(trained: House, tmp_path: Path) -> None:
     made = House(tmp_path / "house")
     study = made.write(tiny_document(seeds=[1, 2, 3, 4], stopping={"looks": [3, 4]}))
@@ -181,6 +183,7 @@ def test_values_of_an_unfinished_study_are_not_read_without_an_entry(unfinished:
     assert set(open_tables(case.root, found, look=entry).curve("val/loss")["seed"]) == {1, 2, 3}
 
 
+@pytest.mark.slow
 def test_at_a_look_of_a_sequence_the_values_of_later_seeds_are_not_read(tmp_path: Path) -> None:
     made = House(tmp_path / "house")
     study = made.write(tiny_document(seeds=[1, 2, 3, 4], stopping={"looks": [3, 4]}))

@@ -111,6 +111,7 @@ MISTAKES: dict[str, tuple[Callable[[str], str], int, str, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_it_has_file_line_and_remedy_and_check_changes_nothing(
     mistake: str, house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -207,6 +208,7 @@ def test_a_mistake_in_it_stops_decide_and_report_before_anything_changes(
         path.write_text(TEXT, encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_reports_that_tell_another_file_are_found_and_told_anew(decided: House) -> None:
     path = write(decided, TEXT.replace("Another text.", "Another text altogether."))
     assert "is not the file that the reports show" in " ".join(item(decided).faults)

@@ -143,6 +143,7 @@ def test_a_ranked_study_is_carried_out_whole_with_max_t_too() -> None:
     assert found == type(found).model_validate_json(found.model_dump_json())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("diverged", [tuple(("none", seed) for seed in range(1, 9)), (("none", 2),)])
 def test_a_report_of_ranked_runs_is_written_with_and_without_a_difference(
     diverged: tuple[tuple[str, int], ...],

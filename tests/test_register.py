@@ -435,6 +435,7 @@ def test_a_study_outside_the_root_is_not_registered(tmp_path: Path) -> None:
     assert not root.ledger.exists()
 
 
+@pytest.mark.slow
 def test_processes_that_register_at_once_make_one_registration(tmp_path: Path) -> None:
     root, loaded = house_with(tmp_path)
     program = (

@@ -215,6 +215,7 @@ def test_a_look_says_whether_a_shorter_run_would_be_at_its_values() -> None:
     assert said(with_published(told()), "Step 300, 5 seeds") == "Seeds 1 to 5. This is the last step of these runs."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optim", "needed"),
     [
@@ -251,6 +252,7 @@ def test_an_inadmissible_study_warns_here_too() -> None:
     assert section.blocks[0].text.startswith("Not to be used")
 
 
+@pytest.mark.slow
 def test_both_pages_tell_it_and_what_the_file_says_stays_inert() -> None:
     account = with_published(told())
     page, text = html.render(account), markdown.render(account)
@@ -261,6 +263,7 @@ def test_both_pages_tell_it_and_what_the_file_says_stays_inert() -> None:
         assert needed in page and needed in text
 
 
+@pytest.mark.slow
 def test_a_stacked_row_names_the_column_of_every_number_and_no_other_table_is_stacked() -> None:
     page = html.render(with_published(told()))
     assert page.count('<table class="stacked">') == 2

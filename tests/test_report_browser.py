@@ -87,6 +87,7 @@ def visible_drawings(ending: Ending) -> int:
     return sum(panel.shape != "narrow" for figure in figures for panel in figure.panels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1200, 390])
 def test_every_drawing_has_a_size_and_the_page_does_not_scroll_sideways(width: int, tmp_path: Path) -> None:
     measured, log = opened(page_of("decided"), width, tmp_path)
@@ -99,18 +100,21 @@ def test_every_drawing_has_a_size_and_the_page_does_not_scroll_sideways(width: i
     assert "CONSOLE" not in log, [line for line in log.splitlines() if "CONSOLE" in line]
 
 
+@pytest.mark.slow
 def test_an_incomplete_study_draws_nothing(tmp_path: Path) -> None:
     measured, log = opened(page_of("incomplete"), 390, tmp_path)
     assert measured["drawings"] == [] and measured["width"] == measured["view"]
     assert "CONSOLE" not in log
 
 
+@pytest.mark.slow
 def test_the_browser_itself_sees_no_script_and_reports_a_bad_page(tmp_path: Path) -> None:
     bad = page_of("incomplete").replace("</main>", "<script>console.error('seen')</script></main>")
     _, log = opened(bad, 390, tmp_path)
     assert "CONSOLE" in log and "seen" in log  # otherwise the tests above could not fail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "row"), [(1200, "table-row"), (720, "grid"), (390, "grid")])
 def test_published_figures_are_stacked_on_a_phone_and_scroll_nowhere(width: int, row: str, tmp_path: Path) -> None:
     measured, _ = opened(full_page(), width, tmp_path)
@@ -123,6 +127,7 @@ def test_published_figures_are_stacked_on_a_phone_and_scroll_nowhere(width: int,
     assert any(over > 0 for over, _ in others) == (width < 1200), "or a table that scrolls would not be seen here"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1200, 390])
 def test_published_figures_reliability_and_folded_values_fit_a_page_and_a_phone(width: int, tmp_path: Path) -> None:
     opened_up = full_page().replace("<details>", "<details open>")

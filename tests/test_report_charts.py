@@ -97,6 +97,7 @@ def test_a_metric_recorded_once_has_no_curve() -> None:
     assert "grad/norm" in recorded_metrics(told().evidence)
 
 
+@pytest.mark.slow
 def test_thousands_of_evaluations_are_thinned_and_the_page_says_so() -> None:
     whole = told(every=1)
     traced = trace(whole.evidence, "val/loss", ARMS)

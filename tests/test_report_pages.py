@@ -83,6 +83,7 @@ def titled(title: str) -> ReportContext:
     return replace(whole, decision=whole.decision.model_copy(update={"title": title}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_nothing_is_fetched_and_nothing_runs(pages: dict[Ending, str], ending: Ending) -> None:
     page = Page(pages[ending])
@@ -204,6 +205,7 @@ def test_an_incomplete_study_shows_nothing_that_separates_the_arms(pages: dict[E
     assert "while planned runs are missing" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "title", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }} & </title>"]
 )

@@ -56,6 +56,7 @@ def factorial(**changes: Any) -> Study:
     )
 
 
+@pytest.mark.slow
 def test_a_clean_decision_is_told_with_the_judges_own_sentences() -> None:
     told = told_of(make_evidence(small_study(), effects={"val/loss": {"layernorm": -0.08}}, sd=0.001))
     assert told.decision.verdict == "adopt layernorm"
@@ -69,6 +70,7 @@ def test_a_clean_decision_is_told_with_the_judges_own_sentences() -> None:
     assert page.count("<svg") == 2 * 2 + 4 + 3 + 2 + 3 + 2  # forests, pairs, curves and differences of two metrics
 
 
+@pytest.mark.slow
 def test_several_adopting_lines_show_the_tie_breakers() -> None:
     shifts = {"val/loss": {"layernorm": -0.08, "rmsnorm": -0.08}}
     told = told_of(make_evidence(small_study(), effects=shifts, sd=0.002))
@@ -76,6 +78,7 @@ def test_several_adopting_lines_show_the_tie_breakers() -> None:
     assert "Tie-breaking metrics" in markdown.render(told) and "speed/tokens_per_s" in html.render(told)
 
 
+@pytest.mark.slow
 def test_a_diverged_run_is_marked_in_tables_and_curves() -> None:
     told = told_of(make_evidence(small_study(), diverged=(("none", 2),)))
     text, page = markdown.render(told), html.render(told)
@@ -95,6 +98,7 @@ def test_missing_runs_draw_nothing_and_show_no_finding(left_out: tuple[tuple[str
     assert "<svg" not in page and "Findings by hypothesis" not in text and "Final values" not in text
 
 
+@pytest.mark.slow
 def test_a_factorial_study_with_an_interaction_on_a_log_scale_is_told() -> None:
     told = told_of(make_evidence(factorial()))
     page, text = html.render(told), markdown.render(told)

@@ -67,6 +67,7 @@ def copy(trained: House, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained.path, tmp_path / "copy"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [0, 1, 13, 29])
 def test_a_stop_at_any_step_the_zeroth_too_leads_to_the_same_bits(house: House, asked: int) -> None:
     spec, folder = first_run(house)
@@ -160,6 +161,7 @@ def test_a_lock_left_beside_its_place_by_a_crash_is_moved_there(copy: Path, monk
     assert lock.is_file()
 
 
+@pytest.mark.slow
 def test_the_functions_of_the_package_stay_functions_however_often_they_are_called(copy: Path) -> None:
     import ablate
     import ablate.reporting.html
@@ -259,6 +261,7 @@ def test_a_damaged_ledger_is_not_taken_for_an_unregistered_study(copy: Path, mon
     assert ablate(monkeypatch, "status", copy / "studies" / "tiny.yaml") == 2
 
 
+@pytest.mark.slow
 def test_a_reader_who_leaves_early_does_not_change_the_exit_code(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = copy / "studies" / "tiny.yaml"
     words = [sys.executable, "-m", "ablate", "decide", str(study)]

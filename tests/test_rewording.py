@@ -45,6 +45,7 @@ def verified(path: Path) -> int:
     return CliRunner().invoke(app, ["verify", str(path)]).exit_code
 
 
+@pytest.mark.slow
 def test_a_decided_study_keeps_runs_and_verdict_under_another_title(house: OwnHouse, path: Path) -> None:
     before = json.loads((house.path / "reports/own/verdict.json").read_text())
     lock = (house.path / "studies/own.lock.json").read_bytes()
@@ -74,6 +75,7 @@ def before_entries(house: OwnHouse) -> int:
     return sum(1 for _ in (house.path / "studies/ledger.jsonl").read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_a_bundle_made_afterwards_verifies_elsewhere(house: OwnHouse, path: Path, tmp_path: Path) -> None:
     rewrite(path, title="A better title")
     api.amend(path, reason="clearer")
@@ -83,6 +85,7 @@ def test_a_bundle_made_afterwards_verifies_elsewhere(house: OwnHouse, path: Path
     assert CliRunner().invoke(app, ["verify", str(bundle)]).exit_code == 0
 
 
+@pytest.mark.slow
 def test_words_can_be_changed_again_and_back(house: OwnHouse, path: Path) -> None:
     for title in ("Second", "Third", "Second", own_document()["title"]):
         rewrite(path, title=title)
@@ -93,6 +96,7 @@ def test_words_can_be_changed_again_and_back(house: OwnHouse, path: Path) -> Non
     assert sum(entry.event == "reworded" for entry in Ledger(house.path / "studies/ledger.jsonl").entries()) == 4
 
 
+@pytest.mark.slow
 def test_a_real_amendment_after_words_is_one_and_the_other_way_round(house: OwnHouse, path: Path) -> None:
     rewrite(path, title="Second")
     first, _ = api.amend(path, reason="words")
@@ -107,6 +111,7 @@ def test_a_real_amendment_after_words_is_one_and_the_other_way_round(house: OwnH
     assert verified(path) == 0
 
 
+@pytest.mark.slow
 def test_words_before_any_run_are_no_amendment_either(house: OwnHouse) -> None:
     house.register()
     path = house.path / "studies" / "own.yaml"
@@ -117,6 +122,7 @@ def test_words_before_any_run_are_no_amendment_either(house: OwnHouse) -> None:
     assert api.decide(path).decision.verdict == "take fast"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -153,6 +159,7 @@ def test_an_entry_that_vouches_for_more_than_words_vouches_for_nothing(
     assert api.decide(path).decision.verdict == "take fast"
 
 
+@pytest.mark.slow
 def test_words_without_a_reason_are_refused(house: OwnHouse, path: Path) -> None:
     rewrite(path, title="Second")
     before = house.snapshot()

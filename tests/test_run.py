@@ -134,6 +134,7 @@ def test_kill_nine_of_the_whole_tree_then_again_gives_the_same_bits_and_one_entr
     assert events(house).count("started") == 2
 
 
+@pytest.mark.slow
 def test_a_killed_scheduler_takes_its_workers_with_it(house: House) -> None:
     study = house.write(base=longer(100_000))
     process = start(study)
@@ -192,6 +193,7 @@ def test_a_second_run_of_the_same_study_is_refused_and_changes_nothing(copied: H
     assert api.run(study, watcher=QUIET).summary.complete
 
 
+@pytest.mark.slow
 def test_a_diverging_run_is_an_outcome_with_its_curve_kept(house: House) -> None:
     study = house.write(
         seeds=[1, 2],
@@ -211,6 +213,7 @@ def test_a_diverging_run_is_an_outcome_with_its_curve_kept(house: House) -> None
     assert evidence.missing == ()
 
 
+@pytest.mark.slow
 def test_an_error_inside_a_run_is_recorded_logged_and_ends_the_others_normally(house: House) -> None:
     study = house.write(**SHORT)
     api.register(study)

@@ -92,6 +92,7 @@ def test_without_a_measurement_or_an_assumption_there_is_no_time(study: Path) ->
     assert any("MFU of 0.4 is an assumption" in note for note in assumed.notes)
 
 
+@pytest.mark.slow
 def test_a_recorded_run_gives_the_speed_of_its_kind_of_device_and_of_no_other(trained: House) -> None:
     study = trained.study
     records = [json.loads(path.read_text()) for path in trained.path.glob("data/runs/*/*/*/*/run.json")]

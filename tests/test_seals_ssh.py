@@ -25,6 +25,7 @@ def signed(tmp_path: Path, message: bytes = LOCK, *, kind: str = "ed25519") -> t
     return key, path, signature.fingerprint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
 def test_a_signature_holds_for_whom_the_reader_vouches(kind: str, tmp_path: Path) -> None:
     key, path, fingerprint = signed(tmp_path, kind=kind)

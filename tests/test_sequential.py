@@ -72,6 +72,7 @@ def test_the_interval_holds_exactly_the_nulls_that_are_not_rejected(kind: str) -
         assert test.p(edge + 1e-5 * outside, "two") < 0.05 < test.p(edge - 1e-5 * outside, "two")
 
 
+@pytest.mark.slow
 def test_the_e_value_is_the_ratio_of_the_two_integrals_of_its_derivation() -> None:
     x, n = np.array([0.9, 1.4, 0.2, 0.7]), 4
 

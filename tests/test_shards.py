@@ -223,6 +223,7 @@ def study_of(house: House, metric: str, **data: Any) -> Path:
     return house.write(document({"corpus": "ids", "tokenizer": "own"} | data, hypotheses=claimed))
 
 
+@pytest.mark.slow
 def test_a_study_of_shards_runs_and_decides_and_verify_reads_every_byte(
     house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -254,6 +255,7 @@ def test_a_study_of_shards_runs_and_decides_and_verify_reads_every_byte(
         api.run(study, watcher=QUIET)
 
 
+@pytest.mark.slow
 def test_bits_a_byte_are_claimed_only_where_the_bytes_of_an_id_are_known(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

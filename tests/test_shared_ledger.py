@@ -59,6 +59,7 @@ def shared(tmp_path: Path) -> Ledger:
     return ledger
 
 
+@pytest.mark.slow
 def test_four_writers_without_locks_lose_and_repeat_nothing(shared: Ledger) -> None:
     writers = [_writer(shared.path, name, 60) for name in "abcd"]
     assert [_end(writer) for writer in writers] == [0] * 4
@@ -71,6 +72,7 @@ def test_four_writers_without_locks_lose_and_repeat_nothing(shared: Ledger) -> N
     assert not list(shared.path.parent.glob(".ledger.jsonl.slots-*"))
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_a_ledger_that_the_others_complete(shared: Ledger) -> None:
     writers = [_writer(shared.path, name, 400) for name in "abc"]
     time.sleep(0.7)

@@ -47,6 +47,7 @@ def test_each_choice_alone_counts_as_the_model_does(changes: dict[str, Any]) -> 
     assert parameters(model, 11) == count_parameters(GPT(model, 11))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     st.fixed_dictionaries({name: st.sampled_from(values) for name, values in CHOICES.items()}),

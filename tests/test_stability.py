@@ -64,6 +64,7 @@ def test_the_step_itself_is_not_in_its_window_and_later_steps_recover() -> None:
     assert spike_places(losses, above=6.0, window=20).tolist() == [100]
 
 
+@pytest.mark.slow
 def test_the_places_that_are_looked_at_closely_hold_every_spike() -> None:
     """Every window by its definition, over curves with ties, jumps, drifts, rounding and values that are not finite."""
     rng, spikes = np.random.default_rng(7), 0

@@ -86,6 +86,7 @@ def record(house: House, seed: int, layout: str) -> RunRecord:
     return found.model_copy(update={"provenance": found.provenance.model_copy(update={"layout": layout})})
 
 
+@pytest.mark.slow
 def test_auto_keeps_the_kind_of_what_stands_and_is_eager_where_nothing_does(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +130,7 @@ def lose_a_run(house: House) -> None:
     shutil.rmtree(lost)
 
 
+@pytest.mark.slow
 def test_what_stands_compiled_is_not_gone_on_with_in_silence_where_there_is_no_compiler(
     here_without_a_compiler: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

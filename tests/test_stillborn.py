@@ -41,6 +41,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, deaths: int) -> list[int]:
     return started
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_before_it_is_ready_is_replaced(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     started, stream = dying(monkeypatch, 2), StringIO()
     ran = api.run(house.write(tiny_document()), RunOptions(slots=1), watcher=PlainWatcher(stream))

@@ -168,6 +168,7 @@ def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 VERBS = ("check", "status", "verify", "ledger", "decide", "report", "peek", "register", "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("colours", [False, True], ids=["plain", "terminal"])
 def test_no_verb_hands_a_control_on(hostile: OwnHouse, say: Callable[..., str], colours: bool) -> None:
     for verb in VERBS:
@@ -212,6 +213,7 @@ def test_a_reason_of_an_amendment_or_a_look_does_nothing(
     assert is_clean(page) and "\\x1b[2J" in page and "<script" not in page
 
 
+@pytest.mark.slow
 def test_a_failing_bundle_cannot_clear_the_screen_and_say_that_it_stands(
     hostile: OwnHouse, say: Callable[..., str], tmp_path: Path
 ) -> None:

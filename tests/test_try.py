@@ -129,6 +129,7 @@ SLIPS: dict[str, tuple[str, dict[str, Any], str, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slip", SLIPS)
 def test_each_slip_is_found_with_its_remedy(house: OwnHouse, slip: str) -> None:
     script, changes, found, fix = SLIPS[slip]
@@ -143,6 +144,7 @@ def test_each_slip_is_found_with_its_remedy(house: OwnHouse, slip: str) -> None:
     assert not (house.path / "studies" / "ledger.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_study_without_a_slip_has_costs_and_no_values(house: OwnHouse) -> None:
     before = house.snapshot()
     trial = tried(house, SCRIPT, base={"lr": 0.123456, "steps": 4, "sleep": 0.2})
@@ -160,12 +162,14 @@ def test_a_study_without_a_slip_has_costs_and_no_values(house: OwnHouse) -> None
     assert "1.8765" not in text and "2.9987" not in text  # what the slow arm records: 2 - lr and 3 - lr / 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("drifts", "said"), [(False, "exactly"), (True, "with other values")])
 def test_a_stopped_run_is_resumed_and_compared(house: OwnHouse, drifts: bool, said: str) -> None:
     trial = tried(house, RESUMES.replace("DRIFTS", str(drifts)))
     assert trial.problems == () and trial.resumes == said
 
 
+@pytest.mark.slow
 def test_a_run_beyond_the_limit_is_stopped_and_read_as_far_as_it_goes(house: OwnHouse) -> None:
     long = {"base": {"lr": 0.1, "steps": 10_000, "sleep": 0.01}, "options": {"limit_s": 2.0}}
     trial = tried(house, SCRIPT, **long)
@@ -175,6 +179,7 @@ def test_a_run_beyond_the_limit_is_stopped_and_read_as_far_as_it_goes(house: Own
     assert short.problems == () and {run.steps for run in short.runs} == {5} and short.seconds_in_all is None
 
 
+@pytest.mark.slow
 def test_three_seeds_say_what_to_assume_and_not_which_arm_is_better(house: OwnHouse) -> None:
     trial = tried(house, SCRIPT, options={"seeds": 3})
     # val/loss = 2 - lr + noise * lr: with lr .1 and .4 the arms move together, and differ in scale.
@@ -196,6 +201,7 @@ def test_the_built_in_trainer_is_tried_over_few_steps(tmp_path: Path, monkeypatc
     assert trial.seconds_in_all is not None and "val/loss" in trial.runs[0].metrics
 
 
+@pytest.mark.slow
 def test_the_command_names_problems_and_ends_with_2(
     house: OwnHouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

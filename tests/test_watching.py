@@ -13,7 +13,7 @@ from ablate import api
 from ablate.api.status import pooled, watch_study
 from ablate.cli import app
 
-BASE = tiny_document()["base"] | {"budget": {"steps": 1500, "batch": 8}}
+BASE = tiny_document()["base"] | {"budget": {"steps": 600, "batch": 8}}
 
 
 def test_curves_are_pooled_over_the_steps_that_all_have_taken() -> None:
@@ -30,8 +30,9 @@ def test_a_study_that_nobody_works_on_is_shown_once(house: House) -> None:
     assert watch_study(api.open_study(path), None, 0.0).pooled == ()
 
 
+@pytest.mark.slow
 def test_runs_at_work_are_watched_to_their_end(house: House) -> None:
-    path = house.write(base=BASE, seeds=[1, 2], measure={"every": 500})
+    path = house.write(base=BASE, seeds=[1, 2], measure={"every": 200})
     process = start(path, "--slots", "2")
     try:
         while not list(house.path.glob("data/runs/tiny/*/*/1/metrics.jsonl")):

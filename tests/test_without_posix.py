@@ -19,6 +19,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "code"), [("check", 0), ("register", 2)])
 def test_a_study_is_checked_and_what_needs_locks_is_refused(tmp_path: Path, command: str, code: int) -> None:
     (tmp_path / "studies").mkdir()
