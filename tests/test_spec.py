@@ -184,5 +184,13 @@ def test_the_schema_takes_the_worked_examples_and_refuses_a_typo() -> None:
     jsonschema.Draft202012Validator.check_schema(json_schema())
     for text in (EMBNORM, NORMPLACE, COMMAND):
         assert list(validator.iter_errors(parse_yaml(text.encode(), {}))) == []
-    for old, new in (("seeds:", "seed:"), ("layers: 8", "layer: 8"), ("norm: pre", "norm: prae")):
+    assert (
+        list(validator.iter_errors(parse_yaml(changed(COMMAND, "seeds: [", "seeds: fresh 5 # [").encode(), {}))) == []
+    )
+    for old, new in (
+        ("seeds: [", "seeds: fresh five # ["),
+        ("seeds:", "seed:"),
+        ("layers: 8", "layer: 8"),
+        ("norm: pre", "norm: prae"),
+    ):
         assert list(validator.iter_errors(parse_yaml(changed(EMBNORM, old, new).encode(), {}))), new

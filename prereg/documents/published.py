@@ -170,6 +170,13 @@ def _check_arm(arm: str, known: Iterable[str], said: str, place: FieldPath) -> N
 def json_schema() -> dict[str, Any]:
     """The schema of a study file, JSON Schema draft 2020-12."""
     schema = Study.model_json_schema(mode="validation")
+    seeds = schema["properties"]["seeds"]
+    fresh = {"type": "string", "pattern": "^fresh [1-9][0-9]*$"}
+    schema["properties"]["seeds"] = {
+        "description": seeds.pop("description"),
+        "title": seeds.pop("title"),
+        "anyOf": [seeds, fresh],
+    }
     schema["$defs"]["JsonValue"] = {"description": "Any value: text, a number, true or false, a list, a mapping."}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -8,12 +8,14 @@ numbers that a double cannot hold. Whether the fields make a study is `prereg.st
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,14 @@ import yaml
 from pydantic import JsonValue
 
 from prereg.errors import FieldPath, StudyError, StudyFileError, Where, nearest
-from prereg.registry.disk import open_regular
+from prereg.registry.disk import open_regular, read_regular
 from prereg.registry.paths import PUBLISHED_SUFFIX
 from prereg.study.spec import Study, study_from_document
 
 _FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LARGEST_BYTES = 1 << 20
+_LARGEST_LOCK = 1 << 26
+_MOST_FRESH = 5000
 _DEEPEST = 32
 _MOST_VALUES = 20_000
 _MOST_MARKS = 30  # as the stream-safe text format of Unicode (UAX 15, section 13)
@@ -76,6 +80,7 @@ def load_study(path: Path) -> Loaded:
     try:
         document = parse_yaml(source, lines)
         _refuse_published(document, path)
+        document |= _with_fresh_seeds(document, path)
         study = study_from_document(document)
         _check_name(study.study, path)
     except StudyError as error:
@@ -187,6 +192,35 @@ def _check_name(name: str, path: Path) -> None:
     if name != path.stem:
         found, required = f"study '{name}' lies in a file named '{path.name}'", "the study's id is its file's name"
         raise _fault(found, required, f"study: {path.stem}", field=("study",))
+
+
+def _with_fresh_seeds(document: dict[str, JsonValue], path: Path) -> dict[str, JsonValue]:
+    """The seeds of `seeds: fresh N`: those in the study's own lock, then the lowest that no other lock beside it has.
+
+    Other studies may have looked at runs of their seeds, and a hypothesis that they suggested needs new ones.
+    """
+    wanted = document.get("seeds")
+    if not isinstance(wanted, str):
+        return {}
+    required = f"a list of seeds, or fresh N with N up to {_MOST_FRESH}"
+    number = re.fullmatch(r"fresh ([1-9][0-9]{0,3})", wanted)
+    if number is None or int(number[1]) > _MOST_FRESH:
+        raise _fault(f"'{wanted}'", required, "seeds: fresh 5", field=("seeds",))
+    own: list[JsonValue] = []
+    used: set[JsonValue] = set()
+    for lock in sorted(path.parent.glob("*.lock.json")):
+        try:
+            promise = json.loads(read_regular(lock, _LARGEST_LOCK))
+            seeds: list[JsonValue] = [int(seed) for seed in promise["study"]["seeds"]]
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            fix = f"restore {lock.name} from version control, or list the seeds"
+            raise _fault(f"the seeds in {lock.name} cannot be read", required, fix, field=("seeds",)) from None
+        if lock.name == f"{path.stem}.lock.json":
+            own = seeds
+        else:
+            used.update(seeds)
+    free = (seed for seed in count(1) if seed not in used and seed not in own)
+    return {"seeds": [*own, *islice(free, max(0, int(number[1]) - len(own)))][: int(number[1])]}
 
 
 def line_of(field: FieldPath, lines: Lines) -> int | None:

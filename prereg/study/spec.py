@@ -150,7 +150,8 @@ class Study(GrownModel):
     baseline: Name
     """The arm that claims compare with unless they say otherwise."""
     seeds: tuple[Seed, ...]
-    """A seed fixes initial weights, batches and dropout, the same for every variant."""
+    """A seed fixes initial weights, batches and dropout, the same for every variant. In a file also `fresh 5`: the five
+    lowest that no other study registered beside it uses."""
     measure: Measure = Measure()
     """What is observed."""
     stable: Stable = Stable()
