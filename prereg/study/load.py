@@ -213,8 +213,9 @@ def _with_fresh_seeds(document: dict[str, JsonValue], path: Path) -> dict[str, J
             promise = json.loads(read_regular(lock, _LARGEST_LOCK))
             seeds: list[JsonValue] = [int(seed) for seed in promise["study"]["seeds"]]
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            found, needed = f"the seeds in {lock.name} cannot be read", "a lock file as it was written"
             fix = f"restore {lock.name} from version control, or list the seeds"
-            raise _fault(f"the seeds in {lock.name} cannot be read", required, fix, field=("seeds",)) from None
+            raise _fault(found, needed, fix, field=("seeds",)) from None
         if lock.name == f"{path.stem}.lock.json":
             own = seeds
         else:
