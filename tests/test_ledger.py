@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -590,3 +591,21 @@ def test_a_line_that_is_not_canonical_is_damage_however_its_hash_was_made(ledger
     ledger.path.write_bytes(before + b'"sha256":"%s",' % sha256_bytes(line).encode() + study + b"\n")
     (fault,) = ledger.faults()
     assert "is not in canonical bytes" in fault or "is not JSON" in fault
+
+
+def test_ledgers_that_threads_read_at_once_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    ledgers = [Ledger(tmp_path / f"{n}.jsonl") for n in range(3)]
+    for n, one in enumerate(ledgers):
+        for entry in range(20 + n):
+            append(one, entry)
+
+    def read(at: int) -> bool:
+        entries = Ledger(ledgers[at % 3].path).entries()
+        return [entry.index for entry in entries] == list(range(20 + at % 3))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(read, range(300)))
+    longer = ledgers[0].path.read_bytes()
+    assert ledgers[0].faults() == []
+    ledgers[0].path.write_bytes(longer.replace(b'"n":3', b'"n":4', 1))  # known lines are compared, not trusted
+    assert "line 4: its content does not match its hash" in ledgers[0].faults()[0]

@@ -484,9 +484,7 @@ def test_fresh_seeds_are_the_lowest_that_no_other_registered_study_uses(tmp_path
     assert load_study(house.write(seeds="fresh 2")).study.seeds == (1, 4)
 
 
-@pytest.mark.parametrize(
-    "text", ["fresh", "fresh 0", "fresh five", "fresh 5001", "fresh 5 6", "Fresh 5", ""]
-)
+@pytest.mark.parametrize("text", ["fresh", "fresh 0", "fresh five", "fresh 5001", "fresh 5 6", "Fresh 5", ""])
 def test_other_words_in_place_of_seeds_are_refused(tmp_path: Path, text: str) -> None:
     house = OwnHouse(tmp_path / "house")
     with pytest.raises(StudyFileError) as caught:

@@ -113,7 +113,9 @@ def read_lines(data: bytes, previous: str | None, n_lines: int | None, *, sliced
 def read_file(data: bytes, *, sliced: bool = False) -> Reading:
     """A whole file. The lines that this process last found sound are compared, and not verified again."""
     global _sound  # noqa: PLW0603 - several objects read one ledger
-    lines, known = (b"", _NOTHING) if sliced or not data.startswith(_sound[0]) else _sound
+    lines, known = _sound  # at once: another thread may read another ledger
+    if sliced or not data.startswith(lines):
+        lines, known = b"", _NOTHING
     new = read_lines(data[len(lines) :], known.last, known.n_lines, sliced=sliced)
     reading = replace(new, entries=known.entries + new.entries, n_bytes=len(lines) + new.n_bytes)
     if not sliced and not reading.faults:
