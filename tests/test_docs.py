@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from own_trainer import OwnHouse, own_document
 
 from ablate import api, cli
+from ablate.judge.stats import t_power
 from prereg.documents.published import (
     Published,
     PublishedFigure,
@@ -21,6 +23,7 @@ from prereg.documents.published import (
     published_from_document,
 )
 from prereg.registry.paths import PUBLISHED_SUFFIX
+from prereg.study.load import load_study
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -141,3 +144,28 @@ def test_every_relative_link_of_the_docs_leads_to_a_file() -> None:
     for page in (ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), (page.name, target)
+
+
+def test_the_designs_page_shows_studies_that_are_valid(tmp_path: Path) -> None:
+    """Every fragment, put into the study of a script, is checked; what it leaves out is that study's."""
+    fragments = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "designs.md").read_text(), re.DOTALL)
+    assert len(fragments) >= 8
+    house = OwnHouse(tmp_path / "house")
+    for fragment in fragments:
+        given = yaml.safe_load(fragment)
+        document = own_document(**given)
+        if "factors" in given:
+            del document["variants"]
+        if "hypotheses" in given and "decision" not in given:
+            first = next(iter(given["hypotheses"]))
+            document["decision"] = [{"verdict": "yes", "when": f"supported({first})"}, {"verdict": "inconclusive"}]
+        study = load_study(house.write(document)).study
+        assert set(given.get("hypotheses", ["gain"])) == set(study.hypotheses), fragment
+
+
+def test_the_seeds_of_the_designs_page_are_those_that_power_needs() -> None:
+    text = (ROOT / "docs" / "designs.md").read_text()
+    for verbs, kind in (("`lowers`", "towards"), ("`by at least D`", "margin"), ("`does_not_change`", "equivalence")):
+        (line,) = [line for line in text.splitlines() if line.startswith(f"| {verbs}")]
+        shown = [int(cell) for cell in line.split("|")[2:-1]]
+        assert shown == [t_power.seeds_for(kind, size, 0.05, 0.8) for size in (0.5, 1.0, 1.5, 2.0, 3.0)], line
