@@ -31,7 +31,6 @@ def end(process: WarmProcess) -> None:
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers are started as users start them")
 
 
-@pytest.mark.slow
 def test_one_has_a_number_a_session_and_pipes_of_its_own_and_tells_how_it_ended(tmp_path: Path) -> None:
     one, other = worker(tmp_path / "one"), worker(tmp_path / "other")
     try:
@@ -59,7 +58,6 @@ def test_one_that_is_abandoned_ends_though_its_starter_lives(tmp_path: Path) -> 
         end(one)
 
 
-@pytest.mark.slow
 def test_an_error_of_one_is_in_its_log(tmp_path: Path) -> None:
     one = worker(tmp_path / "log")
     try:
