@@ -8,6 +8,7 @@ Without a study both do nothing.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -66,9 +67,20 @@ class AblateCallback(TrainerCallback):
 
 
 def last_checkpoint(folder: str | Path) -> str | None:
-    """The newest checkpoint of a run that is resumed; none in a first attempt, and without a study."""
+    """The newest checkpoint of a run that is resumed; none in a first attempt, and without a study.
+
+    Not that of the last step: resumed there, the Trainer takes a step more. Without an earlier one the run starts over.
+    """
     if int(os.environ.get("ABLATE_ATTEMPT", "1")) == 1 or not Path(folder).is_dir():
         return None
     # The state of the Trainer is the last file of a checkpoint: without it the save was cut off.
-    whole = [path.parent for path in Path(folder).glob("checkpoint-*/trainer_state.json")]
+    whole = [path.parent for path in Path(folder).glob("checkpoint-*/trainer_state.json") if _has_steps_left(path)]
     return max((str(path) for path in whole), key=lambda name: int(name.rpartition("-")[2]), default=None)
+
+
+def _has_steps_left(state: Path) -> bool:
+    try:
+        found = json.loads(state.read_text(encoding="utf-8"))
+        return bool(found["global_step"] < found["max_steps"])
+    except (ValueError, KeyError, TypeError):
+        return False  # cut off while it was written

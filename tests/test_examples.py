@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -159,8 +160,27 @@ def test_the_callback_refuses_hidden_losses_and_resumes_from_a_whole_checkpoint(
     for name, whole in (("checkpoint-9", True), ("checkpoint-10", True), ("checkpoint-11", False)):
         (tmp_path / "out" / name).mkdir(parents=True)
         if whole:
-            (tmp_path / "out" / name / "trainer_state.json").touch()
+            (tmp_path / "out" / name / "trainer_state.json").write_text('{"global_step": 10, "max_steps": 12}')
     assert last_checkpoint(tmp_path / "out") is None  # a first attempt
     monkeypatch.setenv("ABLATE_ATTEMPT", "2")
     assert last_checkpoint(tmp_path / "out") == str(tmp_path / "out" / "checkpoint-10")
     assert last_checkpoint(tmp_path / "none") is None
+
+
+def test_a_run_that_took_its_last_step_is_not_resumed_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    last_checkpoint = pytest.importorskip("ablate.huggingface").last_checkpoint
+
+    def save(step: int, text: str | None = None) -> None:
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        whole = json.dumps({"global_step": step, "max_steps": 40})
+        (folder / "trainer_state.json").write_text(whole if text is None else text)
+
+    save(40)
+    monkeypatch.setenv("ABLATE_ATTEMPT", "2")
+    assert last_checkpoint(tmp_path) is None  # it starts over
+    save(20)
+    save(30, '{"global_step": 30, "max_st')
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-20")
+    monkeypatch.setenv("ABLATE_ATTEMPT", "1")
+    assert last_checkpoint(tmp_path) is None
