@@ -116,8 +116,9 @@ def make_evidence(
     """
     registration = make_registration(study)
     rng = np.random.default_rng(seed)
-    shared = {(metric, one): rng.standard_normal() for metric in RECORDED for one in study.seeds}
-    planned = tuple((arm, one) for one in study.seeds for arm in study.arms)
+    planned = study.cells
+    each_seed = dict.fromkeys(one for _, one in planned)
+    shared = {(metric, one): rng.standard_normal() for metric in RECORDED for one in each_seed}
     runs, rows = [], []
     for arm, one in planned:
         noise = {

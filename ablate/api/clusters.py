@@ -122,7 +122,7 @@ def _prepared(
         require_pinned(context, before)
     registration, entry = register(context.path, root=root, now=now, accept_underpowered=accepted, pilot=pilot)
     look = look_to_run_up_to(context, registration)
-    seeds = registration.study.seeds if look is None else registration.study.seeds[: look.n_seeds]
+    seeds = {seed for _, seed in registration.study.cells} if look is None else registration.study.seeds[: look.n_seeds]
     records = records_of(context.root, registration)
     sealed = {f"{arm}/{seed}" for (arm, seed), one in records.items() if one.status in ("done", "diverged")}
     left = [name for name in wanted if name not in sealed and int(name.rpartition("/")[2]) in seeds]

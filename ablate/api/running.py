@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from prereg.errors import EvidenceError, RunError
 from prereg.registry.canon import sha256_of
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from ablate.judge.design.characteristics import Design
     from ablate.records.tables import TableLayout
     from ablate.runner.local import Summary
@@ -52,31 +55,17 @@ def run(
 
     from ablate.api.mirroring import Mirror
     from ablate.runner.local import run_study, study_lock
-    from ablate.runner.placement import Spread, choose_machine, records_of, require_steps
+    from ablate.runner.placement import choose_machine, records_of, require_steps
     from ablate.runner.progress import PlainWatcher
     from ablate.trackers.target import usable
     from prereg.registry.history import repeated, require_unchanged
     from prereg.registry.ledger import Ledger
-    from prereg.registry.plan import planned_runs
     from prereg.registry.registration import load_registration
 
     context = check(Path(path), root)
     name = context.study.study
-    Spread.of(options.devices_per_run, options.shard).require_possible(context.study)
-    planned_runs(context.study, options.only)
+    _require_options(context, options)
     targets = [usable(word) for word in options.mirror]
-    if options.next_look and context.study.stopping == "fixed":
-        raise RunError(
-            f"'{name}' has a fixed number of seeds, and so no next look",
-            required="stopping: {looks: [...]} or {evidence: e_process, max_seeds: N}",
-            fix=f"ablate run {context.path}",
-        )
-    if options.checkpoint_every_s is not None and context.study.trainer != "gpt":
-        raise RunError(
-            "--checkpoint-every is for the built-in trainer",
-            required="a user's own trainer to save its own checkpoints, and to leave a file named resumable",
-            fix=f"ablate run {context.path}",
-        )
     registered = load_registration(context.root, name)
     if options.part is not None:
         options = one_by_one(options, context.study)
@@ -112,9 +101,95 @@ def run(
             for other in repeated(context.root, registration.study):
                 onlooker.note(other.words)
         look = look_to_run_up_to(context, registration)
-        with Mirror(context, registration, targets, onlooker.note):
-            summary = run_study(context.root, registration, options, machine, now=now, watcher=onlooker, look=look)
+
+        def make(registration: Registration) -> Summary:
+            with Mirror(context, registration, targets, onlooker.note):
+                return run_study(context.root, registration, options, machine, now=now, watcher=onlooker, look=look)
+
+        registration = freeze_choice(context, registration, now, onlooker.note)
+        _require_choice(context, registration, options.only)
+        summary = make(registration)
+        tuned = freeze_choice(context, registration, now, onlooker.note)
+        if tuned is not registration and not options.only:
+            registration, summary = tuned, make(tuned)
     return Ran(registration, entry is not None, summary, look)
+
+
+def _require_options(context: StudyContext, options: RunOptions) -> None:
+    """Refuse options that this study cannot be run with."""
+    from ablate.runner.placement import Spread
+    from prereg.registry.plan import planned_runs
+
+    Spread.of(options.devices_per_run, options.shard).require_possible(context.study)
+    planned_runs(context.study, options.only)
+    if options.next_look and context.study.stopping == "fixed":
+        raise RunError(
+            f"'{context.study.study}' has a fixed number of seeds, and so no next look",
+            required="stopping: {looks: [...]} or {evidence: e_process, max_seeds: N}",
+            fix=f"ablate run {context.path}",
+        )
+    if options.checkpoint_every_s is not None and context.study.trainer != "gpt":
+        raise RunError(
+            "--checkpoint-every is for the built-in trainer",
+            required="a user's own trainer to save its own checkpoints, and to leave a file named resumable",
+            fix=f"ablate run {context.path}",
+        )
+
+
+def freeze_choice(
+    context: StudyContext, registration: Registration, now: Clock, note: Callable[[str], None]
+) -> Registration:
+    """The registration of a tuned study with the settings that its pilot chose, which the ledger then holds.
+
+    Returns it as it is where nothing is tuned, the choice is made, or runs of the pilot are missing. Raises `RunError`
+    where every setting of an arm has a run without a value: there is nothing to choose from.
+    """
+    if registration.study.is_tuned:
+        return registration
+    from ablate.records.gather import gather
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.registration import load_registration
+    from prereg.study.designs.tune import choose
+
+    study, evidence = registration.study, gather(context.root, registration)
+    assert study.tune is not None, study.study
+    if evidence.withheld:
+        return registration
+    choices = choose(study, evidence.final(study.tune.choose_by))
+    without = sorted({pilot.of for pilot in study.pilots.values()} - {choice.arm for choice in choices})
+    if without:
+        raise RunError(
+            f"no setting of {without[0]} ended every run of the pilot with a {study.tune.choose_by}",
+            required="a setting of each tuned arm none of whose pilot runs diverges",
+            fix=f"smaller values in tune.grid, then: ablate amend {context.path} --reason TEXT",
+        )
+    body: dict[str, JsonValue] = {
+        "chosen": {choice.arm: choice.setting for choice in choices},
+        "by": study.tune.choose_by,
+        "means": {name: mean for choice in choices for name, mean in choice.means.items()},
+        "pilot_runs": len(study.pilots) * len(study.tune.seeds),
+    }
+    ledger = Ledger(context.root.ledger)
+    ledger.append("tuned", study=study.study, registration=registration.sha256, body=body, at=now())
+    for choice in choices:
+        note(
+            f"the pilot chose for {choice.arm}: " + ", ".join(f"{k} {json.dumps(v)}" for k, v in choice.setting.items())
+        )
+    found = load_registration(context.root, study.study)
+    assert found is not None and found.study.is_tuned, study.study
+    return found
+
+
+def _require_choice(context: StudyContext, registration: Registration, only: Sequence[str]) -> None:
+    """Refuse chosen runs that need a choice that the pilot has not made."""
+    study = registration.study
+    early = [name for name in only if name.rpartition("/")[0] in study.arms]
+    if early and not study.is_tuned:
+        raise RunError(
+            f"--only {early[0]}, and the pilot has not chosen its setting yet",
+            required=f"the {len(study.cells) - len(study.arms) * len(study.seeds)} runs of the pilot first",
+            fix=f"ablate run {context.path}",
+        )
 
 
 def one_by_one(options: RunOptions, study: Study) -> RunOptions:
@@ -194,7 +269,6 @@ def import_runs(
     from ablate.runner.local import study_lock
     from ablate.trackers.reading import is_tracked, read_tracked
     from prereg.registry.ledger import Ledger
-    from prereg.registry.plan import plan
 
     context = open_study(Path(path), root)
     registration = require_registered(context)
@@ -235,8 +309,9 @@ def import_runs(
                 ledger.append("imported", study=name, registration=registration.sha256, body=body, at=at)
             if not placed:
                 put(piece, folder)
-        runs = [RunFolder(context.root.run(name, registration.sha256, s.variant, s.seed)) for s in plan(registration)]
+        runs = [RunFolder(context.root.run(name, registration.sha256, *cell)) for cell in registration.study.cells]
         missing = sum(not folder.record_path.is_file() for folder in runs)
+        freeze_choice(context, registration, now, lambda _: None)
     left = tuple(unfinished)
     return Imported(registration, tuple(taken), tuple(there), left, not exploratory, missing, ledger.head())
 

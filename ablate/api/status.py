@@ -99,13 +99,12 @@ def read_status(context: StudyContext) -> StudyHealth:
     if registration is None:
         waiting = tuple(
             RunHealth(variant=arm, seed=seed, state="waiting", step=0, steps=_steps(context, arm))
-            for seed in study.seeds
-            for arm in study.arms
+            for arm, seed in study.cells
         )
         return StudyHealth(study=study.study, title=study.title, runs=waiting)
     runs = context.root.runs(study.study, registration.sha256)
     there, job = at_work(runs), newest_job(runs)
-    active, begun = bool(there) or _is_active(context), begun_runs(runs, study.arms)
+    active, begun = bool(there) or _is_active(context), begun_runs(runs, study.trained)
     mine = [entry for entry in ledger if entry.study == study.study]
     decided = [entry for entry in mine if entry.event == "decided" and entry.registration == registration.sha256]
     look = next_look(registration.study, taken_looks(ledger, registration.sha256))
@@ -125,6 +124,11 @@ def read_status(context: StudyContext) -> StudyHealth:
             if (spec.variant, str(spec.seed)) in begun
             else RunHealth(variant=spec.variant, seed=spec.seed, state="waiting", step=0, steps=spec.steps)
             for spec in plan(registration)
+        )
+        + tuple(
+            RunHealth(variant=arm, seed=seed, state="waiting", step=0, steps=_steps(context, arm))
+            for arm, seed in (() if registration.study.is_tuned else registration.study.cells)
+            if arm in study.arms
         ),
         next_look=None if look is None else look.words,
         overruled=bool(decided) and any(look.index > decided[-1].index for look in recorded_afterwards(mine)),
@@ -209,10 +213,10 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
 
     study = context.study
     registration = load_registration(context.root, study.study)
-    runs, seeds, records = planned_runs(study, options.only), study.seeds, {}
+    runs, seeds, records = planned_runs(study, options.only), {seed for _, seed in study.cells}, {}
     if registration is not None:
         look, records = look_to_run_up_to(context, registration), records_of(context.root, registration)
-        seeds = seeds if look is None else seeds[: look.n_seeds]
+        seeds = seeds if look is None else set(study.seeds[: look.n_seeds])
     done = {f"{arm}/{seed}": one for (arm, seed), one in records.items() if one.status in ("done", "diverged")}
     left = [name for name in runs if name not in done and int(name.rpartition("/")[2]) in seeds]
     slots = options.slots or slots_of(study, choose_machine(study, records.values(), options))
@@ -240,7 +244,7 @@ def _size(folder: Path) -> int:
 def _steps(context: StudyContext, arm: str) -> int:
     from prereg.study.training import Training
 
-    config = context.study.arms[arm].config
+    config = context.study.trained[arm].config
     return config.budget.steps if isinstance(config, Training) else 0
 
 

@@ -49,7 +49,7 @@ def try_out(
         replaced=tuple(replaced),
         on_run=on_run,
     )
-    first = max(context.study.seeds) + 1
+    first = max(seed for _, seed in context.study.cells) + 1
     for seed in range(first, first + seeds):
         for arm in context.study.arms:
             maker.make(arm, seed)

@@ -24,7 +24,7 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import SEALS, Entry
 from prereg.registry.looks import due_look
 from prereg.registry.paths import Root
-from prereg.registry.plan import CommandSpec, RunSpec, cell_of, plan
+from prereg.registry.plan import CommandSpec, RunSpec, cell_of
 from prereg.registry.registration import Registration
 from prereg.study.training import Training
 
@@ -57,6 +57,7 @@ def gather(root: Root, registration: Registration) -> Evidence:
 
     No metric is read while runs are missing (of a sequential study: runs of the look that is due, and never those of
     later seeds): the tables are then `withheld`, and only `open_tables` gives them, for a look that the ledger holds.
+    Until the ledger has what the pilot of a tuned study chose, those of the pilot alone are read.
     """
     study = registration.study.study
     ledger = Ledger(root.ledger)
@@ -68,7 +69,7 @@ def gather(root: Root, registration: Registration) -> Evidence:
     except LedgerError:
         # The faults say what is wrong; a damaged ledger binds nothing.
         entries, head = (), ""
-    planned = tuple((spec.variant, spec.seed) for spec in plan(registration))
+    planned = registration.study.cells
     bound = None if faults else sealed_in_ledger(ledger, registration.sha256)
     runs, sealed, broken, unsealed = _records(root, registration, planned, bound)
     runs_of = root.runs(study, registration.sha256)
@@ -188,8 +189,11 @@ def _folder(runs: Path, run: RunRecord) -> RunFolder:
 def _seeds_to_see(registration: Registration, ledger: Sequence[Entry], runs: Sequence[RunRecord]) -> tuple[int, ...]:
     """The seeds whose runs must have ended before any value is read, and whose values are read then."""
     study = registration.study
+    pilot = () if study.tune is None else study.tune.seeds
+    if not study.is_tuned:
+        return pilot
     look = due_look(registration, ledger, {run.seed for run in runs})
-    return study.seeds if look is None else study.seeds[: look.n_seeds]
+    return (*pilot, *study.seeds) if look is None else study.seeds[: look.n_seeds]
 
 
 def read_metrics(sealed: list[Path]) -> pd.DataFrame:

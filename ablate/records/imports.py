@@ -135,7 +135,7 @@ def read_source(source: Path, terms: Terms, unfinished: list[str] | None = None)
         if cell not in found:
             raise EvidenceError(f"no run of {said(cell)}", required="the runs of --only", where=Where(file=source))
     study = terms.registration.study
-    pieces = [found.get((arm, seed)) for seed in study.seeds for arm in study.arms]
+    pieces = [found.get(cell) for cell in study.cells]
     return tuple(piece for piece in pieces if piece is not None)
 
 
@@ -322,17 +322,24 @@ def _wanted(terms: Terms, cell: Cell, place: Path) -> bool:
     study = terms.registration.study
     if terms.only and cell not in terms.only:
         return False
-    if cell[0] not in study.arms:
+    if cell[0] not in study.trained:
         raise EvidenceError(
             f"{json.dumps(cell[0])[:80]} is no variant of '{study.study}'",
-            required="one of " + ", ".join(study.arms),
-            fix=nearest(cell[0], study.arms),
+            required="one of " + ", ".join(study.trained),
+            fix=nearest(cell[0], study.trained),
             where=Where(file=place),
         )
-    if cell[1] not in study.seeds:
+    if cell[1] not in study.seeds_of(cell[0]):
         raise EvidenceError(
             f"seed {cell[1]} of {cell[0]} is not planned",
-            required="no seed added: one of " + ", ".join(map(str, study.seeds)),
+            required="no seed added: one of " + ", ".join(map(str, study.seeds_of(cell[0]))),
+            where=Where(file=place),
+        )
+    if cell[0] in study.arms and not study.is_tuned:
+        raise EvidenceError(
+            f"a run of {cell[0]}, and the ledger has no choice of the pilot yet",
+            required="the runs of the pilot, which choose its setting, before it",
+            fix="import the runs of the pilot, then those of the arms",
             where=Where(file=place),
         )
     return True
@@ -396,5 +403,5 @@ def _table(path: Path, data: bytes, columns: tuple[str, ...], *, more: bool = Fa
 
 
 def _config(terms: Terms, variant: str) -> dict[str, JsonValue]:
-    config = terms.registration.study.arms[variant].config
+    config = terms.registration.study.trained[variant].config
     return config.model_dump(mode="json") if isinstance(config, Training) else dict(config)

@@ -30,6 +30,7 @@ from ablate.reporting.sections.methods import glossary_section, methods_section
 from ablate.reporting.sections.published import published_section
 from ablate.reporting.sections.registration import registration_section
 from ablate.reporting.sections.reliability import reliability_section
+from ablate.reporting.sections.tuning import tuning_section
 from prereg import text as words
 from prereg.registry.ledger_entry import Entry
 
@@ -70,6 +71,7 @@ def compose(context: ReportContext) -> Document:
     sections = (
         registration_section(context),
         findings_section(context),
+        tuning_section(context),
         hindsight_section(context),
         curves_section(context),
         by_block_section(context),

@@ -103,7 +103,7 @@ def _run(
 ) -> Summary:
     ledger = Ledger(root.ledger)
     specs = plan(registration)
-    whole = len(specs)
+    whole = len(registration.study.cells)
     wanted = planned_runs(registration.study, options.only)
     specs = tuple(spec for spec in specs if f"{spec.variant}/{spec.seed}" in wanted)
     if look is not None:

@@ -100,7 +100,7 @@ class Spread:
                 required="whole weights and moments, of which a device under fsdp holds a part",
                 fix=f"--devices-per-run {self.devices} --shard ddp",
             )
-        for name, arm in study.arms.items():
+        for name, arm in study.trained.items():
             assert isinstance(arm.config, Training), name
             self._require_trainable(name, arm.config)
 
@@ -207,7 +207,7 @@ def choose_machine(
     if spread.devices > 1:
         _require_apart(cohort, spread, step)
     machine = Machine(_device(study, records, device), cohort)
-    for name, arm in study.arms.items():
+    for name, arm in study.trained.items():
         if isinstance(arm.config, Training) and arm.config.numerics.compile and (why := cannot_compile(machine.device)):
             raise RunError(
                 f"arm {name}: numerics.compile, and here is {why}",
@@ -259,7 +259,7 @@ def _grouped(study: Study, machine: Machine) -> Machine:
     """Cohorts that every arm can be trained in, or none for any: the runs of a seed are to have the same layout."""
     if machine.cohort in ("off", "1"):
         return machine
-    configs = {name: arm.config for name, arm in study.arms.items() if isinstance(arm.config, Training)}
+    configs = {name: arm.config for name, arm in study.trained.items() if isinstance(arm.config, Training)}
     again = [name for name, config in configs.items() if config.numerics.recompute != "none"]
     compiled = [name for name, config in configs.items() if config.numerics.compile]
     moved = [claim.metric for claim in study.claims.values() if claim.metric.startswith(WHOLE_ONLY)]
@@ -316,7 +316,9 @@ def cohorts_by_seed(
 ) -> dict[int, tuple[int, ...]]:
     """Seed -> the seeds it is trained with, itself included. Nothing is grouped across a look."""
     members: dict[int, tuple[int, ...]] = {}
-    first = 0
+    pilot, first = () if study.tune is None else study.tune.seeds, 0
+    for start in range(0, len(pilot), machine.members):
+        members |= dict.fromkeys(pilot[start : start + machine.members], pilot[start : start + machine.members])
     for end in (*(look.n_seeds for look in looks_of(study)), len(study.seeds)):
         for start in range(first, end, machine.members):
             together = tuple(study.seeds[start : min(end, start + machine.members)])
@@ -366,9 +368,14 @@ def require_steps(
     if study.trainer == "command":
         return
     members = cohorts_by_seed(study, machine, records)
-    for seed in study.seeds if look is None else study.seeds[: look.n_seeds]:
-        ended = all((arm, seed) in records and records[arm, seed].status in ("done", "diverged") for arm in study.arms)
-        if len(members[seed]) > 1 and not ended:
+    waiting = {
+        seed
+        for cell in study.cells
+        if cell not in records or records[cell].status not in ("done", "diverged")
+        for seed in cell[1:]
+    }
+    for seed in members if look is None else study.seeds[: look.n_seeds]:
+        if len(members[seed]) > 1 and seed in waiting:
             step_of(members[seed], machine, records)
 
 
@@ -377,6 +384,6 @@ def _standing(study: Study, records: Mapping[tuple[str, int], RunRecord]) -> dic
     found: dict[int, Counter[tuple[int, ...]]] = {}
     for (_, seed), record in records.items():
         members = members_in(record.provenance.layout)
-        if record.status != "failed" and set(members) <= set(study.seeds):
+        if record.status != "failed" and set(members) <= {seed for _, seed in study.cells}:
             found.setdefault(seed, Counter())[members or (seed,)] += 1
     return {seed: counted.most_common(1)[0][0] for seed, counted in found.items()}

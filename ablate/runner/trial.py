@@ -95,6 +95,15 @@ class Trial(FrozenModel):
     """Where the runs lie; empty where they were removed."""
 
 
+def at_first_setting(registration: Registration) -> Registration:
+    """A study that is not tuned yet, each arm at the first of its settings; any other as it is."""
+    tune = registration.study.tune
+    if tune is None or tune.chosen:
+        return registration
+    first = {arm: settings[0] for arm, settings in tune.of(tuple(registration.study.arms)).items()}
+    return registration.model_copy(update={"study": registration.study.model_copy(update={"tune": tune.frozen(first)})})
+
+
 class TrialMaker:
     """The runs of one trial as they are made. `registration` is what the study would be registered as."""
 
@@ -108,6 +117,7 @@ class TrialMaker:
         replaced: tuple[str, ...],
         on_run: Callable[[str], None],
     ) -> None:
+        registration = at_first_setting(registration)
         self.study, self.root, self.study_folder = registration.study, root, study_folder
         self.limit_s, self.replaced, self.on_run = limit_s, replaced, on_run
         self.specs = {spec.variant: self._shortened(spec) for spec in reversed(plan(registration))}
@@ -158,7 +168,7 @@ class TrialMaker:
         if not self.problems:
             self._compare_runs(first)
         ended = [run for run in self.runs if run.status in ("done", "diverged")]
-        planned = len(self.study.arms) * len(self.study.seeds)
+        planned = len(self.study.cells)
         folder = str(self.place) if self.problems else ""
         if not self.problems:
             shutil.rmtree(self.place, ignore_errors=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from prereg.documents.claims import DIRECTED, Null, arms, plain, quoted, reading, refutation, support
 from prereg.documents.procedures import (
     ABOUT_CORRECTIONS,
@@ -23,6 +25,7 @@ from prereg.registry.looks import FIRST_OF_E_PROCESS
 from prereg.rule.condition import All, AnyOf, Condition, Not, Question, parse_condition
 from prereg.rule.divergence import cost_of_divergence, least_pairs
 from prereg.study.analysis import Ceiling, EProcess, Looks
+from prereg.study.designs.tune import better
 from prereg.study.spec import Study
 from prereg.text import compact, counted, listed, ranged
 
@@ -34,8 +37,12 @@ def sample_size(study: Study) -> str:
     return (
         f"{most.capitalize()}{counted(seeds, 'seed')} ({ranged(study.seeds)}) in each of {n_arms} arms, "
         f"{most}{counted(seeds * n_arms, 'run')} in all. The unit of analysis is the seed: each gives one paired "
-        "difference for each hypothesis."
+        f"difference for each hypothesis.{_and_tuning(study)}"
     )
+
+
+def _and_tuning(study: Study) -> str:
+    return f" {tuning(study)}" if study.tune is not None else ""
 
 
 def sample_in_brief(study: Study) -> str:
@@ -46,7 +53,28 @@ def sample_in_brief(study: Study) -> str:
     each = f"A seed{fixes} gives one paired difference for each hypothesis."
     if study.stopping != "fixed":
         return f"At most {n}. {each} {stopping(study)}"
-    return f"{n}. {each} A look before the last run ends forfeits the verdict; no seed is added."
+    return f"{n}. {each} A look before the last run ends forfeits the verdict; no seed is added.{_and_tuning(study)}"
+
+
+def tuning(study: Study) -> str:
+    """How the settings of arms are chosen before the runs that are judged; empty where nothing is tuned."""
+    tune = study.tune
+    if tune is None:
+        return ""
+    settings = tune.of(tuple(study.arms))
+    tried = [
+        ", ".join(f"{field} {json.dumps(value)}" for field, value in one.items())
+        for one in next(iter(settings.values()))
+    ]
+    which = f"the same {len(tried)} settings ({'; '.join(tried)})" if tune.grid else f"{len(tried)} settings of its own"
+    best = "highest" if better(study) == "higher" else "lowest"
+    n_runs = counted(len(study.pilots) * len(tune.seeds), "run")
+    return (
+        f"Before any run that is judged, {arms(tuple(settings))} {'is' if len(settings) == 1 else 'are each'} trained "
+        f"at {which} on pilot seeds {ranged(tune.seeds)} ({n_runs}). The setting with the {best} mean {tune.choose_by} "
+        "at the last step is frozen in the ledger; one with a diverged run comes last, and of equal ones the first "
+        "counts. No pilot run enters a test, and the verdict speaks of the arms at the frozen settings."
+    )
 
 
 def pairing(study: Study) -> str:

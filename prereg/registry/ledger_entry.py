@@ -16,7 +16,7 @@ from prereg.registry.canon import canonical_bytes, from_canonical, sha256_bytes,
 
 Event = Literal[
     "registered", "amended", "started", "breached", "sealed", "failed", "finished", "looked", "decided", "peeked",
-    "imported", "attested", "reported", "reworded",
+    "imported", "attested", "reported", "reworded", "tuned",
 ]  # fmt: skip
 
 SEALS: tuple[Event, ...] = ("sealed", "imported")

@@ -111,16 +111,20 @@ class CommandSpec(Planned):
 
 
 def plan(registration: Registration) -> tuple[RunSpec | CommandSpec, ...]:
-    """Every planned run: all variants of the first seed, then of the second, and so on."""
+    """Every planned run: all variants of the first seed, then of the second, and so on.
+
+    Of a tuned study the runs of the pilot come first, and until the ledger has its choice there are no others.
+    """
     study = registration.study
     make = _built_in if study.trainer == "gpt" else _command
-    runs = {variant: make(registration, variant, study.seeds[0]) for variant in study.arms}
-    return tuple(runs[variant].model_copy(update={"seed": seed}) for seed in study.seeds for variant in study.arms)
+    known = study.trained if study.is_tuned else study.pilots
+    runs = {variant: make(registration, variant, study.seeds[0]) for variant in known}
+    return tuple(runs[variant].model_copy(update={"seed": seed}) for variant, seed in study.cells if variant in known)
 
 
 def planned_runs(study: Study, only: Sequence[str] = ()) -> tuple[str, ...]:
     """ARM/SEED of every planned run, in the order of the plan, or of those in `only`. Raises `RunError` for another."""
-    known = tuple(f"{arm}/{seed}" for seed in study.seeds for arm in study.arms)
+    known = tuple(f"{arm}/{seed}" for arm, seed in study.cells)
     for name in only:
         if name not in known:
             raise RunError(f"--only {name}", required="ARM/SEED of a planned run", fix=nearest(name, known))
@@ -147,7 +151,7 @@ def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
 
 
 def _command(registration: Registration, variant: str, seed: int) -> CommandSpec:
-    study, config = registration.study, registration.study.arms[variant].config
+    study, config = registration.study, registration.study.trained[variant].config
     assert isinstance(config, dict) and registration.scripts is not None, study.study
     return CommandSpec(
         study=study.study,
@@ -169,7 +173,7 @@ def _command(registration: Registration, variant: str, seed: int) -> CommandSpec
 
 def needed_metrics(study: Study) -> dict[str, tuple[int, ...]]:
     """Metric -> steps at which some claim reads it, next to the last."""
-    found: dict[str, set[int]] = {}
+    found: dict[str, set[int]] = {} if study.tune is None else {study.tune.choose_by: set()}
     for name, claim in study.claims.items():
         read = study.hypotheses[name].read
         found.setdefault(claim.metric, set()).update([read.step] if isinstance(read, AtStep) else [])

@@ -178,7 +178,8 @@ class Registration(Pins):
 
     def tokenizer_of(self, arm: str) -> str | None:
         """sha256 of the tokenizer that was registered for an arm, where one was."""
-        return None if self.data is None else self.data.tokenizers[arm]
+        pilot = self.study.pilots.get(arm)
+        return None if self.data is None else self.data.tokenizers[arm if pilot is None else pilot.of]
 
 
 def reading_sha256(pins: Iterable[tuple[str, str]]) -> str:
@@ -244,7 +245,18 @@ def load_registration(root: Root, name: str) -> Registration | None:
             fix=f"restore {lock.name} from version control",
             where=Where(file=path),
         )
-    return registration.model_copy(update={"rewordings": _rewordings(entries, registration)})
+    study = _with_choice(registration.study, entries, registration.sha256)
+    return registration.model_copy(update={"rewordings": _rewordings(entries, registration), "study": study})
+
+
+def _with_choice(study: Study, entries: Iterable[Entry], registration: str) -> Study:
+    """A tuned study with the settings that the ledger froze first; any other, and one not tuned yet, as it is."""
+    bodies = (entry.body for entry in entries if entry.event == "tuned" and entry.registration == registration)
+    chosen = next(bodies, {}).get("chosen")
+    if study.tune is None or not isinstance(chosen, dict):
+        return study
+    known = {arm: setting for arm, setting in chosen.items() if isinstance(setting, dict)}
+    return study.model_copy(update={"tune": study.tune.frozen(known)})
 
 
 def _rewordings(entries: Iterable[Entry], registration: Registration) -> tuple[Rewording, ...]:
@@ -315,7 +327,11 @@ def _is_reworded(root: Root, name: str, source: Path) -> bool:
     sources = [one.source_sha256 for one in registration.rewordings]
     same = study.model_copy(update=registration.study.model_dump(include=set(WORDS)))
     factors = list(study.factors) == list(registration.study.factors)  # their order names the arms
-    return sha256_bytes(source.read_bytes()) in sources and same == registration.study and factors
+    return (
+        sha256_bytes(source.read_bytes()) in sources
+        and same.model_dump() == registration.study.model_dump()
+        and factors
+    )
 
 
 def read_lock(path: Path) -> Registration:

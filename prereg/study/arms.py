@@ -7,7 +7,7 @@ wrong type and two arms that resolve to the same configuration are mistakes, fou
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import product, takewhile
@@ -41,14 +41,16 @@ def resolve_arms(
     variants: Mapping[str, Mapping[str, JsonValue]],
     factors: Mapping[str, Mapping[str, Mapping[str, JsonValue]]],
     matched: Mapping[str, Mapping[str, JsonValue]] | None = None,
+    tuned: Collection[str] = (),
 ) -> dict[str, Arm]:
     """All arms in the order of the file; factor arms are named by their levels, joined by hyphens.
 
-    `matched` holds overrides by arm that `match:` adds to what the file says.
+    `matched` holds overrides by arm that `match:` adds to what the file says. An arm that is `tuned` may have the
+    configuration of one that is not, where the pilot starts from it.
     """
     _check_size(variants, factors)
     arms: dict[str, Arm] = {}
-    seen: dict[bytes, str] = {}
+    seen: dict[tuple[bytes, bool], str] = {}
     for name, written, paths in _cells(variants, factors):
         field: FieldPath = ("variants", name) if variants else ("factors",)
         if name in arms or len(name) > _LONGEST_NAME:
@@ -64,9 +66,10 @@ def resolve_arms(
             )
         added = dict((matched or {}).get(name, {}))
         overrides = written | added
-        config = _apply(base, overrides, paths | dict.fromkeys(added, ("match",)))
+        config = apply_overrides(base, overrides, paths | dict.fromkeys(added, ("match",)))
         # Compared as canonical bytes: to Python, true equals 1.
-        content = canonical_bytes(config.model_dump(mode="json") if isinstance(config, Training) else config)
+        dumped = config.model_dump(mode="json") if isinstance(config, Training) else config
+        content = canonical_bytes(dumped), name in tuned
         if content in seen:
             raise field_error(
                 field,
@@ -113,7 +116,8 @@ def _cells(
     return cells
 
 
-def _apply(base: Config, overrides: Mapping[str, JsonValue], paths: Mapping[str, FieldPath]) -> Config:
+def apply_overrides(base: Config, overrides: Mapping[str, JsonValue], paths: Mapping[str, FieldPath]) -> Config:
+    """The base with overrides. Raises `SpecError` at the path of the override that does not fit."""
     tree: dict[str, Any] = base.model_dump(mode="json") if isinstance(base, Training) else deepcopy(base)
     if isinstance(base, Training):
         # What a dump leaves out at its default can be overridden all the same.

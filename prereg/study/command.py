@@ -19,7 +19,6 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -206,8 +205,8 @@ def script_of(root: Path, word: str) -> Path | None:
 
 
 def _every_word(study: Study) -> Iterator[tuple[int, str]]:
-    for (name, arm), seed in product(study.arms.items(), study.seeds):
-        config = arm.config
+    for name, seed in study.cells:
+        config = study.trained[name].config
         assert isinstance(config, dict), name
         # The Python is no file of the trainer's, and lies elsewhere on every machine.
         own = dict.fromkeys(_OWN, "") | {"variant": name, "seed": str(seed), "root": "."}

@@ -212,6 +212,7 @@ def _with_fresh_seeds(document: dict[str, JsonValue], path: Path) -> dict[str, J
         try:
             promise = json.loads(read_regular(lock, _LARGEST_LOCK))
             seeds: list[JsonValue] = [int(seed) for seed in promise["study"]["seeds"]]
+            pilot = [int(seed) for seed in (promise["study"].get("tune") or {"seeds": []})["seeds"]]
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             found, needed = f"the seeds in {lock.name} cannot be read", "a lock file as it was written"
             fix = f"restore {lock.name} from version control, or list the seeds"
@@ -219,7 +220,7 @@ def _with_fresh_seeds(document: dict[str, JsonValue], path: Path) -> dict[str, J
         if lock.name == f"{path.stem}.lock.json":
             own = seeds
         else:
-            used.update(seeds)
+            used.update([*seeds, *pilot])
     free = (seed for seed in count(1) if seed not in used and seed not in own)
     return {"seeds": [*own, *islice(free, max(0, int(number[1]) - len(own)))][: int(number[1])]}
 

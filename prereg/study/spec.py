@@ -32,6 +32,7 @@ from prereg.rule.rule import DecisionLine, Rule
 from prereg.study.analysis import Analysis, Ceiling, Hypothesis, Role, Stable, Stopping
 from prereg.study.arms import Arm, resolve_arms
 from prereg.study.claim import Claim, parse_claim
+from prereg.study.designs.tune import Pilot, Tune, pilots_of
 from prereg.study.faults import spec_error
 from prereg.study.measure import Measure, Name, OwnCheck, Seed
 from prereg.study.sizes import WIDTH, Count, Match, resolved
@@ -112,7 +113,7 @@ _MAPPING: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 class Study(GrownModel):
     """One pre-registered comparison of training configurations."""
 
-    later_fields = ("checks", "code", "data", "match", "working_directory")
+    later_fields = ("checks", "code", "data", "match", "tune", "working_directory")
 
     study: Name
     """The study's id; equals the file's name without its ending."""
@@ -152,6 +153,8 @@ class Study(GrownModel):
     seeds: tuple[Seed, ...]
     """A seed fixes initial weights, batches and dropout, the same for every variant. In a file also `fresh 5`: the five
     lowest that no other study registered beside it uses."""
+    tune: Tune | None = None
+    """Choose the settings of each arm by a pilot on seeds of its own before the runs that are judged."""
     measure: Measure = Measure()
     """What is observed."""
     stable: Stable = Stable()
@@ -197,7 +200,19 @@ class Study(GrownModel):
 
     @cached_property
     def arms(self) -> dict[str, Arm]:
-        """Every arm with its resolved configuration, in the order of the file."""
+        """Every arm with its resolved configuration, in the order of the file; a tuned arm at the setting that the
+        ledger froze, and as it is written until then."""
+        if self.tune is None or not self.tune.chosen:
+            return self.untuned
+        return self.untuned | {
+            pilot.of: Arm(pilot.of, self.untuned[pilot.of].overrides, pilot.config)
+            for pilot in self.pilots.values()
+            if pilot.setting == self.tune.chosen.get(pilot.of)
+        }
+
+    @cached_property
+    def untuned(self) -> dict[str, Arm]:
+        """Every arm as it is written, in the order of the file."""
         match = self._matched(self._as_written)
         if match is None:
             return self._as_written
@@ -205,9 +220,36 @@ class Study(GrownModel):
         return resolve_arms(self.base, self.variants, self.factors, matched)
 
     @cached_property
+    def pilots(self) -> dict[str, Pilot]:
+        """The arms of the pilot that tunes this study's, by name; none where nothing is tuned."""
+        return pilots_of(self)
+
+    @cached_property
+    def trained(self) -> dict[str, Arm]:
+        """Every arm that is trained: those of the pilot, and those that are judged."""
+        return {**self.pilots, **self.arms}
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether the settings of all arms are known: nothing is tuned, or the ledger has the choice."""
+        return self.tune is None or bool(self.tune.chosen)
+
+    @cached_property
+    def cells(self) -> tuple[tuple[str, int], ...]:
+        """Every planned run by arm and seed: those of the pilot, then those that are judged, seed by seed."""
+        pilot_seeds = () if self.tune is None else self.tune.seeds
+        pilot = [(arm, seed) for seed in pilot_seeds for arm in self.pilots]
+        return (*pilot, *((arm, seed) for seed in self.seeds for arm in self.arms))
+
+    def seeds_of(self, arm: str) -> tuple[int, ...]:
+        """The planned seeds of an arm that is judged, or of one of the pilot."""
+        return self.seeds if self.tune is None or arm not in self.pilots else self.tune.seeds
+
+    @cached_property
     def _as_written(self) -> dict[str, Arm]:
         """The arms before any of them is made as large as the baseline."""
-        return resolve_arms(self.base, self.variants, self.factors)
+        tuned = () if self.tune is None else (*self.tune.arms, *self.tune.settings)
+        return resolve_arms(self.base, self.variants, self.factors, tuned=tuned)
 
     def _matched(self, arms: Mapping[str, Arm]) -> Match | None:
         """`match` with its widths; none where there is none, or where it has no baseline to match to."""
@@ -266,7 +308,7 @@ class Study(GrownModel):
 
     def training(self, arm: str) -> Training:
         """The configuration of an arm of a `trainer: gpt` study."""
-        config = self.arms[arm].config
+        config = self.trained[arm].config
         assert isinstance(config, Training), (arm, self.trainer)
         return config
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from prereg.errors import FieldPath, field_error, nearest
 from prereg.metrics.catalogue import ITEM_METRICS, SUITES
 from prereg.study.command import check_command
+from prereg.study.designs.tune import check_tune
 from prereg.study.measure import OWN_TASKS, is_folder
 from prereg.study.validate_measures import check_claims, check_known, check_readings
 
@@ -30,6 +31,7 @@ def check_promises(study: Study) -> None:
     """Raise `SpecError`, `ClaimError` or `RuleError` for the first contradiction."""
     for check in (
         _check_arms,
+        check_tune,
         check_command,
         _check_seeds,
         _check_measure,

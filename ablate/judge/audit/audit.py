@@ -14,14 +14,14 @@ from pathlib import Path
 from types import ModuleType
 
 from ablate.judge import interim, recompute
-from ablate.judge.audit import headroom, history, ledger, outcomes, pairs, runs, sensitivity, user_checks
+from ablate.judge.audit import headroom, history, ledger, outcomes, pairs, runs, sensitivity, tuning, user_checks
 from ablate.judge.audit.checks import DECLARED, AuditContext, Declared
 from ablate.judge.audit.user_checks import OWN
 from ablate.judge.verdict import Check, Severity
 from prereg.registry.amendments import AMENDMENT_EFFECTS
 from prereg.registry.disk import write_whole
 
-OF_EVIDENCE = (ledger, runs, pairs, history, outcomes, interim)
+OF_EVIDENCE = (ledger, runs, pairs, history, outcomes, interim, tuning)
 OF_FINDINGS = (user_checks, recompute, headroom, sensitivity)
 """Modules whose checks `decide` makes itself, of more than an `AuditContext`."""
 

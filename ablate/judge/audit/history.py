@@ -99,7 +99,7 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
 
 
 def _deterministic(study: Study, variant: str) -> bool:
-    config = study.arms[variant].config if variant in study.arms else None
+    config = study.trained[variant].config if variant in study.trained else None
     return isinstance(config, Training) and config.numerics.deterministic
 
 

@@ -221,7 +221,8 @@ def _item_means(context: AuditContext) -> Found:
 )
 def _divergence(context: AuditContext) -> Found:
     # Whether the other pairs may decide: `ablate.judge.audit.sensitivity`.
-    diverged = [named_run(run) for run in context.ended if run.status == "diverged"]
+    judged = [run for run in context.ended if run.variant not in context.study.pilots]
+    diverged = [named_run(run) for run in judged if run.status == "diverged"]
     return diverged if diverged and context.study.on_divergence == "exclude_pair" else None
 
 

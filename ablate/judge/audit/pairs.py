@@ -38,7 +38,7 @@ _MASKS = ("model.dropout", "model.layers", "budget.steps")
 
 
 def _ended(context: AuditContext) -> list[RunRecord]:
-    return [run for run in context.ended if run.variant in context.study.arms]
+    return [run for run in context.ended if run.variant in context.study.trained]
 
 
 def _paired(context: AuditContext) -> list[tuple[RunRecord, Pairing]]:
@@ -79,7 +79,7 @@ def _declare_equal(
     @_check(name, "inadmissible", looks_at=looks_at, why=why, required=required)
     def _equal(context: AuditContext) -> Found:
         compared, wrong = 0, []
-        runs, alike = paired(context), {arm: _values(context.study, arm, fields) for arm in context.study.arms}
+        runs, alike = paired(context), {arm: _values(context.study, arm, fields) for arm in context.study.trained}
         groups: dict[tuple[int, bytes], list[tuple[RunRecord, Pairing]]] = defaultdict(list)
         for run, pairing in sorted(runs, key=lambda one: one[0].cell):
             groups[0 if over_seeds else run.seed, canonical_bytes(alike[run.variant])].append((run, pairing))
@@ -182,7 +182,7 @@ def _values(study: Study, arm: str, fields: Iterable[str]) -> list[JsonValue]:
 )
 def _corpus(context: AuditContext) -> Found:
     runs, registered, wanted = _paired(context), context.registration, {}
-    for arm in context.study.arms:
+    for arm in context.study.trained:
         pins = registered.corpora_of(arm)
         wanted[arm] = reading_sha256((name, pin.sha256) for name, pin in pins.items()) if pins else None
     wrong = [named_run(run) for run, pairing in runs if pairing.corpus != wanted[run.variant]]

@@ -141,7 +141,7 @@ def _made_here(context: AuditContext) -> Found:
 )
 def _configuration(context: AuditContext) -> Found:
     wanted = {}
-    for arm, variant in context.study.arms.items():
+    for arm, variant in context.study.trained.items():
         config = variant.config
         wanted[arm] = sha256_of(config.model_dump(mode="json") if isinstance(config, Training) else config)
     return [
@@ -171,7 +171,7 @@ def _config_sha256(study: Study, run: RunRecord) -> str:
 )
 def _tokens(context: AuditContext) -> Found:
     wrong = []
-    for run in (run for run in context.done if run.variant in context.study.arms):
+    for run in (run for run in context.done if run.variant in context.study.trained):
         config = context.study.training(run.variant)
         tokens, steps = config.tokens, config.budget.steps
         if (run.tokens, run.steps) != (tokens, steps):
@@ -188,7 +188,7 @@ def _tokens(context: AuditContext) -> Found:
     applies=built_in,
 )
 def _limits(context: AuditContext) -> Found:
-    known = [run for run in context.ended if run.variant in context.study.arms]
+    known = [run for run in context.ended if run.variant in context.study.trained]
     held = [(run, context.study.training(run.variant).budget) for run in known]
     held = [(run, budget) for run, budget in held if promises_any(budget)]
     if not held:

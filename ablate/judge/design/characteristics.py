@@ -14,6 +14,7 @@ from math import sqrt
 
 from ablate.judge.audit.stability import false_alarm_text
 from ablate.judge.design.assumptions import Belief, Beliefs, assumed, groups_of, over_new_items
+from ablate.judge.design.choice import notes_on_choice
 from ablate.judge.design.error_rate import correlations, worst_case
 from ablate.judge.design.power import Planning, planned
 from ablate.judge.design.reach import HypothesisDesign, hypothesis_design, remedy_of, unreachable_verdicts
@@ -33,6 +34,7 @@ _CURVE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 30)
 _SHORT_CURVE = (3, 5, 8, 10)
 """The same where every study costs a resampling."""
 _CURVE_SIMS = 2_000
+_CHOICE_SIMS = 10_000
 _FEW_SIMS = 2_000
 """With fewer simulated studies a scenario the design says how many, because a second digit is then uncertain."""
 _OVER_THESE_ITEMS = (
@@ -142,7 +144,7 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
     unknown = _unknown_items(study, believed) if over_items else ""
     if unknown:
         believed = believed.model_copy(update={"metrics": ()})
-    n, arms = len(study.seeds), len(study.arms)
+    n, arms, n_pilot = len(study.seeds), len(study.arms), len(study.cells) - len(study.seeds) * len(study.arms)
     lacking = sorted({metric for metric, scale in groups_of(study) if believed.of(metric, scale) is None})
     drawn = affordable(study) if n_sims is None else min(n_sims, affordable(study))
     notes = [unknown] if unknown else _notes(study, lacking, believed)
@@ -159,6 +161,7 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
             continue
         scenarios.append(simulate(study, truth, believed, n_sims=drawn, seed=[seed, index]))
     notes += [said for one in scenarios if (said := _said_stops(one))]
+    notes += notes_on_choice(study, believed, n_sims=min(drawn, _CHOICE_SIMS), seed=seed)
     notes += [f"not simulated: {', '.join(names)}: {reason}" for reason, names in undrawn.items()]
     hypotheses = tuple(hypothesis_design(study, name, believed) for name in study.hypotheses)
     worst: tuple[Scenario, ...] = ()
@@ -178,8 +181,8 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         alpha=study.analysis.alpha,
         correct=study.analysis.correct,
         n_seeds=n,
-        n_runs=n * arms,
-        cost_s=None if each is None else each * n * arms,
+        n_runs=len(study.cells),
+        cost_s=None if each is None else each * len(study.cells),
         hypotheses=hypotheses,
         scenarios=tuple(scenarios),
         unreachable=unreachable_verdicts(study, hypotheses),
@@ -198,8 +201,8 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         adoption_80=next((at.n for at in curve if at.adopting is not None and at.adopting.share >= 0.8), None),
         seconds_per_run=each,
         timed=believed.timed if each is not None else "",
-        cost_80_s=None if each is None or seeds_80 is None else each * seeds_80 * arms,
-        cost_90_s=None if each is None or seeds_90 is None else each * seeds_90 * arms,
+        cost_80_s=None if each is None or seeds_80 is None else each * (seeds_80 * arms + n_pilot),
+        cost_90_s=None if each is None or seeds_90 is None else each * (seeds_90 * arms + n_pilot),
     )
 
 

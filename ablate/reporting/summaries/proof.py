@@ -5,6 +5,7 @@ What an entry's body says is repeated and never judged; of an entry whose body l
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -226,6 +227,10 @@ _DESCRIPTIONS: dict[str, Callable[[Body], str]] = {
     "decided": describe_decision,
     "peeked": _peeked,
     "reported": _reported,
+    "tuned": lambda body: (
+        f"settings chosen by {body.get('by')} over {body.get('pilot_runs')} pilot runs: "
+        + json.dumps(body.get("chosen"), ensure_ascii=False)
+    ),
     "reworded": lambda body: f"other words, runs and verdict kept; because: {body.get('reason')}",
 }
 

@@ -11,6 +11,7 @@ from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.estimates import NONE
 from prereg import text as words
+from prereg.documents.conduct import tuning
 from prereg.documents.procedures import can_be_refuted, errors_held, lost_starts, meanings
 from prereg.registry.amendments import Amendment, affected
 from prereg.registry.ledger_entry import Entry
@@ -43,7 +44,9 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
     blocks: list[Block] = [Paragraph(extent)]
     if study.trainer == "command":
         blocks += _command(study, scripts, data)
-    blocks += [replace(arms_table(study), caption=""), replace(hypotheses_table(study), caption="")]
+    blocks += [replace(arms_table(study), caption="")]
+    blocks += [Paragraph(tuning(study))] if study.tune is not None else []
+    blocks += [replace(hypotheses_table(study), caption="")]
     for name in study.hypotheses:
         supported, refuted = meanings(study, name)
         blocks.append(Paragraph(f"{name} supported: {supported}."))
@@ -70,7 +73,7 @@ def study_json(study: Study, notes: Sequence[str]) -> str:
         {"line": row.line, "when": row.when, "verdict": row.verdict, "decides": row.settles, "of": row.of}
         for row in study.rule.table()
     ]
-    n_runs = len(study.arms) * len(study.seeds)
+    n_runs = len(study.cells)
     whole = {"study": study.model_dump(mode="json"), "runs": n_runs, "decision": rule, "notes": list(notes)}
     return json.dumps(whole, indent=2, ensure_ascii=False)
 

@@ -1,0 +1,74 @@
+"""Were the settings of tuned arms chosen by the registered rule, and frozen before any run that is judged?"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ablate.judge.audit.checks import AuditContext, Found, Result, check, named
+from prereg.registry.plan import cell_of
+from prereg.study.designs.tune import Choice, choose
+
+
+def _is_tuned(context: AuditContext) -> bool:
+    return context.study.tune is not None
+
+
+_check = partial(check, applies=_is_tuned)
+
+
+def choices_of(context: AuditContext) -> tuple[Choice, ...]:
+    """What the pilot's sealed values choose, derived again; nothing while they are not to be read."""
+    tune = context.study.tune
+    if tune is None or context.evidence.withheld:
+        return ()
+    return choose(context.study, context.evidence.final(tune.choose_by))
+
+
+@_check(
+    "the settings are those that the pilot chose",
+    "inadmissible",
+    looks_at="`tuned` entries of a tuned study against the choice that follows from the pilot's sealed values",
+    why="another setting was chosen by somebody, perhaps by its outcome",
+    required="one choice in the ledger, the one that the registered rule gives",
+)
+def _chosen(context: AuditContext) -> Found:
+    logged = [entry.body.get("chosen") for entry in context.of("tuned")]
+    if not logged:
+        return ["no entry holds a choice"]
+    if context.evidence.withheld:
+        return Result(passed=True, found="not derived while planned runs are missing")
+    derived = {choice.arm: choice.setting for choice in choices_of(context)}
+    wrong = [f"the ledger has {one}, the pilot's values give {derived}" for one in logged if one != derived]
+    return Result(wrong, f"{len(derived)} arms tuned by {len(context.study.pilots)} pilot arms")
+
+
+@_check(
+    "the settings were frozen before the runs that are judged",
+    "inadmissible",
+    looks_at="the order of seals, starts and imports around the first `tuned` entry of a tuned study",
+    why="a choice made after a judged run may rest on its outcome",
+    required="every pilot run sealed before the choice, and every other run started after it",
+)
+def _frozen_before(context: AuditContext) -> Found:
+    first = next((entry.index for entry in context.of("tuned")), None)
+    if first is None:
+        return ["no entry holds a choice"]
+    pilot, arms = context.study.pilots, context.study.arms
+    sealed = {cell_of(entry): entry.index for entry in reversed(context.of("sealed", "imported"))}
+    late = [f"{named(cell)} was sealed after it" for cell, at in sealed.items() if cell[0] in pilot and at > first]
+    early = {cell_of(entry) for entry in context.of("started", "sealed", "failed", "imported") if entry.index < first}
+    return [*late, *(f"{named(cell)} was begun before it" for cell in sorted(early) if cell[0] in arms)]
+
+
+@_check(
+    "no chosen setting lies at the edge of those tried",
+    "note",
+    looks_at="chosen numbers of a tuned study against the smallest and largest of at least three that were tried",
+    why="beyond the edge there may be a better one, and then the arm was not tuned",
+)
+def _inside(context: AuditContext) -> Found:
+    return [
+        f"{choice.arm} at {field} = {choice.setting[field]}"
+        for choice in choices_of(context)
+        for field in choice.at_edge
+    ]

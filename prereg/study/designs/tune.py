@@ -1,0 +1,244 @@
+"""Tuned comparison: each arm's settings are chosen by a pilot on seeds of its own, then the arms are compared.
+
+One learning rate for arms of different scale is a confound: the verdict then speaks of that rate alone. Under `tune:`
+every tuned arm gets equally many settings and the same pilot seeds. The best setting of an arm is frozen in the ledger
+before the first run that is judged, and those runs have other seeds: whatever the pilot chose, no value that chose a
+setting enters a test, so the tests keep their level given the choice.
+
+A pilot run is a run of an arm of its own, `ARM.FIELD-VALUE`, at the full budget. The rule: the lowest (or highest) mean
+of the metric at the last step over the pilot seeds; a setting with a diverged run comes after all others; of equal ones
+the first in the order of the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import fsum, isfinite
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, JsonValue, PrivateAttr
+
+from prereg.errors import FieldPath, field_error, nearest
+from prereg.frozen import FrozenModel
+from prereg.metrics.catalogue import TASK_METRICS, Better
+from prereg.study.arms import Arm, apply_overrides
+from prereg.study.measure import Name, Seed
+from prereg.study.validate_measures import check_known
+
+if TYPE_CHECKING:
+    from prereg.study.spec import Study
+
+Setting = dict[str, JsonValue]
+"""Dotted override -> value."""
+_MOST_PILOTS = 512
+_FIXED = ("data", "budget")
+
+
+class Tune(FrozenModel):
+    """How the settings of arms are chosen before the runs that are judged."""
+
+    grid: dict[str, Annotated[tuple[JsonValue, ...], Field(min_length=1)]] = {}
+    """Dotted field -> values to try; every tuned arm is run at all combinations."""
+    settings: dict[Name, Annotated[tuple[Setting, ...], Field(min_length=2)]] = {}
+    """In place of a grid: ARM -> list of overrides to try, equally many for each arm."""
+    arms: tuple[Name, ...] = ()
+    """The arms that are tuned under a grid; by default all. The others keep their configuration."""
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
+    """Pilot seeds; none of them may be a seed of the study."""
+    choose_by: str
+    """The metric whose mean over the pilot seeds, at the last step, chooses the setting."""
+    better: Literal["lower", "higher"] | None = None
+    """Which way that metric improves; needed where this tool does not define it."""
+    _chosen: dict[str, Setting] = PrivateAttr(default_factory=dict)
+
+    @property
+    def chosen(self) -> Mapping[str, Setting]:
+        """ARM -> its frozen setting; empty until the ledger has the choice."""
+        return self._chosen
+
+    def frozen(self, chosen: Mapping[str, Setting]) -> Tune:
+        """The same with the choice that the ledger holds."""
+        copy = self.model_copy()
+        copy._chosen = dict(chosen)
+        return copy
+
+    def of(self, arms: Sequence[str]) -> dict[str, tuple[Setting, ...]]:
+        """Tuned arm -> its settings, of a study with these arms."""
+        if self.settings:
+            return dict(self.settings)
+        combinations = tuple(dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values()))
+        return dict.fromkeys(self.arms or arms, combinations)
+
+
+@dataclass(frozen=True)
+class Pilot(Arm):
+    """One setting of a tuned arm, run on the pilot seeds."""
+
+    of: str
+    """The arm."""
+    setting: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the pilot says of one arm."""
+
+    arm: str
+    pilot: str
+    """The pilot arm that was chosen."""
+    setting: Setting
+    means: Mapping[str, float | None]
+    """Pilot arm -> mean over the pilot seeds, in the order of the file; none where a run diverged or has no value."""
+    at_edge: tuple[str, ...]
+    """Fields whose chosen value is the smallest or largest of at least three that were tried."""
+
+
+def pilots_of(study: Study) -> dict[str, Pilot]:
+    """Every pilot arm by name, in the order of arms and settings; none where nothing is tuned."""
+    if study.tune is None:
+        return {}
+    found: dict[str, Pilot] = {}
+    for arm, settings in study.tune.of(tuple(study.untuned)).items():
+        for at, setting in enumerate(settings):
+            base, place = study.untuned[arm], _place(study.tune, arm, at)
+            both = sorted(set(setting) & set(base.overrides))
+            if both:
+                raise field_error(
+                    place,
+                    f"'{both[0]}' is tuned, and '{arm}' sets it",
+                    "fields that the pilot alone sets",
+                    f"leave {both[0]} out of '{arm}', or tune another field",
+                )
+            overrides = {**base.overrides, **setting}
+            config = apply_overrides(study.base, overrides, dict.fromkeys(overrides, place))
+            name = f"{arm}.{_label(setting)}"
+            if name in found or len(name) > 80:
+                name = f"{arm}.setting-{at + 1}"
+            found[name] = Pilot(name, overrides, config, arm, setting)
+    return found
+
+
+def _place(tune: Tune, arm: str, at: int) -> FieldPath:
+    return ("tune", "settings", arm, at) if tune.settings else ("tune", "grid")
+
+
+def _label(setting: Mapping[str, JsonValue]) -> str:
+    """`lr-0.003` of {optim.lr: 0.003}; characters that a name cannot have become underscores."""
+    words = []
+    for field, value in setting.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        words.append(f"{field.rpartition('.')[2]}-{text.replace('+', '')}")
+    return re.sub(r"[-.]+(?=[-.])|[-.]+$", "", re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join(words)))
+
+
+def check_tune(study: Study) -> None:
+    """Raise `SpecError` for the first thing that keeps a pilot from choosing."""
+    tune = study.tune
+    if tune is None:
+        return
+    if bool(tune.grid) == bool(tune.settings):
+        found = "both grid and settings" if tune.grid else "neither grid nor settings"
+        raise field_error(("tune",), found, "one of the two", "grid: {optim.lr: [1e-3, 3e-3]}")
+    if tune.settings and tune.arms:
+        raise field_error(
+            ("tune", "arms"), "arms next to settings", "settings, which name their arms", "leave arms out"
+        )
+    for place, names in ((("tune", "arms"), tune.arms), (("tune", "settings"), tuple(tune.settings))):
+        for arm in names:
+            if arm not in study.arms:
+                required = "one of " + ", ".join(study.arms)
+                raise field_error(place, f"'{arm}' is not a variant", required, nearest(arm, study.arms))
+    _check_settings(study, tune)
+    both = sorted(set(tune.seeds) & set(study.seeds))
+    if both or len(set(tune.seeds)) < len(tune.seeds):
+        found = f"pilot seed {both[0]} is a seed of the study too" if both else "a pilot seed is given twice"
+        raise field_error(
+            ("tune", "seeds"),
+            found,
+            "seeds of their own, each once: a run that chose a setting may not test it",
+            f"seeds: [{', '.join(str(1001 + at) for at in range(max(2, len(tune.seeds))))}]",
+        )
+    if study.stopping != "fixed":
+        raise field_error(
+            ("tune",), "a pilot before a sequential design", "a fixed number of seeds", "leave stopping out"
+        )
+    check_known(study, tune.choose_by, ("tune", "choose_by"), "the pilot chooses by it")
+    if study.trainer == "gpt":
+        known = study.metric(tune.choose_by)
+        if known is not None and known.suite != "own" and known.suite not in study.measure.recorded:
+            found = f"the pilot chooses by {tune.choose_by}, of the suite '{known.suite}'"
+            fix = f"suites: [{', '.join([*study.measure.suites, known.suite])}]"
+            raise field_error(("measure", "suites"), found, f"'{known.suite}' among the suites", fix)
+    if better(study) == "neither":
+        found = f"nothing says which way {tune.choose_by} improves"
+        raise field_error(("tune", "better"), found, "better: lower, or better: higher", "better: lower")
+    twins = [name for name in study.pilots if name.casefold() in {arm.casefold() for arm in study.arms}]
+    if twins:
+        raise field_error(
+            ("tune",), f"a pilot of '{twins[0]}' has the name of a variant", "another name of the variant"
+        )
+
+
+def _check_settings(study: Study, tune: Tune) -> None:
+    settings = tune.of(tuple(study.arms))
+    sizes = {arm: len(listed) for arm, listed in settings.items()}
+    place: FieldPath = ("tune", "settings" if tune.settings else "grid")
+    if len(set(sizes.values())) > 1:
+        found = ", ".join(f"{arm} {size}" for arm, size in sizes.items())
+        raise field_error(place, f"unequal numbers of settings ({found})", "equally many: more tries find more luck")
+    if min(sizes.values()) < 2 or sum(sizes.values()) > _MOST_PILOTS:
+        found = f"{min(sizes.values())} settings for each of {len(sizes)} arms"
+        raise field_error(place, found, f"at least two for an arm, and at most {_MOST_PILOTS} in all")
+    for arm, listed in settings.items():
+        for at, setting in enumerate(listed):
+            for field in setting:
+                if field.partition(".")[0] in _FIXED and study.trainer == "gpt":
+                    raise field_error(
+                        _place(tune, arm, at),
+                        f"'{field}' is tuned",
+                        "fields of model, optim or numerics: data and budget are the same for all settings",
+                    )
+            if any(setting == other for other in listed[:at]):
+                raise field_error(_place(tune, arm, at), f"a setting of '{arm}' is given twice", "each setting once")
+    _ = study.pilots
+
+
+def better(study: Study) -> Better:
+    """Which way the metric improves by which the pilot chooses."""
+    assert study.tune is not None, study.study
+    known = study.metric(study.tune.choose_by) or TASK_METRICS.get(study.tune.choose_by)
+    return study.tune.better or (known.better if known is not None else "neither")
+
+
+def choose(study: Study, values: Mapping[tuple[str, int], float]) -> tuple[Choice, ...]:
+    """The choice of every tuned arm from the values of finished pilot runs, by pilot arm and seed.
+
+    A run without a value diverged. Returns no choice for an arm each of whose settings has such a run.
+    """
+    tune, sign = study.tune, -1.0 if better(study) == "higher" else 1.0
+    assert tune is not None, study.study
+    choices = []
+    for arm in dict.fromkeys(pilot.of for pilot in study.pilots.values()):
+        mine = {name: pilot for name, pilot in study.pilots.items() if pilot.of == arm}
+        means: dict[str, float | None] = {}
+        for name in mine:
+            found = [values[name, seed] for seed in tune.seeds if isfinite(values.get((name, seed), float("nan")))]
+            means[name] = fsum(found) / len(found) if len(found) == len(tune.seeds) else None
+        known = [name for name, mean in means.items() if mean is not None]
+        if known:
+            best = min(known, key=lambda name: sign * (means[name] or 0.0))
+            setting = dict(mine[best].setting)
+            at_edge = tuple(field for field in setting if _is_edge(setting[field], field, list(mine.values())))
+            choices.append(Choice(arm, best, setting, means, at_edge))
+    return tuple(choices)
+
+
+def _is_edge(value: JsonValue, field: str, pilots: Sequence[Pilot]) -> bool:
+    tried = [pilot.setting[field] for pilot in pilots if field in pilot.setting]
+    numbers = {float(one) for one in tried if isinstance(one, int | float) and not isinstance(one, bool)}
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and len(numbers) > 2 and float(value) in (min(numbers), max(numbers))  # type: ignore[arg-type]

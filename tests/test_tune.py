@@ -1,0 +1,391 @@
+"""Tuned comparison: pilot, frozen choice, judged runs on other seeds; what is refused, and what no verdict survives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from evidence_factory import chain, make_evidence, one_claim
+from own_trainer import OwnHouse
+
+from ablate import api
+from ablate.judge.decide import decide
+from ablate.judge.design.choice import GAPS, worst_choice
+from ablate.judge.findings import judge_hypotheses
+from ablate.records.evidence import Evidence
+from ablate.runner.options import RunOptions
+from ablate.runner.progress import PlainWatcher
+from ablate.verification.verify import verify_study
+from prereg.errors import RunError, SpecError
+from prereg.registry.ledger import Ledger
+from prereg.registry.paths import Root
+from prereg.registry.plan import plan
+from prereg.registry.registration import Registration, load_registration
+from prereg.study.designs.tune import choose
+from prereg.study.load import load_study
+from prereg.study.spec import Study
+
+QUIET = PlainWatcher(StringIO())
+RATES = [0.003, 0.01, 0.1, 0.3]
+TRAINER = """
+import json, math, os
+config = json.load(open(os.environ["ABLATE_CONFIG"]))
+seed, kind = int(os.environ["ABLATE_SEED"]), config["optimizer"]
+best, floor = {"sgd": (-0.5, 2.0), "adamw": (-2.0, 1.7)}[kind]
+noise = (seed * (7919 + 31 * len(kind)) % 13) / 400
+loss = floor + (math.log10(config["lr"]) - best) ** 2 + noise
+with open("metrics.jsonl", "w") as out:
+    for step in (1, 2):
+        diverges = 1e6 if step == 2 and config["lr"] in config["fails"] else 1.0
+        print(json.dumps({"step": step, "train/loss": loss * diverges, "val/loss": loss}), file=out)
+"""
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """SGD and AdamW at a rate that suits SGD, and each at its best of four."""
+    return {
+        "study": "own",
+        "title": "Is AdamW better, each at its best rate?",
+        "trainer": "command",
+        "command": ["{python}", "train.py"],
+        "base": {"optimizer": "sgd", "lr": 0.1, "fails": [], "clip": 1.0},
+        "baseline": "sgd",
+        "variants": {
+            "sgd": {},
+            "adamw": {"optimizer": "adamw"},
+            "sgd_untuned": {},
+            "adamw_untuned": {"optimizer": "adamw"},
+        },
+        "tune": {"arms": ["sgd", "adamw"], "grid": {"lr": RATES}, "seeds": [101, 102], "choose_by": "val/loss"}
+        | {"better": "lower"},
+        "seeds": [1, 2, 3, 4],
+        "hypotheses": {
+            "tuned": {"claim": "adamw lowers val/loss by at least 0.05"},
+            "untuned": {
+                "claim": "adamw_untuned lowers val/loss by at least 0.05 than sgd_untuned",
+                "role": "secondary",
+            },
+        },
+        "decision": [
+            {"verdict": "use AdamW", "when": "supported(tuned)"},
+            {"verdict": "keep SGD", "when": "refuted(tuned)"},
+            {"verdict": "inconclusive"},
+        ],
+    } | changes
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
+    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+    made = OwnHouse(tmp_path / "house")
+    made.script(TRAINER)
+    return made
+
+
+def study_path(house: OwnHouse) -> Path:
+    return house.path / "studies" / "own.yaml"
+
+
+def test_an_untuned_contrast_has_the_wrong_sign_and_the_tuned_one_the_right_one(house: OwnHouse) -> None:
+    house.register(**document())
+    done = api.run(study_path(house), RunOptions(), watcher=QUIET)
+    assert done.summary.complete and done.summary.planned == 2 * 2 * len(RATES) + 4 * 4
+    decided = api.decide(study_path(house))
+    found = {finding.hypothesis: finding for finding in decided.decision.findings}
+    assert decided.decision.verdict == "use AdamW"
+    assert (found["tuned"].outcome, found["untuned"].outcome) == ("supported", "refuted")
+    # By the trainer's own formula: 1.7 against 2.0 + (log10 0.3 + 0.5)^2, and 2.7 against 2.25 at the rate of the base.
+    assert found["tuned"].estimate is not None and found["untuned"].estimate is not None
+    assert found["tuned"].estimate.difference == pytest.approx(-0.3, abs=0.03)
+    assert found["untuned"].estimate.difference == pytest.approx(0.45, abs=0.03)
+    page = (house.path / "reports" / "own" / "report.md").read_text()
+    assert "How the settings were chosen" in page and "16 runs of the pilot" in page
+    tuned = [entry for entry in Ledger(Root(house.path).ledger).entries() if entry.event == "tuned"]
+    assert [entry.body["chosen"] for entry in tuned] == [{"sgd": {"lr": 0.3}, "adamw": {"lr": 0.01}}]
+    assert verify_study(study_path(house)).intact
+
+
+def test_the_pilot_is_run_first_and_each_arm_at_its_frozen_setting(house: OwnHouse) -> None:
+    registration = house.register(**document())
+    pilot = [(spec.variant, spec.seed) for spec in plan(registration)]
+    assert len(pilot) == 16 and {seed for _, seed in pilot} == {101, 102}
+    api.run(study_path(house), RunOptions(), watcher=QUIET)
+    frozen = load_registration(Root(house.path), "own")
+    assert frozen is not None and frozen.sha256 == registration.sha256
+    rates = {name: arm.config["lr"] for name, arm in frozen.study.arms.items()}  # type: ignore[index]
+    assert rates == {"sgd": 0.3, "adamw": 0.01, "sgd_untuned": 0.1, "adamw_untuned": 0.1}
+    order = [(e.event, e.body.get("variant")) for e in Ledger(Root(house.path).ledger).entries()]
+    at = order.index(("tuned", None))
+    assert all(variant not in frozen.study.arms for _, variant in order[:at])
+    assert all(variant not in frozen.study.pilots for event, variant in order[at:] if event != "decided")
+
+
+def test_a_single_run_that_is_judged_waits_for_the_choice(house: OwnHouse) -> None:
+    house.register(**document())
+    before = Root(house.path).ledger.read_bytes()
+    with pytest.raises(RunError, match="has not chosen its setting yet"):
+        api.run(study_path(house), RunOptions(only=("sgd/1",)), watcher=QUIET)
+    assert Root(house.path).ledger.read_bytes() == before
+    done = api.run(study_path(house), RunOptions(only=("sgd.lr-0.1/101",)), watcher=QUIET)
+    assert (done.summary.sealed, done.summary.planned) == (1, 1)
+    assert api.run(study_path(house), RunOptions(), watcher=QUIET).summary.complete
+
+
+def test_a_choice_survives_a_crash_right_after_it(house: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.register(**document())
+    with monkeypatch.context() as patch:
+        patch.setattr("prereg.registry.registration._with_choice", lambda *given: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            api.run(study_path(house), RunOptions(), watcher=QUIET)
+    assert api.run(study_path(house), RunOptions(), watcher=QUIET).summary.complete
+    assert api.decide(study_path(house)).decision.verdict == "use AdamW"
+
+
+def test_two_parts_make_the_pilot_and_then_the_rest(house: OwnHouse) -> None:
+    house.register(**document())
+    words = [sys.executable, "-m", "ablate", "run", str(study_path(house)), "--part"]
+    parts = [subprocess.Popen([*words, f"{part}/2"], stdout=subprocess.DEVNULL) for part in (1, 2)]
+    assert [part.wait(timeout=120) for part in parts] == [0, 0]
+    decided = api.decide(study_path(house)).decision
+    assert decided.verdict == "use AdamW" and all(one.passed or one.severity == "note" for one in decided.checks)
+
+
+def test_a_setting_that_fails_is_never_chosen_and_none_left_is_said(house: OwnHouse) -> None:
+    house.register(**document(base=document()["base"] | {"fails": [0.3, 0.01]}))
+    api.run(study_path(house), RunOptions(), watcher=QUIET)
+    frozen = load_registration(Root(house.path), "own")
+    assert frozen is not None and frozen.study.tune is not None
+    assert frozen.study.tune.chosen == {"sgd": {"lr": 0.1}, "adamw": {"lr": 0.003}}
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"grid": {}}, "neither grid nor settings"),
+        ({"settings": {"sgd": [{"lr": 1.0}, {"lr": 2.0}]}}, "both grid and settings"),
+        ({"grid": {"lr": [0.1]}}, "1 settings"),
+        ({"grid": {"lr": [0.1, 0.1]}}, "given twice"),
+        ({"grid": {"rate": [0.1, 0.2]}}, "not a field of the base"),
+        ({"grid": {"optimizer": ["sgd", "adamw"]}}, "'optimizer' is tuned, and 'adamw' sets it"),
+        ({"arms": ["sgd", "adamw", "lion"]}, "not a variant"),
+        ({"seeds": [1, 101]}, "pilot seed 1 is a seed of the study too"),
+        ({"seeds": [101, 101]}, "given twice"),
+        ({"better": None}, "which way val/own improves"),
+        (
+            {
+                "grid": {},
+                "arms": [],
+                "settings": {"sgd": [{"lr": 1.0}, {"lr": 2.0}], "adamw": [{"lr": 3.0}, {"lr": 3.0}]},
+            },
+            "twice",
+        ),
+        (
+            {
+                "grid": {},
+                "arms": [],
+                "settings": {"sgd": [{"lr": 1}, {"lr": 2}], "adamw": [{"lr": x} for x in (1, 2, 3)]},
+            },
+            "unequal numbers",
+        ),
+        ({"chosen": {"sgd": {"lr": 1.0}}}, "unknown field"),
+    ],
+)
+def test_what_cannot_choose_is_refused(house: OwnHouse, change: dict[str, Any], words: str) -> None:
+    tune = {key: value for key, value in (document()["tune"] | change).items() if value is not None}
+    if change == {"better": None}:
+        tune["choose_by"] = "val/own"
+    path = house.write(document(tune=tune))
+    with pytest.raises(SpecError) as caught:
+        load_study(path)
+    assert words in str(caught.value) and caught.value.required
+
+
+def test_a_sequential_study_is_not_tuned(house: OwnHouse) -> None:
+    path = house.write(document(stopping={"looks": [2, 4]}))
+    with pytest.raises(SpecError, match="pilot before a sequential design"):
+        load_study(path)
+
+
+def test_settings_of_the_built_in_trainer_leave_data_and_budget_alone() -> None:
+    with pytest.raises(SpecError, match=r"budget\.batch"):
+        one_claim(tune={"grid": {"budget.batch": [4, 8]}, "seeds": [101], "choose_by": "val/loss"})
+
+
+def test_fresh_seeds_pass_over_the_pilot_seeds_of_other_studies(house: OwnHouse) -> None:
+    tune = document()["tune"] | {"seeds": [5, 6]}
+    house.register(**document(tune=tune))
+    other = document(study="other", seeds="fresh 3")
+    assert load_study(house.write(other)).study.seeds == (7, 8, 9)
+
+
+# --- the rule ---------------------------------------------------------------------------------------------------------
+
+
+def tuned_study(**changes: Any) -> Study:
+    return one_claim(
+        variants={"none": {}, "layernorm": {"model.embedding_norm": "layernorm"}},
+        tune={"grid": {"optim.lr": [1e-4, 1e-3, 1e-2]}, "seeds": [101, 102], "choose_by": "val/loss"} | changes,
+    )
+
+
+def values_of(study: Study, means: dict[str, list[float]]) -> dict[tuple[str, int], float]:
+    assert study.tune is not None
+    found = {}
+    for arm, each in means.items():
+        names = [name for name, pilot in study.pilots.items() if pilot.of == arm]
+        for name, mean in zip(names, each, strict=True):
+            found |= {(name, 101): mean - 0.25, (name, 102): mean + 0.25}
+    return found
+
+
+def test_the_lowest_mean_is_chosen_the_first_of_equals_and_none_with_a_lost_run() -> None:
+    study = tuned_study()
+    values = values_of(study, {"none": [3.0, 2.0, 2.0], "layernorm": [1.0, 2.0, 3.0]})
+    del values["layernorm.lr-0.0001", 102]
+    none, layernorm = choose(study, values)
+    assert none.setting == {"optim.lr": 1e-3} and not none.at_edge
+    assert layernorm.setting == {"optim.lr": 1e-3} and layernorm.means["layernorm.lr-0.0001"] is None
+    higher = tuned_study(choose_by="val/accuracy")
+    assert choose(higher, values)[0].setting == {"optim.lr": 1e-4}
+    assert choose(higher, values)[0].at_edge == ("optim.lr",)
+
+
+def test_an_arm_none_of_whose_settings_ended_has_no_choice() -> None:
+    study = tuned_study()
+    values = values_of(study, {"none": [3.0, 2.0, 2.5]})
+    assert [choice.arm for choice in choose(study, values)] == ["none"]
+
+
+# --- what the judge makes of it ---------------------------------------------------------------------------------------
+
+
+def tuned_evidence(change: Callable[[list[Any]], list[Any]] = lambda events: events) -> tuple[Registration, Evidence]:
+    """Honest evidence of a tuned study, its ledger's events changed."""
+    study = tuned_study()
+    finals = values_of(study, {"none": [2.3, 2.0, 2.2], "layernorm": [2.3, 2.1, 1.9]})
+    assert study.tune is not None
+    choices = {choice.arm: choice.setting for choice in choose(study, finals)}
+    frozen = study.model_copy(update={"tune": study.tune.frozen(choices)})
+    assert frozen.training("none").optim.lr == 1e-3 and frozen.training("layernorm").optim.lr == 1e-2
+    registration, evidence = make_evidence(frozen, finals={"val/loss": finals})
+    events = [(entry.event, dict(entry.body)) for entry in evidence.ledger]
+    last = max(at for at, (_, body) in enumerate(events) if body.get("variant") in frozen.pilots)
+    events.insert(last + 1, ("tuned", {"chosen": choices}))
+    ledger = chain(registration, change(events))
+    return registration, replace(evidence, ledger=ledger, ledger_head=ledger[-1].sha256)
+
+
+def failed(decision: Any) -> set[str]:
+    return {check.name for check in decision.checks if not check.passed and check.severity != "note"}
+
+
+def test_an_honest_tuned_study_is_judged_without_its_pilot() -> None:
+    decision = decide(*tuned_evidence())
+    assert decision.status != "inadmissible" and not failed(decision)
+    assert decision.findings[0].n == 5 and len(decision.stability) == 2
+    edges = [check for check in decision.checks if check.name == "no chosen setting lies at the edge of those tried"]
+    assert [check.passed for check in edges] == [False] and "layernorm at optim.lr" in edges[0].found
+
+
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [
+        (lambda events: [one for one in events if one[0] != "tuned"], "the settings are those that the pilot chose"),
+        (
+            lambda events: [
+                (event, {"chosen": body["chosen"] | {"none": {"optim.lr": 1e-2}}})
+                if event == "tuned"
+                else (event, body)
+                for event, body in events
+            ],
+            "the settings are those that the pilot chose",
+        ),
+        (
+            lambda events: [*events, ("tuned", {"chosen": {"none": {"optim.lr": 1e-4}}})],
+            "the settings are those that the pilot chose",
+        ),
+        (
+            lambda events: sorted(events, key=lambda one: one[0] == "tuned"),
+            "the settings were frozen before the runs that are judged",
+        ),
+        (
+            lambda events: [events[0], *(one for one in events if one[0] == "tuned"), *events[1:]],
+            "the settings were frozen before the runs that are judged",
+        ),
+    ],
+)
+def test_a_choice_that_is_not_the_pilots_gives_no_verdict(change: Callable[[list[Any]], list[Any]], check: str) -> None:
+    decision = decide(*tuned_evidence(change))
+    assert decision.status == "inadmissible" and check in failed(decision)
+
+
+def test_a_lost_pilot_run_is_a_missing_run() -> None:
+    registration, evidence = tuned_evidence()
+    runs = tuple(run for run in evidence.runs if run.variant != "none.lr-0.01")
+    decision = decide(registration, replace(evidence, runs=runs))
+    assert decision.status == "inadmissible" and not decision.findings
+
+
+def test_a_lock_without_a_pilot_has_no_word_of_it() -> None:
+    assert "tune" not in json.loads(one_claim().model_dump_json())
+    assert "chosen" not in tuned_study().model_dump_json()
+
+
+# --- error rates ------------------------------------------------------------------------------------------------------
+
+
+def false_findings(n_sims: int, gap: float, *, n_pilot: int = 2, seed: int = 0) -> tuple[float, float, float]:
+    """Of studies whose arms are alike at every setting, in SDs of a run: shares of a finding in which the frozen
+    settings are equally good, of a finding in all, and of equally good frozen settings. By `choose` and the judge."""
+    study = tuned_study(seeds=list(range(101, 101 + n_pilot)))
+    means, rng = {1e-4: gap, 1e-3: 0.0, 1e-2: gap}, np.random.default_rng(seed)
+    found: list[tuple[bool, bool]] = []
+    for _ in range(n_sims):
+        noise = {cell: 2.0 + 0.02 * rng.standard_normal() for cell in study.cells}
+        pilot = {
+            cell: value + 0.02 * means[float(study.pilots[cell[0]].setting["optim.lr"])]  # type: ignore[arg-type]
+            for cell, value in noise.items()
+            if cell[0] in study.pilots
+        }
+        worse = {choice.arm: means[float(choice.setting["optim.lr"])] for choice in choose(study, pilot)}  # type: ignore[arg-type]
+        judged = {cell: value + 0.02 * worse[cell[0]] for cell, value in noise.items() if cell[0] in study.arms}
+        (finding,) = judge_hypotheses(study, {"val/loss": judged})
+        p = finding.estimate.p if finding.estimate is not None else 1.0
+        found.append((p <= 0.05, worse["none"] == worse["layernorm"]))
+    hits, alike = np.array(found).T
+    return float(hits[alike].mean()), float(hits.mean()), float(alike.mean())
+
+
+def test_the_level_holds_at_the_frozen_settings() -> None:
+    given, _, _ = false_findings(600, 1.5)
+    assert given < 0.05 + 4 * (0.05 * 0.95 / 300) ** 0.5
+
+
+@pytest.mark.slow
+def test_the_level_holds_at_the_frozen_settings_and_not_at_the_best_ones() -> None:
+    # Of 6,000 studies each: nominal .05, standard error .003 to .004.
+    given, overall, alike = false_findings(6_000, 1.5)
+    assert 0.037 < given < 0.063 and 0.5 < alike < 0.9
+    # Two pilot seeds miss the best of three settings that often: the statement that the design makes of it.
+    assert 0.10 < overall < 0.16
+    assert false_findings(6_000, 0.0)[1] == pytest.approx(0.05, abs=0.011)
+
+
+def test_the_design_states_what_the_simulation_finds() -> None:
+    study = tuned_study()
+    error, gap = worst_choice(study, "h", sd=0.02, correlation=0.0, n_sims=40_000, seed=0)
+    # One side of the two-sided .13 that 200,000 studies of another program gave: three settings, two pilot seeds.
+    assert 0.055 < error < 0.075 and gap in GAPS
+    more = tuned_study(seeds=list(range(101, 109)))
+    assert worst_choice(more, "h", sd=0.02, correlation=0.0, n_sims=40_000, seed=0)[0] < error - 0.01
