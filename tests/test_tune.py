@@ -142,7 +142,7 @@ def test_a_single_run_that_is_judged_waits_for_the_choice(house: OwnHouse) -> No
 def test_a_choice_survives_a_crash_right_after_it(house: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     house.register(**document())
     with monkeypatch.context() as patch:
-        patch.setattr("prereg.registry.registration._with_choice", lambda *given: 1 / 0)
+        patch.setattr("prereg.registry.registration.with_choice", lambda *given: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             api.run(study_path(house), RunOptions(), watcher=QUIET)
     assert api.run(study_path(house), RunOptions(), watcher=QUIET).summary.complete

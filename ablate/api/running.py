@@ -294,6 +294,13 @@ def import_runs(
         raise EvidenceError("--run-pattern", required="a tracker as the source", fix=f"tensorboard:{source}")
     with study_lock(context.root, name):
         pieces = read_source(Path(source), terms, unfinished)
+        early = [one.variant for one in pieces if one.variant in registration.study.arms]
+        if early and not registration.study.is_tuned:
+            raise EvidenceError(
+                f"a run of {early[0]}, and the ledger has no choice of the pilot yet",
+                required="the runs of the pilot, which choose its setting, before it",
+                fix="import the runs of the pilot, then those of the arms",
+            )
         folders = [RunFolder(context.root.run(name, registration.sha256, one.variant, one.seed)) for one in pieces]
         found = [already_placed(one, folder, ledger.entries()) for one, folder in zip(pieces, folders, strict=True)]
         whole = sha256_of([piece.body for piece in pieces])

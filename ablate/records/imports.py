@@ -335,13 +335,6 @@ def _wanted(terms: Terms, cell: Cell, place: Path) -> bool:
             required="no seed added: one of " + ", ".join(map(str, study.seeds_of(cell[0]))),
             where=Where(file=place),
         )
-    if cell[0] in study.arms and not study.is_tuned:
-        raise EvidenceError(
-            f"a run of {cell[0]}, and the ledger has no choice of the pilot yet",
-            required="the runs of the pilot, which choose its setting, before it",
-            fix="import the runs of the pilot, then those of the arms",
-            where=Where(file=place),
-        )
     return True
 
 

@@ -22,6 +22,7 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.study.command import ScriptPin, script_faults
+from prereg.study.designs.tune import with_choice
 from prereg.study.load import load_study
 from prereg.study.spec import Study
 
@@ -245,27 +246,15 @@ def load_registration(root: Root, name: str) -> Registration | None:
             fix=f"restore {lock.name} from version control",
             where=Where(file=path),
         )
-    study = _with_choice(registration.study, entries, registration.sha256)
-    return registration.model_copy(update={"rewordings": _rewordings(entries, registration), "study": study})
-
-
-def _with_choice(study: Study, entries: Iterable[Entry], registration: str) -> Study:
-    """A tuned study with the settings that the ledger froze first; any other, and one not tuned yet, as it is."""
-    bodies = (entry.body for entry in entries if entry.event == "tuned" and entry.registration == registration)
-    chosen = next(bodies, {}).get("chosen")
-    if study.tune is None or not isinstance(chosen, dict):
-        return study
-    known = {arm: setting for arm, setting in chosen.items() if isinstance(setting, dict)}
-    return study.model_copy(update={"tune": study.tune.frozen(known)})
+    mine = [entry for entry in entries if entry.registration == registration.sha256]
+    study = with_choice(registration.study, [entry.body for entry in mine if entry.event == "tuned"])
+    return registration.model_copy(update={"rewordings": _rewordings(mine, registration), "study": study})
 
 
 def _rewordings(entries: Iterable[Entry], registration: Registration) -> tuple[Rewording, ...]:
     found = []
     for entry in entries:
-        if entry.event == "reworded" and (entry.study, entry.registration) == (
-            registration.study.study,
-            registration.sha256,
-        ):
+        if entry.event == "reworded" and entry.study == registration.study.study:
             body = entry.body
             given = found_words if isinstance(found_words := body.get("words"), dict) else {}
             words = {field: text for field, text in given.items() if field in WORDS and isinstance(text, str)}

@@ -214,6 +214,15 @@ def better(study: Study) -> Better:
     return study.tune.better or (known.better if known is not None else "neither")
 
 
+def with_choice(study: Study, logged: Sequence[Mapping[str, JsonValue]]) -> Study:
+    """A tuned study at the settings of its first `tuned` entry's body; any other, and one without, as it is."""
+    chosen = logged[0].get("chosen") if logged else None
+    if study.tune is None or not isinstance(chosen, dict):
+        return study
+    known = {arm: setting for arm, setting in chosen.items() if isinstance(setting, dict)}
+    return study.model_copy(update={"tune": study.tune.frozen(known)})
+
+
 def choose(study: Study, values: Mapping[tuple[str, int], float]) -> tuple[Choice, ...]:
     """The choice of every tuned arm from the values of finished pilot runs, by pilot arm and seed.
 
