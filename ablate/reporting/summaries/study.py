@@ -82,13 +82,26 @@ def arms_table(study: Study) -> Table:
     """Every arm, what it changes in the base, and which one is the baseline."""
     rows = []
     for arm in study.arms.values():
-        moved = "; ".join(f"{field} = {json.dumps(value)}" for field, value in arm.overrides.items())
+        moved = "; ".join(
+            [*(f"{field} = {json.dumps(value)}" for field, value in arm.overrides.items()), *_tuned(study, arm.name)]
+        )
         rows.append((arm.name, moved or "the base, unchanged", "baseline" if arm.name == study.baseline else ""))
     return Table(
         "Arms and what each changes in the base configuration.",
         columns("Arm", "Changes", "Used as"),
         tuple(rows),
     )
+
+
+def _tuned(study: Study, arm: str) -> list[str]:
+    """What a pilot sets in an arm, or is to set; nothing where the arm is not tuned."""
+    tune = study.tune
+    tried = () if tune is None else tune.of(tuple(study.arms)).get(arm, ())
+    if tune is None or not tried:
+        return []
+    if arm in tune.chosen:
+        return [f"{field} = {json.dumps(value)} (chosen by the pilot)" for field, value in tune.chosen[arm].items()]
+    return [f"{field}: chosen by the pilot" for field in dict.fromkeys(field for one in tried for field in one)]
 
 
 def hypotheses_table(study: Study) -> Table:
