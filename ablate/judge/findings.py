@@ -25,6 +25,7 @@ from ablate.judge.stats.null_hypotheses import (
     AgainstMargin,
     Judged,
     Nulls,
+    interval_level,
     judge_families,
     simultaneous,
     weigh,
@@ -240,9 +241,12 @@ def _finding(
         deciding = summarise(test, analysis.alpha)
         # Without a correction no interval of a family of several is simultaneous, and none is given as if it were.
         if analysis.correct != "none" or family == 1:
-            interval = together or test.interval(analysis.alpha / family, suffix=f", Bonferroni over {family}")
+            level, over = interval_level(study, name), f", Bonferroni over {len(study.corrected_with(name))}"
+            over += " by the share of alpha that it starts with" if judged.gate is not None else ""
+            interval = together or (test.interval(level, suffix=over) if level else None)
             if interval is None:
-                notes.append("no simultaneous interval: " + test.without_interval(analysis.alpha / family))
+                why = test.without_interval(level) if level else "it starts with no share of alpha"
+                notes.append(f"no simultaneous interval: {why}")
         if test.centre is not None and test.leaning and test.leaning != np.sign(test.centre):
             notes.append(test.against_mean)
         if isinstance(test, RepeatedT | EProcessT):
@@ -296,6 +300,7 @@ def _finding(
         correlation=_correlation(pairs),
         notes=(*notes, *unable),
         margin=margin,
+        gate=judged.gate,
     )
 
 

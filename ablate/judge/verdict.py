@@ -138,10 +138,20 @@ class MarginTest(FrozenModel):
     bounds, as margins are tested."""
 
 
+class GateLevel(FrozenModel):
+    """At which level the gate tested a claim for support."""
+
+    weight: float
+    """The share of alpha that it started with."""
+    level: float
+    """The level it was tested at in the end: alpha times its share once all others that passed had left; 0 where the
+    gate before it did not open. The claim passed exactly where its p is at most this."""
+
+
 class Finding(GrownModel):
     """What became of one hypothesis."""
 
-    later_fields = ("amended", "beside", "margin")
+    later_fields = ("amended", "beside", "margin", "gate")
 
     hypothesis: str
     """Its name."""
@@ -172,7 +182,8 @@ class Finding(GrownModel):
     estimate: Estimate | None
     """The registered test; none when there is nothing to test (the notes have the reason)."""
     simultaneous: Interval | None
-    """Bonferroni interval at 1 - alpha/family, two-sided; none over several hypotheses without a correction."""
+    """Bonferroni interval at 1 - alpha/family, two-sided; none over several hypotheses without a correction. Under a
+    gate at 1 - alpha x weight, the share that the hypothesis starts with, and none where that is 0."""
     p_support: float | None
     """p of the null that the claim must reject to be supported."""
     p_refute: float | None
@@ -199,6 +210,8 @@ class Finding(GrownModel):
     """What an amendment after evidence changed about it: it is exploratory then, and no verdict rests on it."""
     margin: MarginTest | None = None
     """The effect against `smallest`; none where `smallest` is 0 or nothing could be tested, and in earlier verdicts."""
+    gate: GateLevel | None = None
+    """Under a gate; none, and not written, without."""
 
     @property
     def label(self) -> str:

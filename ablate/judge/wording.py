@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ablate.judge.readings import reading_of
 from ablate.judge.stats.estimate import words
 from ablate.judge.stats.multiplicity import Null
-from ablate.judge.stats.null_hypotheses import levels_of, nulls_of
+from ablate.judge.stats.null_hypotheses import is_gated, levels_of, nulls_of
 from ablate.judge.stats.paired_t import EQUAL
 from ablate.judge.verdict import Estimate, Interval, ItemLayout, MarginTest, Outcome
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
@@ -115,8 +115,8 @@ def _evidence(
 ) -> str:
     if not against_margin(study.claims[name].verb, outcome):
         margin = None
-    levels = levels_of(study, name)
-    shared = f"/{len(levels)} (Bonferroni)" if len(levels) > 1 else ""
+    m = _corrected_over(study, name)
+    shared = f"/{m} (Bonferroni)" if m > 1 else ""
     parts = []
     bounds = estimate.interval if margin is None else margin.interval
     if bounds is not None:
@@ -128,7 +128,7 @@ def _evidence(
     parts += [tested, f"n = {estimate.n} seeds"] if estimate.items is None else _over_items(estimate, estimate.items)
     if margin is not None:
         parts += _against_margin(study, name, estimate, margin, outcome)
-    if adjusted is not None and (margin is None or len(levels) > 1):
+    if adjusted is not None and (margin is None or m > 1 or is_gated(study, study.corrected_with(name))):
         parts.append(_said_correction(study, name, adjusted, outcome))
     return ", ".join(parts)
 
@@ -172,8 +172,10 @@ def _disagreement(study: Study, name: str, margin: MarginTest, outcome: Outcome)
     if any(excluded) is (outcome != "inconclusive"):
         return []
     p = margin.p_reached if outcome == "supported" and claim.by is not None else margin.p_short
-    levels = levels_of(study, name)
-    if len(levels) > 1 and outcome != "inconclusive" and p > levels[-1]:
+    m = _corrected_over(study, name)
+    if is_gated(study, study.corrected_with(name)) and outcome != "refuted":
+        return ["decided by the gate, whose level for it is not that of this interval"]
+    if m > 1 and outcome != "inconclusive" and p > study.analysis.alpha / m:
         how = "Holm's steps" if study.analysis.correct == "holm" else "the joint correction"
         return [f"decided by {how}, which can find more than this interval shows"]
     return ["decided by the one-sided test, of which this interval is not the exact inverse"]
@@ -210,10 +212,19 @@ def _said_correction(study: Study, name: str, adjusted: float, outcome: Outcome)
         and not study.claims[name].verb.startswith("does")
     ):
         against += ", one-sided, as the interval is not"
-    if len(levels) > 1:
+    together = study.corrected_with(name)
+    if outcome != "refuted" and is_gated(study, together):
+        return f"gate p {p} over {len(together)}{against}"
+    m = _corrected_over(study, name)
+    if m > 1:
         named = "Holm" if study.analysis.correct == "holm" else "max-T"
-        return f"{named} p {p} over {len(levels)}{against}"
+        return f"{named} p {p} over {m}{against}"
     return f"p {p}{against}"
+
+
+def _corrected_over(study: Study, name: str) -> int:
+    """How many hypotheses of its role a hypothesis is corrected with, itself among them."""
+    return 1 if study.analysis.correct == "none" else len(study.families[study.hypotheses[name].role])
 
 
 def _kind_of_interval(study: Study) -> str:

@@ -187,8 +187,12 @@ def _legend(findings: Sequence[Finding]) -> str:
     methods = words.listed(dict.fromkeys(test_of(one) if one.items else one.method for one in shown))
     units = words.listed(dict.fromkeys(one.items.unit for one in shown if one.items), last="or")
     corrected = estimates.is_corrected(findings)
+    over, how = "over all claims of a role, ", "corrected over a role, "
+    if any(finding.gate for finding in findings):
+        over = "against zero by the share of alpha that a claim starts with, or alone where that is 0, "
+        how = "adjusted by the gate, or for refutation over the role, "
     return (
         f"n: pairs of seeds{' x ' + units if units else ''}. Test: {methods or 'none'}. Intervals: "
-        f"{'over all claims of a role, ' * corrected}{intervals or 'none'}. p: "
-        f"{'corrected over a role, ' * corrected}of refutation where refuted, else of support."
+        f"{over * corrected}{intervals or 'none'}. p: "
+        f"{how * corrected}of refutation where refuted, else of support."
     )

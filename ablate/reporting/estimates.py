@@ -47,8 +47,10 @@ def p_cell(p: float | None, levels: Iterable[float] = ()) -> str:
 
 
 def levels_of(finding: Finding) -> tuple[float, ...]:
-    """Every level that a p of the finding may be compared with: alpha, and alpha over up to the size of the family."""
-    return tuple(finding.alpha / k for k in range(1, finding.family + 1))
+    """Every level that a p of the finding may be compared with: alpha, alpha over up to the size of the family, and
+    the level at which a gate tested it."""
+    gate = () if finding.gate is None or finding.gate.level == 0.0 else (finding.gate.level,)
+    return (*(finding.alpha / k for k in range(1, finding.family + 1)), *gate)
 
 
 def interval(bounds: Interval | None, decimals: int, *, sign: bool = True) -> str:
@@ -94,11 +96,14 @@ def shown_interval(finding: Finding) -> Interval | None:
 def is_corrected(findings: Iterable[Finding]) -> bool:
     """Whether any number of these findings is corrected over several hypotheses."""
     return any(
-        finding.family > 1
-        and (
-            finding.simultaneous is not None
-            or finding.p_support != finding.p_support_adjusted
-            or finding.p_refute != finding.p_refute_adjusted
+        finding.gate is not None
+        or (
+            finding.family > 1
+            and (
+                finding.simultaneous is not None
+                or finding.p_support != finding.p_support_adjusted
+                or finding.p_refute != finding.p_refute_adjusted
+            )
         )
         for finding in findings
     )

@@ -14,6 +14,7 @@ from prereg.documents.procedures import (
     TESTS,
     can_be_refuted,
     errors_held,
+    gatekeeping,
     instability,
     lost_starts,
     meanings,
@@ -25,6 +26,7 @@ from prereg.registry.looks import FIRST_OF_E_PROCESS
 from prereg.rule.condition import All, AnyOf, Condition, Not, Question, parse_condition
 from prereg.rule.divergence import cost_of_divergence, least_pairs
 from prereg.study.analysis import Ceiling, EProcess, Looks
+from prereg.study.designs.gate import in_words
 from prereg.study.designs.tune import better
 from prereg.study.spec import Study
 from prereg.text import compact, counted, listed, ranged
@@ -281,6 +283,8 @@ def families(study: Study) -> str:
     word = "family" if len(study.families) == 1 else "families"
     alpha = compact(study.analysis.alpha)
     verdict = f"The chance of a wrong verdict is {errors_held(study)['For the verdict']}."
+    if study.stages:
+        return f"{gatekeeping(study)} {verdict}"
     if study.analysis.correct == "none":
         return (
             f"Alpha is {alpha} for each test by itself: no correction for several hypotheses is made. "
@@ -299,6 +303,11 @@ def families_in_brief(study: Study) -> str:
     alpha = compact(study.analysis.alpha)
     if study.analysis.correct == "none":
         return f"Alpha is {alpha} for each test, uncorrected."
+    if study.stages:
+        return (
+            f"Alpha {alpha} over all supports by {CORRECTIONS['gate']}: {in_words(study)}. Refutations: Holm within "
+            "each role."
+        )
     correction = CORRECTIONS[study.analysis.correct]
     return f"Correction: {correction}, alpha {alpha} within each role, supports and refutations separately."
 

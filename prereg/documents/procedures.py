@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from prereg.metrics.catalogue import Better
+from prereg.rule.bound import bound_in_words, verdict_bound
 from prereg.rule.divergence import least_pairs
 from prereg.study.analysis import Ceiling, EProcess, Looks, Test
 from prereg.study.claim import Claim, Verb
+from prereg.study.designs.gate import in_words
 from prereg.study.spec import Study
 from prereg.text import compact, counted, level, listed, side, unit_of
 
@@ -24,7 +26,12 @@ TESTS: dict[Test, str] = {
     "percentile": "percentile bootstrap (description)",
     "bca": "BCa bootstrap (description)",
 }
-CORRECTIONS = {"holm": "Holm (1979)", "max_t": "max-T over shared seeds", "none": "none"}
+CORRECTIONS = {
+    "gate": "gatekeeping (Bretz et al. 2009)",
+    "holm": "Holm (1979)",
+    "max_t": "max-T over shared seeds",
+    "none": "none",
+}
 PSEUDOMEDIAN = "pseudomedian (Hodges-Lehmann)"
 """What Wilcoxon's test, its interval and the difference shown with them are about."""
 SPENDING = {"obrien_fleming": "O'Brien-Fleming type", "pocock": "Pocock type"}
@@ -50,6 +57,8 @@ ABOUT_E_PROCESS = (
 ABOUT_CORRECTIONS = {
     "holm": "by Holm's step-down procedure (Holm 1979), which needs no assumption on how the tests depend on one "
     "another",
+    "gate": "by a sequentially rejective graph (Bretz, Maurer, Brannath and Posch 2009), which needs no assumption on "
+    "how the tests depend on one another",
     "max_t": "by the joint distribution of the largest statistic over shared seeds (Westfall and Young 1993)",
     "none": "",
 }
@@ -125,6 +134,11 @@ def zone_in_words(verb: Verb, better: Better, zone: str) -> str:
     return f"{other} or too small to matter"
 
 
+def correction_of(study: Study) -> str:
+    """The key of a study's correction in `CORRECTIONS` and `ABOUT_CORRECTIONS`."""
+    return "gate" if study.stages else study.analysis.correct
+
+
 def after_correction(correct: str) -> str:
     """At which level a power was computed."""
     return "without correction" if correct == "none" else "after correction"
@@ -139,6 +153,18 @@ def errors_held(study: Study) -> dict[str, str]:
     """Per claim, per role and for the verdict: which chance of a false finding is held, and which is not."""
     alpha, either = compact(study.analysis.alpha), compact(min(1.0, 2 * study.analysis.alpha))
     said = listed(f"{role} ({counted(len(names), 'claim')})" for role, names in study.families.items())
+    if study.stages:
+        bound = verdict_bound(study)
+        n = len(study.corrected_together["gate"])
+        return {
+            "Per claim": f"a false 'supported' at most {alpha}, a false 'refuted' at most {alpha}, where the test's "
+            "assumptions hold",
+            "Over the gate": f"over {counted(n, 'claim')} together, any false 'supported' at most {alpha}",
+            "Per role": f"in each of {said}, any false 'refuted' at most {alpha}",
+            "For the verdict": "not counted, because no verdict adopts anything on the support of a claim"
+            if bound is None
+            else bound_in_words(bound),
+        }
     family = (
         f"in each of {said}, any false 'supported' at most {alpha}, any false 'refuted' at most {alpha}, either at "
         f"most {either}"
@@ -152,6 +178,20 @@ def errors_held(study: Study) -> dict[str, str]:
         "For the verdict": "not held by any correction, which ends at a role; ablate design simulates how often the "
         "rule gives a wrong verdict, under the assumptions it states",
     }
+
+
+def gatekeeping(study: Study) -> str:
+    """How the gate tests its hypotheses, and what error rates that holds."""
+    alpha, apart = compact(study.analysis.alpha), study.families.get("exploratory")
+    left_out = f" Corrected apart, by Holm's procedure: {listed(apart)} (exploratory)." if apart else ""
+    roles = listed(f"{role} ({listed(names)})" for role, names in study.families.items())
+    return (
+        f"One alpha of {alpha} holds over the support of {listed(study.corrected_together['gate'])}. They are tested "
+        f"{in_words(study)}. P values are adjusted {ABOUT_CORRECTIONS['gate']}; a hypothesis passes when its null is "
+        f'rejected. The chance of any false "supported" is at most {alpha}.{left_out} Refutations wait for no gate: '
+        f"within each role their p values are corrected {ABOUT_CORRECTIONS['holm']}, and the chance of any false "
+        f'"refuted" in a role is at most {alpha}. Roles: {roles}.'
+    )
 
 
 def test(study: Study) -> str:

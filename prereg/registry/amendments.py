@@ -63,7 +63,7 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
     AmendmentEffect(
         fields=("hypotheses.H, added or removed", "hypotheses.H.role"),
         scope="role",
-        said="every hypothesis of the role, old and new; H alone under correct: none",
+        said="every hypothesis of the role, old and new, or of the gate; H alone under correct: none",
         why="the correction runs over another family",
     ),
     AmendmentEffect(
@@ -300,6 +300,8 @@ def _hypotheses_reached(study: Study, difference: Difference) -> set[str]:
         return own
     moved = [*_roles(difference), *(study.hypotheses[name].role for name in own if _reshapes(field, name, difference))]
     joint = [study.hypotheses[name].role for name in own] if study.analysis.correct == "max_t" else []
+    if study.stages and moved:
+        return own | set(study.hypotheses)
     return own | {name for name, hypothesis in study.hypotheses.items() if hypothesis.role in (*moved, *joint)}
 
 

@@ -140,6 +140,11 @@ class Rule:
             also=tuple(number for number in later if self.conditions[number - 1] is not None),
         )
 
+    def excludes(self, outcomes: Mapping[str, Outcome]) -> bool:
+        """Whether some of these outcomes exclude each other, so that they are no case."""
+        ends = outcomes.items()
+        return any(one.first in ends and one.second in ends for one in self._excluded)
+
     def reached(self, possible: Mapping[str, Collection[Outcome]]) -> tuple[int, ...]:
         """Lines that decide some case when hypotheses can end only as given; what is not given can end as anything."""
         return self._proof.reached(possible)

@@ -10,6 +10,7 @@ from prereg.errors import field_error
 from prereg.frozen import FrozenModel, GrownModel
 from prereg.metrics.catalogue import Better
 from prereg.study.claim import margin_of
+from prereg.study.designs.gate import Gate
 from prereg.study.training import Budget
 from prereg.text import compact
 
@@ -21,7 +22,7 @@ Alpha = Annotated[float, Field(gt=0.0, le=0.5)]
 class Analysis(GrownModel):
     """How evidence is judged."""
 
-    later_fields = ("zeros", "least_pairs", "most_lost_starts")
+    later_fields = ("zeros", "least_pairs", "most_lost_starts", "gate")
 
     test: Test = "paired_t"
     """The test that decides, over per-seed paired differences (items: over seeds and items, which asks for claims about
@@ -46,6 +47,9 @@ class Analysis(GrownModel):
     """No verdict where more starts of runs than this have no seal and were not resumed: killed and begun again, failed,
     or removed with their folder. By default only removed ones count that need not give the same bits, and one may; not
     written where it is the default."""
+    gate: Gate | None = None
+    """One alpha over the hypotheses of all roles: {order: [...]}, steps that are tested one after the other, or
+    {weights: {...}, transitions: {...}}, a graph. Without it each role has an alpha of its own; not written then."""
 
 
 class Looks(FrozenModel):

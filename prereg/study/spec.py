@@ -32,6 +32,7 @@ from prereg.rule.rule import DecisionLine, Rule
 from prereg.study.analysis import Analysis, Ceiling, Hypothesis, Role, Stable, Stopping
 from prereg.study.arms import Arm, resolve_arms
 from prereg.study.claim import Claim, parse_claim
+from prereg.study.designs.gate import Stage, stages_of
 from prereg.study.designs.tune import Pilot, Tune, pilots_of
 from prereg.study.faults import spec_error
 from prereg.study.measure import Measure, Name, OwnCheck, Seed
@@ -268,9 +269,27 @@ class Study(GrownModel):
 
     @cached_property
     def families(self) -> dict[Role, tuple[str, ...]]:
-        """Role -> the hypotheses that are corrected together, of every role that has any."""
+        """Role -> its hypotheses, of every role that has any: corrected together, but for support under a gate."""
         roles = dict.fromkeys(hypothesis.role for hypothesis in self.hypotheses.values())
         return {role: tuple(name for name, one in self.hypotheses.items() if one.role == role) for role in roles}
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """The graphs of the gate in the order in which they are tested; none without a gate."""
+        return stages_of(self)
+
+    @cached_property
+    def corrected_together(self) -> dict[str, tuple[str, ...]]:
+        """What is corrected together for support: role -> its hypotheses; under a gate "gate" -> all that it holds, in
+        the order of its stages."""
+        if not self.stages:
+            return dict(self.families.items())
+        apart = {role: names for role, names in self.families.items() if role == "exploratory"}
+        return {"gate": tuple(name for stage in self.stages for name in stage.names)} | apart
+
+    def corrected_with(self, name: str) -> tuple[str, ...]:
+        """The hypotheses that one is corrected with for support, itself among them."""
+        return next(names for names in self.corrected_together.values() if name in names)
 
     @cached_property
     def rule(self) -> Rule:

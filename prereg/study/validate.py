@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from prereg.errors import FieldPath, field_error, nearest
 from prereg.metrics.catalogue import ITEM_METRICS, SUITES
 from prereg.study.command import check_command
+from prereg.study.designs.gate import check_gate
 from prereg.study.designs.tune import check_tune
 from prereg.study.measure import OWN_TASKS, is_folder
 from prereg.study.validate_measures import check_claims, check_known, check_readings
@@ -43,6 +44,7 @@ def check_promises(study: Study) -> None:
         check_readings,
         _check_ranks,
         _check_stopping,
+        check_gate,
     ):
         check(study)
     twice = _first_repeated(check.name for check in study.checks)

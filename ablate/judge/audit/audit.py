@@ -96,9 +96,10 @@ table, and stays so. `ablate explain amendments` prints this table:
 {fields}
 
 Any other field touches everything and the verdict. Under Holm, an untouched hypothesis is touched too if its
-outcome would differ with the touched p values of its role at 0 or at 1. The verdict is given if it is the same for
-every outcome of what was touched (exactly, by the rule's diagrams). Otherwise there is none, and the report says on
-what it would have rested. Runs lie under the hash of their registration, so those of an earlier one never enter.
+outcome would differ with the touched p values of its role, or of its gate, at 0 or at 1. The verdict is given if it is
+the same for every outcome of what was touched (exactly, by the rule's diagrams). Otherwise there is none, and the
+report says on what it would have rested. Runs lie under the hash of their registration, so those of an earlier one
+never enter.
 """
 
 

@@ -1,7 +1,8 @@
 """Would the verdict be another one had something doubtful come out differently: amended hypotheses, lost pairs?
 
 **Amendments.** `prereg.registry.amendments` says what an amendment after evidence changed. Two things need the numbers.
-Under Holm the corrected p of a hypothesis depends on the p values of its whole role: a hypothesis is exploratory too
+Under Holm the corrected p of a hypothesis depends on the p values of its whole role, and under a gate on those of all
+that it holds: a hypothesis is exploratory too
 unless its outcome is equal with every p of an exploratory one at its best (as if 0: one hypothesis less to correct for)
 and at its worst (1). And a verdict is given only if it is the same over all outcomes of what is exploratory, and both
 answers of such a `stable`; otherwise there is none, and a smallest set of names on which it rests is given. The numbers
@@ -43,9 +44,9 @@ def spread(study: Study, findings: Sequence[Finding], affected: Affected) -> Aff
         return affected
     best, worst = (_outcomes_with(study, findings, affected, p) for p in (TINY, 1.0))
     reached = dict(affected.hypotheses)
-    for name, hypothesis in study.hypotheses.items():
+    for name in study.hypotheses:
         if name not in reached and best[name] != worst[name]:
-            by = [other for other in study.families[hypothesis.role] if other in affected.hypotheses]
+            by = [other for other in study.corrected_with(name) if other in affected.hypotheses]
             reached[name] = (f"its corrected p hangs on {', '.join(by)}",)
     ordered = {name: reached[name] for name in study.hypotheses if name in reached}
     return affected.model_copy(update={"hypotheses": ordered})
@@ -192,10 +193,10 @@ def possible_outcomes(
     bare = {name: None if one is None else Nulls(one.support, one.refute) for name, one in nulls.items()}
     for end in ENDS:
         moved = {name: _at(study, name, end) for name, mine in ends.items() if end in mine}
-        roles = {study.hypotheses[name].role for name in moved}
+        reached = {other for name in moved for other in study.corrected_with(name)}
         judged = judge_families(study, bare | moved) if moved else {}
         for name, one in judged.items():
-            if study.hypotheses[name].role in roles:
+            if name in reached:
                 possible[name].add(one.outcome)
     return {name: between(found) for name, found in possible.items()}
 

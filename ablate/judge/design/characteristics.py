@@ -22,9 +22,11 @@ from ablate.judge.design.scenarios import drawable, effect_scenarios
 from ablate.judge.design.simulate import Chance, Scenario, adopting_verdicts, affordable, simulate
 from ablate.judge.stats.null_hypotheses import require_known_methods
 from ablate.judge.stats.resample import COUNTED_PAIRS, LISTED_PAIRS
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, GrownModel
+from prereg.rule.bound import VerdictBound, verdict_bound
 from prereg.rule.divergence import said_losses
 from prereg.study.analysis import Test
+from prereg.study.designs.gate import in_words
 from prereg.study.measure import units_of
 from prereg.study.spec import Study
 from prereg.text import listed
@@ -67,8 +69,10 @@ class PowerAt(FrozenModel):
     """The chance of any adopting verdict when every claim is true, by simulation of the registered rule."""
 
 
-class Design(FrozenModel):
+class Design(GrownModel):
     """The operating characteristics of a study."""
+
+    later_fields = ("gate", "bound")
 
     study: str
     """The study's id."""
@@ -126,6 +130,10 @@ class Design(FrozenModel):
     """Seconds for all runs with `seeds_80` seeds, one after another."""
     cost_90_s: float | None = None
     """Seconds for all runs with `seeds_90` seeds."""
+    gate: str = ""
+    """The gate in words; empty, and not written, without one, as is the next."""
+    bound: VerdictBound | None = None
+    """What the gate bounds of `false_adoption`, whatever the true effects are."""
 
 
 def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: Beliefs | None = None) -> Design:
@@ -179,7 +187,7 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         study=study.study,
         test=registered,
         alpha=study.analysis.alpha,
-        correct=study.analysis.correct,
+        correct="gate" if study.stages else study.analysis.correct,
         n_seeds=n,
         n_runs=len(study.cells),
         cost_s=None if each is None else each * len(study.cells),
@@ -203,6 +211,8 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         timed=believed.timed if each is not None else "",
         cost_80_s=None if each is None or seeds_80 is None else each * (seeds_80 * arms + n_pilot),
         cost_90_s=None if each is None or seeds_90 is None else each * (seeds_90 * arms + n_pilot),
+        gate=in_words(study),
+        bound=verdict_bound(study),
     )
 
 

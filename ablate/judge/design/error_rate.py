@@ -2,7 +2,7 @@
 
 Holm's correction holds an error rate per role. What a decision list makes of several roles has no such bound: a rule
 that adopts on "supported(gain) and not refuted(harm)" adopts almost always when the gain is large and the harm lies at
-its margin. So the worst case is searched for:
+its margin. A gate bounds some rules (`prereg.rule.bound`), and this one as little. So the worst case is searched for:
 
     effects       every hypothesis at no effect, at its margin, far beyond it and far the other way, in all combinations
                   that means of arms can give
@@ -154,7 +154,8 @@ class _Screen:
         """The chance of a false adoption."""
         effects = dict(case)
         keys = sum(
-            self._keys(tuple((name, effects[name]) for name in family)) for family in self.study.families.values()
+            self._keys(tuple((name, effects[name]) for name in together))
+            for together in self.study.corrected_together.values()
         )
         wrong = np.stack(
             [
@@ -173,7 +174,7 @@ class _Screen:
         return float(np.asarray(false)[keys].mean())
 
     def _keys(self, case: Case) -> npt.NDArray[np.int64]:
-        """What the outcomes of one role add to the number of a combination, study by study."""
+        """What the outcomes of one role, or of the gate, add to the number of a combination, study by study."""
         if case not in self._codes:
             names = [name for name, _ in case]
             p = [self._weighed(name, effect) for name, effect in case]

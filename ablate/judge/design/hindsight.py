@@ -23,7 +23,7 @@ import numpy as np
 from scipy import special
 
 from ablate.judge.design.characteristics import Design
-from ablate.judge.design.reach import KIND, HypothesisDesign
+from ablate.judge.design.reach import KIND, HypothesisDesign, level_of
 from ablate.judge.stats import t_power
 from ablate.judge.verdict import Finding
 from prereg.frozen import FrozenModel
@@ -110,7 +110,7 @@ def _one(study: Study, finding: Finding, design: Design | None, planned: Hypothe
     # Looks select and stop in their own way: plan and outcome are set side by side, at the seeds that were planned.
     fixed = study.stopping == "fixed"
     n, verb = int(differences.size) if fixed else len(study.seeds), study.claims[finding.hypothesis].verb
-    level = finding.alpha / (1 if study.analysis.correct == "none" else finding.family)
+    level = level_of(study, finding.hypothesis)
     kind, smallest = KIND[verb], finding.smallest
     # A change that is shown to be too small to matter is refuted, and counts against the power of its claim.
     below = smallest / sd if verb in ("lowers", "raises", "changes") else None

@@ -27,6 +27,7 @@ from ablate.judge.design.reach import (
 from ablate.judge.design.scenarios import TrueEffects, all_true, arm_means, draw, weights_of
 from ablate.judge.design.simulate import Chance, Scenario, affordable, simulate
 from ablate.judge.stats import t_power
+from ablate.judge.stats.multiplicity import EDGE
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, code_rows, weigh_rows, weigh_rows_at
 from prereg.study.spec import Study
@@ -81,13 +82,15 @@ class Planning:
         return simulate(self.study, truth, self.beliefs, n_sims=n_sims, seed=[self.seed, 1_000 + n], n_seeds=n)
 
     def _truth(self, name: str | None) -> TrueEffects | None:
-        """Every claim true; where claims exclude each other none, and for one of them that one alone."""
+        """Every claim true; where claims exclude each other none, and for one of them `_possible_with`."""
         truth = all_true(self.study)
         effects = truth.effects
         if arm_means(self.study, effects) is None:
             if name is None:
                 return None
-            effects = _alone(self.study, name)
+            found = _together(self.study, _possible_with(self.study, name))
+            assert found is not None, name
+            effects = found
         return TrueEffects(truth.name, effects, correlation=self.correlation, alarms=truth.alarms)
 
     def seeds_for(self, name: str, target: float) -> int | None:
@@ -104,8 +107,9 @@ class Planning:
             return attainable(self.study, name, n) and self.at(n).power[name] >= target
 
         n = min(max(start, 2), most)
-        if over_new_items(self.study):
-            # Items keep their share of the error whatever the seeds: many seeds more than a t needs, or none enough.
+        if over_new_items(self.study) or self.study.stages:
+            # Items keep their share of the error whatever the seeds, and a gate may stay closed: many seeds more than a
+            # t needs, or none enough.
             if not enough(most):
                 return None
             high = most
@@ -126,7 +130,7 @@ class Planning:
             return None
         n, n_sims = len(study.seeds), min(self.n_sims, affordable(study, len(study.seeds)), 5_000)
         drawn = draw(study, truth, self.beliefs, n_sims=n_sims, n_seeds=n, rng=np.random.default_rng([self.seed, 999]))
-        names = list(study.families[study.hypotheses[name].role])
+        names = list(study.corrected_with(name))
         p = {one: weigh_rows(study, one, drawn.differences[one], items=drawn.items) for one in names}
         centred = drawn.differences[name] - truth.effects[name]
         verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
@@ -166,14 +170,29 @@ def planned(one: HypothesisDesign, planning: Planning) -> HypothesisDesign:
     )
 
 
-def _alone(study: Study, name: str) -> dict[str, float]:
-    """The effects when this claim is true and its arms differ as little as that allows."""
+def _possible_with(study: Study, name: str) -> list[str]:
+    """The claims that are true where one is: that one alone; under a gate also those of the gate that can be true with
+    it, in its order, because a gate that never opens would tell nothing of what is behind it."""
+    chosen = [name]
+    for stage in study.stages:
+        for one in stage.names:
+            if one != name and _together(study, [*chosen, one]) is not None:
+                chosen.append(one)
+    return chosen
+
+
+def _together(study: Study, chosen: list[str]) -> dict[str, float] | None:
+    """The effects when these claims are true and their arms differ as little as that allows; none where they exclude
+    each other."""
     effects = dict.fromkeys(study.hypotheses, 0.0)
     for names in groups_of(study).values():
-        if name in names:
+        mine = [names.index(one) for one in names if one in chosen]
+        if mine:
             weights = weights_of(study, names)
-            row = weights[[names.index(name)]]
-            means = np.linalg.lstsq(row, np.array([effect_when_true(study, name)]), rcond=None)[0]
+            wanted = np.array([effect_when_true(study, names[at]) for at in mine])
+            means = np.linalg.lstsq(weights[mine], wanted, rcond=None)[0]
+            if not np.allclose(weights[mine] @ means, wanted, rtol=EDGE, atol=EDGE * max(np.abs(wanted).max(), 1e-300)):
+                return None
             effects |= {one: float(effect) for one, effect in zip(names, weights @ means, strict=True)}
     return effects
 

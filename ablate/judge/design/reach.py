@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.stats import t_power
-from ablate.judge.stats.estimate import words
+from ablate.judge.stats.estimate import p_floor, words
+from ablate.judge.stats.gatekeeping import adjusted
 from ablate.judge.stats.multiplicity import Null, p_floor_of
-from ablate.judge.stats.null_hypotheses import levels_of, nulls_of
+from ablate.judge.stats.null_hypotheses import is_gated, nulls_of, support_levels
 from ablate.judge.stats.paired_t import Side
 from ablate.judge.stats.sequential import EProcessT
 from prereg.errors import UndecidableDesignError, Where
@@ -54,7 +55,7 @@ class HypothesisDesign(FrozenModel):
     role: str
     """Its role."""
     family: int
-    """Hypotheses corrected together."""
+    """Hypotheses corrected together for support."""
     n: int
     """Pairs, one a seed."""
     attainable_support: float
@@ -94,15 +95,14 @@ def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDe
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
     n, family = len(study.seeds), len(study.families[hypothesis.role])
     level, kind = level_of(study, name), KIND[claim.verb]
-    nulls = nulls_of(claim.verb, claim.better, hypothesis.smallest)
-    floors = [None if null is None else floor_of(study, family, n, _side(null)) for null in nulls]
-    assert floors[0] is not None, name
+    _, refuting = nulls_of(claim.verb, claim.better, hypothesis.smallest)
+    floors = support_floor(study, name, n), None if refuting is None else floor_of(study, family, n, _side(refuting))
     sd = sd_difference(study, name, beliefs)
     return HypothesisDesign(
         hypothesis=name,
         claim=hypothesis.claim,
         role=hypothesis.role,
-        family=family,
+        family=len(study.corrected_with(name)),
         n=n,
         attainable_support=floors[0],
         attainable_refute=floors[1],
@@ -129,9 +129,21 @@ def first_guess(study: Study, name: str, sd: float, target: float) -> int | None
 
 def attainable(study: Study, name: str, n: int) -> bool:
     """Whether any n pairs can support the claim."""
-    hypothesis, claim = study.hypotheses[name], study.claims[name]
-    support, _ = nulls_of(claim.verb, claim.better, hypothesis.smallest)
-    return floor_of(study, len(study.families[hypothesis.role]), n, _side(support)) <= study.analysis.alpha
+    return support_floor(study, name, n) <= study.analysis.alpha
+
+
+def support_floor(study: Study, name: str, n: int) -> float:
+    """Smallest p for support that any n pairs can give, at the first step of the correction; under a gate with every p
+    before it at its own smallest."""
+    together = study.corrected_with(name)
+    sides = {
+        one: _side(nulls_of(study.claims[one].verb, study.claims[one].better, study.hypotheses[one].smallest)[0])
+        for one in together
+    }
+    if not is_gated(study, together):
+        return floor_of(study, len(together), n, sides[name])
+    floors = [p_floor(study.analysis.test, n, sides[one]) for one in together]
+    return adjusted(study.stages, floors)[together.index(name)]
 
 
 def floor_of(study: Study, family: int, n: int, side: Side) -> float:
@@ -147,8 +159,9 @@ def _side(null: Null) -> Side:
 
 
 def level_of(study: Study, name: str) -> float:
-    """The level of the first step of the correction. Max-T is less strict; Holm's first step bounds it."""
-    return levels_of(study, name)[-1]
+    """The level of the first step of the correction. Max-T is less strict; Holm's first step bounds it. Under a gate
+    the smallest level at which support is ever tested."""
+    return support_levels(study, name)[-1]
 
 
 def effect_when_true(study: Study, name: str) -> float:

@@ -44,7 +44,7 @@ from ablate.judge.stats.vectorized_tests import ROWS_LISTED_PAIRS, Kept
 from ablate.judge.verdict import Outcome, Outcomes
 from prereg.frozen import FrozenModel
 from prereg.registry.looks import looks_of
-from prereg.rule.condition import All, AnyOf, Condition, Not, Question
+from prereg.rule.bound import support_asked
 from prereg.rule.divergence import least_pairs
 from prereg.study.analysis import Test
 from prereg.study.spec import Study
@@ -77,7 +77,7 @@ class Scenario(FrozenModel):
     refuted: tuple[Chance, ...]
     """The chance that each hypothesis is refuted."""
     false_supported: tuple[Chance, ...]
-    """By role: the chance of any false "supported"."""
+    """By role, or over the gate: the chance of any false "supported"."""
     false_refuted: tuple[Chance, ...]
     """By role: the chance of any false "refuted"."""
     adopting: Chance | None = None
@@ -138,27 +138,7 @@ def _nulls(
 
 def adopting_verdicts(study: Study) -> tuple[str, ...]:
     """The adopting verdicts of a decision, as defined above."""
-    return tuple(verdict for verdict, names in _support_asked(study).items() if names)
-
-
-def _support_asked(study: Study) -> dict[str, set[str]]:
-    """Verdict -> the hypotheses whose support its lines ask for; nothing of "inconclusive"."""
-    found: dict[str, set[str]] = {verdict: set() for verdict in verdicts_of(study)}
-    for line, condition in zip(study.decision, study.rule.conditions, strict=True):
-        if condition is not None and line.verdict != "inconclusive":
-            found[line.verdict] |= _supports(condition)
-    return found
-
-
-def _supports(condition: Condition, wanted: bool = True) -> set[str]:
-    """Hypotheses whose support a condition asks for."""
-    match condition:
-        case Question(state=state, name=name):
-            return {name} if wanted and state == "supported" else set()
-        case Not(part=part):
-            return _supports(part, not wanted)
-        case All(parts=parts) | AnyOf(parts=parts):
-            return set().union(*(_supports(part, wanted) for part in parts))
+    return tuple(verdict for verdict, names in support_asked(study).items() if names)
 
 
 def judge_drawn(study: Study, drawn: Drawn) -> tuple[Codes, Kept, npt.NDArray[np.int64] | None]:
@@ -234,11 +214,11 @@ def simulate(
         found = (codes == OUTCOME.index(key)).sum(axis=0)
         return _chances(dict(zip(names, map(int, found), strict=True)), tuple(names), n_sims)
 
-    def wrong(key: Outcome) -> tuple[Chance, ...]:
+    def wrong(key: Outcome, together: Mapping[str, tuple[str, ...]]) -> tuple[Chance, ...]:
         hits = codes == OUTCOME.index(key)
         found: dict[str, int] = {
             role: int(hits[:, [names.index(one) for one in family if one in false[key]]].any(axis=1).sum())
-            for role, family in study.families.items()
+            for role, family in together.items()
         }
         return _chances(found, tuple(found), n_sims)
 
@@ -249,8 +229,8 @@ def simulate(
         verdicts=_chances(verdicts, verdicts_of(study), n_sims),
         supported=counted("supported"),
         refuted=counted("refuted"),
-        false_supported=wrong("supported"),
-        false_refuted=wrong("refuted"),
+        false_supported=wrong("supported", study.corrected_together),
+        false_refuted=wrong("refuted", dict(study.families.items())),
         adopting=_chance("any adopting verdict", adopted, n_sims) if adopting else None,
         false_adopting=_chance("any false adoption", wrongly, n_sims) if adopting else None,
         law=truth.law,
@@ -298,7 +278,7 @@ def harmful_verdicts(study: Study, effects: Mapping[str, float]) -> frozenset[st
     }
     return frozenset(
         verdict
-        for verdict, names in _support_asked(study).items()
+        for verdict, names in support_asked(study).items()
         if any(broken & set(study.claims[name].left) for name in names)
     )
 

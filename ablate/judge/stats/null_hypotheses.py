@@ -29,6 +29,10 @@ a worsening that is real but smaller than what matters supports `does_not_worsen
 
 Under `max_t` the same nulls are tested jointly over the role: see `ablate.judge.stats.multiplicity`.
 
+Under a `gate` one alpha holds over the supports of all roles, by the stages of `ablate.judge.stats.gatekeeping`:
+any false "supported" has at most alpha. Refutations are corrected by role, as without one. What opens a gate is the
+rejected null of support, also where the finding is then refuted for being too small to matter.
+
 This module knows no records and makes no sentence; `design` uses exactly these functions on simulated data.
 """
 
@@ -37,14 +41,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ablate.judge.stats import gatekeeping
 from ablate.judge.stats.multiplicity import MOST_TWO_SIDED_MARGINS, Member, Null, adjust, holm, intervals
 from ablate.judge.stats.paired_t import Procedure
-from ablate.judge.verdict import Finding, Interval, Outcome, Zone
+from ablate.judge.verdict import Finding, GateLevel, Interval, Outcome, Zone
 from prereg.errors import UnsupportedError
 from prereg.metrics.catalogue import Better
 from prereg.study.analysis import Ceiling
 from prereg.study.claim import Verb
 from prereg.study.spec import Study
+from prereg.text import compact
 
 
 @dataclass(frozen=True)
@@ -67,12 +73,33 @@ class Judged:
     outcome: Outcome
     note: str = ""
     """What a reader must know of the correction."""
+    gate: GateLevel | None = None
+    """Under a gate, the levels of its support."""
 
 
 def levels_of(study: Study, name: str) -> tuple[float, ...]:
-    """The levels at which the correction of its role may test a hypothesis, descending."""
+    """The levels at which the correction may test a hypothesis, descending; under a gate of support and refutation."""
     family = 1 if study.analysis.correct == "none" else len(study.families[study.hypotheses[name].role])
-    return tuple(study.analysis.alpha / steps for steps in range(1, family + 1))
+    steps = tuple(study.analysis.alpha / step for step in range(1, family + 1))
+    return tuple(sorted({*steps, *support_levels(study, name)}, reverse=True)) if study.stages else steps
+
+
+def support_levels(study: Study, name: str) -> tuple[float, ...]:
+    """The levels at which support of a hypothesis may be tested, descending."""
+    alpha = study.analysis.alpha
+    for stage in study.stages:
+        if name in stage.names:
+            return tuple(alpha * share for share in gatekeeping.shares_possible(stage, stage.names.index(name)))
+    return levels_of(study, name)
+
+
+def interval_level(study: Study, name: str) -> float:
+    """The level of a Bonferroni interval; under a gate the one that the hypothesis starts with, which may be 0."""
+    together = study.corrected_with(name)
+    if not is_gated(study, together):
+        return study.analysis.alpha / len(together)
+    stage = study.stages[0]
+    return study.analysis.alpha * (stage.weights[stage.names.index(name)] if name in stage.names else 0.0)
 
 
 def weigh(test: Procedure, verb: Verb, better: Better, smallest: float) -> Nulls:
@@ -111,7 +138,7 @@ def zones(study: Study, nulls: Mapping[str, Nulls | None], judged: Mapping[str, 
     """Hypothesis -> where its effect lies against its margin; only those with a margin and a test.
 
     Description by the tests that decide: an outcome that is itself a test against the margin gives the zone, and the
-    rest is corrected over the role as outcomes are.
+    rest is corrected over the role as outcomes are; under a gate too, and what the claim says needs its support.
     """
     found: dict[str, tuple[float, float]] = {}
     for name, one in nulls.items():
@@ -130,6 +157,10 @@ def zones(study: Study, nulls: Mapping[str, Nulls | None], judged: Mapping[str, 
                 zone = _implied(study.claims[name].verb, judged[name].outcome)
                 if zone is None and min(reached, short) <= study.analysis.alpha:
                     zone = "at least the margin" if reached < short else "short of the margin"
+                    says = (zone == "short of the margin") == study.claims[name].verb.startswith("does_not")
+                    # What a claim says is not shown by its zone where its gate did not let it pass.
+                    if says and judged[name].gate is not None and judged[name].outcome != "supported":
+                        zone = None
                 zoned[name] = AgainstMargin(*found[name], zone or "undecided")
     return zoned
 
@@ -160,11 +191,37 @@ def found_nulls(findings: Iterable[Finding]) -> dict[str, Nulls | None]:
 
 
 def judge_families(study: Study, nulls: Mapping[str, Nulls | None], *, rng_seed: int = 0) -> dict[str, Judged]:
-    """Correct within each role and give every hypothesis its outcome."""
-    judged: dict[str, Judged] = {}
+    """Correct within each role, or support over the gate, and give every hypothesis its outcome."""
+    alpha = study.analysis.alpha
+    support: dict[str, float] = {}
+    refute: dict[str, float] = {}
+    notes: dict[str, str] = {}
+    gates: dict[str, GateLevel] = {}
+    for names in study.corrected_together.values():
+        found = [nulls[name] for name in names]
+        if is_gated(study, names):
+            support |= zip(names, gatekeeping.adjusted(study.stages, _p(found, 0)), strict=True)
+            gates = _gate_levels(study, [support[name] <= alpha for name in names])
+            notes |= {name: _about_gate(study, gate) for name, gate in gates.items()}
+        else:
+            adjusted, note = _corrected(study, found, 0, rng_seed)
+            support |= zip(names, adjusted, strict=True)
+            notes |= dict.fromkeys(names, note)
     for names in study.families.values():
-        judged |= _judge_family(study, names, nulls, rng_seed)
-    return {name: judged[name] for name in study.hypotheses}
+        refute |= zip(names, _corrected(study, [nulls[name] for name in names], 1, rng_seed)[0], strict=True)
+    judged = {}
+    for name in study.hypotheses:
+        one, gate = nulls[name], gates.get(name)
+        if one is None:
+            judged[name] = Judged(None, None, "inconclusive", gate=gate)
+            continue
+        supported, refuted = support[name] <= alpha, one.refute is not None and refute[name] <= alpha
+        if supported and refuted:
+            supported = study.claims[name].verb.startswith("does_not")
+        outcome: Outcome = "supported" if supported else "refuted" if refuted else "inconclusive"
+        against = refute[name] if one.refute is not None else None
+        judged[name] = Judged(support[name], against, outcome, notes[name], gate)
+    return judged
 
 
 def require_known_methods(study: Study) -> None:
@@ -187,35 +244,42 @@ def require_known_methods(study: Study) -> None:
         )
 
 
-def _judge_family(
-    study: Study, names: Sequence[str], nulls: Mapping[str, Nulls | None], rng_seed: int
-) -> dict[str, Judged]:
-    found = [nulls[name] for name in names]
-    support, note = _corrected(study, found, 0, rng_seed)
-    refute, _ = _corrected(study, found, 1, rng_seed)
-    judged = {}
-    for name, one, adjusted_support, adjusted_refute in zip(names, found, support, refute, strict=True):
-        if one is None:
-            judged[name] = Judged(None, None, "inconclusive")
-            continue
-        supported = adjusted_support <= study.analysis.alpha
-        refuted = one.refute is not None and adjusted_refute <= study.analysis.alpha
-        if supported and refuted:
-            supported = study.claims[name].verb.startswith("does_not")
-        outcome: Outcome = "supported" if supported else "refuted" if refuted else "inconclusive"
-        judged[name] = Judged(adjusted_support, adjusted_refute if one.refute is not None else None, outcome, note)
-    return judged
+def is_gated(study: Study, names: Sequence[str]) -> bool:
+    """Whether hypotheses that are corrected together are those of the gate."""
+    return bool(study.stages) and study.hypotheses[names[0]].role != "exploratory"
+
+
+def _gate_levels(study: Study, passed: Sequence[bool]) -> dict[str, GateLevel]:
+    names = [name for stage in study.stages for name in stage.names]
+    shares, first = gatekeeping.shares_tested(study.stages, passed), study.stages[0]
+    starts = (*first.weights, *[0.0] * (len(names) - len(first.names)))
+    return {
+        name: GateLevel(weight=start, level=share * study.analysis.alpha)
+        for name, start, share in zip(names, starts, shares, strict=True)
+    }
+
+
+def _about_gate(study: Study, gate: GateLevel) -> str:
+    start = f"its share of alpha was {compact(gate.weight)} at first"
+    if gate.level == 0.0:
+        return f"not tested for support: the gate before it did not open ({start})"
+    level, end = (compact(float(f"{one:.6g}")) for one in (gate.level, gate.level / study.analysis.alpha))
+    return f"tested for support at the level {level} of the gate: {start} and {end} in the end"
 
 
 def _corrected(study: Study, found: Sequence[Nulls | None], which: int, rng_seed: int) -> tuple[tuple[float, ...], str]:
     """Corrected p of support (0) or refutation (1), and a note; a claim without a p keeps its place with 1."""
-    p = [1.0 if one is None or (value := (one.support, one.refute)[which]) is None else value for one in found]
+    p = _p(found, which)
     if study.analysis.correct == "none":
         return tuple(p), ""
     # A p without the test it comes from has no joint distribution.
     if study.analysis.correct == "holm" or any(one is not None and one.test is None for one in found):
         return holm(p), ""
     return adjust([_member(one, which) for one in found], rng_seed=rng_seed)
+
+
+def _p(found: Sequence[Nulls | None], which: int) -> list[float]:
+    return [1.0 if one is None or (value := (one.support, one.refute)[which]) is None else value for one in found]
 
 
 def _member(one: Nulls | None, which: int) -> Member | None:

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ablate.judge.stats.gatekeeping import rejected_rows
 from ablate.judge.stats.multiplicity import Null, ScoredRows, adjust_rows
-from ablate.judge.stats.null_hypotheses import levels_of, nulls_of
+from ablate.judge.stats.null_hypotheses import is_gated, levels_of, nulls_of
 from ablate.judge.stats.paired_t import TINY, Floats
 from ablate.judge.stats.resample import (
     ENUMERATED_PAIRS,
@@ -112,8 +113,8 @@ def judge_rows_at_worst(
         at = (TINY, 1.0) if end == "supported" else (1.0, TINY)
         there = code_rows(study, names, np.where(moved, at[0], support), np.where(moved & can, at[1], refute))
         # A role of which nothing moved stays as it was found: without its tests it is corrected by Holm's procedure.
-        roles = [[names.index(one) for one in study.families[study.hypotheses[name].role]] for name in names]
-        touched = np.stack([moved[:, places].any(axis=1) for places in roles], axis=1)
+        together = [[names.index(one) for one in study.corrected_with(name)] for name in names]
+        touched = np.stack([moved[:, places].any(axis=1) for places in together], axis=1)
         possible |= np.where(touched, np.left_shift(1, there), 0).astype(np.int8)
     both = 1 << OUTCOME.index("supported") | 1 << OUTCOME.index("refuted")
     possible[possible & both == both] |= 1 << OUTCOME.index("inconclusive")
@@ -232,21 +233,27 @@ def _scored(study: Study, differences: Floats, kept: Kept | None) -> ScoredRows:
 
 
 def code_rows(study: Study, names: list[str], support: Floats, refute: Floats, *, corrected: bool = False) -> Codes:
-    """Outcome codes of the named hypotheses, whole roles at a time, from their p values (studies x hypotheses).
+    """Outcome codes of the named hypotheses, whole roles (or the gate) at a time, from p values (studies x hypotheses).
 
     Without their differences p values of a joint correction are corrected by Holm's procedure, unless they already are
     `corrected`.
     """
     codes = np.empty(support.shape, dtype=np.int8)
+    supported = np.empty(support.shape, dtype=bool)
+    for together in dict.fromkeys(study.corrected_with(name) for name in names):
+        places = [names.index(name) for name in together]
+        p = support[:, places]
+        if is_gated(study, together):
+            supported[:, places] = rejected_rows(study.stages, p, study.analysis.alpha)
+        else:
+            supported[:, places] = (p if corrected else _corrected(study, p)) <= study.analysis.alpha
     for role in dict.fromkeys(study.hypotheses[name].role for name in names):
         places = [names.index(name) for name in study.families[role]]
-        supported, refuted = (
-            (p[:, places] if corrected else _corrected(study, p[:, places])) <= study.analysis.alpha
-            for p in (support, refute)
-        )
+        p = refute[:, places] if corrected else _corrected(study, refute[:, places])
+        refuted = p <= study.analysis.alpha
         yields = np.array([study.claims[names[place]].verb.startswith("does_not") for place in places])
-        supported &= ~refuted | yields
-        codes[:, places] = np.where(supported, 0, np.where(refuted, 1, 2))
+        kept = supported[:, places] & (~refuted | yields)
+        codes[:, places] = np.where(kept, 0, np.where(refuted, 1, 2))
     return codes
 
 

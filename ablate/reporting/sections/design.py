@@ -23,6 +23,7 @@ from prereg.documents.procedures import after_correction, at_level
 from prereg.registry.ledger_entry import SEALS, Entry
 from prereg.registry.looks import TOOK_PLACE, Look, recorded_afterwards
 from prereg.registry.plan import cell_of
+from prereg.rule.bound import bound_in_words
 
 _HEIGHT = 10
 _FULL, _ADOPTING = "●", "○"
@@ -48,6 +49,12 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
             f"{words.share(design.false_adoption.share)} ±{words.share(design.false_adoption.error)}: the largest "
             f"chance, {over}. It is largest if the truth is: {estimates.shown_truth(design.false_adoption_in)}.",
         )
+    if design.gate:
+        yield "Gate", f"Support is tested {design.gate}; refutations by Holm's procedure within each role."
+    if design.bound is not None:
+        rate = design.false_adoption
+        found = "" if rate is None else f" The largest rate that the search found is {words.share(rate.share)}."
+        yield "Bound on that rate, whatever the true effects", f"{bound_in_words(design.bound)}.{found}"
     skewed = _worst_of(design, "lognormal", "exponential")
     if skewed is not None and skewed.false_adopting is not None:
         yield (

@@ -17,6 +17,7 @@ from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
 from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.documents.procedures import PSEUDOMEDIAN
+from prereg.study.designs.gate import in_words
 
 EXPLORATORY = (
     "Findings marked (exploratory) were touched by an amendment that was made after evidence existed. Their numbers "
@@ -53,6 +54,8 @@ def findings_section(context: ReportContext) -> Section:
         _numbers(findings),
         _outcomes(findings),
     ]
+    if any(finding.gate for finding in findings):
+        blocks.append(_gate(context))
     blocks += [_forest(group) for group in _by_scale(findings)]
     if any(finding.pairs for finding in findings):
         blocks += [_pairs(context), _seeds(findings)]
@@ -127,6 +130,8 @@ def _outcomes(findings: Iterable[Finding]) -> Table:
 def _numbers(findings: Sequence[Finding]) -> Table:
     corrected = estimates.is_corrected(findings)
     correction = "corrected over the hypotheses of the role" if corrected else "those of each test alone"
+    if any(finding.gate for finding in findings):
+        correction = "adjusted, support over the gate and refutation over the role"
     return table_of(
         findings,
         f"Findings by hypothesis. The difference is the claim's left side minus its right side: the "
@@ -143,6 +148,36 @@ def _numbers(findings: Sequence[Finding]) -> Table:
         },
         note=f"n: {_counted(findings)}. Intervals: {_interval_methods(findings)}. Both p values are "
         f"{correction}; a small p to refute means that the data rule the claim out.",
+    )
+
+
+def _gate(context: ReportContext) -> Table:
+    by_name = {finding.hypothesis: finding for finding in context.decision.findings}
+    ordered = [by_name[name] for stage in context.study.stages for name in stage.names]
+    levels = [(f, f.gate) for f in ordered if f.gate is not None]
+
+    def passed(finding: Finding, level: float) -> str:
+        if finding.p_support is not None and finding.p_support <= level:
+            return "yes"
+        return "no" if level else "not tested: the gate before it did not open"
+
+    return Table(
+        f"Gate: support was tested {in_words(context.study)}.",
+        columns("Hypothesis", "Share at first:", "Tested at level:", "p, alone:", "p, adjusted:", "Passed"),
+        tuple(
+            (
+                f.label,
+                words.compact(float(f"{gate.weight:.6g}")),
+                words.compact(float(f"{gate.level:.6g}")),
+                estimates.p_cell(f.p_support, estimates.levels_of(f)),
+                estimates.p_cell(f.p_support_adjusted, estimates.levels_of(f)),
+                passed(f, gate.level),
+            )
+            for f, gate in levels
+        ),
+        note=f"Share: of alpha = {words.compact(context.study.analysis.alpha)}. Level: alpha times the share that the "
+        "hypothesis had once all others that passed had left. A claim that passed may still be refuted, as too small "
+        "to matter.",
     )
 
 

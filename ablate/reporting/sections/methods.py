@@ -17,6 +17,7 @@ from prereg.documents.procedures import (
     after_correction,
     divergence,
     errors_held,
+    gatekeeping,
 )
 from prereg.registry.looks import Look
 from prereg.study.analysis import EProcess, Looks
@@ -158,6 +159,11 @@ def _rate(study: Study) -> str:
     sizes = words.listed(
         f"{role} ({words.counted(len(names), 'hypothesis', 'hypotheses')})" for role, names in study.families.items()
     )
+    if study.stages:
+        return (
+            f"{gatekeeping(study)} The simultaneous intervals are Bonferroni's by the share of alpha that a hypothesis "
+            "starts with; one that starts with none has none, and the interval shown for it is that of its test alone."
+        )
     if study.analysis.correct == "none":
         return (
             f"No correction for several hypotheses was registered: each test has level {alpha} by itself, and the "

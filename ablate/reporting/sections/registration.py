@@ -24,6 +24,7 @@ from prereg.documents.configuration import extent
 from prereg.documents.procedures import CORRECTIONS, divergence, errors_held, instability, lost_starts, stopping, test
 from prereg.registry.registration import CorpusPin, TaskPin
 from prereg.study.command import ScriptPin, command_line
+from prereg.study.designs.gate import in_words
 from prereg.study.spec import Study
 
 _NOT_RECORDED = "; how much of it repeats itself was not recorded"
@@ -129,10 +130,14 @@ def _terms_and_texts(context: ReportContext) -> Iterator[tuple[str, str | None]]
     yield "Settings", tuning(study)
     over = "" if analysis.test == "items" else " on per-seed differences"
     yield "Test", f"{test(study)}{over}, the effect always left side minus right side"
-    each = f"family; correction: {CORRECTIONS[analysis.correct]}, over the hypotheses of one role"
+    each = f"each family; correction: {CORRECTIONS[analysis.correct]}, over the hypotheses of one role"
     if analysis.correct == "none":
-        each = "test, no correction"
-    yield "Error rate", f"alpha {words.compact(analysis.alpha)} for each {each}"
+        each = "each test, no correction"
+    if study.stages:
+        each = f"all supports together, by {CORRECTIONS['gate']}"
+        each += f"; and for the refutations of each role, by {CORRECTIONS['holm']}"
+        yield "Gate", in_words(study)
+    yield "Error rate", f"alpha {words.compact(analysis.alpha)} for {each}"
     yield "Errors held", "; ".join(f"{scope.lower()}: {text}" for scope, text in errors_held(study).items())
     yield "Verdict speaks of", _estimand(study)
     yield "Stopping", f"planned: {stopping(study)}"

@@ -18,6 +18,7 @@ from prereg.registry.ledger_entry import Entry
 from prereg.registry.register import words_alone
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
+from prereg.study.designs.gate import in_words
 from prereg.study.measure import is_folder
 from prereg.study.sizes import WIDTH, Count, Match, count, fit, mismatch, other_file, vocabulary_of
 from prereg.study.spec import Study
@@ -39,9 +40,11 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
         f"{words.counted(len(study.arms), 'arm')} x {words.counted(len(study.seeds), 'seed')} "
         f"({words.ranged(study.seeds)}) = {words.counted(len(study.arms) * len(study.seeds), 'run')}; "
         f"baseline {study.baseline}; {study.analysis.test}, alpha {words.compact(study.analysis.alpha)}, "
-        f"correction {study.analysis.correct}"
+        f"correction {'gate' if study.stages else study.analysis.correct}"
     )
     blocks: list[Block] = [Paragraph(extent)]
+    if study.stages:
+        blocks.append(Paragraph(f"gate: {in_words(study)}"))
     if study.trainer == "command":
         blocks += _command(study, scripts, data)
     blocks += [replace(arms_table(study), caption="")]
@@ -276,12 +279,13 @@ def _scenarios(design: Design) -> Table:
         verdicts = ", ".join(f"{one.of} {words.share(one.share)}" for one in ends if one.share > 0.0)
         wrong = max((one.share for one in (*scenario.false_supported, *scenario.false_refuted)), default=0.0)
         rows.append((estimates.shown_truth(scenario.name), verdicts, words.share(wrong)))
+    over = "over the gate and what it leaves out" if design.gate else "over roles"
     return Table(
         "",
         columns("If the truth is", "The study ends as", "False:"),
         tuple(rows),
-        note="False: the largest chance, over roles, of any false 'supported' or any false 'refuted'. All of them, "
-        "with their simulation errors: ablate design --json.",
+        note=f"False: the largest chance, {over}, of any false 'supported' or any false 'refuted'. All of them, with "
+        "their simulation errors: ablate design --json.",
     )
 
 
