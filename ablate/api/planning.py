@@ -34,24 +34,27 @@ class PlannedRuns:
     study: str
     seeds: tuple[int, ...]
     arms: tuple[PlannedArm, ...]
+    components: str = ""
+    """The design of a component ablation."""
 
 
 def plan_runs(path: str | Path, *, root: Path | None = None) -> PlannedRuns:
     """Every arm with its size and its budget."""
+    from prereg.documents.components import design_sentences
     from prereg.study.sizes import flops_per_token, parameters
 
     context = check(Path(path), root)
     study = context.study
     if study.trainer != "gpt":
         arms = tuple(PlannedArm(arm, None, None, None) for arm in study.arms)
-        return PlannedRuns(study.study, study.seeds, arms)
+        return PlannedRuns(study.study, study.seeds, arms, design_sentences(study))
     found = []
     for arm in study.arms:
         config = study.training(arm)
         vocabulary, _ = _vocabulary(context, arm)
         flops = flops_per_token(config.model, vocabulary) * config.tokens
         found.append(PlannedArm(arm, parameters(config.model, vocabulary), config.tokens, flops))
-    return PlannedRuns(study.study, study.seeds, tuple(found))
+    return PlannedRuns(study.study, study.seeds, tuple(found), design_sentences(study))
 
 
 def plan_at_scale(

@@ -19,10 +19,11 @@ from ablate.judge.stats.multiplicity import Null
 from ablate.judge.stats.null_hypotheses import is_gated, levels_of, nulls_of
 from ablate.judge.stats.paired_t import EQUAL
 from ablate.judge.verdict import Estimate, Interval, ItemLayout, MarginTest, Outcome
+from prereg.documents.components import alias_note
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.spec import Study
-from prereg.text import p_value, side, unit_of
+from prereg.text import p_value, unit_of
 
 
 def said_p(p: float, levels: Sequence[float] = ()) -> str:
@@ -80,7 +81,8 @@ def sentence(
     ending = f"; smallest that matters {hypothesis.smallest:g}"
     if margin is not None:
         ending += f"; zone: {zone_in_words(claim.verb, claim.better, margin.zone)}"
-    ending += f".{same}"
+    aliased = alias_note(study, name)
+    ending += f"{f'; in this fraction {aliased}' if aliased else ''}.{same}"
     flip = outcome == "supported" and claim.verb == "lowers"
     evidence = _evidence(study, name, estimate, adjusted, margin, flip=flip, outcome=outcome)
     head = _capital(meaning(claim, outcome, hypothesis.smallest, unit=unit.strip(), baseline=study.baseline))
@@ -91,7 +93,8 @@ def sentence(
     if outcome == "supported" and claim.verb in ("lowers", "raises"):
         return f"{head} by {centre}{by_how_much}{unit} ({evidence}){ending}"
     shown = f"{'has' if centre else 'is'} {centre}{by_how_much}{unit}"
-    return f"{head}: {side(claim.left)} minus {side(claim.right)} {shown} ({evidence}){ending}"
+    left, right = claim.sides
+    return f"{head}: {left} minus {right} {shown} ({evidence}){ending}"
 
 
 def is_pseudomedian(estimate: Estimate) -> bool:

@@ -22,6 +22,7 @@ from ablate.reporting.sections.audit import (
     pairs_section,
     runs_section,
 )
+from ablate.reporting.sections.components import components_section
 from ablate.reporting.sections.curves import by_block_section, curves_section
 from ablate.reporting.sections.design import hindsight_section
 from ablate.reporting.sections.final_values import final_values_section
@@ -71,6 +72,7 @@ def compose(context: ReportContext) -> Document:
     sections = (
         registration_section(context),
         findings_section(context),
+        components_section(context),
         tuning_section(context),
         hindsight_section(context),
         curves_section(context),

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isclose
 
+from prereg.documents.components import alias_note, group_text
 from prereg.escape import visible
 from prereg.metrics.catalogue import TASK_METRICS
 from prereg.registry.registration import TaskPin
 from prereg.study.analysis import AtStep, OverLast
+from prereg.study.claim import Claim
 from prereg.study.measure import OwnMetric
 from prereg.study.spec import Study
 from prereg.text import compact, counted, listed, side
@@ -94,7 +96,9 @@ def reading(study: Study, name: str) -> str:
 
 def statement(study: Study, name: str) -> str:
     """The claim as one sentence."""
-    return _statement(study, name, _side(study.claims[name].left))
+    aliased = alias_note(study, name)
+    said = _statement(study, name, _sides(study.claims[name])[0])
+    return f"{said} In this fraction {aliased}." if aliased else said
 
 
 def grouped_statements(study: Study) -> list[str]:
@@ -107,7 +111,7 @@ def grouped_statements(study: Study) -> list[str]:
     for names in groups.values():
         first, role = names[0], study.hypotheses[names[0]].role
         many = len(names) > 1
-        lefts = [_side(study.claims[name].left) for name in names]
+        lefts = [_sides(study.claims[name])[0] for name in names]
         if many and all(left.startswith('arm "') for left in lefts):
             lefts = [left.removeprefix("arm ") for left in lefts]
             lefts[0] = f"arms {lefts[0]}"
@@ -120,7 +124,7 @@ def grouped_statements(study: Study) -> list[str]:
 
 def _statement(study: Study, name: str, left: str, *, many: bool = False) -> str:
     claim = study.claims[name]
-    what, right = f"the {reading(study, name)}", _side(claim.right)
+    what, right = f"the {reading(study, name)}", _sides(claim)[1]
     margin = amount(study, name, study.hypotheses[name].smallest)
     least = "" if claim.by is None else f", by at least {margin}"
     if not isclose(sum(claim.left.values()), 1.0):
@@ -200,6 +204,12 @@ def _short_of(study: Study, name: str, sign: int) -> Null:
     bound = bare(study, name, sign * smallest) if smallest > 0.0 else "0"
     reached, ruled_out = ("≥", "<") if sign > 0 else ("≤", ">")
     return Null(f"δ {reached} {bound}", f"δ {ruled_out} {bound}", "one-sided")
+
+
+def _sides(claim: Claim) -> tuple[str, str]:
+    """Left and right side of a claim; a group of arms by what its arms have in common."""
+    left, right = claim.sides if claim.written else ("", "")
+    return group_text(left) or _side(claim.left), group_text(right) or _side(claim.right)
 
 
 def _side(weights: Mapping[str, float]) -> str:

@@ -266,7 +266,9 @@ def _metrics_layout(study: Study) -> str:
 
 def arm_sentences(study: Study) -> list[str]:
     """One sentence an arm: what it changes in the base."""
-    said = [f"Arm {said}." for said in _arms_said(study, unchanged="the base configuration, unchanged")]
+    reasons = {} if study.components is None else study.components.reasons()
+    unchanged = "the base configuration, unchanged"
+    said = [f"Arm {said}." for said in _arms_said(study, unchanged=unchanged, reasons=reasons)]
     return [*said, *_match_sentences(study)]
 
 
@@ -290,11 +292,12 @@ def _match_sentences(study: Study) -> list[str]:
     ]
 
 
-def _arms_said(study: Study, *, unchanged: str) -> list[str]:
+def _arms_said(study: Study, *, unchanged: str, reasons: Mapping[str, str] | None = None) -> list[str]:
     said = []
     for name, arm in study.arms.items():
         changes = list(change_words(study, arm.overrides, arm.config))
-        role = " (the baseline)" if name == study.baseline else ""
+        notes = [*(["the baseline"] if name == study.baseline else []), *filter(None, [(reasons or {}).get(name)])]
+        role = f" ({visible('; '.join(notes))})" if notes else ""
         said.append(f"{quoted(name)}{role}: {listed(changes) or unchanged}")
     return said
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from prereg.documents import claims, conduct
 from prereg.documents.claims import grouped_statements, matters, measured, quoted, statement
+from prereg.documents.components import design_sentences
 from prereg.documents.configuration import arm_sentences, arms_in_brief, base_in_brief, base_sentences, factor_sentences
 from prereg.documents.procedures import at_level
 from prereg.documents.source import (
@@ -204,6 +205,8 @@ def _design(study: Study) -> str:
     if study.factors:
         crossed = " x ".join(str(len(levels)) for levels in study.factors.values())
         shape = f"a full {crossed} factorial" if len(study.factors) > 1 else shape
+    if study.components is not None:
+        shape = f"{counted(len(study.arms), 'arm')}. {design_sentences(study)}".removesuffix(".")
     return f"Within-seed (paired) design: {shape}. {conduct.pairing(study)}"
 
 
@@ -320,6 +323,8 @@ def _conditions(source: Source) -> str:
     study, registration = source.study, source.registration
     factors = factor_sentences(study)
     arms = arms_in_brief(study)
+    if study.components is not None:
+        arms = f"Component ablation, {study.components.title()}. {arms}"
     if factors:
         named = ", ".join(quoted(name) for name in study.arms)
         arms = f"{' '.join(factors)} Arms are all {len(study.arms)} combinations: {named}; baseline "

@@ -91,6 +91,12 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
         why="another test, level, correction or handling of lost runs",
     ),
     AmendmentEffect(
+        fields=("components",),
+        scope="hypotheses",
+        said="every hypothesis, besides what follows for the arms and claims that they write",
+        why="the mean of a group of arms may be one of other arms",
+    ),
+    AmendmentEffect(
         fields=("stable.loss_spike",),
         scope="stability",
         said="stable(ARM) of every arm",

@@ -1,8 +1,8 @@
 """The claim language: one sentence that says which arms differ in which metric, and which way.
 
     claim := side VERB METRIC [ 'by' 'at' 'least' NUMBER ] [ 'than' side ]
-    side  := NAME | '(' term { ('+' | '-') term } ')'
-    term  := [ NUMBER '*' ] NAME
+    side  := NAME | GROUP | '(' term { ('+' | '-') term } ')'
+    term  := [ NUMBER '*' ] ( NAME | GROUP )
     VERB  := lowers | raises | changes | does_not_worsen | does_not_change
 
 `lowers` and `raises` alone claim a direction: any effect that is not zero supports them. With `by at least D` they
@@ -11,19 +11,21 @@ difference that matters to mean; inside the tool these are the verbs `lowers_by`
 
 Without `than`, the other side is the study's baseline. A claim resolves to weights over arms that
 sum to zero; the effect is always the left side minus the right side. `(0.5*a + 0.5*b)` is the mean of
-two arms. `+` and `-` stand between spaces, because names of arms may contain hyphens.
+two arms. `+` and `-` stand between spaces, because names of arms may contain hyphens. A GROUP is the mean of the arms
+that a factorial of `components` groups: `with:PART`, `without:PART` (`prereg.study.designs.components`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal, get_args
 
 from prereg.errors import ClaimError, nearest
 from prereg.metrics.catalogue import Better
+from prereg.text import side
 
 PlainVerb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change"]
 Verb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change", "lowers_by", "raises_by"]
@@ -49,6 +51,13 @@ class Claim:
     """The least effect that is claimed, of `lowers_by` and `raises_by`."""
     better: Better = "neither"
     """Which way the metric improves, as far as the study or the catalogue says; filled in by `Study.claims`."""
+    written: tuple[str, str] | None = None
+    """Both sides as the study writes them, where it names groups of arms."""
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """Left and right side as a reader would write them."""
+        return self.written or (side(self.left), side(self.right))
 
     @property
     def plain_verb(self) -> PlainVerb:
@@ -130,6 +139,22 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
             fix="(a - b) raises METRIC than (c - d)",
         )
     return claim
+
+
+def with_groups(claim: Claim, groups: Mapping[str, tuple[str, ...]]) -> Claim:
+    """The claim with every group of arms replaced by the mean of its arms; `groups` are arms by the group's name."""
+    if not any(name in groups for name in claim.named):
+        return claim
+
+    def arms(weights: Mapping[str, float]) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for name, weight in weights.items():
+            members = groups.get(name, (name,))
+            for arm in members:
+                found[arm] = found.get(arm, 0.0) + weight / len(members)
+        return found
+
+    return replace(claim, left=arms(claim.left), right=arms(claim.right), written=claim.sides)
 
 
 def margin_of(text: str) -> float | None:

@@ -81,7 +81,8 @@ def spec_error(
 
 def fields_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, ...]:
     """Names of the fields that the format knows at a path of a document."""
-    return tuple(dict.fromkeys(name for found in _models_at(model, path) for name in found.model_fields))
+    known = (one for found in _models_at(model, path) for one in found.model_fields.items())
+    return tuple(dict.fromkeys(field.alias or name for name, field in known))
 
 
 def _echo(fault: Mapping[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    ConfigDict,
     Field,
     JsonValue,
     TypeAdapter,
@@ -25,14 +26,17 @@ from pydantic import (
     model_validator,
 )
 
+from prereg.errors import SpecError
 from prereg.frozen import FrozenModel, GrownModel
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better, Metric
 from prereg.rule.condition import contradictions
 from prereg.rule.rule import DecisionLine, Rule
 from prereg.study.analysis import Analysis, Ceiling, Hypothesis, Role, Stable, Stopping
 from prereg.study.arms import Arm, resolve_arms
-from prereg.study.claim import Claim, parse_claim
+from prereg.study.claim import Claim, parse_claim, with_groups
+from prereg.study.designs.components import Components
 from prereg.study.designs.gate import Stage, stages_of
+from prereg.study.designs.resolve_components import check_components, placed, with_components
 from prereg.study.designs.tune import Pilot, Tune, pilots_of
 from prereg.study.faults import spec_error
 from prereg.study.measure import Measure, Name, OwnCheck, Seed
@@ -111,10 +115,17 @@ class MetricsFile(GrownModel):
 _MAPPING: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
 
+def _components_write_the_rest(schema: dict[str, Any]) -> None:
+    written = ["baseline", "hypotheses", "decision"]
+    schema["required"] = [field for field in schema["required"] if field not in written]
+    schema["anyOf"] = [{"required": written}, {"required": ["components"]}]
+
+
 class Study(GrownModel):
     """One pre-registered comparison of training configurations."""
 
-    later_fields = ("checks", "code", "data", "match", "tune", "working_directory")
+    model_config = ConfigDict(json_schema_extra=_components_write_the_rest)
+    later_fields = ("checks", "code", "components", "data", "match", "tune", "working_directory")
 
     study: Name
     """The study's id; equals the file's name without its ending."""
@@ -146,6 +157,9 @@ class Study(GrownModel):
     """Arms by name, each a set of dotted overrides of the base."""
     factors: dict[Name, dict[Name, Overrides]] = Field(default_factory=dict)
     """Factors and their levels; arms are all combinations, named by their levels in the order of the factors."""
+    components: Components | None = None
+    """A component ablation: arms, claims, baseline and decision are written from the parts of a system when the study
+    is read, next to those that the study has itself; not written where there is none."""
     match: Match | Count | None = None
     """Make arms as large as the baseline by the width of their feed-forward layers, set when the study is read:
     `parameters`, `flops` (of training on a token), or a mapping that says more."""
@@ -195,7 +209,11 @@ class Study(GrownModel):
         if isinstance(self.match, str):
             # The value is frozen for everyone else; here it is still being made.
             object.__setattr__(self, "match", Match(by=self.match))
-        check_promises(self)
+        try:
+            check_components(self)
+            check_promises(self)
+        except SpecError as error:
+            raise error if self.components is None else placed(error, self.components) from None
         object.__setattr__(self, "match", self._matched(self._as_written))
         return self
 
@@ -262,10 +280,16 @@ class Study(GrownModel):
     def claims(self) -> dict[str, Claim]:
         """Every hypothesis' claim, parsed, and which way its metric improves."""
         parsed = {name: parse_claim(h.claim, baseline=self.baseline) for name, h in self.hypotheses.items()}
+        parsed = {name: with_groups(claim, self.arm_groups) for name, claim in parsed.items()}
         return {
             name: replace(claim, better=self.hypotheses[name].better or self._better(claim.metric))
             for name, claim in parsed.items()
         }
+
+    @cached_property
+    def arm_groups(self) -> dict[str, tuple[str, ...]]:
+        """Groups of arms that a claim can name: those of a factorial of `components`."""
+        return {} if self.components is None else self.components.groups()
 
     @cached_property
     def families(self) -> dict[Role, tuple[str, ...]]:
@@ -334,6 +358,7 @@ class Study(GrownModel):
 
 def study_from_document(document: Mapping[str, Any]) -> Study:
     """A study from plain data (what YAML or a lock holds). Raises `SpecError` naming the field."""
+    document = with_components(document)
     try:
         return Study.model_validate_json(json.dumps(document, allow_nan=False))
     except ValidationError as error:

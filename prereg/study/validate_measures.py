@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from prereg.errors import ClaimError, FieldPath, field_error, nearest
 from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS, TASK_NAMES, Metric, source_of
 from prereg.registry.canon import canonical_bytes
-from prereg.study.claim import Claim, parse_claim
+from prereg.study.claim import Claim, parse_claim, with_groups
 from prereg.study.training import Bpe, Data
 
 if TYPE_CHECKING:
@@ -34,13 +34,14 @@ def check_claims(study: Study) -> None:
     for name, hypothesis in study.hypotheses.items():
         place = ("hypotheses", name, "claim")
         try:
-            claim = parse_claim(hypothesis.claim, baseline=study.baseline)
+            claim = with_groups(parse_claim(hypothesis.claim, baseline=study.baseline), study.arm_groups)
         except ClaimError as error:
             raise error.at(field=place) from None
         for arm in claim.named:
             if arm not in study.arms:
                 found = f"'{arm}' in claim '{hypothesis.claim}' is not a variant"
-                raise field_error(place, found, "one of " + ", ".join(study.arms), nearest(arm, study.arms))
+                known = [*study.arms, *study.arm_groups]
+                raise field_error(place, found, "one of " + ", ".join(study.arms), nearest(arm, known))
         _check_metric(study, name, claim)
         _check_verb(study, name, claim)
 

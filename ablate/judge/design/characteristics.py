@@ -156,6 +156,8 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
     lacking = sorted({metric for metric, scale in groups_of(study) if believed.of(metric, scale) is None})
     drawn = affordable(study) if n_sims is None else min(n_sims, affordable(study))
     notes = [unknown] if unknown else _notes(study, lacking, believed)
+    if study.components is not None:
+        notes.insert(0, f"component ablation, {study.components.title()}; arms: {listed(study.arms)}")
     notes += [_OVER_NEW_ITEMS + _said_tasks(study)] if over_items and not unknown else []
     notes += [_OVER_THESE_ITEMS] if registered == "items" and not over_items else []
     correlation = study.assume.metric_correlation or 0.0

@@ -238,7 +238,7 @@ def _pairs(context: ReportContext) -> Figure:
         if not finding.pairs:
             continue
         claim = context.study.claims[finding.hypothesis]
-        left, right = words.side(claim.left).strip("()"), words.side(claim.right).strip("()")
+        left, right = (side.strip("()") for side in claim.sides)
         lower = sum(pair.difference < 0 for pair in finding.pairs)
         panels.append(
             Panel(

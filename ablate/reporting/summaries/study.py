@@ -11,6 +11,7 @@ from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.estimates import NONE
 from prereg import text as words
+from prereg.documents.components import ALIASES_LEFT_OUT, alias_rows, design_sentences
 from prereg.documents.conduct import tuning
 from prereg.documents.procedures import can_be_refuted, errors_held, lost_starts, meanings
 from prereg.registry.amendments import Amendment, affected
@@ -47,6 +48,7 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
         blocks.append(Paragraph(f"gate: {in_words(study)}"))
     if study.trainer == "command":
         blocks += _command(study, scripts, data)
+    blocks += _components(study)
     blocks += [replace(arms_table(study), caption="")]
     blocks += [Paragraph(tuning(study))] if study.tune is not None else []
     blocks += [replace(hypotheses_table(study), caption="")]
@@ -126,6 +128,17 @@ def hypotheses_table(study: Study) -> Table:
             "Better": lambda name: study.claims[name].better.replace("neither", "neither way"),
         },
     )
+
+
+def _components(study: Study) -> Iterator[Block]:
+    """The design of a component ablation, the reason of each arm, and what cannot be told apart in a fraction."""
+    if study.components is None:
+        return
+    yield Paragraph(design_sentences(study))
+    yield Table("", columns("Arm", "Reason"), tuple(study.components.reasons().items()))
+    aliases = tuple(alias_rows(study.components))
+    if aliases:
+        yield Table("", columns("Effect", "Its contrast estimates"), aliases, note=ALIASES_LEFT_OUT)
 
 
 def _command(study: Study, scripts: Sequence[ScriptPin], data: Sequence[ScriptPin]) -> Iterator[Block]:
@@ -308,12 +321,15 @@ def runs_section(runs: PlannedRuns) -> Section:
     extent = f"{words.counted(len(runs.arms), 'arm')} x {words.counted(n_seeds, 'seed')}"
     n_runs = words.counted(len(runs.arms) * n_seeds, "run")
     title = f"{runs.study}: {n_runs}: {extent}, all arms of the first seed first"
+    said = (Paragraph(runs.components),) if runs.components else ()
     if any(arm.parameters is None for arm in runs.arms):
-        return Section("runs", title, (Paragraph("Of a trainer of the study's own, size and cost are not known."),))
+        names = (Paragraph(f"Arms: {words.listed(arm.arm for arm in runs.arms)}."),) if said else ()
+        unknown = Paragraph("Of a trainer of the study's own, size and cost are not known.")
+        return Section("runs", title, (*said, *names, unknown))
     rows = tuple((arm.arm, f"{arm.parameters:,}", f"{arm.tokens:,}", f"{arm.flops:.3e}") for arm in runs.arms)
     heads = columns("Arm", "Parameters:", "Tokens per run:", "FLOPs per run:")
     hint = 'Memory, time and cost:  ablate plan STUDY --scale "on 1 H100" --mfu 0.4'
-    return Section("runs", title, (Table("", heads, rows), Paragraph(hint)))
+    return Section("runs", title, (*said, Table("", heads, rows), Paragraph(hint)))
 
 
 def scale_sections(plan: ScalePlan) -> list[Section]:

@@ -1,0 +1,87 @@
+"""Component ablations in words: the design, and in a fraction what each contrast estimates besides its own effect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prereg.study.designs.components import Components
+from prereg.study.designs.fractions import Effect
+from prereg.study.spec import Study
+from prereg.text import MINUS, listed
+
+_GROUPS = {
+    "with": "the mean of the arms with {}",
+    "without": "the mean of the arms without {}",
+    "both_or_neither": "the mean of the arms with both or neither of {}",
+    "only_one": "the mean of the arms with only one of {}",
+}
+_OF_A_PART = {
+    "leave_one_out": "Each part is left out of the whole system, one at a time, and the rest is kept: a claim is about "
+    "a part given all the others.",
+    "add_one_in": "Each part is added to the plain system, one at a time: a claim is about a part without the others.",
+}
+
+
+def group_text(text: str) -> str | None:
+    """One side of a claim in words, where it is a group of arms: `the mean of the arms with rotary`."""
+    kind, _, names = text.partition(":")
+    return _GROUPS[kind].format(listed(names.split("&"))) if names and kind in _GROUPS else None
+
+
+def design_sentences(study: Study) -> str:
+    """The design and what its claims are about; nothing where the study has no components."""
+    components = study.components
+    if components is None:
+        return ""
+    said = f"Component ablation, {components.title()}."
+    if components.fraction is None:
+        return f"{said} {_OF_A_PART[components.design]}"
+    said += (
+        " The effect of a part is the mean of the arms with it minus the mean of the arms without it: an average over "
+        "the other parts."
+    )
+    if components.interactions != "none":
+        said += " An interaction is half the difference between the effect of a part with the other and without it."
+    if components.design == "fractional":
+        said += (
+            " Not every combination is run, so one contrast estimates the sum of several effects: a claim about a part "
+            "is about that sum, and about the part alone only where the others are nothing."
+        )
+    return said
+
+
+def effect_text(effect: Effect) -> str:
+    """`rotary`, or `rotary*swiglu`."""
+    return "*".join(effect)
+
+
+def estimated(components: Components, effect: Effect) -> str:
+    """All that the contrast of an effect estimates, up to the order that is shown: `rotary + swiglu*norm`."""
+    return effect_text(effect) + _signed(components.aliases(effect))
+
+
+def alias_note(study: Study, name: str) -> str:
+    """What the contrast of a hypothesis estimates, where that is more than its own effect; else nothing."""
+    components = study.components
+    if components is None or name not in components.effects():
+        return ""
+    effect = components.effects()[name]
+    return f"the contrast estimates {estimated(components, effect)}" if components.aliases(effect) else ""
+
+
+def alias_rows(components: Components) -> list[tuple[str, str]]:
+    """(effect, what its contrast estimates) of every part, and of pairs that no part is aliased with."""
+    if components.design != "fractional":
+        return []
+    every = components.model_copy(update={"interactions": "all"}).effects()
+    return [(effect_text(effect), estimated(components, effect)) for effect in every.values()]
+
+
+def _signed(aliases: Mapping[Effect, int]) -> str:
+    return "".join(f" {'+' if sign > 0 else MINUS} {effect_text(other)}" for other, sign in aliases.items())
+
+
+ALIASES_LEFT_OUT = (
+    "Interactions of three parts are shown where none of two is aliased with the effect; those of higher order are "
+    "left out."
+)

@@ -1,0 +1,252 @@
+"""Arms and claims of `components` written into a study that is read, and compared with it wherever a study is made.
+
+A file says `components`, and `with_components` writes the rest. A lock holds both, and `check_components` writes the
+rest once more: one cannot be changed without the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from prereg.errors import FieldPath, SpecError, field_error, nearest
+from prereg.metrics.catalogue import Better
+from prereg.study.analysis import Hypothesis
+from prereg.study.designs.components import Components, combination, pair_of
+from prereg.study.designs.fractions import MOST_SEARCHED, generator_text, read_generators, roman, smallest_fraction
+from prereg.study.faults import spec_error
+from prereg.text import counted
+
+if TYPE_CHECKING:
+    from prereg.study.spec import Study
+
+_MOST_ARMS = 512
+_MOST_GENERATORS = 12
+
+
+def with_components(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Plain data of a study with the arms, claims, baseline and decision that its `components` leave to this module.
+
+    Raises `SpecError` where they cannot be written, or clash with others of the study.
+    """
+    raw, variants, hypotheses = document.get("components"), document.get("variants"), document.get("hypotheses")
+    if not isinstance(raw, dict):
+        return document
+    found = components_from(raw)
+    if found.design == "fractional" and not found.generators:
+        fraction = smallest_fraction(tuple(found.parts), found.resolution or 3)
+        assert fraction is not None, raw
+        set_by = {part: generator_text(product, sign) for part, product, sign in fraction.generators}
+        found = found.model_copy(update={"generators": set_by})
+        raw = raw | {"generators": {**set_by}}
+    written: dict[str, Any] = {**document, "components": raw}
+    made = {"variants": found.overrides(), "hypotheses": _plain(found.hypotheses(_own_better(document)))}
+    here = {"variants": variants or {}, "hypotheses": hypotheses or {}}
+    if any(not isinstance(names, dict) for names in here.values()):
+        return document
+    clashes = [(kind, name) for kind, names in made.items() for name in names if name in here[kind]]
+    if not clashes:
+        written |= {kind: {**names, **here[kind]} for kind, names in made.items()}
+    elif len(clashes) < sum(map(len, made.values())):
+        raise _clash(*clashes[0])
+    written.setdefault("baseline", found.baseline())
+    if "decision" not in document:
+        if found.role == "exploratory":
+            raise field_error(
+                ("components", "role"),
+                "the claims are exploratory, and there is no decision",
+                "a decision of the study's own: exploratory claims decide nothing",
+                "decision: [{verdict: inconclusive}]",
+            )
+        written["decision"] = found.decision()
+    return written
+
+
+def components_from(raw: Mapping[str, Any]) -> Components:
+    """The block of a study, checked by itself. Raises `SpecError` placed under `components`."""
+    try:
+        found = Components.model_validate_json(json.dumps(raw, allow_nan=False))
+    except ValidationError as error:
+        fault = spec_error(error, raw, Components)
+        raise fault.at(field=("components", *fault.where.field)) from None
+    _check_parts(found)
+    _check_options(found)
+    names = [combination(present, found.parts) for present in found.fraction.runs()] if found.fraction else []
+    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if twice is not None:
+        raise field_error(("components", "parts"), f"two arms would be named '{twice}'", "other names of the parts")
+    return found
+
+
+def check_components(study: Study) -> None:
+    """Raise `SpecError` where arms or claims are not those that `components` write."""
+    if study.components is None:
+        return
+    if study.factors:
+        raise field_error(
+            ("factors",),
+            "components and factors",
+            "one of the two: components write the arms",
+            "components: {design: factorial, ...}",
+        )
+    found = components_from(study.components.model_dump(mode="json"))
+    own = {one.name: one.better for one in study.measure.own}
+    made: tuple[tuple[str, Mapping[str, Any], Mapping[str, Any]], ...] = (
+        ("variants", found.overrides(), study.variants),
+        ("hypotheses", found.hypotheses(own), study.hypotheses),
+    )
+    for kind, written, here in made:
+        for name, value in written.items():
+            if here.get(name) != value:
+                raise _clash(kind, name)
+
+
+def placed(error: SpecError, components: Components) -> SpecError:
+    """An error of a written arm or claim, placed where `components` say what it is written from."""
+    field = error.where.field
+    if len(field) < 2 or not isinstance(field[1], str):
+        return error
+    name, place = field[1], ("components",)
+    if field[0] == "hypotheses" and name in components.effects():
+        known = field[2:3] if field[2:3] and field[2] in Components.model_fields else ()
+        return error.at(field=(*place, *known))
+    if field[0] == "variants" and name in components.arms():
+        present = components.arms()[name]
+        for part, one in components.parts.items():
+            side = "with" if part in present else "without"
+            if field[2:] and field[2] in (one.with_ if side == "with" else one.without):
+                return error.at(field=(*place, "parts", part, side, *field[2:]))
+        part_alone = [part for part in components.parts if name in (f"no_{part}", f"with_{part}")]
+        return error.at(field=(*place, "parts", *part_alone[:1]))
+    return error
+
+
+def _check_parts(found: Components) -> None:
+    place: FieldPath = ("components", "parts")
+    least = 3 if found.design == "fractional" else 2
+    if len(found.parts) < least:
+        fix = "parts: {rotary: {without: {model.positions: learned}}, ...}"
+        raise field_error(place, counted(len(found.parts), "part"), f"at least {least} under {found.design}", fix)
+    changed: dict[str, str] = {}
+    for name, part in found.parts.items():
+        if part.without == part.with_:
+            what = "the same with it and without it" if part.without else "nothing"
+            required = "overrides of the base without the part, or with it"
+            raise field_error(
+                (*place, name), f"'{name}' changes {what}", required, "without: {model.positions: learned}"
+            )
+        for key in dict.fromkeys([*part.without, *part.with_]):
+            other = next(
+                (one for one in changed if f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.")), ""
+            )
+            if other and changed[other] != name:
+                raise field_error(
+                    (*place, name),
+                    f"'{changed[other]}' and '{name}' both change '{key}'",
+                    "parts that change different fields, so that each can be there without the other",
+                    "one part of the two; or variants, written by hand",
+                )
+            changed[key] = name
+    many = len(found.parts) - len(found.generators) > 9 if found.design in ("factorial", "fractional") else False
+    if found.design == "factorial" and many:
+        fix = "design: fractional, with resolution: 4; or leave_one_out"
+        raise field_error(place, f"2^{len(found.parts)} arms", f"at most {_MOST_ARMS}", fix)
+    if len(found.parts) >= _MOST_ARMS:
+        raise field_error(place, f"{len(found.parts)} parts", f"at most {_MOST_ARMS} arms")
+
+
+def _check_options(found: Components) -> None:
+    place: FieldPath = ("components",)
+    crossed = found.design in ("factorial", "fractional")
+    for option, value, kinds in (
+        ("interactions", found.interactions != "none", ("factorial", "fractional")),
+        ("generators", found.generators, ("fractional",)),
+        ("resolution", found.resolution, ("fractional",)),
+    ):
+        if value and found.design not in kinds:
+            required = f"design: {' or '.join(kinds)}"
+            raise field_error((*place, option), f"{option} with design: {found.design}", required, "leave it out")
+    if found.design == "fractional":
+        _check_fraction(found)
+    if crossed and not isinstance(found.interactions, str):
+        for at, text in enumerate(found.interactions):
+            pair = pair_of(text, found.parts)
+            here: FieldPath = (*place, "interactions", at)
+            if not pair or pair in [pair_of(one, found.parts) for one in found.interactions[:at]]:
+                required = "two parts, each pair once"
+                raise field_error(here, f"'{text}'", required, "*".join([*found.parts][:2]))
+            other = next((one for one in found.aliases(pair) if len(one) == 1), None)
+            if other is not None:
+                raise field_error(
+                    here,
+                    f"'{text}' cannot be told from the main effect of {other[0]} in this fraction",
+                    "a fraction of resolution IV or more",
+                    "resolution: 4, without generators",
+                )
+    taken = next((name for name in ("_x_".join(pair) for pair in found.interacting()) if name in found.parts), None)
+    if taken is not None:
+        raise field_error(
+            (*place, "parts", taken), f"an interaction would be named '{taken}'", "another name of the part"
+        )
+
+
+def _check_fraction(found: Components) -> None:
+    place: FieldPath = ("components", "generators")
+    parts = tuple(found.parts)
+    example = f"generators: {{{parts[-1]}: {'*'.join(parts[:-1][:3])}}}"
+    if not found.generators:
+        if found.resolution is None:
+            raise field_error(
+                place, "a fraction without generators", "generators, or resolution: 3, 4, 5 or 6", example
+            )
+        if len(parts) > MOST_SEARCHED:
+            required = f"generators, where there are more than {MOST_SEARCHED} parts"
+            raise field_error(place, f"{len(parts)} parts and no generators", required, example)
+        if smallest_fraction(parts, found.resolution) is None:
+            found_ = f"no fraction of {len(parts)} parts has resolution {roman(found.resolution)}"
+            raise field_error((*place[:1], "resolution"), found_, "a lower resolution", "design: factorial")
+        return
+    if len(found.generators) > _MOST_GENERATORS or len(parts) - len(found.generators) > 9:
+        size = f"2^({len(parts)}-{len(found.generators)}) arms"
+        required = f"at most {_MOST_ARMS} arms and {_MOST_GENERATORS} generators"
+        raise field_error(place, size, required)
+    try:
+        fraction = read_generators(parts, found.generators)
+    except ValueError as error:
+        required = "products of parts that are not generated, no two main effects aliased (resolution III or more)"
+        unknown = [one for one in found.generators if one not in parts]
+        raise field_error(place, str(error), required, nearest(unknown[0], parts) if unknown else example) from None
+    assert fraction.resolution is not None, found.generators
+    if fraction.resolution < (found.resolution or 3):
+        raise field_error(
+            place,
+            f"these generators have resolution {roman(fraction.resolution)}",
+            f"at least {roman(found.resolution or 3)}, as resolution says",
+            "leave the generators out, and they are filled in",
+        )
+
+
+def _clash(kind: str, name: str) -> SpecError:
+    what = "an arm" if kind == "variants" else "a hypothesis"
+    return field_error(
+        (kind, name),
+        f"components write {what} '{name}', and {kind} hold another one of that name or lack it",
+        f"{kind} of other names next to those that components write",
+        f"rename '{name}', or the part",
+    )
+
+
+def _own_better(document: Mapping[str, Any]) -> dict[str, Better]:
+    """Which way the study's own metrics improve, as far as plain data say it in a form that can be read."""
+    measure = document.get("measure")
+    own = measure.get("own") if isinstance(measure, dict) else None
+    rows = [one for one in own if isinstance(one, dict)] if isinstance(own, list) else []
+    sides: tuple[Better, ...] = ("lower", "higher")
+    return {str(one.get("name")): side for one in rows for side in sides if one.get("better") == side}
+
+
+def _plain(hypotheses: Mapping[str, Hypothesis]) -> dict[str, Any]:
+    return {name: one.model_dump(mode="json") for name, one in hypotheses.items()}
