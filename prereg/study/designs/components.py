@@ -178,6 +178,8 @@ class Components(FrozenModel):
         lines: list[dict[str, JsonValue]] = [
             {"verdict": verdict, "when": join.join(f"{state}({part})" for part in self.parts)}
             for verdict, (state, join) in zip(words, conditions, strict=True)
+            # No data show that a change of any size is nothing.
+            if state != "refuted" or (verb, self.smallest) != ("changes", 0.0)
         ]
         return [*lines, {"verdict": "inconclusive"}]
 
