@@ -209,6 +209,11 @@ FRACTION = {"parts": PARTS | {"bias": {"without": {"model.bias": False}}}}
             "the main effect of bias",
         ),
         (
+            {"design": "fractional", "resolution": 4, "interactions": ["rotary*swiglu", "bias*qk_norm"]} | FRACTION,
+            "components.interactions[1]",
+            "are one contrast",
+        ),
+        (
             {"design": "factorial", "parts": {f"p{n}": {"with": {f"x.p{n}": 1}} for n in range(10)}},
             "components.parts",
             "2^10 arms",
@@ -310,6 +315,9 @@ def test_the_documents_name_the_design_the_arms_and_what_cannot_be_told_apart() 
     assert title in form["design"] and '"with_rotary-bias"' in form["manipulated"]
     brief = {field.key: field.text for field in aspredicted(source).fields}
     assert title in brief["conditions"]
+    assert (
+        brief["hypothesis"].count("validation loss") == 1 and "rotary, swiglu, qk_norm and bias" in brief["hypothesis"]
+    )
 
 
 def judged(study: Study, effects: dict[str, float]) -> tuple[Decision, ReportContext]:

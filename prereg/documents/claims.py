@@ -106,25 +106,27 @@ def grouped_statements(study: Study) -> list[str]:
     groups: dict[str, list[str]] = {}
     for name in study.hypotheses:
         role = study.hypotheses[name].role
-        groups.setdefault(f"{role} {_statement(study, name, '')} {matters(study, name)}", []).append(name)
+        said = _statement(study, name, "", any_part=True)
+        groups.setdefault(f"{role} {said} {matters(study, name)}", []).append(name)
     sentences = []
     for names in groups.values():
         first, role = names[0], study.hypotheses[names[0]].role
         many = len(names) > 1
-        lefts = [_sides(study.claims[name])[0] for name in names]
+        lefts = [_sides(study.claims[name], any_part=True)[0] for name in names]
         if many and all(left.startswith('arm "') for left in lefts):
             lefts = [left.removeprefix("arm ") for left in lefts]
             lefts[0] = f"arms {lefts[0]}"
         left = listed(f"{left} ({name})" for left, name in zip(lefts, names, strict=True))
-        sentences.append(
-            f"{_capital(role)}: {_statement(study, first, left, many=many)} {matters(study, first)}".strip()
-        )
+        if study.claims[first].written and len(set(lefts)) == 1:
+            left, many = f"{lefts[0]} ({listed(names)})", False
+        said = _statement(study, first, left, many=many, any_part=True)
+        sentences.append(f"{_capital(role)}: {said} {matters(study, first)}".strip())
     return sentences
 
 
-def _statement(study: Study, name: str, left: str, *, many: bool = False) -> str:
+def _statement(study: Study, name: str, left: str, *, many: bool = False, any_part: bool = False) -> str:
     claim = study.claims[name]
-    what, right = f"the {reading(study, name)}", _sides(claim)[1]
+    what, right = f"the {reading(study, name)}", _sides(claim, any_part=any_part)[1]
     margin = amount(study, name, study.hypotheses[name].smallest)
     least = "" if claim.by is None else f", by at least {margin}"
     if not isclose(sum(claim.left.values()), 1.0):
@@ -206,10 +208,13 @@ def _short_of(study: Study, name: str, sign: int) -> Null:
     return Null(f"δ {reached} {bound}", f"δ {ruled_out} {bound}", "one-sided")
 
 
-def _sides(claim: Claim) -> tuple[str, str]:
+def _sides(claim: Claim, *, any_part: bool = False) -> tuple[str, str]:
     """Left and right side of a claim; a group of arms by what its arms have in common."""
-    left, right = claim.sides if claim.written else ("", "")
-    return group_text(left) or _side(claim.left), group_text(right) or _side(claim.right)
+    written, weights = claim.written or ("", ""), (claim.left, claim.right)
+    left, right = (
+        group_text(text, any_part=any_part) or _side(side) for text, side in zip(written, weights, strict=True)
+    )
+    return left, right
 
 
 def _side(weights: Mapping[str, float]) -> str:

@@ -22,10 +22,14 @@ _OF_A_PART = {
 }
 
 
-def group_text(text: str) -> str | None:
-    """One side of a claim in words, where it is a group of arms: `the mean of the arms with rotary`."""
+def group_text(text: str, *, any_part: bool = False) -> str | None:
+    """One side of a claim in words, where it is a group of arms: `the mean of the arms with rotary`, or `with the part`
+    where the claim stands for those about any part."""
     kind, _, names = text.partition(":")
-    return _GROUPS[kind].format(listed(names.split("&"))) if names and kind in _GROUPS else None
+    if not names or kind not in _GROUPS:
+        return None
+    parts = names.split("&")
+    return _GROUPS[kind].format(("the part" if len(parts) == 1 else "the two parts") if any_part else listed(parts))
 
 
 def design_sentences(study: Study) -> str:

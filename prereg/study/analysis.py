@@ -89,6 +89,9 @@ class OverLast(FrozenModel):
     """How many evaluations, the one at the last step among them; that at step 0 is never one of them."""
 
 
+Read = Literal["final", "best", "area"] | AtStep | OverLast
+
+
 def _smallest_may_be_in_the_claim(schema: dict[str, Any]) -> None:
     schema["required"] = [field for field in schema["required"] if field != "smallest"]
 
@@ -108,7 +111,7 @@ class Hypothesis(FrozenModel):
     """The family it is corrected in. Exploratory hypotheses are reported and can decide nothing."""
     scale: Scale = "raw"
     """Scale on which differences are taken: raw, natural logarithm, or log10."""
-    read: Literal["final", "best", "area"] | AtStep | OverLast = "final"
+    read: Read = "final"
     """Where on its curve the metric is read: at the last step, at its best evaluation, as its mean over training (the
     area under the curve, over the steps), at {step: N}, or as its mean over the {last: N} evaluations."""
     better: Better | None = None

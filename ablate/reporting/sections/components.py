@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from statistics import fmean
 
+from ablate.judge.readings import read_values
 from ablate.judge.verdict import Finding
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
@@ -130,7 +131,7 @@ def _interactions(context: ReportContext, components: Components, names: Iterabl
         columns(*heads),
         tuple(rows),
         note="Interaction: half the difference between the effect of one part with the other and without it. Means are "
-        "of final values, over the seeds of the finding.",
+        "over the seeds of the finding.",
     )
 
 
@@ -183,8 +184,9 @@ def _means(finding: Finding) -> tuple[str, str]:
 
 
 def _mean_of(context: ReportContext, finding: Finding, arms: Iterable[str]) -> str:
-    """Mean of the final values of some arms over the seeds of a finding."""
-    final, seeds = context.evidence.final(finding.metric), [pair.seed for pair in finding.pairs]
+    """Mean of what the finding reads, of some arms over its seeds."""
+    final = read_values(context.study, finding.hypothesis, context.evidence)
+    seeds = [pair.seed for pair in finding.pairs]
     values = [final[arm, seed] for arm in arms for seed in seeds if (arm, seed) in final]
     return words.number(fmean(values), estimates.finding_decimals(finding)) if values else NONE
 

@@ -20,7 +20,7 @@ from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_seri
 from prereg.errors import ClaimError, field_error
 from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better
-from prereg.study.analysis import Hypothesis, Role, Scale
+from prereg.study.analysis import Hypothesis, Read, Role, Scale
 from prereg.study.claim import margin_of, parse_claim
 from prereg.study.designs.fractions import Effect, Fraction, generator_text, read_generators, sign_of
 from prereg.study.measure import Name
@@ -62,6 +62,8 @@ class Components(FrozenModel):
     """The family that all these claims are corrected in."""
     scale: Scale = "raw"
     """Scale on which differences are taken."""
+    read: Read = "final"
+    """Where on its curve the metric is read, as of a hypothesis."""
     better: Better | None = None
     """Which way the metric improves, where this tool does not know it."""
     interactions: Literal["none", "all"] | tuple[str, ...] = "none"
@@ -148,7 +150,8 @@ class Components(FrozenModel):
         if smallest is None:
             required = "the smallest difference that matters, or a claim 'by at least D'"
             raise field_error(("components", "smallest"), "no smallest", required, "smallest: 0.02")
-        shared: dict[str, Any] = {"smallest": smallest, "role": self.role, "scale": self.scale, "better": self.better}
+        shared: dict[str, Any] = {"smallest": smallest, "role": self.role, "scale": self.scale}
+        shared |= {"read": self.read, "better": self.better}
         found = {}
         for name, effect in self.effects().items():
             left, right = self._sides(effect)

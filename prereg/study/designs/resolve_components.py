@@ -173,12 +173,17 @@ def _check_options(found: Components) -> None:
         _check_fraction(found)
     if crossed and not isinstance(found.interactions, str):
         for at, text in enumerate(found.interactions):
-            pair = pair_of(text, found.parts)
+            pair, earlier = pair_of(text, found.parts), [pair_of(one, found.parts) for one in found.interactions[:at]]
             here: FieldPath = (*place, "interactions", at)
-            if not pair or pair in [pair_of(one, found.parts) for one in found.interactions[:at]]:
+            if not pair or pair in earlier:
                 required = "two parts, each pair once"
                 raise field_error(here, f"'{text}'", required, "*".join([*found.parts][:2]))
-            other = next((one for one in found.aliases(pair) if len(one) == 1), None)
+            aliases = found.aliases(pair)
+            same = next((one for one in earlier if one in aliases), None)
+            if same is not None:
+                names = f"'{text}' and '{'*'.join(same)}'"
+                raise field_error(here, f"{names} are one contrast in this fraction", "one of the two", "leave it out")
+            other = next((one for one in aliases if len(one) == 1), None)
             if other is not None:
                 raise field_error(
                     here,
