@@ -131,7 +131,7 @@ def _interactions(context: ReportContext, components: Components, names: Iterabl
         columns(*heads),
         tuple(rows),
         note="Interaction: half the difference between the effect of one part with the other and without it. Means are "
-        "over the seeds of the finding.",
+        "of the metric itself, over the seeds of the finding.",
     )
 
 
