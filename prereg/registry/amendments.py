@@ -106,6 +106,7 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
         fields=(
             "base",
             "match",
+            "tune",
             "corpus",
             "data",
             "seeds",
