@@ -115,7 +115,9 @@ def test_the_rank_interval_under_ties_and_zeros_holds_every_null_that_is_not_rej
         assert not kept or len(kept) == nulls.size
         return
     assert all(bounds[0] <= null <= bounds[1] for null in kept)
-    assert (test.p(0.0, "two") <= alpha) == (not bounds[0] <= 0.0 <= bounds[1])
+    # The other way is not always so: dropping zeros may reject a null between two that are kept, as with [0, 1, 1, -2,
+    # -2, -2] at .3, where p of 0 is .25. The interval reaches over it, and so is never too short.
+    assert bounds[0] <= 0.0 <= bounds[1] or test.p(0.0, "two") <= alpha
     # Closed where the end itself is not rejected, open where it is; nothing beyond the outermost kept null.
     for end, inwards in zip(bounds, (1e-9, -1e-9), strict=True):
         assert test.p(end, "two") > alpha or test.p(end + inwards, "two") > alpha
