@@ -56,6 +56,15 @@ def test_an_arm_that_cancels_out_is_named_but_not_needed() -> None:
         ("() lowers m", "is not a sum of arms"),
         ("(a - ) lowers m", "is not a sum of arms"),
         ("((a)) lowers m", "is not a sum of arms"),
+        ("mean(a, b, a) lowers m", "names 'a' twice"),
+        ("mean(a) lowers m", "is not a mean of arms"),
+        ("mean() lowers m", "is not a mean of arms"),
+        ("mean(a b) lowers m", "is not a mean of arms"),
+        ("mean(a, , b) lowers m", "is not a mean of arms"),
+        ("mean(0.5*a, b) lowers m", "is not a mean of arms"),
+        ("mean(a, (b)) lowers m", "is not a mean of arms"),
+        ("mean(a, b lowers m", "is not a mean of arms"),
+        ("mean(a, b) lowers m than mean(b, a)", "compares an arm with itself"),
     ],
 )
 def test_what_is_not_a_claim_is_refused(text: str, found: str) -> None:
@@ -70,6 +79,27 @@ def test_arms_carry_weights_in_a_sum(text: str) -> None:
     assert parse_claim("(2*a - b) raises m than c", baseline="none").left == {"a": 2.0, "b": -1.0}
     with pytest.raises(ClaimError, match="do not sum to zero"):
         parse_claim("(0.5*a + 0.6*b) lowers m than c", baseline="none")
+
+
+def test_a_mean_weighs_its_arms_equally_on_either_side() -> None:
+    claim = parse_claim("mean(a, b,c) lowers m than mean( d, e )", baseline="none")
+    assert claim.weights == {"a": 1 / 3, "b": 1 / 3, "c": 1 / 3, "d": -0.5, "e": -0.5}
+    assert (claim.left_side, claim.right_side) == ("mean(a, b, c)", "mean(d, e)")
+    assert parse_claim("mean(a, b) lowers m", baseline="none").weights == {"a": 0.5, "b": 0.5, "none": -1.0}
+    two = parse_claim("(0.5*a + 0.5*b) lowers m than c", baseline="none")
+    assert two.weights == parse_claim("mean(a, b) lowers m than c", baseline="none").weights
+    assert two.left_side == "(0.5*a + 0.5*b)"  # as verdicts before there were means have it
+
+
+def test_an_arm_may_be_named_like_a_function() -> None:
+    assert parse_claim("mean lowers m than a", baseline="none").weights == {"mean": 1.0, "a": -1.0}
+
+
+@given(st.lists(st.integers(0, 99).map("arm{}".format), min_size=2, max_size=60, unique=True))
+def test_a_mean_of_any_arms_is_a_contrast(arms: list[str]) -> None:
+    claim = parse_claim(f"mean({', '.join(arms)}) lowers m", baseline="none")
+    assert set(claim.arms) == {*arms, "none"}
+    assert sum(claim.weights.values()) == pytest.approx(0.0, abs=1e-12)
 
 
 @pytest.mark.parametrize("term", ["0*a", "*a", "0.5*", "x*a", "0.5*0.5*a", "1e3*a", "9" * 400 + "*a"])
@@ -88,7 +118,10 @@ def test_a_misspelt_verb_gets_the_nearest() -> None:
 @given(
     st.text(max_size=40)
     | st.lists(
-        st.sampled_from(["a", "b-c", "(", ")", "+", "-", "0.5*a", "0*", "*", "than", "m", *VERBS]), max_size=12
+        st.sampled_from(
+            ["a", "b-c", "(", ")", "+", "-", "0.5*a", "0*", "*", "than", "m", "mean", "mean(", "a,", ",", *VERBS]
+        ),
+        max_size=12,
     ).map(" ".join)
 )
 def test_every_text_is_a_contrast_or_a_study_error(text: str) -> None:

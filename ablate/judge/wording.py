@@ -22,7 +22,7 @@ from ablate.judge.verdict import Estimate, Interval, ItemLayout, MarginTest, Out
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.spec import Study
-from prereg.text import p_value, side, unit_of
+from prereg.text import p_value, unit_of
 
 
 def said_p(p: float, levels: Sequence[float] = ()) -> str:
@@ -91,7 +91,7 @@ def sentence(
     if outcome == "supported" and claim.verb in ("lowers", "raises"):
         return f"{head} by {centre}{by_how_much}{unit} ({evidence}){ending}"
     shown = f"{'has' if centre else 'is'} {centre}{by_how_much}{unit}"
-    return f"{head}: {side(claim.left)} minus {side(claim.right)} {shown} ({evidence}){ending}"
+    return f"{head}: {claim.left_side} minus {claim.right_side} {shown} ({evidence}){ending}"
 
 
 def is_pseudomedian(estimate: Estimate) -> bool:

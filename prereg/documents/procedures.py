@@ -13,7 +13,7 @@ from prereg.rule.divergence import least_pairs
 from prereg.study.analysis import Ceiling, EProcess, Looks, Test
 from prereg.study.claim import Claim, Verb
 from prereg.study.spec import Study
-from prereg.text import compact, counted, level, listed, side, unit_of
+from prereg.text import compact, counted, level, listed, unit_of
 
 TESTS: dict[Test, str] = {
     "paired_t": "paired t test",
@@ -69,7 +69,7 @@ _BARE: dict[Verb, str] = {
 
 def meaning(claim: Claim, outcome: str, smallest: float, *, unit: str = "", baseline: str = "") -> str:
     """What an outcome says of a claim, in plain words: of a refuted `a does_not_worsen M` that `a worsens M`."""
-    left, right, verb = side(claim.left), side(claim.right), _BARE[claim.verb]
+    left, right, verb = claim.left_side, claim.right_side, _BARE[claim.verb]
     than = "" if right == baseline else f" compared with {right}"
     amount = f" by {compact(smallest)} {unit}".rstrip() if smallest > 0.0 else ""
     absence = claim.verb.startswith("does_not")

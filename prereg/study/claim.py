@@ -1,7 +1,7 @@
 """The claim language: one sentence that says which arms differ in which metric, and which way.
 
     claim := side VERB METRIC [ 'by' 'at' 'least' NUMBER ] [ 'than' side ]
-    side  := NAME | '(' term { ('+' | '-') term } ')'
+    side  := NAME | '(' term { ('+' | '-') term } ')' | 'mean' '(' NAME ',' NAME { ',' NAME } ')'
     term  := [ NUMBER '*' ] NAME
     VERB  := lowers | raises | changes | does_not_worsen | does_not_change
 
@@ -10,8 +10,8 @@ claim an effect of D or more (superiority by a margin), which is what most reade
 difference that matters to mean; inside the tool these are the verbs `lowers_by` and `raises_by`.
 
 Without `than`, the other side is the study's baseline. A claim resolves to weights over arms that
-sum to zero; the effect is always the left side minus the right side. `(0.5*a + 0.5*b)` is the mean of
-two arms. `+` and `-` stand between spaces, because names of arms may contain hyphens.
+sum to zero; the effect is always the left side minus the right side. `mean(a, b, c)` weighs its arms equally, and
+`(0.5*a + 0.5*b)` is the mean of two. `+` and `-` stand between spaces, because names of arms may contain hyphens.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Literal, get_args
 
 from prereg.errors import ClaimError, nearest
 from prereg.metrics.catalogue import Better
+from prereg.text import side
 
 PlainVerb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change"]
 Verb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change", "lowers_by", "raises_by"]
@@ -49,6 +50,20 @@ class Claim:
     """The least effect that is claimed, of `lowers_by` and `raises_by`."""
     better: Better = "neither"
     """Which way the metric improves, as far as the study or the catalogue says; filled in by `Study.claims`."""
+    left_as_written: str = ""
+    """The left side where the study writes it by a function of arms, such as `mean(a, b)`."""
+    right_as_written: str = ""
+    """The right side likewise."""
+
+    @property
+    def left_side(self) -> str:
+        """The left side as a reader would write it."""
+        return self.left_as_written or side(self.left)
+
+    @property
+    def right_side(self) -> str:
+        """The right side as a reader would write it."""
+        return self.right_as_written or side(self.right)
 
     @property
     def plain_verb(self) -> PlainVerb:
@@ -84,7 +99,7 @@ class Claim:
 def parse_claim(text: str, *, baseline: str) -> Claim:
     """Read one claim. Names are not checked against a study here; `prereg.study.validate` does that."""
     tokens = _tokens(text)
-    left, rest = _side(tokens, text)
+    left, left_as_written, rest = _side(tokens, text)
     if not rest:
         raise ClaimError(
             f"claim '{text}' ends after its first arm",
@@ -104,7 +119,7 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
         )
     metric, *rest = rest
     by, rest = _margin(verb, rest, text)
-    right: Mapping[str, float] = {baseline: 1.0}
+    right, right_as_written = {baseline: 1.0}, ""
     if rest:
         if rest[0] != "than":
             raise ClaimError(
@@ -112,11 +127,19 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
                 required="'than ARM', or nothing",
                 fix=f"{text.split(metric, maxsplit=1)[0]}{metric} than {baseline}",
             )
-        right, rest = _side(rest[1:], text)
+        right, right_as_written, rest = _side(rest[1:], text)
         if rest:
             raise ClaimError(f"'{' '.join(rest)}' after the end of claim '{text}'", required="nothing more")
     kind: Verb = verb if by is None else "lowers_by" if verb == "lowers" else "raises_by"
-    claim = Claim(verb=kind, metric=metric, left=left, right=right, by=by)
+    claim = Claim(
+        verb=kind,
+        metric=metric,
+        left=left,
+        right=right,
+        by=by,
+        left_as_written=left_as_written,
+        right_as_written=right_as_written,
+    )
     if not claim.weights:
         raise ClaimError(
             f"claim '{text}' compares an arm with itself",
@@ -176,16 +199,18 @@ def _tokens(text: str) -> list[str]:
     return found
 
 
-def _side(tokens: list[str], text: str) -> tuple[dict[str, float], list[str]]:
-    """One side of a claim and the tokens after it."""
+def _side(tokens: list[str], text: str) -> tuple[dict[str, float], str, list[str]]:
+    """The weights of one side of a claim, how it is written where by a function, and the tokens after it."""
     if not tokens:
         raise ClaimError(
             f"claim '{text}' lacks an arm",
             required="ARM VERB METRIC [than ARM]",
             fix="claim: layernorm lowers val/loss",
         )
+    if tokens[:2] == ["mean", "("]:
+        return _mean(tokens[1:], text)
     if tokens[0] != "(":
-        return {tokens[0]: 1.0}, tokens[1:]
+        return {tokens[0]: 1.0}, "", tokens[1:]
     if ")" not in tokens:
         raise ClaimError(f"claim '{text}' opens a parenthesis and does not close it", required="')'")
     end = tokens.index(")")
@@ -205,4 +230,22 @@ def _side(tokens: list[str], text: str) -> tuple[dict[str, float], list[str]]:
                 required="ARM, or a weight above zero times an arm, such as 0.5*ARM",
             )
         weights[term["arm"]] = weights.get(term["arm"], 0.0) + (weight if sign == "+" else -weight)
-    return weights, rest
+    return weights, "", rest
+
+
+def _mean(tokens: list[str], text: str) -> tuple[dict[str, float], str, list[str]]:
+    """`mean(a, b)` from its parenthesis on, as `_side` returns it."""
+    end = tokens.index(")") if ")" in tokens else len(tokens)
+    arms = [arm.strip() for arm in " ".join(tokens[1:end]).split(",")]
+    shown = f"'mean({', '.join(arms)})' in claim '{text}'"
+    required = "mean(ARM, ARM), with two arms or more, a comma between them and a parenthesis at the end"
+    if end == len(tokens) or len(arms) < 2 or not all(re.fullmatch(r"[^\s(*]+", arm) for arm in arms):
+        raise ClaimError(f"{shown} is not a mean of arms", required=required, fix="mean(fast, faster)")
+    if len(set(arms)) < len(arms):
+        twice = next(arm for arm in arms if arms.count(arm) > 1)
+        raise ClaimError(
+            f"{shown} names '{twice}' twice",
+            required="each arm once: a mean weighs its arms equally",
+            fix="(0.667*a + 0.333*b) for other weights",
+        )
+    return dict.fromkeys(arms, 1.0 / len(arms)), f"mean({', '.join(arms)})", tokens[end + 1 :]

@@ -203,7 +203,7 @@ def _pairs(context: ReportContext) -> Figure:
         if not finding.pairs:
             continue
         claim = context.study.claims[finding.hypothesis]
-        left, right = words.side(claim.left).strip("()"), words.side(claim.right).strip("()")
+        left, right = (side[1:-1] if side.startswith("(") else side for side in (claim.left_side, claim.right_side))
         lower = sum(pair.difference < 0 for pair in finding.pairs)
         panels.append(
             Panel(
