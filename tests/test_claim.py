@@ -57,6 +57,18 @@ def test_an_arm_that_cancels_out_is_named_but_not_needed() -> None:
         ("(a - ) lowers m", "is not a sum of arms"),
         ("((a)) lowers m", "is not a sum of arms"),
         ("mean(a, b, a) lowers m", "names 'a' twice"),
+        ("a lowers m below", "names no constant"),
+        ("a lowers m below b", "names no constant"),
+        ("a lowers m below inf", "names no constant"),
+        ("a lowers m above 3", "'above' after 'lowers'"),
+        ("a raises m below 3", "'below' after 'raises'"),
+        ("a changes m below 3", "'below' after 'changes'"),
+        ("a does_not_worsen m above 3", "'above' after 'does_not_worsen'"),
+        ("a lowers m below 3 than b", "compares with a constant"),
+        ("a lowers m by at least 1 below 3", "compares with a constant"),
+        ("a lowers m below 3 by at least 0", "is not a least effect"),
+        ("(a - b) lowers m below 3", "do not sum to one"),
+        ("(a + b) lowers m below 3", "do not sum to one"),
         ("mean(a) lowers m", "is not a mean of arms"),
         ("mean() lowers m", "is not a mean of arms"),
         ("mean(a b) lowers m", "is not a mean of arms"),
@@ -91,6 +103,25 @@ def test_a_mean_weighs_its_arms_equally_on_either_side() -> None:
     assert two.left_side == "(0.5*a + 0.5*b)"  # as verdicts before there were means have it
 
 
+@pytest.mark.parametrize(
+    ("text", "verb", "constant", "by", "direction"),
+    [
+        ("a lowers m below 3.28", "lowers_below", 3.28, None, -1),
+        ("a raises m above -1.5", "raises_above", -1.5, None, 1),
+        ("mean(a, b) lowers m below 3.28 by at least 0.01", "lowers_by", 3.28, 0.01, -1),
+        ("(0.5*a + 0.5*b) raises m above 0", "raises_above", 0.0, None, 1),
+    ],
+)
+def test_a_constant_takes_the_place_of_the_other_side(
+    text: str, verb: str, constant: float, by: float | None, direction: int
+) -> None:
+    claim = parse_claim(text, baseline="none")
+    assert (claim.verb, claim.constant, claim.by, claim.direction) == (verb, constant, by, direction)
+    assert claim.plain_verb == text.split(" m ", maxsplit=1)[0].rsplit(maxsplit=1)[-1]
+    assert not claim.right and not claim.is_paired and sum(claim.weights.values()) == 1.0
+    assert "none" not in claim.named
+
+
 def test_an_arm_may_be_named_like_a_function() -> None:
     assert parse_claim("mean lowers m than a", baseline="none").weights == {"mean": 1.0, "a": -1.0}
 
@@ -119,7 +150,20 @@ def test_a_misspelt_verb_gets_the_nearest() -> None:
     st.text(max_size=40)
     | st.lists(
         st.sampled_from(
-            ["a", "b-c", "(", ")", "+", "-", "0.5*a", "0*", "*", "than", "m", "mean", "mean(", "a,", ",", *VERBS]
+            [
+                *"ab+-(),*m3",
+                "b-c",
+                "0.5*a",
+                "0*",
+                "than",
+                "mean",
+                "mean(",
+                "a,",
+                "below",
+                "above",
+                "by at least 1",
+                *VERBS,
+            ]
         ),
         max_size=12,
     ).map(" ".join)
@@ -130,7 +174,7 @@ def test_every_text_is_a_contrast_or_a_study_error(text: str) -> None:
     except StudyError:
         return
     assert claim.weights
-    assert abs(sum(claim.weights.values())) < 1e-9
+    assert sum(claim.weights.values()) == pytest.approx(0.0 if claim.constant is None else 1.0, abs=1e-9)
 
 
 def test_a_least_effect_is_part_of_the_claim() -> None:

@@ -64,7 +64,8 @@ class Estimate(GrownModel):
     """The effect: left side of the claim minus right side, on the registered scale. The mean; under
     wilcoxon, and where diverged runs are ranked, the Hodges-Lehmann estimate, and none where that is not finite."""
     interval: Interval | None
-    """Two-sided at 1 - alpha, uncorrected; none where the method yields no finite one at this n."""
+    """Two-sided at 1 - alpha (of a claim against a constant at 1 - 2 alpha, its ends one-sided bounds), uncorrected; none
+    where the method yields no finite one at this n."""
     p: float
     """Two-sided p against zero, uncorrected; never 0."""
     p_floor: float

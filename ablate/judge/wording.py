@@ -17,7 +17,7 @@ from ablate.judge.readings import reading_of
 from ablate.judge.stats.estimate import words
 from ablate.judge.stats.multiplicity import Null
 from ablate.judge.stats.null_hypotheses import levels_of, nulls_of
-from ablate.judge.stats.paired_t import EQUAL
+from ablate.judge.stats.paired_t import EQUAL, one_sample
 from ablate.judge.verdict import Estimate, Interval, ItemLayout, MarginTest, Outcome
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
 from prereg.study.analysis import EProcess, Looks
@@ -31,14 +31,19 @@ def said_p(p: float, levels: Sequence[float] = ()) -> str:
     return text if text[0] in "<>" else f"= {text}"
 
 
-def same_in_every_pair(left: npt.ArrayLike, right: npt.ArrayLike) -> str:
-    """What a reader must know where every pair has the same difference; nothing where they differ."""
+def same_in_every_pair(left: npt.ArrayLike, right: npt.ArrayLike, *, paired: bool = True) -> str:
+    """What a reader must know where every pair has the same difference; nothing where they differ.
+
+    Without `paired` each seed gives one number, and the right side is the same for all.
+    """
     sides = [np.asarray(side_, dtype=np.float64) for side_ in (left, right)]
     differences = sides[0] - sides[1]
     size = max(float(np.abs(one).max(initial=0.0)) for one in sides)
     if differences.size < 2 or not np.isfinite(size) or np.ptp(differences) > EQUAL * size:
         return ""
     n = differences.size
+    if not paired:
+        return f"all {n} seeds give the same value: the seed seems to do nothing to it"
     if all(np.ptp(one) <= EQUAL * size for one in sides):
         return (
             f"all {n} seeds give the same values: the seed seems to do nothing, or the metric does not depend on it, "
@@ -81,14 +86,14 @@ def sentence(
     if margin is not None:
         ending += f"; zone: {zone_in_words(claim.verb, claim.better, margin.zone)}"
     ending += f".{same}"
-    flip = outcome == "supported" and claim.verb == "lowers"
+    flip = outcome == "supported" and claim.verb in ("lowers", "lowers_below")
     evidence = _evidence(study, name, estimate, adjusted, margin, flip=flip, outcome=outcome)
     head = _capital(meaning(claim, outcome, hypothesis.smallest, unit=unit.strip(), baseline=study.baseline))
     if estimate.difference is None:
         return f"{head}; runs diverged, so no difference can be stated ({evidence}){ending}"
     by_how_much = _number(-estimate.difference if flip else estimate.difference, estimate)
     centre = f"a {PSEUDOMEDIAN} of " if is_pseudomedian(estimate) else ""
-    if outcome == "supported" and claim.verb in ("lowers", "raises"):
+    if outcome == "supported" and claim.verb in ("lowers", "raises", "lowers_below", "raises_above"):
         return f"{head} by {centre}{by_how_much}{unit} ({evidence}){ending}"
     shown = f"{'has' if centre else 'is'} {centre}{by_how_much}{unit}"
     return f"{head}: {claim.left_side} minus {claim.right_side} {shown} ({evidence}){ending}"
@@ -123,6 +128,8 @@ def _evidence(
         said = _bounds(bounds, estimate, flip=flip, kind=_kind_of_interval(study))
         parts.append(said if margin is None else f"{said} at 1 - 2 alpha{shared}")
     tested = "t-test e-process" if isinstance(study.stopping, EProcess) else words(study.analysis.test)
+    if not study.claims[name].is_paired:
+        tested = one_sample(tested)
     if estimate.ranked:
         tested = f"signed ranks, diverged runs ranked worst in {estimate.ranked} of {estimate.n} pairs"
     parts += [tested, f"n = {estimate.n} seeds"] if estimate.items is None else _over_items(estimate, estimate.items)
@@ -204,7 +211,9 @@ def _said_correction(study: Study, name: str, adjusted: float, outcome: Outcome)
     against = {"supported": "", "refuted": " for the refutation", "inconclusive": " for support"}[outcome]
     levels = levels_of(study, name)
     p = said_p(adjusted, levels)
-    if (
+    if study.claims[name].constant is not None:
+        against += ", one-sided"
+    elif (
         outcome == "refuted"
         and study.hypotheses[name].smallest == 0.0
         and not study.claims[name].verb.startswith("does")

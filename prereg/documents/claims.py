@@ -1,6 +1,6 @@
 """Every hypothesis as a sentence, and its two nulls as a statistician writes them.
 
-δ is the left side of the claim minus its right side, the mean of the per-seed differences in the population of seeds.
+δ is the left side of the claim minus its right side (an arm, or a constant), the mean over the population of seeds.
 The rules are those of `ablate.judge.stats.null_hypotheses`, said for a reader; nothing is tested here.
 """
 
@@ -14,6 +14,7 @@ from prereg.escape import visible
 from prereg.metrics.catalogue import TASK_METRICS
 from prereg.registry.registration import TaskPin
 from prereg.study.analysis import AtStep, OverLast
+from prereg.study.claim import BEYOND
 from prereg.study.measure import OwnMetric
 from prereg.study.spec import Study
 from prereg.text import compact, counted, listed, side
@@ -120,9 +121,14 @@ def grouped_statements(study: Study) -> list[str]:
 
 def _statement(study: Study, name: str, left: str, *, many: bool = False) -> str:
     claim = study.claims[name]
-    what, right = f"the {reading(study, name)}", _side(claim.right)
+    what = f"the {reading(study, name)}"
+    right = _side(claim.right) if claim.is_paired else ""
     margin = amount(study, name, study.hypotheses[name].smallest)
     least = "" if claim.by is None else f", by at least {margin}"
+    if claim.constant is not None:
+        scale, bound = study.hypotheses[name].scale, compact(claim.constant)
+        bound = bound if scale == "raw" else f"that of {bound}"
+        return f"The mean {reading(study, name)} over seeds is {BEYOND[claim.plain_verb]} {bound} for {left}{least}."
     if not isclose(sum(claim.left.values()), 1.0):
         verb = {
             "lowers": f"lower than {right}{least}",
@@ -166,6 +172,9 @@ def support(study: Study, name: str) -> Null:
         return Null(f"δ {short} {bound}", f"δ {beyond} {bound}", "one-sided")
     if verb == "changes":
         return Null("δ = 0", "δ ≠ 0", "two-sided")
+    if verb in ("lowers_below", "raises_above"):
+        below = verb == "lowers_below"
+        return Null(f"δ {'≥' if below else '≤'} 0", f"δ {'<' if below else '>'} 0", "one-sided")
     if verb == "does_not_worsen":
         return _short_of(study, name, 1 if study.claims[name].better == "lower" else -1)
     return Null(f"|δ| ≥ {margin}", f"|δ| < {margin}", "two one-sided tests")
@@ -175,7 +184,7 @@ def refutation(study: Study, name: str) -> Null | None:
     """What must be rejected for the claim to be refuted; none when no data could refute it."""
     verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
     margin = bare(study, name, smallest)
-    if verb in ("lowers", "raises", "lowers_by", "raises_by"):
+    if verb.startswith(("lowers", "raises")):
         return _short_of(study, name, -1 if verb.startswith("lowers") else 1)
     if verb == "changes":
         return Null(f"|δ| ≥ {margin}", f"|δ| < {margin}", "two one-sided tests") if smallest > 0.0 else None

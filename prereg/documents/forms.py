@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from prereg.documents import claims, conduct
 from prereg.documents.claims import grouped_statements, matters, measured, quoted, statement
 from prereg.documents.configuration import arm_sentences, arms_in_brief, base_in_brief, base_sentences, factor_sentences
-from prereg.documents.procedures import at_level
+from prereg.documents.procedures import at_level, counted_as
 from prereg.documents.source import (
     Source,
     beliefs,
@@ -204,7 +204,7 @@ def _design(study: Study) -> str:
     if study.factors:
         crossed = " x ".join(str(len(levels)) for levels in study.factors.values())
         shape = f"a full {crossed} factorial" if len(study.factors) > 1 else shape
-    return f"Within-seed (paired) design: {shape}. {conduct.pairing(study)}"
+    return f"{counted_as(study, 'Within-seed (paired) design')}: {shape}. {conduct.pairing(study)}"
 
 
 def _corpus(source: Source) -> str:
@@ -224,7 +224,7 @@ def _rationale(source: Source) -> Field:
     study = source.study
     reason = _joined(
         beliefs(study, design),
-        f"Power is that of a paired t test {at_level(study.analysis.correct)}.",
+        counted_as(study, f"Power is that of a paired t test {at_level(study.analysis.correct)}."),
         *power_sentences(study, design),
         false_adoption(design),
         cost(design),

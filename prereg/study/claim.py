@@ -1,6 +1,8 @@
 """The claim language: one sentence that says which arms differ in which metric, and which way.
 
     claim := side VERB METRIC [ 'by' 'at' 'least' NUMBER ] [ 'than' side ]
+           | side 'lowers' METRIC 'below' NUMBER [ 'by' 'at' 'least' NUMBER ]
+           | side 'raises' METRIC 'above' NUMBER [ 'by' 'at' 'least' NUMBER ]
     side  := NAME | '(' term { ('+' | '-') term } ')' | 'mean' '(' NAME ',' NAME { ',' NAME } ')'
     term  := [ NUMBER '*' ] NAME
     VERB  := lowers | raises | changes | does_not_worsen | does_not_change
@@ -8,6 +10,9 @@
 `lowers` and `raises` alone claim a direction: any effect that is not zero supports them. With `by at least D` they
 claim an effect of D or more (superiority by a margin), which is what most readers take "A lowers M" with a smallest
 difference that matters to mean; inside the tool these are the verbs `lowers_by` and `raises_by`.
+
+`below` and `above` compare with a constant: the weights of the left side then sum to one, and the right side has no
+arm. The claim is one-sided (inside the tool `lowers_below` and `raises_above`, or `_by` with a least effect).
 
 Without `than`, the other side is the study's baseline. A claim resolves to weights over arms that
 sum to zero; the effect is always the left side minus the right side. `mean(a, b, c)` weighs its arms equally, and
@@ -24,12 +29,25 @@ from typing import Literal, get_args
 
 from prereg.errors import ClaimError, nearest
 from prereg.metrics.catalogue import Better
-from prereg.text import side
+from prereg.text import compact, side
 
 PlainVerb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change"]
-Verb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change", "lowers_by", "raises_by"]
+Verb = Literal[
+    "lowers",
+    "raises",
+    "changes",
+    "does_not_worsen",
+    "does_not_change",
+    "lowers_by",
+    "raises_by",
+    "lowers_below",
+    "raises_above",
+]
 VERBS: tuple[PlainVerb, ...] = get_args(PlainVerb)
 """What a study can write."""
+
+BEYOND: dict[PlainVerb, str] = {"lowers": "below", "raises": "above"}
+"""The word before a constant, by verb."""
 
 _SIGNS = frozenset({"+", "-"})
 _MARKS = frozenset({"+", "-", "("})
@@ -54,6 +72,13 @@ class Claim:
     """The left side where the study writes it by a function of arms, such as `mean(a, b)`."""
     right_as_written: str = ""
     """The right side likewise."""
+    constant: float | None = None
+    """What the left side is compared with where it is no arm, on the metric's own scale."""
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether each seed gives two sides that are compared; else it gives one number."""
+        return bool(self.right)
 
     @property
     def left_side(self) -> str:
@@ -63,19 +88,28 @@ class Claim:
     @property
     def right_side(self) -> str:
         """The right side as a reader would write it."""
+        if self.constant is not None:
+            return compact(self.constant)
         return self.right_as_written or side(self.right)
+
+    @property
+    def compared(self) -> str:
+        """The metric, and the constant that it is compared with where there is one."""
+        if self.constant is None:
+            return self.metric
+        return f"{self.metric} {BEYOND[self.plain_verb]} {compact(self.constant)}"
 
     @property
     def plain_verb(self) -> PlainVerb:
         """The verb as the study writes it."""
-        return {"lowers_by": "lowers", "raises_by": "raises"}.get(self.verb, self.verb)  # type: ignore[return-value]
+        return self.verb.removesuffix("_by").removesuffix("_below").removesuffix("_above")  # type: ignore[return-value]
 
     @property
     def direction(self) -> int:
         """The sign of an effect that goes the way the verb speaks of: as claimed, or towards worse; 0 for either."""
         if self.verb == "does_not_worsen":
             return 1 if self.better == "lower" else -1
-        return {"lowers": -1, "lowers_by": -1, "raises": 1, "raises_by": 1}.get(self.verb, 0)
+        return {"lowers": -1, "raises": 1}.get(self.plain_verb, 0)
 
     @property
     def weights(self) -> dict[str, float]:
@@ -118,27 +152,41 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
             f"claim '{text}' names no metric", required="ARM VERB METRIC [than ARM]", fix=f"claim: {text} val/loss"
         )
     metric, *rest = rest
+    constant, rest = _constant(verb, rest, text)
     by, rest = _margin(verb, rest, text)
+    if rest and (constant is not None or rest[0] in BEYOND.values()):
+        raise ClaimError(
+            f"'{' '.join(rest)}' in claim '{text}', which compares with a constant",
+            required="lowers METRIC below NUMBER [by at least D], or raises METRIC above NUMBER [by at least D]",
+            fix="claim: record lowers val/loss below 3.28 by at least 0.01",
+        )
+    if rest and rest[0] != "than":
+        raise ClaimError(
+            f"'{rest[0]}' after the metric in claim '{text}'",
+            required="'than ARM', or nothing",
+            fix=f"{text.split(metric, maxsplit=1)[0]}{metric} than {baseline}",
+        )
     right, right_as_written = {baseline: 1.0}, ""
     if rest:
-        if rest[0] != "than":
-            raise ClaimError(
-                f"'{rest[0]}' after the metric in claim '{text}'",
-                required="'than ARM', or nothing",
-                fix=f"{text.split(metric, maxsplit=1)[0]}{metric} than {baseline}",
-            )
         right, right_as_written, rest = _side(rest[1:], text)
         if rest:
             raise ClaimError(f"'{' '.join(rest)}' after the end of claim '{text}'", required="nothing more")
-    kind: Verb = verb if by is None else "lowers_by" if verb == "lowers" else "raises_by"
+    kind: Verb = verb
+    if by is not None:
+        kind = "lowers_by" if verb == "lowers" else "raises_by"
+    elif constant is not None:
+        kind = "lowers_below" if verb == "lowers" else "raises_above"
+    if constant is not None:
+        _require_one_mean(left, text)
     claim = Claim(
         verb=kind,
         metric=metric,
         left=left,
-        right=right,
+        right=right if constant is None else {},
         by=by,
         left_as_written=left_as_written,
         right_as_written=right_as_written,
+        constant=constant,
     )
     if not claim.weights:
         raise ClaimError(
@@ -146,13 +194,22 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
             required="two different sides; without 'than' the right side is the baseline",
             fix=f"name another arm than '{baseline}', or add 'than ARM'",
         )
-    if abs(sum(claim.weights.values())) > 1e-12:
+    if claim.is_paired and abs(sum(claim.weights.values())) > 1e-12:
         raise ClaimError(
             f"the weights of claim '{text}' do not sum to zero",
             required="a contrast: as many arms on the left as on the right",
             fix="(a - b) raises METRIC than (c - d)",
         )
     return claim
+
+
+def _require_one_mean(left: Mapping[str, float], text: str) -> None:
+    if abs(sum(left.values()) - 1.0) > 1e-12:
+        raise ClaimError(
+            f"the weights of claim '{text}', which compares with a constant, do not sum to one",
+            required="an arm, or a mean of arms",
+            fix="mean(a, b) lowers val/loss below 3.28",
+        )
 
 
 def margin_of(text: str) -> float | None:
@@ -186,6 +243,27 @@ def _margin(verb: str, rest: list[str], text: str) -> tuple[float | None, list[s
             fix=f"leave it out, and write smallest: {rest[3]}",
         )
     return least, rest[4:]
+
+
+def _constant(verb: str, rest: list[str], text: str) -> tuple[float | None, list[str]]:
+    """The constant after `below` or `above`, and the tokens after it."""
+    if not rest or rest[0] not in BEYOND.values():
+        return None, rest
+    word = BEYOND.get(verb)  # type: ignore[call-overload]
+    if rest[0] != word:
+        raise ClaimError(
+            f"'{rest[0]}' after '{verb}' in claim '{text}'",
+            required="lowers METRIC below NUMBER, or raises METRIC above NUMBER",
+            fix="claim: record lowers val/loss below 3.28",
+        )
+    size = _number(rest[1].removeprefix("-")) if len(rest) > 1 else None
+    if size is None or size == inf:
+        raise ClaimError(
+            f"'{' '.join(rest[:2])}' in claim '{text}' names no constant",
+            required=f"'{word}' and a number, in the metric's own unit",
+            fix=f"claim: record {verb} val/loss {word} 3.28",
+        )
+    return (-size if rest[1].startswith("-") else size), rest[2:]
 
 
 def _tokens(text: str) -> list[str]:

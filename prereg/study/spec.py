@@ -267,6 +267,11 @@ class Study(GrownModel):
         }
 
     @cached_property
+    def is_paired(self) -> bool:
+        """Whether any claim compares two sides of each seed; else each seed gives one number."""
+        return any(claim.is_paired for claim in self.claims.values())
+
+    @cached_property
     def families(self) -> dict[Role, tuple[str, ...]]:
         """Role -> the hypotheses that are corrected together, of every role that has any."""
         roles = dict.fromkeys(hypothesis.role for hypothesis in self.hypotheses.values())

@@ -170,6 +170,9 @@ def _check_verb(study: Study, name: str, claim: Claim) -> None:
     if hypothesis.smallest == 0.0 and claim.verb.startswith("does_not"):
         required = "a margin above zero: no data can show a difference to be exactly nothing"
         raise field_error((*place, "smallest"), f"smallest is 0 and the claim is '{claim.verb}'", required)
+    if claim.constant is not None and claim.constant <= 0.0 and hypothesis.scale != "raw":
+        found = f"{name} compares with {claim.constant:g}, and scale is '{hypothesis.scale}'"
+        raise field_error((*place, "scale"), found, "a constant above 0, which has a logarithm", "scale: raw")
     if claim.verb != "does_not_worsen":
         return
     if study.claims[name].better == "neither":

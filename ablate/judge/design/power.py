@@ -24,7 +24,7 @@ from ablate.judge.design.reach import (
     sd_difference,
     standard_error,
 )
-from ablate.judge.design.scenarios import TrueEffects, all_true, arm_means, draw, weights_of
+from ablate.judge.design.scenarios import TrueEffects, all_true, arm_means, constants_of, draw, weights_of
 from ablate.judge.design.simulate import Chance, Scenario, affordable, simulate
 from ablate.judge.stats import t_power
 from ablate.judge.stats.paired_t import Floats
@@ -172,9 +172,12 @@ def _alone(study: Study, name: str) -> dict[str, float]:
     for names in groups_of(study).values():
         if name in names:
             weights = weights_of(study, names)
-            row = weights[[names.index(name)]]
-            means = np.linalg.lstsq(row, np.array([effect_when_true(study, name)]), rcond=None)[0]
-            effects |= {one: float(effect) for one, effect in zip(names, weights @ means, strict=True)}
+            row, constants = weights[[names.index(name)]], constants_of(study, names)
+            # From means at which no claim has an effect, or as few as can be: those of contrasts alone are all 0.
+            least = np.linalg.lstsq(weights, constants, rcond=None)[0]
+            lacking = effect_when_true(study, name) + constants[names.index(name)] - row @ least
+            means = least + np.linalg.lstsq(row, lacking, rcond=None)[0]
+            effects |= {one: float(effect) for one, effect in zip(names, weights @ means - constants, strict=True)}
     return effects
 
 

@@ -12,7 +12,7 @@ from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, col
 from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.documents.conduct import tuning
-from prereg.documents.procedures import can_be_refuted, errors_held, lost_starts, meanings
+from prereg.documents.procedures import can_be_refuted, counted_as, errors_held, lost_starts, meanings
 from prereg.registry.amendments import Amendment, affected
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.register import words_alone
@@ -62,7 +62,7 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
     errors = tuple(("", f"{scope[0].lower()}{scope[1:]}: {text}.") for scope, text in errors_held(study).items())
     blocks += [Table("", heads, rows, note=decides), Paragraph("Errors held:"), Facts(errors)]
     spikes, lost = false_alarm_text(study), lost_starts(study)
-    notes = [*([] if lost is None else [lost]), *said_losses(study)]
+    notes = [*([] if lost is None else [lost]), *(counted_as(study, said) for said in said_losses(study))]
     facts = [*([("Stability", f"{spikes}.")] if spikes else []), *(("Note", f"{note}.") for note in notes)]
     return Section("study", f"{study.study}: {study.title}", (*blocks, Facts(tuple(facts))))
 
