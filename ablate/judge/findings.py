@@ -304,6 +304,7 @@ def _finding(
         correlation=_correlation(pairs) if claim.is_paired else None,
         notes=(*notes, *unable),
         margin=margin,
+        percent=hypothesis.percent,
     )
 
 

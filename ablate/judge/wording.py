@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import floor, log10
+from math import expm1, floor, isclose, log10
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from ablate.judge.verdict import Estimate, Interval, ItemLayout, MarginTest, Out
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.spec import Study
-from prereg.text import p_value, unit_of
+from prereg.text import compact, p_value, unit_of
 
 
 def said_p(p: float, levels: Sequence[float] = ()) -> str:
@@ -83,6 +83,9 @@ def sentence(
         return f"{_capital(undecided.removesuffix(' is undecided'))} cannot be tested: {reason}.{same}"
     unit = f" {unit}" if unit else ""
     ending = f"; smallest that matters {hypothesis.smallest:g}"
+    if claim.percent is not None:
+        bounds = _shown_interval(study, name, estimate, margin, outcome)
+        ending = f"{ratio(study, name, estimate, bounds)}; smallest that matters {compact(claim.percent)}%"
     if margin is not None:
         ending += f"; zone: {zone_in_words(claim.verb, claim.better, margin.zone)}"
     ending += f".{same}"
@@ -104,6 +107,38 @@ def is_pseudomedian(estimate: Estimate) -> bool:
     return estimate.method == "wilcoxon" or estimate.ranked > 0
 
 
+def _shown_interval(
+    study: Study, name: str, estimate: Estimate, margin: MarginTest | None, outcome: Outcome
+) -> Interval | None:
+    """The interval of the test that the outcome rests on."""
+    on_margin = margin is not None and against_margin(study.claims[name].verb, outcome)
+    return margin.interval if margin is not None and on_margin else estimate.interval
+
+
+def ratio(study: Study, name: str, estimate: Estimate, bounds: Interval | None) -> str:
+    """A difference of logarithms as a ratio; nothing where it is no ratio of two means, or not of means."""
+    claim = study.claims[name]
+    sides = (claim.left, claim.right) if claim.is_paired else (claim.left,)
+    if (
+        estimate.difference is None
+        or is_pseudomedian(estimate)
+        or not all(isclose(sum(s.values()), 1.0) for s in sides)
+    ):
+        return ""
+    width = 0.0 if bounds is None or bounds.low is None or bounds.high is None else bounds.high - bounds.low
+    decimals = min(6, max(1, 1 - floor(log10(100.0 * width)))) if width > 0.0 else 2
+
+    def percent(difference: float) -> str:
+        change = 100.0 * expm1(difference)
+        return f"{abs(change):.{decimals}f}% {'lower' if change < 0.0 else 'higher'}"
+
+    means = "geometric means over seeds" if claim.is_paired else "the geometric mean over seeds to the constant"
+    text = f"; as a ratio of {means} {percent(estimate.difference)}"
+    if bounds is None or bounds.low is None or bounds.high is None:
+        return text
+    return f"{text} ({100 * bounds.level:.6g}% interval {percent(bounds.low)} to {percent(bounds.high)})"
+
+
 def _capital(text: str) -> str:
     return text[0].upper() + text[1:] if text.startswith("whether ") else text
 
@@ -118,12 +153,12 @@ def _evidence(
     flip: bool,
     outcome: Outcome,
 ) -> str:
+    bounds = _shown_interval(study, name, estimate, margin, outcome)
     if not against_margin(study.claims[name].verb, outcome):
         margin = None
     levels = levels_of(study, name)
     shared = f"/{len(levels)} (Bonferroni)" if len(levels) > 1 else ""
     parts = []
-    bounds = estimate.interval if margin is None else margin.interval
     if bounds is not None:
         said = _bounds(bounds, estimate, flip=flip, kind=_kind_of_interval(study))
         parts.append(said if margin is None else f"{said} at 1 - 2 alpha{shared}")

@@ -58,7 +58,15 @@ def per(unit: str) -> str:
 
 
 def amount(study: Study, name: str, value: float) -> str:
-    """A difference of the claim's metric on the claim's scale, with its unit."""
+    """A difference of the claim's metric on the claim's scale, with its unit; the margin in percent where it is so
+    registered."""
+    hypothesis = study.hypotheses[name]
+    if hypothesis.percent is not None and value == hypothesis.smallest:
+        return f"{compact(hypothesis.percent)}% ({compact(value)} in the natural logarithm)"
+    return _on_scale(study, name, value)
+
+
+def _on_scale(study: Study, name: str, value: float) -> str:
     hypothesis, claimed = study.hypotheses[name], study.claims[name].metric
     metric = study.metric(claimed) or TASK_METRICS.get(claimed)
     shown = compact(value)
@@ -73,7 +81,7 @@ def amount(study: Study, name: str, value: float) -> str:
 
 def bare(study: Study, name: str, value: float) -> str:
     """The same without its explanation, for a formula."""
-    return amount(study, name, value).partition(" (")[0]
+    return _on_scale(study, name, value).partition(" (")[0]
 
 
 def reading(study: Study, name: str) -> str:
@@ -90,6 +98,8 @@ def reading(study: Study, name: str) -> str:
             "best": f"{best} {metric} of any evaluation",
             "area": f"{metric} averaged over the steps of training",
         }[hypothesis.read]
+    if hypothesis.percent is not None:
+        return f"geometric mean {text}"  # by so many percent of which it differs, and not of its logarithm
     return text if hypothesis.scale == "raw" else f"{_LOGARITHM[hypothesis.scale]} of the {text}"
 
 
@@ -126,9 +136,11 @@ def _statement(study: Study, name: str, left: str, *, many: bool = False) -> str
     margin = amount(study, name, study.hypotheses[name].smallest)
     least = "" if claim.by is None else f", by at least {margin}"
     if claim.constant is not None:
-        scale, bound = study.hypotheses[name].scale, compact(claim.constant)
-        bound = bound if scale == "raw" else f"that of {bound}"
-        return f"The mean {reading(study, name)} over seeds is {BEYOND[claim.plain_verb]} {bound} for {left}{least}."
+        hypothesis, bound = study.hypotheses[name], compact(claim.constant)
+        if hypothesis.scale != "raw" and hypothesis.percent is None:
+            bound = f"that of {bound}"
+        mean = "" if hypothesis.percent is not None else "mean "
+        return f"The {mean}{reading(study, name)} over seeds is {BEYOND[claim.plain_verb]} {bound} for {left}{least}."
     if not isclose(sum(claim.left.values()), 1.0):
         verb = {
             "lowers": f"lower than {right}{least}",

@@ -74,7 +74,7 @@ def meaning(claim: Claim, outcome: str, smallest: float, *, unit: str = "", base
     left, right, verb = claim.left_side, claim.right_side, _BARE[claim.verb]
     than = "" if right == baseline or not claim.is_paired else f" compared with {right}"
     metric = claim.compared
-    amount = f" by {compact(smallest)} {unit}".rstrip() if smallest > 0.0 else ""
+    amount = f" by {margin(claim, smallest, unit)}" if smallest > 0.0 else ""
     absence = claim.verb.startswith("does_not")
     if outcome == "inconclusive":
         by = f"{amount} or more" if absence else _at_least(claim, unit)
@@ -102,7 +102,12 @@ def can_be_refuted(study: Study, name: str) -> bool:
 
 
 def _at_least(claim: Claim, unit: str) -> str:
-    return "" if claim.by is None else f" by at least {compact(claim.by)} {unit}".rstrip()
+    return "" if claim.by is None else f" by at least {margin(claim, claim.by, unit)}"
+
+
+def margin(claim: Claim, smallest: float, unit: str) -> str:
+    """The smallest difference that matters with its unit, or in percent where the study writes it so."""
+    return f"{compact(smallest)} {unit}".strip() if claim.percent is None else f"{compact(claim.percent)}%"
 
 
 def against_margin(verb: Verb, outcome: str) -> bool:

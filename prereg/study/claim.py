@@ -11,6 +11,9 @@
 claim an effect of D or more (superiority by a margin), which is what most readers take "A lowers M" with a smallest
 difference that matters to mean; inside the tool these are the verbs `lowers_by` and `raises_by`.
 
+NUMBER after `by at least` may be a percentage: the margin is then a ratio, and the claim is on the natural logarithm
+(`prereg.study.designs.percent`).
+
 `below` and `above` compare with a constant: the weights of the left side then sum to one, and the right side has no
 arm. The claim is one-sided (inside the tool `lowers_below` and `raises_above`, or `_by` with a least effect).
 
@@ -24,7 +27,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
+from math import inf, log1p
 from typing import Literal, get_args
 
 from prereg.errors import ClaimError, nearest
@@ -72,6 +75,8 @@ class Claim:
     """The left side where the study writes it by a function of arms, such as `mean(a, b)`."""
     right_as_written: str = ""
     """The right side likewise."""
+    percent: float | None = None
+    """The margin in percent, where the study writes it so; `by`, and `smallest`, are then on the natural logarithm."""
     constant: float | None = None
     """What the left side is compared with where it is no arm, on the metric's own scale."""
 
@@ -153,7 +158,7 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
         )
     metric, *rest = rest
     constant, rest = _constant(verb, rest, text)
-    by, rest = _margin(verb, rest, text)
+    by, percent, rest = _margin(verb, rest, text)
     if rest and (constant is not None or rest[0] in BEYOND.values()):
         raise ClaimError(
             f"'{' '.join(rest)}' in claim '{text}', which compares with a constant",
@@ -187,6 +192,7 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
         left_as_written=left_as_written,
         right_as_written=right_as_written,
         constant=constant,
+        percent=percent,
     )
     if not claim.weights:
         raise ClaimError(
@@ -225,15 +231,30 @@ def _number(word: str) -> float | None:
     return float(word) if re.fullmatch(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?", word) else None
 
 
-def _margin(verb: str, rest: list[str], text: str) -> tuple[float | None, list[str]]:
-    """The least effect that is claimed, and the tokens after it."""
+def percent_of(word: str) -> float | None:
+    """2 for `2%`; none where the word is no percentage."""
+    return _number(word[:-1]) if word.endswith("%") else None
+
+
+def log_margin(percent: float, *, falls: bool) -> float:
+    """The size of a fall, or rise, by so many percent as a difference of natural logarithms."""
+    return -log1p(-percent / 100.0) if falls else log1p(percent / 100.0)
+
+
+def _margin(verb: str, rest: list[str], text: str) -> tuple[float | None, float | None, list[str]]:
+    """The least effect that is claimed, the same in percent if so written, and the tokens after it."""
     if not rest or rest[0] != "by":
-        return None, rest
-    least = _number(rest[3]) if len(rest) > 3 and rest[1:3] == ["at", "least"] else None
+        return None, None, rest
+    word = rest[3] if len(rest) > 3 and rest[1:3] == ["at", "least"] else ""
+    percent = percent_of(word)
+    least = _number(word)
+    if percent is not None and 0.0 < percent < (100.0 if verb == "lowers" else inf):
+        least = log_margin(percent, falls=verb == "lowers")
     if least is None or not 0.0 < least < inf:
         raise ClaimError(
             f"'{' '.join(rest[:4])}' in claim '{text}' is not a least effect",
-            required="'by at least' and a number above zero, in the metric's own unit on the claim's scale",
+            required="'by at least' and a number above zero, in the metric's own unit on the claim's scale; or a "
+            "percentage above zero, and below 100% for a fall",
             fix="claim: layernorm lowers val/loss by at least 0.02",
         )
     if verb not in ("lowers", "raises"):
@@ -242,7 +263,7 @@ def _margin(verb: str, rest: list[str], text: str) -> tuple[float | None, list[s
             required="lowers or raises; the margin of another claim is its `smallest`",
             fix=f"leave it out, and write smallest: {rest[3]}",
         )
-    return least, rest[4:]
+    return least, percent, rest[4:]
 
 
 def _constant(verb: str, rest: list[str], text: str) -> tuple[float | None, list[str]]:

@@ -32,6 +32,7 @@ from prereg.rule.rule import DecisionLine, Rule
 from prereg.study.analysis import Analysis, Ceiling, Hypothesis, Role, Stable, Stopping
 from prereg.study.arms import Arm, resolve_arms
 from prereg.study.claim import Claim, parse_claim
+from prereg.study.designs import percent
 from prereg.study.designs.tune import Pilot, Tune, pilots_of
 from prereg.study.faults import spec_error
 from prereg.study.measure import Measure, Name, OwnCheck, Seed
@@ -177,6 +178,11 @@ class Study(GrownModel):
     checks: tuple[OwnCheck, ...] = ()
     """The study's own checks of admissibility, in addition to the tool's; not written where there are none."""
 
+    @field_validator("hypotheses", mode="before")
+    @classmethod
+    def _percentages_are_margins_on_the_logarithm(cls, value: Any, info: ValidationInfo) -> Any:
+        return percent.resolved(value, info.data.get("measure"))
+
     @field_validator("base", mode="wrap")
     @classmethod
     def _base_is_what_the_trainer_takes(
@@ -262,7 +268,11 @@ class Study(GrownModel):
         """Every hypothesis' claim, parsed, and which way its metric improves."""
         parsed = {name: parse_claim(h.claim, baseline=self.baseline) for name, h in self.hypotheses.items()}
         return {
-            name: replace(claim, better=self.hypotheses[name].better or self._better(claim.metric))
+            name: replace(
+                claim,
+                better=self.hypotheses[name].better or self._better(claim.metric),
+                percent=self.hypotheses[name].percent,
+            )
             for name, claim in parsed.items()
         }
 

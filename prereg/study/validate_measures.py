@@ -160,7 +160,7 @@ def _vocabulary(data: Data) -> str:
 
 def _check_verb(study: Study, name: str, claim: Claim) -> None:
     hypothesis, place = study.hypotheses[name], ("hypotheses", name)
-    if claim.by is not None and hypothesis.smallest != claim.by:
+    if claim.by is not None and not isclose(hypothesis.smallest, claim.by, rel_tol=1e-9 if claim.percent else 0.0):
         raise field_error(
             (*place, "smallest"),
             f"smallest is {hypothesis.smallest:g} and the claim says 'by at least {claim.by:g}'",

@@ -115,11 +115,11 @@ def at_margin(study: Study, name: str) -> float:
 
 def arm_means(study: Study, effects: Mapping[str, float]) -> dict[Group, Floats] | None:
     """Means of the arms, by metric and scale, that give every claim its effect; none when no means do."""
-    found = {}
+    found: dict[Group, Floats] = {}
     for group, names in groups_of(study).items():
         weights = weights_of(study, names)
         wanted = np.array([effects[name] for name in names], dtype=np.float64) + constants_of(study, names)
-        means = np.linalg.lstsq(weights, wanted, rcond=None)[0]
+        means = np.asarray(np.linalg.lstsq(weights, wanted, rcond=None)[0], dtype=np.float64)
         if not np.allclose(weights @ means, wanted, rtol=EDGE, atol=EDGE * max(np.abs(wanted).max(), 1e-300)):
             return None
         found[group] = means

@@ -12,7 +12,7 @@ from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, col
 from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.documents.conduct import tuning
-from prereg.documents.procedures import can_be_refuted, counted_as, errors_held, lost_starts, meanings
+from prereg.documents.procedures import can_be_refuted, counted_as, errors_held, lost_starts, margin, meanings
 from prereg.registry.amendments import Amendment, affected
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.register import words_alone
@@ -110,7 +110,7 @@ def hypotheses_table(study: Study) -> Table:
     def smallest(name: str) -> str:
         hypothesis = study.hypotheses[name]
         unit = words.unit_of(study.claims[name].metric, hypothesis.scale, study.own_units)
-        return f"{words.compact(hypothesis.smallest)} {unit}".strip()
+        return margin(study.claims[name], hypothesis.smallest, unit)
 
     return table_of(
         study.hypotheses,
