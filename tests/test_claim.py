@@ -57,6 +57,18 @@ def test_an_arm_that_cancels_out_is_named_but_not_needed() -> None:
         ("(a - ) lowers m", "is not a sum of arms"),
         ("((a)) lowers m", "is not a sum of arms"),
         ("mean(a, b, a) lowers m", "names 'a' twice"),
+        ("trend() lowers m", "is not a trend"),
+        ("trend(ln rate) lowers m", "is not a trend"),
+        ("trend(log2 log2 rate) lowers m", "is not a trend"),
+        ("trend((rate)) lowers m", "is not a trend"),
+        ("trend(rate lowers m", "is not a trend"),
+        ("trend(a, b) lowers m", "is not a trend"),
+        ("trend(rate) lowers m than a", "compares a trend with"),
+        ("trend(rate) lowers m than trend(rate)", "compares a trend with"),
+        ("a lowers m than trend(rate)", "compares a trend with"),
+        ("trend(rate) lowers m below 3", "do not sum to one"),
+        ("trend(rate) does_not_worsen m", "asks whether a trend worsens"),
+        ("(trend(rate) - a) lowers m", "is not a sum of arms"),
         ("a lowers m below", "names no constant"),
         ("a lowers m below b", "names no constant"),
         ("a lowers m below inf", "names no constant"),
@@ -162,6 +174,9 @@ def test_a_misspelt_verb_gets_the_nearest() -> None:
                 "below",
                 "above",
                 "by at least 1",
+                "by at least 2%",
+                "trend(",
+                "log2",
                 *VERBS,
             ]
         ),
@@ -172,6 +187,9 @@ def test_every_text_is_a_contrast_or_a_study_error(text: str) -> None:
     try:
         claim = parse_claim(text, baseline="none")
     except StudyError:
+        return
+    if claim.trend is not None:
+        assert not claim.weights and not claim.right
         return
     assert claim.weights
     assert sum(claim.weights.values()) == pytest.approx(0.0 if claim.constant is None else 1.0, abs=1e-9)

@@ -40,7 +40,7 @@ from prereg.rule.divergence import least_pairs
 from prereg.study.analysis import Ceiling, Scale
 from prereg.study.claim import Claim
 from prereg.study.spec import Study
-from prereg.text import compact, unit_of
+from prereg.text import compact
 
 Values = Mapping[str, Mapping[Cell, float]]
 
@@ -152,6 +152,9 @@ def contrast(
         )
         for weights in (claim.left, claim.right)
     ]
+    if claim.trend is not None:
+        # Less the first arm's value, which leaves a slope as it is: arms that are all equal then have one of exactly 0.
+        sides[0] = np.array([_slope(claim, seed, found, scale) for seed in kept], dtype=np.float64)
     if claim.constant is not None:
         sides[1] = np.full(len(kept), _scaled(claim.constant, scale))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -162,6 +165,11 @@ def contrast(
         reason = f"{reading} differs by more than the largest number there is, seed {too_far[0]}"
         return Contrast(reading, found, notes=tuple(notes), refused=reason)
     return Contrast(reading, found, tuple(kept), sides[0], sides[1], tuple(notes))
+
+
+def _slope(claim: Claim, seed: int, found: Mapping[Cell, float], scale: Scale) -> float:
+    first = _scaled(found[claim.named[0], seed], scale)
+    return sum(weight * (_scaled(found[arm, seed], scale) - first) for arm, weight in claim.left.items())
 
 
 def _unusable(metric: str, scale: Scale, used: Mapping[Cell, float]) -> str | None:
@@ -270,7 +278,7 @@ def _finding(
         claim=hypothesis.claim,
         role=hypothesis.role,
         metric=claim.metric,
-        unit=unit_of(claim.metric, hypothesis.scale, study.own_units),
+        unit=study.unit(name),
         scale=hypothesis.scale,
         better=claim.better,
         smallest=hypothesis.smallest,

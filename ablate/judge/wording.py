@@ -22,7 +22,7 @@ from ablate.judge.verdict import Estimate, Interval, ItemLayout, MarginTest, Out
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.spec import Study
-from prereg.text import compact, p_value, unit_of
+from prereg.text import compact, p_value
 
 
 def said_p(p: float, levels: Sequence[float] = ()) -> str:
@@ -75,7 +75,7 @@ def sentence(
     `same` is what `same_in_every_pair` says of the pairs.
     """
     hypothesis, claim = study.hypotheses[name], study.claims[name]
-    unit = unit_of(claim.metric, hypothesis.scale, study.own_units)
+    unit = study.unit(name)
     claim = replace(claim, metric=reading_of(study, name))
     same = f" Note: {same}." if same else ""
     if estimate is None:
@@ -99,7 +99,8 @@ def sentence(
     if outcome == "supported" and claim.verb in ("lowers", "raises", "lowers_below", "raises_above"):
         return f"{head} by {centre}{by_how_much}{unit} ({evidence}){ending}"
     shown = f"{'has' if centre else 'is'} {centre}{by_how_much}{unit}"
-    return f"{head}: {claim.left_side} minus {claim.right_side} {shown} ({evidence}){ending}"
+    what = f"{claim.left_side} minus {claim.right_side}" if claim.trend is None else claim.left_side
+    return f"{head}: {what} {shown} ({evidence}){ending}"
 
 
 def is_pseudomedian(estimate: Estimate) -> bool:

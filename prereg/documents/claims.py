@@ -15,6 +15,7 @@ from prereg.metrics.catalogue import TASK_METRICS
 from prereg.registry.registration import TaskPin
 from prereg.study.analysis import AtStep, OverLast
 from prereg.study.claim import BEYOND
+from prereg.study.designs.trends import weights_in_words
 from prereg.study.measure import OwnMetric
 from prereg.study.spec import Study
 from prereg.text import compact, counted, listed, side
@@ -62,8 +63,8 @@ def amount(study: Study, name: str, value: float) -> str:
     registered."""
     hypothesis = study.hypotheses[name]
     if hypothesis.percent is not None and value == hypothesis.smallest:
-        return f"{compact(hypothesis.percent)}% ({compact(value)} in the natural logarithm)"
-    return _on_scale(study, name, value)
+        return f"{compact(hypothesis.percent)}% ({compact(value)} in the natural logarithm){_per(study, name)}"
+    return _on_scale(study, name, value) + _per(study, name)
 
 
 def _on_scale(study: Study, name: str, value: float) -> str:
@@ -81,7 +82,13 @@ def _on_scale(study: Study, name: str, value: float) -> str:
 
 def bare(study: Study, name: str, value: float) -> str:
     """The same without its explanation, for a formula."""
-    return _on_scale(study, name, value).partition(" (")[0]
+    return _on_scale(study, name, value).partition(" (")[0] + _per(study, name)
+
+
+def _per(study: Study, name: str) -> str:
+    """What the effect of a trend is per."""
+    trend = study.claims[name].trend
+    return "" if trend is None else f" {trend.per}"
 
 
 def reading(study: Study, name: str) -> str:
@@ -105,7 +112,12 @@ def reading(study: Study, name: str) -> str:
 
 def statement(study: Study, name: str) -> str:
     """The claim as one sentence."""
-    return _statement(study, name, _side(study.claims[name].left))
+    return _statement(study, name, _left(study, name))
+
+
+def _left(study: Study, name: str) -> str:
+    claim = study.claims[name]
+    return _side(claim.left) if claim.trend is None else claim.trend.text
 
 
 def grouped_statements(study: Study) -> list[str]:
@@ -118,7 +130,7 @@ def grouped_statements(study: Study) -> list[str]:
     for names in groups.values():
         first, role = names[0], study.hypotheses[names[0]].role
         many = len(names) > 1
-        lefts = [_side(study.claims[name].left) for name in names]
+        lefts = [_left(study, name) for name in names]
         if many and all(left.startswith('arm "') for left in lefts):
             lefts = [left.removeprefix("arm ") for left in lefts]
             lefts[0] = f"arms {lefts[0]}"
@@ -132,15 +144,10 @@ def grouped_statements(study: Study) -> list[str]:
 def _statement(study: Study, name: str, left: str, *, many: bool = False) -> str:
     claim = study.claims[name]
     what = f"the {reading(study, name)}"
-    right = _side(claim.right) if claim.is_paired else ""
     margin = amount(study, name, study.hypotheses[name].smallest)
-    least = "" if claim.by is None else f", by at least {margin}"
-    if claim.constant is not None:
-        hypothesis, bound = study.hypotheses[name], compact(claim.constant)
-        if hypothesis.scale != "raw" and hypothesis.percent is None:
-            bound = f"that of {bound}"
-        mean = "" if hypothesis.percent is not None else "mean "
-        return f"The {mean}{reading(study, name)} over seeds is {BEYOND[claim.plain_verb]} {bound} for {left}{least}."
+    if not claim.is_paired:
+        return _of_one_side(study, name, what, left, margin)
+    right, least = _side(claim.right), "" if claim.by is None else f", by at least {margin}"
     if not isclose(sum(claim.left.values()), 1.0):
         verb = {
             "lowers": f"lower than {right}{least}",
@@ -160,6 +167,27 @@ def _statement(study: Study, name: str, left: str, *, many: bool = False) -> str
         return f"{_capital(what)} for {left} differs from that for {right}, in either direction."
     way = "lower" if claim.plain_verb == "lowers" else "higher"
     return f"{_capital(what)} is {way} for {left} than for {right}{least}."
+
+
+def _of_one_side(study: Study, name: str, what: str, left: str, margin: str) -> str:
+    """A claim against a constant, or about a trend."""
+    claim, hypothesis = study.claims[name], study.hypotheses[name]
+    least = "" if claim.by is None else f", by at least {margin}"
+    if claim.trend is not None:
+        verb = {
+            "lowers": f"below zero{least}",
+            "raises": f"above zero{least}",
+            "changes": "not zero, in either direction",
+            "does_not_change": f"zero within {margin} in either direction",
+        }[claim.plain_verb]
+        weights = weights_in_words(claim.trend, study.factors)
+        return f"In {what}, {left} is {verb}; {weights}."
+    assert claim.constant is not None, name
+    bound = compact(claim.constant)
+    if hypothesis.scale != "raw" and hypothesis.percent is None:
+        bound = f"that of {bound}"
+    mean = "" if hypothesis.percent is not None else "mean "
+    return f"The {mean}{reading(study, name)} over seeds is {BEYOND[claim.plain_verb]} {bound} for {left}{least}."
 
 
 def matters(study: Study, name: str) -> str:

@@ -13,7 +13,7 @@ from prereg.rule.divergence import least_pairs
 from prereg.study.analysis import Ceiling, EProcess, Looks, Test
 from prereg.study.claim import Claim, Verb
 from prereg.study.spec import Study
-from prereg.text import compact, counted, level, listed, unit_of, without_pairs
+from prereg.text import compact, counted, level, listed, without_pairs
 
 TESTS: dict[Test, str] = {
     "paired_t": "paired t test",
@@ -87,7 +87,7 @@ def meaning(claim: Claim, outcome: str, smallest: float, *, unit: str = "", base
 def meanings(study: Study, name: str, metric: str | None = None) -> tuple[str, str]:
     """What 'supported' and what 'refuted' says of a hypothesis' claim, in plain words; `metric` renames it."""
     claim, hypothesis = study.claims[name], study.hypotheses[name]
-    unit = unit_of(claim.metric, hypothesis.scale, study.own_units)
+    unit = study.unit(name)
     claim = replace(claim, metric=metric or claim.metric)
     supported, refuted = (
         meaning(claim, outcome, hypothesis.smallest, unit=unit, baseline=study.baseline)
@@ -107,7 +107,9 @@ def _at_least(claim: Claim, unit: str) -> str:
 
 def margin(claim: Claim, smallest: float, unit: str) -> str:
     """The smallest difference that matters with its unit, or in percent where the study writes it so."""
-    return f"{compact(smallest)} {unit}".strip() if claim.percent is None else f"{compact(claim.percent)}%"
+    if claim.percent is None:
+        return f"{compact(smallest)} {unit}".strip()
+    return f"{compact(claim.percent)}%" + ("" if claim.trend is None else f" {claim.trend.per}")
 
 
 def against_margin(verb: Verb, outcome: str) -> bool:

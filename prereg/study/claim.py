@@ -3,6 +3,7 @@
     claim := side VERB METRIC [ 'by' 'at' 'least' NUMBER ] [ 'than' side ]
            | side 'lowers' METRIC 'below' NUMBER [ 'by' 'at' 'least' NUMBER ]
            | side 'raises' METRIC 'above' NUMBER [ 'by' 'at' 'least' NUMBER ]
+           | 'trend' '(' [ 'log2' | 'log10' ] FACTOR ')' VERB METRIC [ 'by' 'at' 'least' NUMBER ]
     side  := NAME | '(' term { ('+' | '-') term } ')' | 'mean' '(' NAME ',' NAME { ',' NAME } ')'
     term  := [ NUMBER '*' ] NAME
     VERB  := lowers | raises | changes | does_not_worsen | does_not_change
@@ -16,6 +17,9 @@ NUMBER after `by at least` may be a percentage: the margin is then a ratio, and 
 
 `below` and `above` compare with a constant: the weights of the left side then sum to one, and the right side has no
 arm. The claim is one-sided (inside the tool `lowers_below` and `raises_above`, or `_by` with a least effect).
+
+`trend(rate)` is the slope of the arms over the values of a factor (`prereg.study.designs.trends`, which gives it its
+weights: they sum to zero); it has no right side, and the effect is per unit of the value, or of its logarithm.
 
 Without `than`, the other side is the study's baseline. A claim resolves to weights over arms that
 sum to zero; the effect is always the left side minus the right side. `mean(a, b, c)` weighs its arms equally, and
@@ -32,6 +36,7 @@ from typing import Literal, get_args
 
 from prereg.errors import ClaimError, nearest
 from prereg.metrics.catalogue import Better
+from prereg.study.designs.sides import Side, Trend, read_side, words_of
 from prereg.text import compact, side
 
 PlainVerb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change"]
@@ -52,12 +57,6 @@ VERBS: tuple[PlainVerb, ...] = get_args(PlainVerb)
 BEYOND: dict[PlainVerb, str] = {"lowers": "below", "raises": "above"}
 """The word before a constant, by verb."""
 
-_SIGNS = frozenset({"+", "-"})
-_MARKS = frozenset({"+", "-", "("})
-
-_TERM = re.compile(r"(?:(?P<weight>\d+(?:\.\d+)?)\*)?(?P<arm>[^*]+)")
-_TOKEN = re.compile(r"\s*(?:(?P<mark>[()])|(?P<sign>[+-])(?=\s)|(?P<word>[^\s()]+))")
-
 
 @dataclass(frozen=True)
 class Claim:
@@ -75,6 +74,8 @@ class Claim:
     """The left side where the study writes it by a function of arms, such as `mean(a, b)`."""
     right_as_written: str = ""
     """The right side likewise."""
+    trend: Trend | None = None
+    """The slope that the left side is; without a study's factors it has no weights."""
     percent: float | None = None
     """The margin in percent, where the study writes it so; `by`, and `smallest`, are then on the natural logarithm."""
     constant: float | None = None
@@ -137,8 +138,8 @@ class Claim:
 
 def parse_claim(text: str, *, baseline: str) -> Claim:
     """Read one claim. Names are not checked against a study here; `prereg.study.validate` does that."""
-    tokens = _tokens(text)
-    left, left_as_written, rest = _side(tokens, text)
+    tokens = words_of(text)
+    left, rest = read_side(tokens, text)
     if not rest:
         raise ClaimError(
             f"claim '{text}' ends after its first arm",
@@ -159,42 +160,31 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
     metric, *rest = rest
     constant, rest = _constant(verb, rest, text)
     by, percent, rest = _margin(verb, rest, text)
-    if rest and (constant is not None or rest[0] in BEYOND.values()):
-        raise ClaimError(
-            f"'{' '.join(rest)}' in claim '{text}', which compares with a constant",
-            required="lowers METRIC below NUMBER [by at least D], or raises METRIC above NUMBER [by at least D]",
-            fix="claim: record lowers val/loss below 3.28 by at least 0.01",
-        )
-    if rest and rest[0] != "than":
-        raise ClaimError(
-            f"'{rest[0]}' after the metric in claim '{text}'",
-            required="'than ARM', or nothing",
-            fix=f"{text.split(metric, maxsplit=1)[0]}{metric} than {baseline}",
-        )
-    right, right_as_written = {baseline: 1.0}, ""
-    if rest:
-        right, right_as_written, rest = _side(rest[1:], text)
-        if rest:
-            raise ClaimError(f"'{' '.join(rest)}' after the end of claim '{text}'", required="nothing more")
+    right = _right_side(left, constant, rest, text, metric=metric, baseline=baseline)
     kind: Verb = verb
     if by is not None:
         kind = "lowers_by" if verb == "lowers" else "raises_by"
     elif constant is not None:
         kind = "lowers_below" if verb == "lowers" else "raises_above"
-    if constant is not None:
-        _require_one_mean(left, text)
     claim = Claim(
         verb=kind,
         metric=metric,
-        left=left,
-        right=right if constant is None else {},
+        left=left.weights,
+        right=right.weights,
         by=by,
-        left_as_written=left_as_written,
-        right_as_written=right_as_written,
+        left_as_written=left.as_written,
+        right_as_written=right.as_written,
         constant=constant,
         percent=percent,
+        trend=left.trend,
     )
-    if not claim.weights:
+    if left.trend is not None and verb == "does_not_worsen":
+        raise ClaimError(
+            f"claim '{text}' asks whether a trend worsens",
+            required="lowers, raises, changes or does_not_change, of a trend",
+            fix="trend(rate) does_not_change val/loss",
+        )
+    if not claim.weights and left.trend is None:
         raise ClaimError(
             f"claim '{text}' compares an arm with itself",
             required="two different sides; without 'than' the right side is the baseline",
@@ -209,13 +199,38 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
     return claim
 
 
-def _require_one_mean(left: Mapping[str, float], text: str) -> None:
-    if abs(sum(left.values()) - 1.0) > 1e-12:
+def _right_side(left: Side, constant: float | None, rest: list[str], text: str, *, metric: str, baseline: str) -> Side:
+    """The other side, from the words after the metric and its margin; without arms where there is none."""
+    if constant is not None or (rest and rest[0] in BEYOND.values()):
+        if rest:
+            raise ClaimError(
+                f"'{' '.join(rest)}' in claim '{text}', which compares with a constant",
+                required="lowers METRIC below NUMBER [by at least D], or raises METRIC above NUMBER [by at least D]",
+                fix="claim: record lowers val/loss below 3.28 by at least 0.01",
+            )
+        if abs(sum(left.weights.values()) - 1.0) > 1e-12:
+            raise ClaimError(
+                f"the weights of claim '{text}', which compares with a constant, do not sum to one",
+                required="an arm, or a mean of arms",
+                fix="mean(a, b) lowers val/loss below 3.28",
+            )
+        return Side({})
+    if rest and rest[0] != "than":
         raise ClaimError(
-            f"the weights of claim '{text}', which compares with a constant, do not sum to one",
-            required="an arm, or a mean of arms",
-            fix="mean(a, b) lowers val/loss below 3.28",
+            f"'{rest[0]}' after the metric in claim '{text}'",
+            required="'than ARM', or nothing",
+            fix=f"{text.split(metric, maxsplit=1)[0]}{metric} than {baseline}",
         )
+    right, rest = read_side(rest[1:], text) if rest else (Side({} if left.trend else {baseline: 1.0}), [])
+    if rest:
+        raise ClaimError(f"'{' '.join(rest)}' after the end of claim '{text}'", required="nothing more")
+    if right.trend is not None or (left.trend is not None and right.weights):
+        raise ClaimError(
+            f"claim '{text}' compares a trend with another side",
+            required="a trend alone: its effect is the slope",
+            fix="trend(rate) lowers val/loss by at least 0.01",
+        )
+    return right
 
 
 def margin_of(text: str) -> float | None:
@@ -285,66 +300,3 @@ def _constant(verb: str, rest: list[str], text: str) -> tuple[float | None, list
             fix=f"claim: record {verb} val/loss {word} 3.28",
         )
     return (-size if rest[1].startswith("-") else size), rest[2:]
-
-
-def _tokens(text: str) -> list[str]:
-    found, position = [], 0
-    stripped = re.sub(r"\s*\*\s*", "*", text.rstrip())
-    while position < len(stripped):
-        match = _TOKEN.match(stripped, position)
-        assert match is not None, (text, position)  # every character is a mark, a sign or part of a word
-        found.append(match.group("mark") or match.group("sign") or match.group("word"))
-        position = match.end()
-    return found
-
-
-def _side(tokens: list[str], text: str) -> tuple[dict[str, float], str, list[str]]:
-    """The weights of one side of a claim, how it is written where by a function, and the tokens after it."""
-    if not tokens:
-        raise ClaimError(
-            f"claim '{text}' lacks an arm",
-            required="ARM VERB METRIC [than ARM]",
-            fix="claim: layernorm lowers val/loss",
-        )
-    if tokens[:2] == ["mean", "("]:
-        return _mean(tokens[1:], text)
-    if tokens[0] != "(":
-        return {tokens[0]: 1.0}, "", tokens[1:]
-    if ")" not in tokens:
-        raise ClaimError(f"claim '{text}' opens a parenthesis and does not close it", required="')'")
-    end = tokens.index(")")
-    inner, rest = tokens[1:end], tokens[end + 1 :]
-    if len(inner) % 2 == 0 or any(s not in _SIGNS for s in inner[1::2]) or any(n in _MARKS for n in inner[0::2]):
-        raise ClaimError(
-            f"'({' '.join(inner)})' in claim '{text}' is not a sum of arms",
-            required="(ARM - ARM), with spaces around the sign",
-        )
-    weights: dict[str, float] = {}
-    for sign, arm in zip(["+", *inner[1::2]], inner[0::2], strict=True):
-        term = _TERM.fullmatch(arm)
-        weight = float(term["weight"] or 1.0) if term is not None else 0.0
-        if term is None or not 0.0 < weight < inf:
-            raise ClaimError(
-                f"'{arm}' in claim '{text}' is not a term",
-                required="ARM, or a weight above zero times an arm, such as 0.5*ARM",
-            )
-        weights[term["arm"]] = weights.get(term["arm"], 0.0) + (weight if sign == "+" else -weight)
-    return weights, "", rest
-
-
-def _mean(tokens: list[str], text: str) -> tuple[dict[str, float], str, list[str]]:
-    """`mean(a, b)` from its parenthesis on, as `_side` returns it."""
-    end = tokens.index(")") if ")" in tokens else len(tokens)
-    arms = [arm.strip() for arm in " ".join(tokens[1:end]).split(",")]
-    shown = f"'mean({', '.join(arms)})' in claim '{text}'"
-    required = "mean(ARM, ARM), with two arms or more, a comma between them and a parenthesis at the end"
-    if end == len(tokens) or len(arms) < 2 or not all(re.fullmatch(r"[^\s(*]+", arm) for arm in arms):
-        raise ClaimError(f"{shown} is not a mean of arms", required=required, fix="mean(fast, faster)")
-    if len(set(arms)) < len(arms):
-        twice = next(arm for arm in arms if arms.count(arm) > 1)
-        raise ClaimError(
-            f"{shown} names '{twice}' twice",
-            required="each arm once: a mean weighs its arms equally",
-            fix="(0.667*a + 0.333*b) for other weights",
-        )
-    return dict.fromkeys(arms, 1.0 / len(arms)), f"mean({', '.join(arms)})", tokens[end + 1 :]

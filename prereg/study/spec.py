@@ -33,12 +33,14 @@ from prereg.study.analysis import Analysis, Ceiling, Hypothesis, Role, Stable, S
 from prereg.study.arms import Arm, resolve_arms
 from prereg.study.claim import Claim, parse_claim
 from prereg.study.designs import percent
+from prereg.study.designs.trends import with_weights
 from prereg.study.designs.tune import Pilot, Tune, pilots_of
 from prereg.study.faults import spec_error
 from prereg.study.measure import Measure, Name, OwnCheck, Seed
 from prereg.study.sizes import WIDTH, Count, Match, resolved
 from prereg.study.training import Training
 from prereg.study.validate import check_promises
+from prereg.text import unit_of
 
 Overrides = dict[str, JsonValue]
 
@@ -266,7 +268,10 @@ class Study(GrownModel):
     @cached_property
     def claims(self) -> dict[str, Claim]:
         """Every hypothesis' claim, parsed, and which way its metric improves."""
-        parsed = {name: parse_claim(h.claim, baseline=self.baseline) for name, h in self.hypotheses.items()}
+        parsed = {
+            name: with_weights(parse_claim(h.claim, baseline=self.baseline), self.factors)
+            for name, h in self.hypotheses.items()
+        }
         return {
             name: replace(
                 claim,
@@ -308,6 +313,12 @@ class Study(GrownModel):
     def _better(self, name: str) -> Better:
         metric = self.metric(name) or TASK_METRICS.get(name)
         return metric.better if metric is not None else "neither"
+
+    def unit(self, hypothesis: str) -> str:
+        """The unit of a claim's effect; of a trend per unit of its values."""
+        claim = self.claims[hypothesis]
+        unit = unit_of(claim.metric, self.hypotheses[hypothesis].scale, self.own_units)
+        return unit if claim.trend is None else f"{unit} {claim.trend.per}".strip()
 
     def metric(self, name: str) -> Metric | None:
         """The declaration of a metric: the tool's, or the study's own; none where only the user's trainer knows it."""

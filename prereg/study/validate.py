@@ -358,9 +358,10 @@ def _check_ranks(study: Study) -> None:
                 "on_divergence: exclude_pair, or a ceiling",
             )
         if len(claim.left) != 1 or len(claim.right) != 1:
+            what = "a difference of differences" if claim.trend is None else "a trend"
             raise field_error(
                 ("hypotheses", name, "claim"),
-                "a difference of differences with on_divergence: rank",
+                f"{what} with on_divergence: rank",
                 "claims between two arms: the difference of two diverged runs has no rank",
                 "on_divergence: exclude_pair",
             )

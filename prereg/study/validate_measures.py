@@ -17,6 +17,7 @@ from prereg.errors import ClaimError, FieldPath, field_error, nearest
 from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS, TASK_NAMES, Metric, source_of
 from prereg.registry.canon import canonical_bytes
 from prereg.study.claim import Claim, parse_claim
+from prereg.study.designs.trends import with_weights
 from prereg.study.training import Bpe, Data
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def check_claims(study: Study) -> None:
     for name, hypothesis in study.hypotheses.items():
         place = ("hypotheses", name, "claim")
         try:
-            claim = parse_claim(hypothesis.claim, baseline=study.baseline)
+            claim = with_weights(parse_claim(hypothesis.claim, baseline=study.baseline), study.factors)
         except ClaimError as error:
             raise error.at(field=place) from None
         for arm in claim.named:

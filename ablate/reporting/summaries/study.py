@@ -18,6 +18,7 @@ from prereg.registry.ledger_entry import Entry
 from prereg.registry.register import words_alone
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
+from prereg.study.designs.trends import weights_in_words
 from prereg.study.measure import is_folder
 from prereg.study.sizes import WIDTH, Count, Match, count, fit, mismatch, other_file, vocabulary_of
 from prereg.study.spec import Study
@@ -109,9 +110,12 @@ def hypotheses_table(study: Study) -> Table:
 
     def smallest(name: str) -> str:
         hypothesis = study.hypotheses[name]
-        unit = words.unit_of(study.claims[name].metric, hypothesis.scale, study.own_units)
+        unit = study.unit(name)
         return margin(study.claims[name], hypothesis.smallest, unit)
 
+    trends = dict.fromkeys(
+        weights_in_words(claim.trend, study.factors) for claim in study.claims.values() if claim.trend is not None
+    )
     return table_of(
         study.hypotheses,
         "Hypotheses, in the registered words.",
@@ -122,6 +126,7 @@ def hypotheses_table(study: Study) -> Table:
             "Smallest difference that matters": smallest,
             "Better": lambda name: study.claims[name].better.replace("neither", "neither way"),
         },
+        note="; ".join(trends),
     )
 
 
