@@ -27,6 +27,9 @@ from ablate.judge.recompute import recompute
 from ablate.judge.stats.null_hypotheses import nulls_of
 from ablate.judge.stats.vectorized_judge import OUTCOME
 from ablate.judge.verdict import Finding
+from ablate.reporting.blocks import Figure
+from ablate.reporting.context import ReportContext
+from ablate.reporting.sections.findings import findings_section
 from prereg.documents.claims import refutation, statement, support
 from prereg.errors import StudyError
 from prereg.study.spec import Study
@@ -398,6 +401,19 @@ def test_the_documents_say_one_sided_and_name_the_constant() -> None:
     second = refutation(study, "ln")
     assert second is not None and second.null.startswith("δ ≤ −0.01") and second.sided == "one-sided"
     assert "3.28" in statement(study, "ln")
+
+
+def test_pairs_and_single_numbers_are_drawn_apart() -> None:
+    study = of_constants()
+    registration, evidence = make_evidence(study, sd=0.01)
+    decision = decide(registration, evidence)
+    at = "2026-01-02T03:04:05+00:00"
+    context = ReportContext(decision, registration, evidence, ledger_head="0" * 64, generated_at=at)
+    figures = {block.name: block for block in findings_section(context).blocks if isinstance(block, Figure)}
+    assert [panel.title.split(":")[0] for panel in figures["Pairs"].panels] == ["gain"]
+    assert [panel.title.split(":")[0] for panel in figures["Seeds"].panels] == ["ln", "rms", "both"]
+    for panel in figures["Seeds"].panels:
+        assert panel.make().to_dict()  # by altair's schema
 
 
 def test_scenarios_start_where_the_mean_equals_the_constant() -> None:
