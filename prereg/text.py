@@ -8,6 +8,7 @@ their rules in `ablate.reporting.estimates`. Nothing is rounded across a thresho
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -134,6 +135,27 @@ def side(weights: Mapping[str, float]) -> str:
         sign = ("- " if weight < 0 else "") if not text else (" - " if weight < 0 else " + ")
         text += sign + (arm if abs(weight) == 1.0 else f"{abs(weight):g}*{arm}")
     return f"({text})"
+
+
+_OF_PAIRS = (
+    (r"\bpaired t\b", "one-sample t"),
+    (r"\bstudentised paired\b", "studentised"),
+    (r"\bpairs, never arms\b", "seeds"),
+    (r"\bone paired difference\b", "one number"),
+    (r"\bper-seed differences\b", "one number per seed"),
+    (r"\bWithin-seed \(paired\) design\b", "Design over seeds"),
+    (r", and arms are compared within seeds\b", ""),
+    (r"\bpairs of (seeds|runs that share a seed)\b", "seeds"),
+    (r"\bpairs\b", "seeds"),
+    (r"\bpair\b", "seed"),
+)
+
+
+def without_pairs(text: str) -> str:
+    """A sentence of ours as it reads where each seed gives one number and no two sides are compared."""
+    for found, instead in _OF_PAIRS:
+        text = re.sub(found, instead, text)
+    return text
 
 
 def unit_of(metric: str, scale: Scale = "raw", own: Mapping[str, str] | None = None) -> str:

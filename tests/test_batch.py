@@ -35,9 +35,12 @@ def studies(draw: Any) -> Study:
     for index in range(draw(st.integers(1, 4))):
         verb = draw(st.sampled_from(VERBS))
         least = 0.25 if verb.startswith("does_not") else 0.0
+        claim = f"{draw(st.sampled_from(['layernorm', 'rmsnorm']))} {verb} "
+        claim += draw(st.sampled_from(["val/loss", "val/accuracy"]))
+        if verb in ("lowers", "raises") and not rank and draw(st.booleans()):
+            claim += " below 2" if verb == "lowers" else " above 2"
         hypotheses[f"h{index}"] = {
-            "claim": f"{draw(st.sampled_from(['layernorm', 'rmsnorm']))} {verb} "
-            f"{draw(st.sampled_from(['val/loss', 'val/accuracy']))}",
+            "claim": claim,
             "smallest": draw(st.sampled_from([least, 0.25, 0.5, 1.0])),
             "role": draw(st.sampled_from(["primary", "secondary", "guardrail"])),
         }

@@ -56,6 +56,39 @@ def test_an_arm_that_cancels_out_is_named_but_not_needed() -> None:
         ("() lowers m", "is not a sum of arms"),
         ("(a - ) lowers m", "is not a sum of arms"),
         ("((a)) lowers m", "is not a sum of arms"),
+        ("mean(a, b, a) lowers m", "names 'a' twice"),
+        ("trend() lowers m", "is not a trend"),
+        ("trend(ln rate) lowers m", "is not a trend"),
+        ("trend(log2 log2 rate) lowers m", "is not a trend"),
+        ("trend((rate)) lowers m", "is not a trend"),
+        ("trend(rate lowers m", "is not a trend"),
+        ("trend(a, b) lowers m", "is not a trend"),
+        ("trend(rate) lowers m than a", "compares a trend with"),
+        ("trend(rate) lowers m than trend(rate)", "compares a trend with"),
+        ("a lowers m than trend(rate)", "compares a trend with"),
+        ("trend(rate) lowers m below 3", "do not sum to one"),
+        ("trend(rate) does_not_worsen m", "asks whether a trend worsens"),
+        ("(trend(rate) - a) lowers m", "is not a sum of arms"),
+        ("a lowers m below", "names no constant"),
+        ("a lowers m below b", "names no constant"),
+        ("a lowers m below inf", "names no constant"),
+        ("a lowers m above 3", "'above' after 'lowers'"),
+        ("a raises m below 3", "'below' after 'raises'"),
+        ("a changes m below 3", "'below' after 'changes'"),
+        ("a does_not_worsen m above 3", "'above' after 'does_not_worsen'"),
+        ("a lowers m below 3 than b", "compares with a constant"),
+        ("a lowers m by at least 1 below 3", "compares with a constant"),
+        ("a lowers m below 3 by at least 0", "is not a least effect"),
+        ("(a - b) lowers m below 3", "do not sum to one"),
+        ("(a + b) lowers m below 3", "do not sum to one"),
+        ("mean(a) lowers m", "is not a mean of arms"),
+        ("mean() lowers m", "is not a mean of arms"),
+        ("mean(a b) lowers m", "is not a mean of arms"),
+        ("mean(a, , b) lowers m", "is not a mean of arms"),
+        ("mean(0.5*a, b) lowers m", "is not a mean of arms"),
+        ("mean(a, (b)) lowers m", "is not a mean of arms"),
+        ("mean(a, b lowers m", "is not a mean of arms"),
+        ("mean(a, b) lowers m than mean(b, a)", "compares an arm with itself"),
     ],
 )
 def test_what_is_not_a_claim_is_refused(text: str, found: str) -> None:
@@ -70,6 +103,46 @@ def test_arms_carry_weights_in_a_sum(text: str) -> None:
     assert parse_claim("(2*a - b) raises m than c", baseline="none").left == {"a": 2.0, "b": -1.0}
     with pytest.raises(ClaimError, match="do not sum to zero"):
         parse_claim("(0.5*a + 0.6*b) lowers m than c", baseline="none")
+
+
+def test_a_mean_weighs_its_arms_equally_on_either_side() -> None:
+    claim = parse_claim("mean(a, b,c) lowers m than mean( d, e )", baseline="none")
+    assert claim.weights == {"a": 1 / 3, "b": 1 / 3, "c": 1 / 3, "d": -0.5, "e": -0.5}
+    assert (claim.left_side, claim.right_side) == ("mean(a, b, c)", "mean(d, e)")
+    assert parse_claim("mean(a, b) lowers m", baseline="none").weights == {"a": 0.5, "b": 0.5, "none": -1.0}
+    two = parse_claim("(0.5*a + 0.5*b) lowers m than c", baseline="none")
+    assert two.weights == parse_claim("mean(a, b) lowers m than c", baseline="none").weights
+    assert two.left_side == "(0.5*a + 0.5*b)"  # as verdicts before there were means have it
+
+
+@pytest.mark.parametrize(
+    ("text", "verb", "constant", "by", "direction"),
+    [
+        ("a lowers m below 3.28", "lowers_below", 3.28, None, -1),
+        ("a raises m above -1.5", "raises_above", -1.5, None, 1),
+        ("mean(a, b) lowers m below 3.28 by at least 0.01", "lowers_by", 3.28, 0.01, -1),
+        ("(0.5*a + 0.5*b) raises m above 0", "raises_above", 0.0, None, 1),
+    ],
+)
+def test_a_constant_takes_the_place_of_the_other_side(
+    text: str, verb: str, constant: float, by: float | None, direction: int
+) -> None:
+    claim = parse_claim(text, baseline="none")
+    assert (claim.verb, claim.constant, claim.by, claim.direction) == (verb, constant, by, direction)
+    assert claim.plain_verb == text.split(" m ", maxsplit=1)[0].rsplit(maxsplit=1)[-1]
+    assert not claim.right and not claim.is_paired and sum(claim.weights.values()) == 1.0
+    assert "none" not in claim.named
+
+
+def test_an_arm_may_be_named_like_a_function() -> None:
+    assert parse_claim("mean lowers m than a", baseline="none").weights == {"mean": 1.0, "a": -1.0}
+
+
+@given(st.lists(st.integers(0, 99).map("arm{}".format), min_size=2, max_size=60, unique=True))
+def test_a_mean_of_any_arms_is_a_contrast(arms: list[str]) -> None:
+    claim = parse_claim(f"mean({', '.join(arms)}) lowers m", baseline="none")
+    assert set(claim.arms) == {*arms, "none"}
+    assert sum(claim.weights.values()) == pytest.approx(0.0, abs=1e-12)
 
 
 @pytest.mark.parametrize("term", ["0*a", "*a", "0.5*", "x*a", "0.5*0.5*a", "1e3*a", "9" * 400 + "*a"])
@@ -88,7 +161,26 @@ def test_a_misspelt_verb_gets_the_nearest() -> None:
 @given(
     st.text(max_size=40)
     | st.lists(
-        st.sampled_from(["a", "b-c", "(", ")", "+", "-", "0.5*a", "0*", "*", "than", "m", *VERBS]), max_size=12
+        st.sampled_from(
+            [
+                *"ab+-(),*m3",
+                "b-c",
+                "0.5*a",
+                "0*",
+                "than",
+                "mean",
+                "mean(",
+                "a,",
+                "below",
+                "above",
+                "by at least 1",
+                "by at least 2%",
+                "trend(",
+                "log2",
+                *VERBS,
+            ]
+        ),
+        max_size=12,
     ).map(" ".join)
 )
 def test_every_text_is_a_contrast_or_a_study_error(text: str) -> None:
@@ -96,8 +188,11 @@ def test_every_text_is_a_contrast_or_a_study_error(text: str) -> None:
         claim = parse_claim(text, baseline="none")
     except StudyError:
         return
+    if claim.trend is not None:
+        assert not claim.weights and not claim.right
+        return
     assert claim.weights
-    assert abs(sum(claim.weights.values())) < 1e-9
+    assert sum(claim.weights.values()) == pytest.approx(0.0 if claim.constant is None else 1.0, abs=1e-9)
 
 
 def test_a_least_effect_is_part_of_the_claim() -> None:

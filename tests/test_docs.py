@@ -169,7 +169,8 @@ def test_the_designs_page_shows_studies_that_are_valid(tmp_path: Path) -> None:
 
 def test_the_seeds_of_the_designs_page_are_those_that_power_needs() -> None:
     text = (ROOT / "docs" / "designs.md").read_text()
-    for verbs, kind in (("`lowers`", "towards"), ("`by at least D`", "margin"), ("`does_not_change`", "equivalence")):
+    kinds = (("`lowers`", "towards"), ("`by at least D`", "margin"), ("`does_not_change`", "equivalence"))
+    for verbs, kind in (*kinds, ("`below C`", "margin")):
         (line,) = [line for line in text.splitlines() if line.startswith(f"| {verbs}")]
         shown = [int(cell) for cell in line.split("|")[2:-1]]
         assert shown == [t_power.seeds_for(kind, size, 0.05, 0.8) for size in (0.5, 1.0, 1.5, 2.0, 3.0)], line

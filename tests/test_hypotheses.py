@@ -414,6 +414,9 @@ def test_a_mean_of_two_arms_is_compared_by_its_weights_and_named_so() -> None:
     assert found.estimate is not None
     assert found.estimate.difference == pytest.approx(-0.06)
     assert found.sentence.startswith("(0.5*layernorm + 0.5*rmsnorm) lowers val/loss by 0.06")
+    by_name = judge_hypotheses(one_claim("mean(layernorm, rmsnorm) lowers val/loss"), values)[0]
+    assert (by_name.estimate, by_name.pairs, by_name.outcome) == (found.estimate, found.pairs, "supported")
+    assert by_name.sentence.startswith("mean(layernorm, rmsnorm) lowers val/loss by 0.06")
 
 
 @pytest.mark.parametrize("size", [1e-310, 1e-200, 1e300, 1.7e308])

@@ -12,7 +12,7 @@ from ablate import api
 from ablate.api.support import require_supported
 from ablate.records.gather import gather
 from ablate.runner.progress import PlainWatcher
-from prereg.documents.claims import recorded
+from prereg.documents.measures import recorded
 from prereg.errors import ClaimError, SpecError
 from prereg.metrics.catalogue import METRICS, TOKEN_CLASSES
 from prereg.study.measure import Calibration, Inference, Measure

@@ -25,7 +25,7 @@ from ablate.runner.messages import Measuring, Message
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.runner.standalone import make_again
-from prereg.documents.claims import recorded
+from prereg.documents.measures import recorded
 from prereg.errors import EvidenceError, RunError, SpecError
 from prereg.metrics import user_code as limit
 from prereg.metrics.user_code import EXIT_STATUS, Overdue, at_most

@@ -24,7 +24,7 @@ from ablate.runner.messages import Message
 from ablate.runner.progress import PlainWatcher
 from ablate.runner.standalone import make_again
 from ablate.training.model import GPT, initialise
-from prereg.documents.claims import measured, recorded
+from prereg.documents.measures import measured, recorded
 from prereg.errors import EvidenceError, RegistrationError, SpecError
 from prereg.metrics.user_code import pin_checks
 from prereg.registry.amendments import affected

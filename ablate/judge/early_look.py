@@ -13,7 +13,6 @@ from ablate.records.evidence import Evidence
 from prereg.frozen import FrozenModel
 from prereg.registry.registration import Registration
 from prereg.study.spec import Study
-from prereg.text import unit_of
 
 
 class ClaimSoFar(FrozenModel):
@@ -79,7 +78,7 @@ def _so_far(study: Study, name: str, values: Values) -> ClaimSoFar:
         hypothesis=name,
         claim=study.hypotheses[name].claim,
         reading=pairs.reading,
-        unit=unit_of(claim.metric, study.hypotheses[name].scale, study.own_units),
+        unit=study.unit(name),
         arms=arm_summaries(claim, pairs.values, study.seeds),
         n=int(differences.size),
         difference=float(differences.mean()) if differences.size else None,

@@ -20,7 +20,7 @@ import pandas as pd
 from ablate.judge.readings import reading_of
 from ablate.judge.stats.crossed_items import TwoWay, cross, pigeonhole, pigeonhole_interval
 from ablate.judge.stats.effects import effect_sizes
-from ablate.judge.stats.estimate import NoTestError, estimate, prepare, summarise, undecided, words
+from ablate.judge.stats.estimate import NoTestError, prepare, summarise, undecided, words
 from ablate.judge.stats.null_hypotheses import (
     AgainstMargin,
     Judged,
@@ -31,7 +31,7 @@ from ablate.judge.stats.null_hypotheses import (
     weigh,
     zones,
 )
-from ablate.judge.stats.paired_t import EQUAL, Floats, Procedure, exponent_of
+from ablate.judge.stats.paired_t import EQUAL, Floats, Procedure, exponent_of, one_sample
 from ablate.judge.stats.sequential import EProcessT, RepeatedT, prepare_at
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair
 from ablate.judge.wording import same_in_every_pair, sentence
@@ -41,7 +41,7 @@ from prereg.rule.divergence import least_pairs
 from prereg.study.analysis import Ceiling, Scale
 from prereg.study.claim import Claim
 from prereg.study.spec import Study
-from prereg.text import compact, unit_of
+from prereg.text import compact
 
 Values = Mapping[str, Mapping[Cell, float]]
 
@@ -115,6 +115,7 @@ def contrast(
     """Left and right side of a claim by seed, on its scale; refused with fewer complete pairs than a test needs, or,
     where pairs are left out, than the study registered. `fewest` is for description, in place of both."""
     claim, scale, reading = study.claims[name], study.hypotheses[name].scale, reading_of(study, name)
+    complete = "complete pair(s)" if claim.is_paired else "seed(s) with a value"
     found, arms, fewest_left = values.get(reading, {}), claim.named, least_pairs(study)
     kept: list[int] = []
     notes: list[str] = []
@@ -140,9 +141,9 @@ def contrast(
     refused = _unusable(reading, scale, {cell: value for cell, value in used.items() if cell not in beyond})
     least = 2 if len(kept) == len(planned) else fewest_left
     if refused is None and len(kept) < (least if fewest is None else fewest):
-        refused = f"{len(kept)} complete pair(s), and a test needs at least two"
+        refused = f"{len(kept)} {complete}, and a test needs at least two"
         if fewest is not None or len(kept) >= 2:
-            refused = f"{len(kept)} complete pair(s), and at least {fewest or least} must be there"
+            refused = f"{len(kept)} {complete}, and at least {fewest or least} must be there"
     if refused is not None:
         return Contrast(reading, found, notes=tuple(notes), refused=refused)
     sides = [
@@ -152,6 +153,11 @@ def contrast(
         )
         for weights in (claim.left, claim.right)
     ]
+    if claim.trend is not None:
+        # Less the first arm's value, which leaves a slope as it is: arms that are all equal then have one of exactly 0.
+        sides[0] = np.array([_slope(claim, seed, found, scale) for seed in kept], dtype=np.float64)
+    if claim.constant is not None:
+        sides[1] = np.full(len(kept), _scaled(claim.constant, scale))
     with np.errstate(over="ignore", invalid="ignore"):
         apart: npt.NDArray[np.bool_] = ~np.all(np.isfinite([*sides, sides[0] - sides[1]]), axis=0)
     too_far = [seed for seed, is_apart in zip(kept, apart, strict=True) if is_apart]
@@ -160,6 +166,11 @@ def contrast(
         reason = f"{reading} differs by more than the largest number there is, seed {too_far[0]}"
         return Contrast(reading, found, notes=tuple(notes), refused=reason)
     return Contrast(reading, found, tuple(kept), sides[0], sides[1], tuple(notes))
+
+
+def _slope(claim: Claim, seed: int, found: Mapping[Cell, float], scale: Scale) -> float:
+    first = _scaled(found[claim.named[0], seed], scale)
+    return sum(weight * (_scaled(found[arm, seed], scale) - first) for arm, weight in claim.left.items())
 
 
 def _unusable(metric: str, scale: Scale, used: Mapping[Cell, float]) -> str | None:
@@ -197,9 +208,11 @@ def _tested(
         else:
             test = prepare(pairs.differences, analysis.test, np.random.default_rng(rng_seed), analysis.zeros)
         test.seeds = pairs.seeds
+        if not claim.is_paired:
+            test.speak_of_seeds()
         return weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
     except NoTestError as error:
-        return error
+        return error if claim.is_paired else NoTestError(one_sample(str(error)))
 
 
 def _crossed(study: Study, name: str, pairs: Contrast, items: pd.DataFrame | None, estimand: Estimand) -> TwoWay:
@@ -228,6 +241,7 @@ def _finding(
 ) -> Finding:
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
     family = len(study.families[hypothesis.role])
+    level = _level(study, claim)
     notes = [*pairs.notes, *([judged.note] if judged.note else [])]
     deciding: Estimate | None = None
     interval: Interval | None = None
@@ -238,14 +252,18 @@ def _finding(
     else:
         test = nulls.test
         assert test is not None, name
-        deciding = summarise(test, analysis.alpha)
+        deciding = summarise(test, level)
         # Without a correction no interval of a family of several is simultaneous, and none is given as if it were.
         if analysis.correct != "none" or family == 1:
-            level, over = interval_level(study, name), f", Bonferroni over {len(study.corrected_with(name))}"
+            # Doubled where the claim is one-sided, as its own interval is.
+            share, over = (
+                interval_level(study, name) * (level / analysis.alpha),
+                f", Bonferroni over {len(study.corrected_with(name))}",
+            )
             over += " by the share of alpha that it starts with" if judged.gate is not None else ""
-            interval = together or (test.interval(level, suffix=over) if level else None)
+            interval = together or (test.interval(share, suffix=over) if share else None)
             if interval is None:
-                why = test.without_interval(level) if level else "it starts with no share of alpha"
+                why = test.without_interval(share) if share else "it starts with no share of alpha"
                 notes.append(f"no simultaneous interval: {why}")
         if test.centre is not None and test.leaning and test.leaning != np.sign(test.centre):
             notes.append(test.against_mean)
@@ -262,13 +280,13 @@ def _finding(
         notes.append("no standardised effect: a diverged run has no number")
     also, unable = _description(study, name, pairs, rng_seed, items)
     adjusted = judged.refute if judged.outcome == "refuted" else judged.support
-    same = same_in_every_pair(pairs.left, pairs.right)
+    same = same_in_every_pair(pairs.left, pairs.right, paired=claim.is_paired)
     return Finding(
         hypothesis=name,
         claim=hypothesis.claim,
         role=hypothesis.role,
         metric=claim.metric,
-        unit=unit_of(claim.metric, hypothesis.scale, study.own_units),
+        unit=study.unit(name),
         scale=hypothesis.scale,
         better=claim.better,
         smallest=hypothesis.smallest,
@@ -292,16 +310,25 @@ def _finding(
         p_refute=nulls.refute if isinstance(nulls, Nulls) else None,
         p_support_adjusted=judged.support,
         p_refute_adjusted=judged.refute,
-        effects=effect_sizes(pairs.left, pairs.right, alpha=analysis.alpha) if whole and pairs.seeds else (),
+        effects=effect_sizes(pairs.left, pairs.right, alpha=analysis.alpha, paired=claim.is_paired)
+        if whole and pairs.seeds
+        else (),
         also=also,
         beside=pigeonholed,
         pairs=_pairs(pairs),
         arms=arm_summaries(claim, pairs.values, study.seeds),
-        correlation=_correlation(pairs),
+        correlation=_correlation(pairs) if claim.is_paired else None,
         notes=(*notes, *unable),
         margin=margin,
         gate=judged.gate,
+        percent=hypothesis.percent,
     )
+
+
+def _level(study: Study, claim: Claim) -> float:
+    """1 less the level of a finding's intervals. A constant is tested on one side: the ends are one-sided bounds."""
+    alpha = study.analysis.alpha
+    return 2.0 * alpha if claim.constant is not None and alpha < 0.5 else alpha
 
 
 def _margin(test: Procedure, against: AgainstMargin, alpha: float, corrected: int) -> MarginTest:
@@ -316,15 +343,17 @@ def _description(
     study: Study, name: str, pairs: Contrast, rng_seed: int, items: pd.DataFrame | None
 ) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
     """The tests registered under `also`; they decide nothing."""
-    found, unable = [], []
+    found, unable, claim = [], [], study.claims[name]
     for method in study.analysis.also if pairs.seeds else ():
         try:
             if method == TwoWay.name:
                 crossed = _crossed(study, name, pairs, items, "new_seeds_and_items")
                 found.append(summarise(crossed, study.analysis.alpha))
                 continue
-            rng, zeros = np.random.default_rng(rng_seed), study.analysis.zeros
-            found.append(estimate(pairs.differences, method, alpha=study.analysis.alpha, rng=rng, zeros=zeros))
+            test = prepare(pairs.differences, method, np.random.default_rng(rng_seed), study.analysis.zeros)
+            if not claim.is_paired:
+                test.speak_of_seeds()
+            found.append(summarise(test, _level(study, claim)))
         except NoTestError as error:
             unable.append(f"{words(method)}: {error}")
     return tuple(found), tuple(unable)

@@ -64,7 +64,8 @@ class Estimate(GrownModel):
     """The effect: left side of the claim minus right side, on the registered scale. The mean; under
     wilcoxon, and where diverged runs are ranked, the Hodges-Lehmann estimate, and none where that is not finite."""
     interval: Interval | None
-    """Two-sided at 1 - alpha, uncorrected; none where the method yields no finite one at this n."""
+    """Two-sided at 1 - alpha, uncorrected; none where the method yields no finite one at this n. Of a claim against a
+    constant at 1 - 2 alpha: its ends are one-sided bounds."""
     p: float
     """Two-sided p against zero, uncorrected; never 0."""
     p_floor: float
@@ -151,7 +152,7 @@ class GateLevel(FrozenModel):
 class Finding(GrownModel):
     """What became of one hypothesis."""
 
-    later_fields = ("amended", "beside", "margin", "gate")
+    later_fields = ("amended", "beside", "margin", "gate", "percent")
 
     hypothesis: str
     """Its name."""
@@ -212,6 +213,8 @@ class Finding(GrownModel):
     """The effect against `smallest`; none where `smallest` is 0 or nothing could be tested, and in earlier verdicts."""
     gate: GateLevel | None = None
     """Under a gate; none, and not written, without."""
+    percent: float | None = None
+    """`smallest` in percent, where the study writes it so; none, and not written, otherwise."""
 
     @property
     def label(self) -> str:

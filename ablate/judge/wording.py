@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import floor, log10
+from math import expm1, floor, isclose, log10
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,13 @@ from ablate.judge.readings import reading_of
 from ablate.judge.stats.estimate import words
 from ablate.judge.stats.multiplicity import Null
 from ablate.judge.stats.null_hypotheses import is_gated, levels_of, nulls_of
-from ablate.judge.stats.paired_t import EQUAL
+from ablate.judge.stats.paired_t import EQUAL, one_sample
 from ablate.judge.verdict import Estimate, Interval, ItemLayout, MarginTest, Outcome
 from prereg.documents.components import alias_note
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.spec import Study
-from prereg.text import p_value, unit_of
+from prereg.text import compact, p_value
 
 
 def said_p(p: float, levels: Sequence[float] = ()) -> str:
@@ -32,14 +32,19 @@ def said_p(p: float, levels: Sequence[float] = ()) -> str:
     return text if text[0] in "<>" else f"= {text}"
 
 
-def same_in_every_pair(left: npt.ArrayLike, right: npt.ArrayLike) -> str:
-    """What a reader must know where every pair has the same difference; nothing where they differ."""
+def same_in_every_pair(left: npt.ArrayLike, right: npt.ArrayLike, *, paired: bool = True) -> str:
+    """What a reader must know where every pair has the same difference; nothing where they differ.
+
+    Without `paired` each seed gives one number, and the right side is the same for all.
+    """
     sides = [np.asarray(side_, dtype=np.float64) for side_ in (left, right)]
     differences = sides[0] - sides[1]
     size = max(float(np.abs(one).max(initial=0.0)) for one in sides)
     if differences.size < 2 or not np.isfinite(size) or np.ptp(differences) > EQUAL * size:
         return ""
     n = differences.size
+    if not paired:
+        return f"all {n} seeds give the same value: the seed seems to do nothing to it"
     if all(np.ptp(one) <= EQUAL * size for one in sides):
         return (
             f"all {n} seeds give the same values: the seed seems to do nothing, or the metric does not depend on it, "
@@ -71,7 +76,7 @@ def sentence(
     `same` is what `same_in_every_pair` says of the pairs.
     """
     hypothesis, claim = study.hypotheses[name], study.claims[name]
-    unit = unit_of(claim.metric, hypothesis.scale, study.own_units)
+    unit = study.unit(name)
     claim = replace(claim, metric=reading_of(study, name))
     same = f" Note: {same}." if same else ""
     if estimate is None:
@@ -79,27 +84,62 @@ def sentence(
         return f"{_capital(undecided.removesuffix(' is undecided'))} cannot be tested: {reason}.{same}"
     unit = f" {unit}" if unit else ""
     ending = f"; smallest that matters {hypothesis.smallest:g}"
+    if claim.percent is not None:
+        bounds = _shown_interval(study, name, estimate, margin, outcome)
+        ending = f"{ratio(study, name, estimate, bounds)}; smallest that matters {compact(claim.percent)}%"
     if margin is not None:
         ending += f"; zone: {zone_in_words(claim.verb, claim.better, margin.zone)}"
     aliased = alias_note(study, name)
     ending += f"{f'; in this fraction {aliased}' if aliased else ''}.{same}"
-    flip = outcome == "supported" and claim.verb == "lowers"
+    flip = outcome == "supported" and claim.verb in ("lowers", "lowers_below")
     evidence = _evidence(study, name, estimate, adjusted, margin, flip=flip, outcome=outcome)
     head = _capital(meaning(claim, outcome, hypothesis.smallest, unit=unit.strip(), baseline=study.baseline))
     if estimate.difference is None:
         return f"{head}; runs diverged, so no difference can be stated ({evidence}){ending}"
     by_how_much = _number(-estimate.difference if flip else estimate.difference, estimate)
     centre = f"a {PSEUDOMEDIAN} of " if is_pseudomedian(estimate) else ""
-    if outcome == "supported" and claim.verb in ("lowers", "raises"):
+    if outcome == "supported" and claim.verb in ("lowers", "raises", "lowers_below", "raises_above"):
         return f"{head} by {centre}{by_how_much}{unit} ({evidence}){ending}"
     shown = f"{'has' if centre else 'is'} {centre}{by_how_much}{unit}"
-    left, right = claim.sides
-    return f"{head}: {left} minus {right} {shown} ({evidence}){ending}"
+    what = f"{claim.left_side} minus {claim.right_side}" if claim.trend is None else claim.left_side
+    return f"{head}: {what} {shown} ({evidence}){ending}"
 
 
 def is_pseudomedian(estimate: Estimate) -> bool:
     """Whether the difference of an estimate is the Hodges-Lehmann one and not the mean."""
     return estimate.method == "wilcoxon" or estimate.ranked > 0
+
+
+def _shown_interval(
+    study: Study, name: str, estimate: Estimate, margin: MarginTest | None, outcome: Outcome
+) -> Interval | None:
+    """The interval of the test that the outcome rests on."""
+    on_margin = margin is not None and against_margin(study.claims[name].verb, outcome)
+    return margin.interval if margin is not None and on_margin else estimate.interval
+
+
+def ratio(study: Study, name: str, estimate: Estimate, bounds: Interval | None) -> str:
+    """A difference of logarithms as a ratio; nothing where it is no ratio of two means, or not of means."""
+    claim = study.claims[name]
+    sides = (claim.left, claim.right) if claim.is_paired else (claim.left,)
+    if (
+        estimate.difference is None
+        or is_pseudomedian(estimate)
+        or not all(isclose(sum(s.values()), 1.0) for s in sides)
+    ):
+        return ""
+    width = 0.0 if bounds is None or bounds.low is None or bounds.high is None else bounds.high - bounds.low
+    decimals = min(6, max(1, 1 - floor(log10(100.0 * width)))) if width > 0.0 else 2
+
+    def percent(difference: float) -> str:
+        change = 100.0 * expm1(difference)
+        return f"{abs(change):.{decimals}f}% {'lower' if change < 0.0 else 'higher'}"
+
+    means = "geometric means over seeds" if claim.is_paired else "the geometric mean over seeds to the constant"
+    text = f"; as a ratio of {means} {percent(estimate.difference)}"
+    if bounds is None or bounds.low is None or bounds.high is None:
+        return text
+    return f"{text} ({100 * bounds.level:.6g}% interval {percent(bounds.low)} to {percent(bounds.high)})"
 
 
 def _capital(text: str) -> str:
@@ -116,16 +156,18 @@ def _evidence(
     flip: bool,
     outcome: Outcome,
 ) -> str:
+    bounds = _shown_interval(study, name, estimate, margin, outcome)
     if not against_margin(study.claims[name].verb, outcome):
         margin = None
     m = _corrected_over(study, name)
     shared = f"/{m} (Bonferroni)" if m > 1 else ""
     parts = []
-    bounds = estimate.interval if margin is None else margin.interval
     if bounds is not None:
         said = _bounds(bounds, estimate, flip=flip, kind=_kind_of_interval(study))
         parts.append(said if margin is None else f"{said} at 1 - 2 alpha{shared}")
     tested = "t-test e-process" if isinstance(study.stopping, EProcess) else words(study.analysis.test)
+    if not study.claims[name].is_paired:
+        tested = one_sample(tested)
     if estimate.ranked:
         tested = f"signed ranks, diverged runs ranked worst in {estimate.ranked} of {estimate.n} pairs"
     parts += [tested, f"n = {estimate.n} seeds"] if estimate.items is None else _over_items(estimate, estimate.items)
@@ -209,7 +251,9 @@ def _said_correction(study: Study, name: str, adjusted: float, outcome: Outcome)
     against = {"supported": "", "refuted": " for the refutation", "inconclusive": " for support"}[outcome]
     levels = levels_of(study, name)
     p = said_p(adjusted, levels)
-    if (
+    if study.claims[name].constant is not None:
+        against += ", one-sided"
+    elif (
         outcome == "refuted"
         and study.hypotheses[name].smallest == 0.0
         and not study.claims[name].verb.startswith("does")

@@ -172,7 +172,8 @@ def _sentence(finding: Finding) -> str:
     text = f"{finding.label}: {finding.outcome} - {estimates.meaning_of(finding)}"
     if finding.margin is not None:
         text += f"; zone: {estimates.zone_of(finding)}"
-    same = same_in_every_pair([pair.left for pair in finding.pairs], [pair.right for pair in finding.pairs])
+    left, right = ([getattr(pair, side) for pair in finding.pairs] for side in ("left", "right"))
+    same = same_in_every_pair(left, right, paired=estimates.claim_of(finding).is_paired)
     return f"{text}. Note: {same}" if same else text
 
 
@@ -183,7 +184,13 @@ def _legend(findings: Sequence[Finding]) -> str:
         bounds = estimates.shown_interval(finding)
         if finding.estimate and bounds:
             levels[estimates.rests_on_margin(finding)][words.level(bounds.level)] = None
-    kinds = {False: "against zero", True: "(1 − 2 alpha) against a margin, on one side"}
+    claims = [estimates.claim_of(finding) for finding in findings]
+    constant = all(claim.constant is not None for claim in claims)
+    kinds = {
+        False: "(1 − 2 alpha) against a constant, on one side" if constant else "against zero",
+        True: "(1 − 2 alpha) against a margin, on one side",
+    }
+    counted = "pairs of seeds" if any(claim.is_paired for claim in claims) else "seeds"
     intervals = "; ".join(f"{words.listed(found)} {kinds[margin]}" for margin, found in levels.items() if found)
     shown = [finding.estimate for finding in findings if finding.estimate]
     methods = words.listed(dict.fromkeys(test_of(one) if one.items else one.method for one in shown))
@@ -194,7 +201,7 @@ def _legend(findings: Sequence[Finding]) -> str:
         over = "against zero by the share of alpha that a claim starts with, or alone where that is 0, "
         how = "adjusted by the gate, or for refutation over the role, "
     return (
-        f"n: pairs of seeds{' x ' + units if units else ''}. Test: {methods or 'none'}. Intervals: "
+        f"n: {counted}{' x ' + units if units else ''}. Test: {methods or 'none'}. Intervals: "
         f"{over * corrected}{intervals or 'none'}. p: "
         f"{how * corrected}of refutation where refuted, else of support."
     )

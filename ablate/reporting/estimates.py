@@ -9,6 +9,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ablate.judge.verdict import Finding, Interval
 from prereg.documents.procedures import against_margin, meaning, zone_in_words
@@ -65,7 +66,7 @@ def interval(bounds: Interval | None, decimals: int, *, sign: bool = True) -> st
 
 def claim_of(finding: Finding) -> Claim:
     """The claim of a finding, parsed; a right side that it leaves to the baseline has no name."""
-    return parse_claim(finding.claim, baseline="")
+    return replace(parse_claim(finding.claim, baseline=""), percent=finding.percent)
 
 
 def meaning_of(finding: Finding) -> str:
@@ -118,6 +119,8 @@ def finding_decimals(finding: Finding) -> int:
     ]
     narrow = [span for span in spans if span > 0]
     wanted = decimals_for(min(narrow)) if narrow else 3
+    if finding.percent is not None:
+        return min(8, wanted)  # a round percentage is no round logarithm
     shown = compact(finding.smallest)
     margin = len(shown.partition(".")[2]) if "." in shown else 0
     return min(8, max(wanted, margin + 1 if finding.smallest else 0))

@@ -1,6 +1,6 @@
 """Every hypothesis as a sentence, and its two nulls as a statistician writes them.
 
-δ is the left side of the claim minus its right side, the mean of the per-seed differences in the population of seeds.
+δ is the left side of the claim minus its right side (an arm, or a constant), the mean over the population of seeds.
 The rules are those of `ablate.judge.stats.null_hypotheses`, said for a reader; nothing is tested here.
 """
 
@@ -13,12 +13,11 @@ from math import isclose
 from prereg.documents.components import alias_note, group_text
 from prereg.escape import visible
 from prereg.metrics.catalogue import TASK_METRICS
-from prereg.registry.registration import TaskPin
 from prereg.study.analysis import AtStep, OverLast
-from prereg.study.claim import Claim
-from prereg.study.measure import OwnMetric
+from prereg.study.claim import BEYOND, Claim
+from prereg.study.designs.trends import weights_in_words
 from prereg.study.spec import Study
-from prereg.text import compact, counted, listed, side
+from prereg.text import compact, listed, side
 
 PLAIN = {
     "train/loss": "training loss",
@@ -59,7 +58,15 @@ def per(unit: str) -> str:
 
 
 def amount(study: Study, name: str, value: float) -> str:
-    """A difference of the claim's metric on the claim's scale, with its unit."""
+    """A difference of the claim's metric on the claim's scale, with its unit; the margin in percent where it is so
+    registered."""
+    hypothesis = study.hypotheses[name]
+    if hypothesis.percent is not None and value == hypothesis.smallest:
+        return f"{compact(hypothesis.percent)}% ({compact(value)} in the natural logarithm){_per(study, name)}"
+    return _on_scale(study, name, value) + _per(study, name)
+
+
+def _on_scale(study: Study, name: str, value: float) -> str:
     hypothesis, claimed = study.hypotheses[name], study.claims[name].metric
     metric = study.metric(claimed) or TASK_METRICS.get(claimed)
     shown = compact(value)
@@ -74,7 +81,13 @@ def amount(study: Study, name: str, value: float) -> str:
 
 def bare(study: Study, name: str, value: float) -> str:
     """The same without its explanation, for a formula."""
-    return amount(study, name, value).partition(" (")[0]
+    return _on_scale(study, name, value).partition(" (")[0] + _per(study, name)
+
+
+def _per(study: Study, name: str) -> str:
+    """What the effect of a trend is per."""
+    trend = study.claims[name].trend
+    return "" if trend is None else f" {trend.per}"
 
 
 def reading(study: Study, name: str) -> str:
@@ -91,14 +104,21 @@ def reading(study: Study, name: str) -> str:
             "best": f"{best} {metric} of any evaluation",
             "area": f"{metric} averaged over the steps of training",
         }[hypothesis.read]
+    if hypothesis.percent is not None:
+        return f"geometric mean {text}"  # by so many percent of which it differs, and not of its logarithm
     return text if hypothesis.scale == "raw" else f"{_LOGARITHM[hypothesis.scale]} of the {text}"
 
 
 def statement(study: Study, name: str) -> str:
     """The claim as one sentence."""
     aliased = alias_note(study, name)
-    said = _statement(study, name, _sides(study.claims[name])[0])
+    said = _statement(study, name, _left(study, name))
     return f"{said} In this fraction {aliased}." if aliased else said
+
+
+def _left(study: Study, name: str, *, any_part: bool = False) -> str:
+    claim = study.claims[name]
+    return _sides(claim, any_part=any_part)[0] if claim.trend is None else claim.trend.text
 
 
 def grouped_statements(study: Study) -> list[str]:
@@ -112,23 +132,25 @@ def grouped_statements(study: Study) -> list[str]:
     for names in groups.values():
         first, role = names[0], study.hypotheses[names[0]].role
         many = len(names) > 1
-        lefts = [_sides(study.claims[name], any_part=True)[0] for name in names]
+        lefts = [_left(study, name, any_part=True) for name in names]
         if many and all(left.startswith('arm "') for left in lefts):
             lefts = [left.removeprefix("arm ") for left in lefts]
             lefts[0] = f"arms {lefts[0]}"
         left = listed(f"{left} ({name})" for left, name in zip(lefts, names, strict=True))
-        if study.claims[first].written and len(set(lefts)) == 1:
+        if study.arm_groups and many and len(set(lefts)) == 1:
             left, many = f"{lefts[0]} ({listed(names)})", False
         said = _statement(study, first, left, many=many, any_part=True)
-        sentences.append(f"{_capital(role)}: {said} {matters(study, first)}".strip())
+        sentences.append(f"{capital(role)}: {said} {matters(study, first)}".strip())
     return sentences
 
 
 def _statement(study: Study, name: str, left: str, *, many: bool = False, any_part: bool = False) -> str:
     claim = study.claims[name]
-    what, right = f"the {reading(study, name)}", _sides(claim, any_part=any_part)[1]
+    what = f"the {reading(study, name)}"
     margin = amount(study, name, study.hypotheses[name].smallest)
-    least = "" if claim.by is None else f", by at least {margin}"
+    if not claim.is_paired:
+        return _of_one_side(study, name, what, left, margin)
+    right, least = _sides(claim, any_part=any_part)[1], "" if claim.by is None else f", by at least {margin}"
     if not isclose(sum(claim.left.values()), 1.0):
         verb = {
             "lowers": f"lower than {right}{least}",
@@ -141,13 +163,34 @@ def _statement(study: Study, name: str, left: str, *, many: bool = False, any_pa
         return f"In {what}, {left} {each} {verb} ({kind})."
     if claim.verb == "does_not_worsen":
         worse = _WORSE[study.claims[name].better]
-        return f"{_capital(what)} is not {worse} for {left} than for {right} by {margin} or more (non-inferiority)."
+        return f"{capital(what)} is not {worse} for {left} than for {right} by {margin} or more (non-inferiority)."
     if claim.verb == "does_not_change":
-        return f"{_capital(what)} for {left} differs from that for {right} by less than {margin} (equivalence)."
+        return f"{capital(what)} for {left} differs from that for {right} by less than {margin} (equivalence)."
     if claim.verb == "changes":
-        return f"{_capital(what)} for {left} differs from that for {right}, in either direction."
+        return f"{capital(what)} for {left} differs from that for {right}, in either direction."
     way = "lower" if claim.plain_verb == "lowers" else "higher"
-    return f"{_capital(what)} is {way} for {left} than for {right}{least}."
+    return f"{capital(what)} is {way} for {left} than for {right}{least}."
+
+
+def _of_one_side(study: Study, name: str, what: str, left: str, margin: str) -> str:
+    """A claim against a constant, or about a trend."""
+    claim, hypothesis = study.claims[name], study.hypotheses[name]
+    least = "" if claim.by is None else f", by at least {margin}"
+    if claim.trend is not None:
+        verb = {
+            "lowers": f"below zero{least}",
+            "raises": f"above zero{least}",
+            "changes": "not zero, in either direction",
+            "does_not_change": f"zero within {margin} in either direction",
+        }[claim.plain_verb]
+        weights = weights_in_words(claim.trend, study.factors)
+        return f"In {what}, {left} is {verb}; {weights}."
+    assert claim.constant is not None, name
+    bound = compact(claim.constant)
+    if hypothesis.scale != "raw" and hypothesis.percent is None:
+        bound = f"that of {bound}"
+    mean = "" if hypothesis.percent is not None else "mean "
+    return f"The {mean}{reading(study, name)} over seeds is {BEYOND[claim.plain_verb]} {bound} for {left}{least}."
 
 
 def matters(study: Study, name: str) -> str:
@@ -172,6 +215,9 @@ def support(study: Study, name: str) -> Null:
         return Null(f"δ {short} {bound}", f"δ {beyond} {bound}", "one-sided")
     if verb == "changes":
         return Null("δ = 0", "δ ≠ 0", "two-sided")
+    if verb in ("lowers_below", "raises_above"):
+        below = verb == "lowers_below"
+        return Null(f"δ {'≥' if below else '≤'} 0", f"δ {'<' if below else '>'} 0", "one-sided")
     if verb == "does_not_worsen":
         return _short_of(study, name, 1 if study.claims[name].better == "lower" else -1)
     return Null(f"|δ| ≥ {margin}", f"|δ| < {margin}", "two one-sided tests")
@@ -181,7 +227,7 @@ def refutation(study: Study, name: str) -> Null | None:
     """What must be rejected for the claim to be refuted; none when no data could refute it."""
     verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
     margin = bare(study, name, smallest)
-    if verb in ("lowers", "raises", "lowers_by", "raises_by"):
+    if verb.startswith(("lowers", "raises")):
         return _short_of(study, name, -1 if verb.startswith("lowers") else 1)
     if verb == "changes":
         return Null(f"|δ| ≥ {margin}", f"|δ| < {margin}", "two one-sided tests") if smallest > 0.0 else None
@@ -210,7 +256,7 @@ def _short_of(study: Study, name: str, sign: int) -> Null:
 
 def _sides(claim: Claim, *, any_part: bool = False) -> tuple[str, str]:
     """Left and right side of a claim; a group of arms by what its arms have in common."""
-    written, weights = claim.written or ("", ""), (claim.left, claim.right)
+    written, weights = (claim.left_as_written, claim.right_as_written), (claim.left, claim.right)
     left, right = (
         group_text(text, any_part=any_part) or _side(side) for text, side in zip(written, weights, strict=True)
     )
@@ -229,131 +275,6 @@ def _side(weights: Mapping[str, float]) -> str:
     return f"the combination {side({quoted(name): value for name, value in weights.items()})} of arms"
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
+    """The text with a capital first letter."""
     return text[0].upper() + text[1:]
-
-
-def measured(study: Study, *, brief: bool = False) -> str:
-    """Every claimed metric: its name, its definition, its unit, and when it is read."""
-    sentences = []
-    for metric in dict.fromkeys(claim.metric for claim in study.claims.values()):
-        known = study.metric(metric) or (TASK_METRICS.get(metric) if study.trainer == "gpt" else None)
-        own = "" if brief or plain(metric) == metric else f" ({metric})"
-        text = f"{_capital(plain(metric)) if metric in PLAIN else metric}{own}"
-        if known is not None:
-            unit = f", in {per(known.unit)}" if known.unit not in ("", "share") else ""
-            text += f": {known.definition}{unit}"
-            better = known.better
-            if not brief and better != "neither":
-                text += f"; {better} is better"
-        else:
-            text += ": as the researcher's own trainer defines it"
-        sentences.append(text + ".")
-    tasks = tasks_sentence(study) if brief else ""
-    return " ".join(part for part in (*sentences, tasks, when_read(study)) if part)
-
-
-def when_read(study: Study) -> str:
-    """Where on their curves the claims read their metrics, and on which scale."""
-    special = [
-        f"{name} reads the {reading(study, name)}"
-        for name, hypothesis in study.hypotheses.items()
-        if hypothesis.read != "final" or hypothesis.scale != "raw"
-    ]
-    stated = [
-        f"{name} counts {hypothesis.better} values as better"
-        for name, hypothesis in study.hypotheses.items()
-        if hypothesis.better is not None
-    ]
-    most = "All values are read at the last step"
-    if special:
-        most += f", unless it says otherwise here: {'; '.join(special)}"
-    return most + "." + (f" By the study file, {listed(stated)}." if stated else "")
-
-
-def recorded(study: Study) -> str:
-    """What is recorded while a run trains, and how often."""
-    if study.trainer == "command":
-        text = "What else is recorded, and how often, is up to the researcher's own trainer."
-        return f"{text} {tasks_sentence(study)}".strip()
-    measure = study.measure
-    often = "every step" if measure.every == 1 else f"every {counted(measure.every, 'step')}"
-    text = (
-        f"Metrics are evaluated {often}, at the start and at the last step; the recorded families are "
-        f"{listed(measure.suites) or 'none'}."
-    )
-    if measure.at_end:
-        text += f" At the last step alone: {listed(measure.at_end)}."
-    if "calibration" in measure.recorded:
-        text += f" Calibration is looked at in {counted(measure.calibration.bins, 'bin')} of confidence."
-    if "cost" in measure.recorded:
-        timed = measure.inference
-        tokens = f"{counted(timed.length, 'token')}" if timed.length else "the context length"
-        text += (
-            f" Inference is timed on {counted(timed.batch, 'sequence')} of {tokens}, the median of "
-            f"{counted(timed.repeats, 'pass', 'passes')}."
-        )
-    for one in measure.own:
-        when = "at the last step" if one.at_end else "at every evaluation"
-        if one.limit_s != OwnMetric.model_fields["limit_s"].default:
-            when += f", within {compact(one.limit_s)} s"
-        text += f" The study's own metric {one.name} ({one.entry_point}, {when}): {one.definition.rstrip('.')}."
-    if measure.loss_level is not None:
-        text += f" The level of the validation loss is {compact(measure.loss_level)} nats per token."
-    return f"{text} {tasks_sentence(study)}".strip()
-
-
-def tasks_sentence(study: Study) -> str:
-    """The zero- and few-shot tasks, if there are any."""
-    harness = study.measure.harness
-    if harness is None:
-        return ""
-    shots = listed(str(n) for n in harness.shots)
-    examples = "example" if harness.shots == (1,) else "examples"
-    text = (
-        f"At the end of each run the task pack {harness.tasks} is answered, the first "
-        f"{counted(harness.items_per_task, 'item')} of each task, with {shots} {examples} in the prompt."
-    )
-    if max(harness.shots) == 0:
-        return text
-    drawn = f"Examples are items that are not scored, drawn with the seed {harness.examples_seed}, for all runs alike."
-    return f"{text} {drawn}"
-
-
-def pinned_tasks(pin: TaskPin | None) -> str:
-    """What the registration holds of the tasks; nothing where there are none."""
-    if pin is None:
-        return ""
-    left = f", of which {pin.n_unencodable:,} cannot be written by the tokenizer and are left out" * bool(
-        pin.n_unencodable
-    )
-    under = f" Every item is asked under the prompts {listed(pin.prompts)}." if len(pin.prompts) > 1 else ""
-    return (
-        f"The tasks {pin.name} ({counted(pin.n_tasks, 'task')}, {counted(pin.n_items, 'item')}{left}) have the sha256 "
-        f"{pin.sha256}.{under}"
-    )
-
-
-def transformations(study: Study) -> str:
-    """Scales on which differences are taken."""
-    logs = [
-        f"{name} on the {'natural' if hypothesis.scale == 'log' else 'base-10'} logarithm"
-        for name, hypothesis in study.hypotheses.items()
-        if hypothesis.scale != "raw"
-    ]
-    if not logs:
-        return "None. Differences are taken on the raw scale of every metric."
-    rest = "" if len(logs) == len(study.hypotheses) else " All other differences are taken on the raw scale."
-    return f"Differences are taken for {listed(logs)}.{rest}"
-
-
-def indices(study: Study) -> str:
-    """How measures are combined before they are tested."""
-    combined = [
-        f"{name} uses the {reading(study, name)}"
-        for name, hypothesis in study.hypotheses.items()
-        if hypothesis.read in ("area", "best") or isinstance(hypothesis.read, OverLast)
-    ]
-    if not combined:
-        return "None. Every hypothesis uses one recorded value a run."
-    return f"{listed(combined)}. No other measures are combined."

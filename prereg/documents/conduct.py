@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 from prereg.documents.claims import DIRECTED, Null, arms, plain, quoted, reading, refutation, support
 from prereg.documents.procedures import (
     ABOUT_CORRECTIONS,
-    ABOUT_E_PROCESS,
-    ABOUT_TESTS,
     CORRECTIONS,
     SPENDING,
     TESTS,
+    about_test,
     can_be_refuted,
+    counted_as,
     errors_held,
     gatekeeping,
     instability,
@@ -21,13 +19,13 @@ from prereg.documents.procedures import (
     spike,
     test,
 )
+from prereg.documents.tuning import and_tuning
 from prereg.escape import visible
 from prereg.registry.looks import FIRST_OF_E_PROCESS
 from prereg.rule.condition import All, AnyOf, Condition, Not, Question, parse_condition
 from prereg.rule.divergence import cost_of_divergence, least_pairs
 from prereg.study.analysis import Ceiling, EProcess, Looks
 from prereg.study.designs.gate import in_words
-from prereg.study.designs.tune import better
 from prereg.study.spec import Study
 from prereg.text import compact, counted, listed, ranged
 
@@ -37,59 +35,38 @@ def sample_size(study: Study) -> str:
     seeds, n_arms = len(study.seeds), len(study.arms)
     most = "" if study.stopping == "fixed" else "at most "
     return (
-        f"{most.capitalize()}{counted(seeds, 'seed')} ({ranged(study.seeds)}) in each of {n_arms} arms, "
-        f"{most}{counted(seeds * n_arms, 'run')} in all. The unit of analysis is the seed: each gives one paired "
-        f"difference for each hypothesis.{_and_tuning(study)}"
+        f"{most.capitalize()}{counted(seeds, 'seed')} ({ranged(study.seeds)}) in each of {counted(n_arms, 'arm')}, "
+        f"{most}{counted(seeds * n_arms, 'run')} in all. The unit of analysis is the seed: each gives "
+        + counted_as(study, "one paired difference for each hypothesis.")
+        + and_tuning(study)
     )
-
-
-def _and_tuning(study: Study) -> str:
-    return f" {tuning(study)}" if study.tune is not None else ""
 
 
 def sample_in_brief(study: Study) -> str:
     """How many, what a seed is and when the number is settled, with fewer words."""
     seeds, n_arms = len(study.seeds), len(study.arms)
-    n = f"{counted(seeds, 'seed')} ({ranged(study.seeds)}) in each of {n_arms} arms, {counted(seeds * n_arms, 'run')}"
+    n = f"{counted(seeds, 'seed')} ({ranged(study.seeds)}) in each of {counted(n_arms, 'arm')}, "
+    n += counted(seeds * n_arms, "run")
     fixes = " fixes weights, batches and dropout alike in every arm and" if study.trainer == "gpt" else ""
-    each = f"A seed{fixes} gives one paired difference for each hypothesis."
+    each = counted_as(study, f"A seed{fixes} gives one paired difference for each hypothesis.")
     if study.stopping != "fixed":
         return f"At most {n}. {each} {stopping(study)}"
-    return f"{n}. {each} A look before the last run ends forfeits the verdict; no seed is added.{_and_tuning(study)}"
-
-
-def tuning(study: Study) -> str:
-    """How the settings of arms are chosen before the runs that are judged; empty where nothing is tuned."""
-    tune = study.tune
-    if tune is None:
-        return ""
-    settings = tune.of(tuple(study.arms))
-    tried = [
-        ", ".join(f"{field} {json.dumps(value)}" for field, value in one.items())
-        for one in next(iter(settings.values()))
-    ]
-    which = f"the same {len(tried)} settings ({'; '.join(tried)})" if tune.grid else f"{len(tried)} settings of its own"
-    best = "highest" if better(study) == "higher" else "lowest"
-    n_runs = counted(len(study.pilots) * len(tune.seeds), "run")
-    return (
-        f"Before any run that is judged, {arms(tuple(settings))} {'is' if len(settings) == 1 else 'are each'} trained "
-        f"at {which} on pilot seeds {ranged(tune.seeds)} ({n_runs}). The setting with the {best} mean {tune.choose_by} "
-        "at the last step is frozen in the ledger; one with a diverged run comes last, and of equal ones the first "
-        "counts. No pilot run enters a test, and the verdict speaks of the arms at the frozen settings."
-    )
+    return f"{n}. {each} A look before the last run ends forfeits the verdict; no seed is added.{and_tuning(study)}"
 
 
 def pairing(study: Study) -> str:
     """What a seed is, and why runs of one seed are a pair."""
     if study.trainer == "command":
-        return (
+        text = (
             "Every seed is run in every arm, and arms are compared within seeds. The seed is handed "
             "to the researcher's own trainer; what it fixes there is up to that trainer."
         )
-    return (
-        "Every seed is run in every arm, and arms are compared within seeds. A seed fixes initial "
-        "weights, the order of batches and dropout, and does so alike in every arm wherever the configurations allow."
-    )
+    else:
+        text = (
+            "Every seed is run in every arm, and arms are compared within seeds. A seed fixes initial weights, the "
+            "order of batches and dropout, and does so alike in every arm wherever the configurations allow."
+        )
+    return counted_as(study, text)
 
 
 def randomization(study: Study) -> str:
@@ -152,11 +129,12 @@ def divergence(study: Study) -> str:
         for verdicts, named in cost_of_divergence(study).items()
         if verdicts is not None
     )
-    return (
-        f"{first}The pairs that it belongs to are left out of the tests, and a verdict is given only if it is the same "
-        f"with the lost pairs at their worst. A hypothesis that lost pairs is inconclusive with fewer than "
-        f"{least_pairs(study)} of {len(study.seeds)} left.{cost}"
+    left_out = (
+        "The pairs that it belongs to are left out of the tests, and a verdict is given only if it is the same "
+        "with the lost pairs at their worst. A hypothesis that lost pairs is inconclusive with fewer than "
+        f"{least_pairs(study)} of {len(study.seeds)} left."
     )
+    return f"{first}{counted_as(study, left_out)}{cost}"
 
 
 def exclusions_in_brief(study: Study) -> str:
@@ -173,6 +151,7 @@ def exclusions_in_brief(study: Study) -> str:
     else:
         text += "its pair is left out, and a verdict must be the same with lost pairs at their worst and "
         text += f"{least_pairs(study)} of {len(study.seeds)} pairs left."
+    text = counted_as(study, text)
     return f"{text} Missing and failed runs are made again."
 
 
@@ -215,9 +194,7 @@ OTHERWISE = "in every other case"
 
 def deciding_test(study: Study) -> str:
     """The test that decides, with its assumption."""
-    if isinstance(study.stopping, EProcess):
-        return ABOUT_E_PROCESS.replace(", described below", "")
-    return ABOUT_TESTS[study.analysis.test]
+    return about_test(study).replace(", described below", "")
 
 
 def test_in_brief(study: Study) -> str:
@@ -225,7 +202,8 @@ def test_in_brief(study: Study) -> str:
     also = listed(TESTS[one] for one in study.analysis.also)
     beside_it = f" Beside it, deciding nothing: {also}." if also else ""
     name = test(study)
-    return f"{name[0].upper()}{name[1:]} on per-seed differences δ (first side minus second).{beside_it}"
+    on = counted_as(study, "on per-seed differences δ (first side minus second).")
+    return f"{name[0].upper()}{name[1:]} {on}{beside_it}"
 
 
 def beside(study: Study) -> str:
@@ -274,7 +252,8 @@ def when_both_in_brief(study: Study) -> str:
 def _can_reject_both(study: Study) -> tuple[bool, bool]:
     """Whether a claim of a change, and whether one of an absence, can have both its nulls rejected."""
     verbs = {claim.verb for name, claim in study.claims.items() if study.hypotheses[name].smallest > 0.0}
-    return bool(verbs & {"lowers", "raises", "changes"}), bool(verbs & {"does_not_worsen", "does_not_change"})
+    changes = {"lowers", "raises", "changes", "lowers_below", "raises_above"}
+    return bool(verbs & changes), bool(verbs & {"does_not_worsen", "does_not_change"})
 
 
 def families(study: Study) -> str:

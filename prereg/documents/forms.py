@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from prereg.documents import claims, conduct
-from prereg.documents.claims import grouped_statements, matters, measured, quoted, statement
+from prereg.documents import conduct, measures
+from prereg.documents.claims import grouped_statements, matters, quoted, statement
 from prereg.documents.components import design_sentences
 from prereg.documents.configuration import arm_sentences, arms_in_brief, base_in_brief, base_sentences, factor_sentences
-from prereg.documents.procedures import at_level
+from prereg.documents.procedures import at_level, counted_as
 from prereg.documents.source import (
     Source,
     beliefs,
@@ -107,7 +107,7 @@ def osf(source: Source) -> Form:
     """The form, filled."""
     study = source.study
     corpus = source.registration.corpus if source.registration else None
-    tasks = claims.pinned_tasks(source.registration.tasks if source.registration else None)
+    tasks = measures.pinned_tasks(source.registration.tasks if source.registration else None)
     fields = (
         Field("research_questions", "Research questions or hypotheses", _hypotheses(study)),
         Field(
@@ -136,7 +136,7 @@ def osf(source: Source) -> Form:
         Field(
             "data_collection",
             "Data collection procedures",
-            _joined(base_sentences(study, corpus), _corpus(source), claims.recorded(study), tasks),
+            _joined(base_sentences(study, corpus), _corpus(source), measures.recorded(study), tasks),
         ),
         Field("sample_size", "Sample size", conduct.sample_size(study)),
         _rationale(source),
@@ -146,10 +146,10 @@ def osf(source: Source) -> Form:
             f"{conduct.starting(study)} {conduct.stopping(study)}",
         ),
         Field("manipulated", "Manipulated variables", _manipulated(study)),
-        Field("measured", "Measured variables", claims.measured(study)),
-        Field("indices", "Indices", claims.indices(study)),
+        Field("measured", "Measured variables", measures.measured(study)),
+        Field("indices", "Indices", measures.indices(study)),
         Field("models", "Statistical models", _models(study)),
-        Field("transformations", "Transformations", claims.transformations(study)),
+        Field("transformations", "Transformations", measures.transformations(study)),
         Field(
             "inference_criteria",
             "Inference criteria",
@@ -207,7 +207,7 @@ def _design(study: Study) -> str:
         shape = f"a full {crossed} factorial" if len(study.factors) > 1 else shape
     if study.components is not None:
         shape = f"{counted(len(study.arms), 'arm')}. {design_sentences(study)}".removesuffix(".")
-    return f"Within-seed (paired) design: {shape}. {conduct.pairing(study)}"
+    return f"{counted_as(study, 'Within-seed (paired) design')}: {shape}. {conduct.pairing(study)}"
 
 
 def _corpus(source: Source) -> str:
@@ -227,7 +227,7 @@ def _rationale(source: Source) -> Field:
     study = source.study
     reason = _joined(
         beliefs(study, design),
-        f"Power is that of a paired t test {at_level(study.analysis.correct)}.",
+        counted_as(study, f"Power is that of a paired t test {at_level(study.analysis.correct)}."),
         *power_sentences(study, design),
         false_adoption(design),
         cost(design),
@@ -302,7 +302,7 @@ def aspredicted(source: Source) -> Form:
             blank=True,
         ),
         Field("hypothesis", "What is the main question being asked or hypothesis being tested?", question),
-        Field("dependent", "Which are the key dependent variables?", measured(study, brief=True)),
+        Field("dependent", "Which are the key dependent variables?", measures.measured(study, brief=True)),
         Field("conditions", "How many and which conditions are there?", _conditions(source)),
         Field("analyses", "Exactly which analyses will be conducted?", _joined(*analyses, join="\n")),
         Field("outliers", "How are outliers and exclusions handled?", conduct.exclusions_in_brief(study)),

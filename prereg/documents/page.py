@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from prereg.documents import claims, conduct
+from prereg.documents import conduct, measures
 from prereg.documents.claims import matters, refutation, statement, support
 from prereg.documents.components import ALIASES_LEFT_OUT, alias_rows, design_sentences
 from prereg.documents.configuration import arm_sentences, base_sentences, factor_sentences
-from prereg.documents.procedures import at_level
+from prereg.documents.procedures import at_level, counted_as
 from prereg.documents.source import (
     Source,
     amendments,
@@ -190,9 +190,9 @@ def _training(source: Source) -> list[Block]:
         base_sentences(source.study, corpus),
         pinned,
         _tokenizers(source),
-        claims.measured(source.study),
-        claims.recorded(source.study),
-        claims.pinned_tasks(source.registration.tasks if source.registration else None),
+        measures.measured(source.study),
+        measures.recorded(source.study),
+        measures.pinned_tasks(source.registration.tasks if source.registration else None),
     ]
 
 
@@ -206,9 +206,9 @@ def _design(source: Source) -> list[Block]:
     return [
         f"{beliefs(study, design)} {cost(design)}".strip(),
         Table(heads, power_rows(study, design)),
-        f"Power is that of a paired t test {at_level(study.analysis.correct)}; for a claim of no harm or no change it "
-        "is the power to show it at its margin if there is no difference, and for a claim by at least a margin the "
-        "power if the effect is twice the margin.",
+        f"Power is that of a {counted_as(study, 'paired t test')} {at_level(study.analysis.correct)}; for a claim of "
+        "no harm or no change it is the power to show it at its margin if there is no difference, and for a claim by "
+        "at least a margin the power if the effect is twice the margin.",
         false_adoption(design),
         Table(("If the truth is", "Chance of each verdict ± simulation error", "Simulated studies"), simulated)
         if simulated

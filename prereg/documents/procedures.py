@@ -15,7 +15,7 @@ from prereg.study.analysis import Ceiling, EProcess, Looks, Test
 from prereg.study.claim import Claim, Verb
 from prereg.study.designs.gate import in_words
 from prereg.study.spec import Study
-from prereg.text import compact, counted, level, listed, unit_of
+from prereg.text import compact, counted, level, listed, without_pairs
 
 TESTS: dict[Test, str] = {
     "paired_t": "paired t test",
@@ -70,6 +70,8 @@ _BARE: dict[Verb, str] = {
     "lowers_by": "lower",
     "raises": "raise",
     "raises_by": "raise",
+    "lowers_below": "lower",
+    "raises_above": "raise",
     "changes": "change",
     "does_not_worsen": "worsen",
     "does_not_change": "change",
@@ -78,22 +80,23 @@ _BARE: dict[Verb, str] = {
 
 def meaning(claim: Claim, outcome: str, smallest: float, *, unit: str = "", baseline: str = "") -> str:
     """What an outcome says of a claim, in plain words: of a refuted `a does_not_worsen M` that `a worsens M`."""
-    (left, right), verb = claim.sides, _BARE[claim.verb]
-    than = "" if right == baseline else f" compared with {right}"
-    amount = f" by {compact(smallest)} {unit}".rstrip() if smallest > 0.0 else ""
+    left, right, verb = claim.left_side, claim.right_side, _BARE[claim.verb]
+    than = "" if right == baseline or not claim.is_paired else f" compared with {right}"
+    metric = claim.compared
+    amount = f" by {margin(claim, smallest, unit)}" if smallest > 0.0 else ""
     absence = claim.verb.startswith("does_not")
     if outcome == "inconclusive":
         by = f"{amount} or more" if absence else _at_least(claim, unit)
-        return f"whether {left} {verb}s {claim.metric}{by}{than} is undecided"
+        return f"whether {left} {verb}s {metric}{by}{than} is undecided"
     if absence is (outcome == "supported"):
-        return f"{left} does not {verb} {claim.metric}{amount}{' or more' * bool(amount)}{than}"
-    return f"{left} {verb}s {claim.metric}{_at_least(claim, unit)}{than}"
+        return f"{left} does not {verb} {metric}{amount}{' or more' * bool(amount)}{than}"
+    return f"{left} {verb}s {metric}{_at_least(claim, unit)}{than}"
 
 
 def meanings(study: Study, name: str, metric: str | None = None) -> tuple[str, str]:
     """What 'supported' and what 'refuted' says of a hypothesis' claim, in plain words; `metric` renames it."""
     claim, hypothesis = study.claims[name], study.hypotheses[name]
-    unit = unit_of(claim.metric, hypothesis.scale, study.own_units)
+    unit = study.unit(name)
     claim = replace(claim, metric=metric or claim.metric)
     supported, refuted = (
         meaning(claim, outcome, hypothesis.smallest, unit=unit, baseline=study.baseline)
@@ -108,7 +111,14 @@ def can_be_refuted(study: Study, name: str) -> bool:
 
 
 def _at_least(claim: Claim, unit: str) -> str:
-    return "" if claim.by is None else f" by at least {compact(claim.by)} {unit}".rstrip()
+    return "" if claim.by is None else f" by at least {margin(claim, claim.by, unit)}"
+
+
+def margin(claim: Claim, smallest: float, unit: str) -> str:
+    """The smallest difference that matters with its unit, or in percent where the study writes it so."""
+    if claim.percent is None:
+        return f"{compact(smallest)} {unit}".strip()
+    return f"{compact(claim.percent)}%" + ("" if claim.trend is None else f" {claim.trend.per}")
 
 
 def against_margin(verb: Verb, outcome: str) -> bool:
@@ -137,6 +147,22 @@ def zone_in_words(verb: Verb, better: Better, zone: str) -> str:
 def correction_of(study: Study) -> str:
     """The key of a study's correction in `CORRECTIONS` and `ABOUT_CORRECTIONS`."""
     return "gate" if study.stages else study.analysis.correct
+
+
+def counted_as(study: Study, text: str) -> str:
+    """A sentence of ours about pairs as it reads for the study: without pairs where no claim compares two sides."""
+    return text if study.is_paired else without_pairs(text)
+
+
+def about_test(study: Study) -> str:
+    """The deciding test, in a sentence or two; with the claims in which a seed gives one number."""
+    text = counted_as(
+        study, ABOUT_E_PROCESS if isinstance(study.stopping, EProcess) else ABOUT_TESTS[study.analysis.test]
+    )
+    single = [name for name, claim in study.claims.items() if not claim.is_paired]
+    if not single or not study.is_paired:
+        return text
+    return f"{text} Of {listed(single)} each seed gives one number, and the test is that of one sample."
 
 
 def after_correction(correct: str) -> str:
@@ -196,7 +222,7 @@ def gatekeeping(study: Study) -> str:
 
 def test(study: Study) -> str:
     """The name of the deciding test."""
-    return "t-test e-process" if isinstance(study.stopping, EProcess) else TESTS[study.analysis.test]
+    return "t-test e-process" if isinstance(study.stopping, EProcess) else counted_as(study, TESTS[study.analysis.test])
 
 
 def stopping(study: Study) -> str:
@@ -223,11 +249,12 @@ def divergence(study: Study) -> str:
         return (
             f"scored at {compact(study.on_divergence.ceiling)}, which must be worse than any value that a run reached"
         )
-    return {
+    text = {
         "exclude_pair": "its pair is left out of the tests; a verdict is given only if it is the same with the lost "
         f"pairs at their worst, and a hypothesis that lost pairs needs {least_pairs(study)} of {len(study.seeds)}",
         "rank": "ranked worst",
     }[study.on_divergence]
+    return counted_as(study, text)
 
 
 def instability(study: Study) -> str:

@@ -45,7 +45,7 @@ def pushed(study: Study, hypothesis: str, arm: str) -> frozenset[End]:
     if claim.better == "neither" or not weight or claim.verb in ("changes", "does_not_change"):
         return frozenset(ENDS)
     rises = (weight > 0) == (claim.better == "lower")
-    wanted = claim.verb in ("raises", "raises_by") or (claim.verb == "does_not_worsen" and claim.better == "higher")
+    wanted = claim.plain_verb == "raises" or (claim.verb == "does_not_worsen" and claim.better == "higher")
     return frozenset({"supported" if rises == wanted else "refuted"})
 
 

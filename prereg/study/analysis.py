@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    model_serializer,
+    model_validator,
+)
 
 from prereg.errors import field_error
 from prereg.frozen import FrozenModel, GrownModel
@@ -92,21 +100,31 @@ class OverLast(FrozenModel):
 Read = Literal["final", "best", "area"] | AtStep | OverLast
 
 
+_SMALLEST: dict[str, Any] = {
+    "anyOf": [{"type": "number", "minimum": 0.0}, {"type": "string", "pattern": r"^([0-9]+\.?[0-9]*|\.[0-9]+)%$"}]
+}
+
+
 def _smallest_may_be_in_the_claim(schema: dict[str, Any]) -> None:
     schema["required"] = [field for field in schema["required"] if field != "smallest"]
 
 
-class Hypothesis(FrozenModel):
+class Hypothesis(GrownModel):
     """One claim that will end as supported, refuted or inconclusive."""
+
+    later_fields = ("percent",)
 
     model_config = ConfigDict(json_schema_extra=_smallest_may_be_in_the_claim)
 
     claim: str
     """ARM VERB METRIC [by at least D] [than ARM]; the verb is lowers, raises, changes, does_not_worsen or
-    does_not_change. `lowers M by at least D` is supported only by an effect of D or more; `lowers M` by any effect."""
-    smallest: Annotated[float, Field(ge=0.0)]
+    does_not_change. `lowers M by at least D` is supported only by an effect of D or more; `lowers M` by any effect. In
+    place of an arm: mean(a, b), or (a - b) on both sides. With a constant: ARM lowers METRIC below NUMBER, ARM raises
+    METRIC above NUMBER, and [by at least D] after it; one-sided. D may be a percentage.
+    In place of the arm trend(FACTOR), trend(log2 FACTOR) or trend(log10 FACTOR): the slope over a factor's values."""
+    smallest: Annotated[float, Field(ge=0.0), WithJsonSchema(_SMALLEST)]
     """The smallest difference that matters, in the metric's own unit on the claim's scale. A claim `by at least D` says
-    it already, and `smallest` is then D."""
+    it already, and `smallest` is then D. A percentage, 2%, is a ratio: it is turned into a margin on `scale: log`."""
     role: Role = "primary"
     """The family it is corrected in. Exploratory hypotheses are reported and can decide nothing."""
     scale: Scale = "raw"
@@ -116,6 +134,9 @@ class Hypothesis(FrozenModel):
     area under the curve, over the steps), at {step: N}, or as its mean over the {last: N} evaluations."""
     better: Better | None = None
     """Which way the metric improves; needed for `does_not_worsen` on a metric this tool does not define."""
+    percent: Annotated[float, Field(gt=0.0)] | None = None
+    """The margin in percent, where `smallest` or the claim says it so: filled in when the study is read, and not
+    written by hand."""
 
     @model_validator(mode="before")
     @classmethod

@@ -1,7 +1,10 @@
 """The claim language: one sentence that says which arms differ in which metric, and which way.
 
     claim := side VERB METRIC [ 'by' 'at' 'least' NUMBER ] [ 'than' side ]
-    side  := NAME | GROUP | '(' term { ('+' | '-') term } ')'
+           | side 'lowers' METRIC 'below' NUMBER [ 'by' 'at' 'least' NUMBER ]
+           | side 'raises' METRIC 'above' NUMBER [ 'by' 'at' 'least' NUMBER ]
+           | 'trend' '(' [ 'log2' | 'log10' ] FACTOR ')' VERB METRIC [ 'by' 'at' 'least' NUMBER ]
+    side  := NAME | GROUP | '(' term { ('+' | '-') term } ')' | 'mean' '(' NAME ',' NAME { ',' NAME } ')'
     term  := [ NUMBER '*' ] ( NAME | GROUP )
     VERB  := lowers | raises | changes | does_not_worsen | does_not_change
 
@@ -9,10 +12,21 @@
 claim an effect of D or more (superiority by a margin), which is what most readers take "A lowers M" with a smallest
 difference that matters to mean; inside the tool these are the verbs `lowers_by` and `raises_by`.
 
+NUMBER after `by at least` may be a percentage: the margin is then a ratio, and the claim is on the natural logarithm
+(`prereg.study.designs.percent`).
+
+`below` and `above` compare with a constant: the weights of the left side then sum to one, and the right side has no
+arm. The claim is one-sided (inside the tool `lowers_below` and `raises_above`, or `_by` with a least effect).
+
+`trend(rate)` is the slope of the arms over the values of a factor (`prereg.study.designs.trends`, which gives it its
+weights: they sum to zero); it has no right side, and the effect is per unit of the value, or of its logarithm.
+
 Without `than`, the other side is the study's baseline. A claim resolves to weights over arms that
-sum to zero; the effect is always the left side minus the right side. `(0.5*a + 0.5*b)` is the mean of
-two arms. `+` and `-` stand between spaces, because names of arms may contain hyphens. A GROUP is the mean of the arms
-that a factorial of `components` groups: `with:PART`, `without:PART` (`prereg.study.designs.components`).
+sum to zero; the effect is always the left side minus the right side. `mean(a, b, c)` weighs its arms equally, and
+`(0.5*a + 0.5*b)` is the mean of two. `+` and `-` stand between spaces, because names of arms may contain hyphens. A
+GROUP
+is the mean of the arms that a factorial of `components` groups: `with:PART`, `without:PART`
+(`prereg.study.designs.components`).
 """
 
 from __future__ import annotations
@@ -20,23 +34,31 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, log1p
 from typing import Literal, get_args
 
 from prereg.errors import ClaimError, nearest
 from prereg.metrics.catalogue import Better
-from prereg.text import side
+from prereg.study.designs.sides import Side, Trend, read_side, words_of
+from prereg.text import compact, side
 
 PlainVerb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change"]
-Verb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change", "lowers_by", "raises_by"]
+Verb = Literal[
+    "lowers",
+    "raises",
+    "changes",
+    "does_not_worsen",
+    "does_not_change",
+    "lowers_by",
+    "raises_by",
+    "lowers_below",
+    "raises_above",
+]
 VERBS: tuple[PlainVerb, ...] = get_args(PlainVerb)
 """What a study can write."""
 
-_SIGNS = frozenset({"+", "-"})
-_MARKS = frozenset({"+", "-", "("})
-
-_TERM = re.compile(r"(?:(?P<weight>\d+(?:\.\d+)?)\*)?(?P<arm>[^*]+)")
-_TOKEN = re.compile(r"\s*(?:(?P<mark>[()])|(?P<sign>[+-])(?=\s)|(?P<word>[^\s()]+))")
+BEYOND: dict[PlainVerb, str] = {"lowers": "below", "raises": "above"}
+"""The word before a constant, by verb."""
 
 
 @dataclass(frozen=True)
@@ -51,25 +73,57 @@ class Claim:
     """The least effect that is claimed, of `lowers_by` and `raises_by`."""
     better: Better = "neither"
     """Which way the metric improves, as far as the study or the catalogue says; filled in by `Study.claims`."""
-    written: tuple[str, str] | None = None
-    """Both sides as the study writes them, where it names groups of arms."""
+    left_as_written: str = ""
+    """The left side where the study writes it by a function of arms, such as `mean(a, b)`."""
+    right_as_written: str = ""
+    """The right side likewise."""
+    trend: Trend | None = None
+    """The slope that the left side is; without a study's factors it has no weights."""
+    percent: float | None = None
+    """The margin in percent, where the study writes it so; `by`, and `smallest`, are then on the natural logarithm."""
+    constant: float | None = None
+    """What the left side is compared with where it is no arm, on the metric's own scale."""
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether each seed gives two sides that are compared; else it gives one number."""
+        return bool(self.right)
+
+    @property
+    def left_side(self) -> str:
+        """The left side as a reader would write it."""
+        return self.left_as_written or side(self.left)
+
+    @property
+    def right_side(self) -> str:
+        """The right side as a reader would write it."""
+        if self.constant is not None:
+            return compact(self.constant)
+        return self.right_as_written or side(self.right)
+
+    @property
+    def compared(self) -> str:
+        """The metric, and the constant that it is compared with where there is one."""
+        if self.constant is None:
+            return self.metric
+        return f"{self.metric} {BEYOND[self.plain_verb]} {compact(self.constant)}"
 
     @property
     def sides(self) -> tuple[str, str]:
         """Left and right side as a reader would write them."""
-        return self.written or (side(self.left), side(self.right))
+        return self.left_side, self.right_side
 
     @property
     def plain_verb(self) -> PlainVerb:
         """The verb as the study writes it."""
-        return {"lowers_by": "lowers", "raises_by": "raises"}.get(self.verb, self.verb)  # type: ignore[return-value]
+        return self.verb.removesuffix("_by").removesuffix("_below").removesuffix("_above")  # type: ignore[return-value]
 
     @property
     def direction(self) -> int:
         """The sign of an effect that goes the way the verb speaks of: as claimed, or towards worse; 0 for either."""
         if self.verb == "does_not_worsen":
             return 1 if self.better == "lower" else -1
-        return {"lowers": -1, "lowers_by": -1, "raises": 1, "raises_by": 1}.get(self.verb, 0)
+        return {"lowers": -1, "raises": 1}.get(self.plain_verb, 0)
 
     @property
     def weights(self) -> dict[str, float]:
@@ -92,8 +146,8 @@ class Claim:
 
 def parse_claim(text: str, *, baseline: str) -> Claim:
     """Read one claim. Names are not checked against a study here; `prereg.study.validate` does that."""
-    tokens = _tokens(text)
-    left, rest = _side(tokens, text)
+    tokens = words_of(text)
+    left, rest = read_side(tokens, text)
     if not rest:
         raise ClaimError(
             f"claim '{text}' ends after its first arm",
@@ -112,27 +166,39 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
             f"claim '{text}' names no metric", required="ARM VERB METRIC [than ARM]", fix=f"claim: {text} val/loss"
         )
     metric, *rest = rest
-    by, rest = _margin(verb, rest, text)
-    right: Mapping[str, float] = {baseline: 1.0}
-    if rest:
-        if rest[0] != "than":
-            raise ClaimError(
-                f"'{rest[0]}' after the metric in claim '{text}'",
-                required="'than ARM', or nothing",
-                fix=f"{text.split(metric, maxsplit=1)[0]}{metric} than {baseline}",
-            )
-        right, rest = _side(rest[1:], text)
-        if rest:
-            raise ClaimError(f"'{' '.join(rest)}' after the end of claim '{text}'", required="nothing more")
-    kind: Verb = verb if by is None else "lowers_by" if verb == "lowers" else "raises_by"
-    claim = Claim(verb=kind, metric=metric, left=left, right=right, by=by)
-    if not claim.weights:
+    constant, rest = _constant(verb, rest, text)
+    by, percent, rest = _margin(verb, rest, text)
+    right = _right_side(left, constant, rest, text, metric=metric, baseline=baseline)
+    kind: Verb = verb
+    if by is not None:
+        kind = "lowers_by" if verb == "lowers" else "raises_by"
+    elif constant is not None:
+        kind = "lowers_below" if verb == "lowers" else "raises_above"
+    claim = Claim(
+        verb=kind,
+        metric=metric,
+        left=left.weights,
+        right=right.weights,
+        by=by,
+        left_as_written=left.as_written,
+        right_as_written=right.as_written,
+        constant=constant,
+        percent=percent,
+        trend=left.trend,
+    )
+    if left.trend is not None and verb == "does_not_worsen":
+        raise ClaimError(
+            f"claim '{text}' asks whether a trend worsens",
+            required="lowers, raises, changes or does_not_change, of a trend",
+            fix="trend(rate) does_not_change val/loss",
+        )
+    if not claim.weights and left.trend is None:
         raise ClaimError(
             f"claim '{text}' compares an arm with itself",
             required="two different sides; without 'than' the right side is the baseline",
             fix=f"name another arm than '{baseline}', or add 'than ARM'",
         )
-    if abs(sum(claim.weights.values())) > 1e-12:
+    if claim.is_paired and abs(sum(claim.weights.values())) > 1e-12:
         raise ClaimError(
             f"the weights of claim '{text}' do not sum to zero",
             required="a contrast: as many arms on the left as on the right",
@@ -154,7 +220,42 @@ def with_groups(claim: Claim, groups: Mapping[str, tuple[str, ...]]) -> Claim:
                 found[arm] = found.get(arm, 0.0) + weight / len(members)
         return found
 
-    return replace(claim, left=arms(claim.left), right=arms(claim.right), written=claim.sides)
+    left, right = claim.sides
+    return replace(claim, left=arms(claim.left), right=arms(claim.right), left_as_written=left, right_as_written=right)
+
+
+def _right_side(left: Side, constant: float | None, rest: list[str], text: str, *, metric: str, baseline: str) -> Side:
+    """The other side, from the words after the metric and its margin; without arms where there is none."""
+    if constant is not None or (rest and rest[0] in BEYOND.values()):
+        if rest:
+            raise ClaimError(
+                f"'{' '.join(rest)}' in claim '{text}', which compares with a constant",
+                required="lowers METRIC below NUMBER [by at least D], or raises METRIC above NUMBER [by at least D]",
+                fix="claim: record lowers val/loss below 3.28 by at least 0.01",
+            )
+        if abs(sum(left.weights.values()) - 1.0) > 1e-12:
+            raise ClaimError(
+                f"the weights of claim '{text}', which compares with a constant, do not sum to one",
+                required="an arm, or a mean of arms",
+                fix="mean(a, b) lowers val/loss below 3.28",
+            )
+        return Side({})
+    if rest and rest[0] != "than":
+        raise ClaimError(
+            f"'{rest[0]}' after the metric in claim '{text}'",
+            required="'than ARM', or nothing",
+            fix=f"{text.split(metric, maxsplit=1)[0]}{metric} than {baseline}",
+        )
+    right, rest = read_side(rest[1:], text) if rest else (Side({} if left.trend else {baseline: 1.0}), [])
+    if rest:
+        raise ClaimError(f"'{' '.join(rest)}' after the end of claim '{text}'", required="nothing more")
+    if right.trend is not None or (left.trend is not None and right.weights):
+        raise ClaimError(
+            f"claim '{text}' compares a trend with another side",
+            required="a trend alone: its effect is the slope",
+            fix="trend(rate) lowers val/loss by at least 0.01",
+        )
+    return right
 
 
 def margin_of(text: str) -> float | None:
@@ -170,15 +271,30 @@ def _number(word: str) -> float | None:
     return float(word) if re.fullmatch(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?", word) else None
 
 
-def _margin(verb: str, rest: list[str], text: str) -> tuple[float | None, list[str]]:
-    """The least effect that is claimed, and the tokens after it."""
+def percent_of(word: str) -> float | None:
+    """2 for `2%`; none where the word is no percentage."""
+    return _number(word[:-1]) if word.endswith("%") else None
+
+
+def log_margin(percent: float, *, falls: bool) -> float:
+    """The size of a fall, or rise, by so many percent as a difference of natural logarithms."""
+    return -log1p(-percent / 100.0) if falls else log1p(percent / 100.0)
+
+
+def _margin(verb: str, rest: list[str], text: str) -> tuple[float | None, float | None, list[str]]:
+    """The least effect that is claimed, the same in percent if so written, and the tokens after it."""
     if not rest or rest[0] != "by":
-        return None, rest
-    least = _number(rest[3]) if len(rest) > 3 and rest[1:3] == ["at", "least"] else None
+        return None, None, rest
+    word = rest[3] if len(rest) > 3 and rest[1:3] == ["at", "least"] else ""
+    percent = percent_of(word)
+    least = _number(word)
+    if percent is not None and 0.0 < percent < (100.0 if verb == "lowers" else inf):
+        least = log_margin(percent, falls=verb == "lowers")
     if least is None or not 0.0 < least < inf:
         raise ClaimError(
             f"'{' '.join(rest[:4])}' in claim '{text}' is not a least effect",
-            required="'by at least' and a number above zero, in the metric's own unit on the claim's scale",
+            required="'by at least' and a number above zero, in the metric's own unit on the claim's scale; or a "
+            "percentage above zero, and below 100% for a fall",
             fix="claim: layernorm lowers val/loss by at least 0.02",
         )
     if verb not in ("lowers", "raises"):
@@ -187,47 +303,25 @@ def _margin(verb: str, rest: list[str], text: str) -> tuple[float | None, list[s
             required="lowers or raises; the margin of another claim is its `smallest`",
             fix=f"leave it out, and write smallest: {rest[3]}",
         )
-    return least, rest[4:]
+    return least, percent, rest[4:]
 
 
-def _tokens(text: str) -> list[str]:
-    found, position = [], 0
-    stripped = re.sub(r"\s*\*\s*", "*", text.rstrip())
-    while position < len(stripped):
-        match = _TOKEN.match(stripped, position)
-        assert match is not None, (text, position)  # every character is a mark, a sign or part of a word
-        found.append(match.group("mark") or match.group("sign") or match.group("word"))
-        position = match.end()
-    return found
-
-
-def _side(tokens: list[str], text: str) -> tuple[dict[str, float], list[str]]:
-    """One side of a claim and the tokens after it."""
-    if not tokens:
+def _constant(verb: str, rest: list[str], text: str) -> tuple[float | None, list[str]]:
+    """The constant after `below` or `above`, and the tokens after it."""
+    if not rest or rest[0] not in BEYOND.values():
+        return None, rest
+    word = BEYOND.get(verb)  # type: ignore[call-overload]
+    if rest[0] != word:
         raise ClaimError(
-            f"claim '{text}' lacks an arm",
-            required="ARM VERB METRIC [than ARM]",
-            fix="claim: layernorm lowers val/loss",
+            f"'{rest[0]}' after '{verb}' in claim '{text}'",
+            required="lowers METRIC below NUMBER, or raises METRIC above NUMBER",
+            fix="claim: record lowers val/loss below 3.28",
         )
-    if tokens[0] != "(":
-        return {tokens[0]: 1.0}, tokens[1:]
-    if ")" not in tokens:
-        raise ClaimError(f"claim '{text}' opens a parenthesis and does not close it", required="')'")
-    end = tokens.index(")")
-    inner, rest = tokens[1:end], tokens[end + 1 :]
-    if len(inner) % 2 == 0 or any(s not in _SIGNS for s in inner[1::2]) or any(n in _MARKS for n in inner[0::2]):
+    size = _number(rest[1].removeprefix("-")) if len(rest) > 1 else None
+    if size is None or size == inf:
         raise ClaimError(
-            f"'({' '.join(inner)})' in claim '{text}' is not a sum of arms",
-            required="(ARM - ARM), with spaces around the sign",
+            f"'{' '.join(rest[:2])}' in claim '{text}' names no constant",
+            required=f"'{word}' and a number, in the metric's own unit",
+            fix=f"claim: record {verb} val/loss {word} 3.28",
         )
-    weights: dict[str, float] = {}
-    for sign, arm in zip(["+", *inner[1::2]], inner[0::2], strict=True):
-        term = _TERM.fullmatch(arm)
-        weight = float(term["weight"] or 1.0) if term is not None else 0.0
-        if term is None or not 0.0 < weight < inf:
-            raise ClaimError(
-                f"'{arm}' in claim '{text}' is not a term",
-                required="ARM, or a weight above zero times an arm, such as 0.5*ARM",
-            )
-        weights[term["arm"]] = weights.get(term["arm"], 0.0) + (weight if sign == "+" else -weight)
-    return weights, rest
+    return (-size if rest[1].startswith("-") else size), rest[2:]

@@ -34,15 +34,18 @@ from prereg.rule.rule import DecisionLine, Rule
 from prereg.study.analysis import Analysis, Ceiling, Hypothesis, Role, Stable, Stopping
 from prereg.study.arms import Arm, resolve_arms
 from prereg.study.claim import Claim, parse_claim, with_groups
+from prereg.study.designs import percent
 from prereg.study.designs.components import Components
 from prereg.study.designs.gate import Stage, stages_of
 from prereg.study.designs.resolve_components import check_components, placed, with_components
+from prereg.study.designs.trends import with_weights
 from prereg.study.designs.tune import Pilot, Tune, pilots_of
 from prereg.study.faults import spec_error
 from prereg.study.measure import Measure, Name, OwnCheck, Seed
 from prereg.study.sizes import WIDTH, Count, Match, resolved
 from prereg.study.training import Training
 from prereg.study.validate import check_promises
+from prereg.text import unit_of
 
 Overrides = dict[str, JsonValue]
 
@@ -192,6 +195,11 @@ class Study(GrownModel):
     checks: tuple[OwnCheck, ...] = ()
     """The study's own checks of admissibility, in addition to the tool's; not written where there are none."""
 
+    @field_validator("hypotheses", mode="before")
+    @classmethod
+    def _percentages_are_margins_on_the_logarithm(cls, value: Any, info: ValidationInfo) -> Any:
+        return percent.resolved(value, info.data.get("measure"))
+
     @field_validator("base", mode="wrap")
     @classmethod
     def _base_is_what_the_trainer_takes(
@@ -279,10 +287,16 @@ class Study(GrownModel):
     @cached_property
     def claims(self) -> dict[str, Claim]:
         """Every hypothesis' claim, parsed, and which way its metric improves."""
-        parsed = {name: parse_claim(h.claim, baseline=self.baseline) for name, h in self.hypotheses.items()}
-        parsed = {name: with_groups(claim, self.arm_groups) for name, claim in parsed.items()}
+        parsed = {
+            name: with_groups(with_weights(parse_claim(h.claim, baseline=self.baseline), self.factors), self.arm_groups)
+            for name, h in self.hypotheses.items()
+        }
         return {
-            name: replace(claim, better=self.hypotheses[name].better or self._better(claim.metric))
+            name: replace(
+                claim,
+                better=self.hypotheses[name].better or self._better(claim.metric),
+                percent=self.hypotheses[name].percent,
+            )
             for name, claim in parsed.items()
         }
 
@@ -290,6 +304,11 @@ class Study(GrownModel):
     def arm_groups(self) -> dict[str, tuple[str, ...]]:
         """Groups of arms that a claim can name: those of a factorial of `components`."""
         return {} if self.components is None else self.components.groups()
+
+    @cached_property
+    def is_paired(self) -> bool:
+        """Whether any claim compares two sides of each seed; else each seed gives one number."""
+        return any(claim.is_paired for claim in self.claims.values())
 
     @cached_property
     def families(self) -> dict[Role, tuple[str, ...]]:
@@ -336,6 +355,12 @@ class Study(GrownModel):
     def _better(self, name: str) -> Better:
         metric = self.metric(name) or TASK_METRICS.get(name)
         return metric.better if metric is not None else "neither"
+
+    def unit(self, hypothesis: str) -> str:
+        """The unit of a claim's effect; of a trend per unit of its values."""
+        claim = self.claims[hypothesis]
+        unit = unit_of(claim.metric, self.hypotheses[hypothesis].scale, self.own_units)
+        return unit if claim.trend is None else f"{unit} {claim.trend.per}".strip()
 
     def metric(self, name: str) -> Metric | None:
         """The declaration of a metric: the tool's, or the study's own; none where only the user's trainer knows it."""

@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from prereg.errors import FieldPath, field_error, nearest
-from prereg.metrics.catalogue import ITEM_METRICS, SUITES
+from prereg.metrics.catalogue import ITEM_METRICS
 from prereg.study.command import check_command
 from prereg.study.designs.gate import check_gate
 from prereg.study.designs.tune import check_tune
 from prereg.study.measure import OWN_TASKS, is_folder
-from prereg.study.validate_measures import check_claims, check_known, check_readings
+from prereg.study.validate_measures import check_claims, check_known, check_measure, check_readings
 
 if TYPE_CHECKING:
     from prereg.study.spec import Study
@@ -35,7 +35,7 @@ def check_promises(study: Study) -> None:
         check_tune,
         check_command,
         _check_seeds,
-        _check_measure,
+        check_measure,
         check_claims,
         _check_analysis,
         _check_assumptions,
@@ -62,8 +62,13 @@ def _check_arms(study: Study) -> None:
             "variants: {none: {}, layernorm: {model.embedding_norm: layernorm}}",
         )
     place: FieldPath = ("variants",) if study.variants else ("factors",)
-    if len(study.arms) < 2:
-        raise field_error(place, "only one variant", "at least two, one of them the baseline")
+    if len(study.arms) < 2 and not all(" below " in h.claim or " above " in h.claim for h in study.hypotheses.values()):
+        raise field_error(
+            place,
+            "only one variant",
+            "at least two, one of them the baseline, unless every claim compares with a constant",
+            "claim: record lowers val/loss below 3.28",
+        )
     # Runs lie in folders named after their variant, and some file systems do not tell capitals apart.
     twins = _first_repeated(name.casefold() for name in study.arms)
     if twins is not None:
@@ -100,54 +105,6 @@ def _check_seeds(study: Study) -> None:
             f"looks {list(looks)} with {n_seeds} seeds",
             "ascending numbers of seeds, the last equal to the number of seeds",
         )
-
-
-def _check_measure(study: Study) -> None:
-    """Every suite at one cadence, and no setting of a suite that is not recorded."""
-    measure, built_in = study.measure, study.trainer == "gpt"
-    for suite in measure.at_end:
-        if measure.at_end.count(suite) + measure.suites.count(suite) > 1:
-            raise field_error(
-                ("measure", "at_end"),
-                f"the suite '{suite}' is named twice",
-                "each suite at every evaluation (suites) or at the last step alone (at_end)",
-                f"suites: [{', '.join(one for one in measure.suites if one != suite)}]",
-            )
-    for suite in measure.suites if built_in else ():
-        if SUITES[suite].only_at_end:
-            raise field_error(
-                ("measure", "suites"),
-                f"the suite '{suite}' at every evaluation",
-                "the last step: it measures a whole run",
-                f"at_end: [{', '.join([*measure.at_end, suite])}]",
-            )
-    if measure.loss_level is not None and "loss" not in measure.suites:
-        raise field_error(
-            ("measure", "loss_level"),
-            "a level of the loss, and the loss is not evaluated during training",
-            "'loss' among the suites",
-            f"suites: [{', '.join([*measure.suites, 'loss'])}]",
-        )
-    if measure.own and not built_in:
-        raise field_error(
-            ("measure", "own"),
-            "a metric of the study's own, of a user's own trainer",
-            "the built-in trainer: a user's own trainer writes what it likes to its file of metrics",
-        )
-    names = [one.name for one in measure.own]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise field_error(("measure", "own", index, "name"), f"two metrics are named '{name}'", "a name each")
-    length = measure.inference.length
-    for arm in study.arms if built_in and length is not None else ():
-        context = study.training(arm).model.context
-        if length is not None and length > context:
-            raise field_error(
-                ("measure", "inference", "length"),
-                f"{length} tokens, and '{arm}' sees {context} at once",
-                "no more than the context of every arm",
-                f"length: {context}",
-            )
 
 
 def _check_analysis(study: Study) -> None:
@@ -189,6 +146,14 @@ def _check_assumptions(study: Study) -> None:
                 "over_items for " + " or ".join(ITEM_METRICS),
                 f"{metric}: without over_items",
             )
+        against = next((n for n, c in study.claims.items() if c.metric == metric and c.constant is not None), None)
+        if assumed.correlation < 0.0 and against is not None and len(study.arms) > 1:
+            raise field_error(
+                (*place, "correlation"),
+                f"correlation is {assumed.correlation:g}, and {against} compares {metric} with a constant",
+                "0 or more: what the arms of a seed share is simulated there as noise of the seed",
+                "correlation: 0",
+            )
     for name in study.assume.effects:
         if name not in study.hypotheses or study.claims[name].verb.startswith("does_not"):
             raise field_error(
@@ -227,6 +192,13 @@ def _check_items(study: Study) -> None:
         raise field_error(place, f"{stated} and no claim is about a metric with items", required, "also: []")
     for name, metric in claimed.items():
         scale = study.hypotheses[name].scale
+        if study.claims[name].constant is not None:
+            raise field_error(
+                ("hypotheses", name, "claim"),
+                f"{stated}, and {name} compares with a constant",
+                "claims between arms: items are compared with the same items of another arm",
+                "test: paired_t, over the runs' own values",
+            )
         if metric not in ITEM_METRICS and decides:
             raise field_error(
                 ("hypotheses", name, "claim"),
@@ -332,10 +304,18 @@ def _check_ranks(study: Study) -> None:
         if sides.setdefault(claim.metric, better) != better:
             required = "one worst end for a metric on which diverged runs are ranked"
             raise field_error(place, f"{claim.metric} improves both ways", required)
-        if len(claim.left) != 1 or len(claim.right) != 1:
+        if claim.constant is not None:
             raise field_error(
                 ("hypotheses", name, "claim"),
-                "a difference of differences with on_divergence: rank",
+                f"{name} compares with a constant, and on_divergence is rank",
+                "claims between two arms: ranks of diverged runs are those of pairs",
+                "on_divergence: exclude_pair, or a ceiling",
+            )
+        if len(claim.left) != 1 or len(claim.right) != 1:
+            what = "a difference of differences" if claim.trend is None else "a trend"
+            raise field_error(
+                ("hypotheses", name, "claim"),
+                f"{what} with on_divergence: rank",
                 "claims between two arms: the difference of two diverged runs has no rank",
                 "on_divergence: exclude_pair",
             )

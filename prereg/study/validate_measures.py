@@ -17,6 +17,7 @@ from prereg.errors import ClaimError, FieldPath, field_error, nearest
 from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS, TASK_NAMES, Metric, source_of
 from prereg.registry.canon import canonical_bytes
 from prereg.study.claim import Claim, parse_claim, with_groups
+from prereg.study.designs.trends import with_weights
 from prereg.study.training import Bpe, Data
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def check_claims(study: Study) -> None:
     for name, hypothesis in study.hypotheses.items():
         place = ("hypotheses", name, "claim")
         try:
-            claim = with_groups(parse_claim(hypothesis.claim, baseline=study.baseline), study.arm_groups)
+            claim = with_weights(parse_claim(hypothesis.claim, baseline=study.baseline), study.factors)
+            claim = with_groups(claim, study.arm_groups)
         except ClaimError as error:
             raise error.at(field=place) from None
         for arm in claim.named:
@@ -44,6 +46,54 @@ def check_claims(study: Study) -> None:
                 raise field_error(place, found, "one of " + ", ".join(study.arms), nearest(arm, known))
         _check_metric(study, name, claim)
         _check_verb(study, name, claim)
+
+
+def check_measure(study: Study) -> None:
+    """Every suite at one cadence, and no setting of a suite that is not recorded."""
+    measure, built_in = study.measure, study.trainer == "gpt"
+    for suite in measure.at_end:
+        if measure.at_end.count(suite) + measure.suites.count(suite) > 1:
+            raise field_error(
+                ("measure", "at_end"),
+                f"the suite '{suite}' is named twice",
+                "each suite at every evaluation (suites) or at the last step alone (at_end)",
+                f"suites: [{', '.join(one for one in measure.suites if one != suite)}]",
+            )
+    for suite in measure.suites if built_in else ():
+        if SUITES[suite].only_at_end:
+            raise field_error(
+                ("measure", "suites"),
+                f"the suite '{suite}' at every evaluation",
+                "the last step: it measures a whole run",
+                f"at_end: [{', '.join([*measure.at_end, suite])}]",
+            )
+    if measure.loss_level is not None and "loss" not in measure.suites:
+        raise field_error(
+            ("measure", "loss_level"),
+            "a level of the loss, and the loss is not evaluated during training",
+            "'loss' among the suites",
+            f"suites: [{', '.join([*measure.suites, 'loss'])}]",
+        )
+    if measure.own and not built_in:
+        raise field_error(
+            ("measure", "own"),
+            "a metric of the study's own, of a user's own trainer",
+            "the built-in trainer: a user's own trainer writes what it likes to its file of metrics",
+        )
+    names = [one.name for one in measure.own]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise field_error(("measure", "own", index, "name"), f"two metrics are named '{name}'", "a name each")
+    length = measure.inference.length
+    for arm in study.arms if built_in and length is not None else ():
+        context = study.training(arm).model.context
+        if length is not None and length > context:
+            raise field_error(
+                ("measure", "inference", "length"),
+                f"{length} tokens, and '{arm}' sees {context} at once",
+                "no more than the context of every arm",
+                f"length: {context}",
+            )
 
 
 def check_known(study: Study, metric: str, place: FieldPath, reader: str) -> None:
@@ -161,7 +211,7 @@ def _vocabulary(data: Data) -> str:
 
 def _check_verb(study: Study, name: str, claim: Claim) -> None:
     hypothesis, place = study.hypotheses[name], ("hypotheses", name)
-    if claim.by is not None and hypothesis.smallest != claim.by:
+    if claim.by is not None and not isclose(hypothesis.smallest, claim.by, rel_tol=1e-9 if claim.percent else 0.0):
         raise field_error(
             (*place, "smallest"),
             f"smallest is {hypothesis.smallest:g} and the claim says 'by at least {claim.by:g}'",
@@ -171,6 +221,9 @@ def _check_verb(study: Study, name: str, claim: Claim) -> None:
     if hypothesis.smallest == 0.0 and claim.verb.startswith("does_not"):
         required = "a margin above zero: no data can show a difference to be exactly nothing"
         raise field_error((*place, "smallest"), f"smallest is 0 and the claim is '{claim.verb}'", required)
+    if claim.constant is not None and claim.constant <= 0.0 and hypothesis.scale != "raw":
+        found = f"{name} compares with {claim.constant:g}, and scale is '{hypothesis.scale}'"
+        raise field_error((*place, "scale"), found, "a constant above 0, which has a logarithm", "scale: raw")
     if claim.verb != "does_not_worsen":
         return
     if study.claims[name].better == "neither":

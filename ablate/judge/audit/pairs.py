@@ -78,6 +78,8 @@ def _declare_equal(
 
     @_check(name, "inadmissible", looks_at=looks_at, why=why, required=required)
     def _equal(context: AuditContext) -> Found:
+        if len(context.study.arms) == 1:
+            return None
         compared, wrong = 0, []
         runs, alike = paired(context), {arm: _values(context.study, arm, fields) for arm in context.study.trained}
         groups: dict[tuple[int, bytes], list[tuple[RunRecord, Pairing]]] = defaultdict(list)

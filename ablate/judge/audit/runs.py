@@ -247,6 +247,8 @@ def _code(context: AuditContext) -> Found:
     applies=_own_trainer,
 )
 def _pairs_promised(context: AuditContext) -> Found:
+    if len(context.study.arms) == 1:
+        return None
     stated = sorted({name for run in context.ended for name in run.must_match or ()})
     found = f"a user's own trainer states hashes of {', '.join(stated[:5])}{', ...' * (len(stated) > 5)}, and no others"
     none = "a user's own trainer states no hashes of weights, batches or dropout"

@@ -68,6 +68,12 @@ class Belief(GrownModel):
         """SD of what arms of one seed do not share: the SD of a contrast is this times sqrt(sum of squared weights)."""
         return sqrt(self.sd**2 * (1.0 - self.correlation))
 
+    @property
+    def sd_shared(self) -> float:
+        """SD of what all arms of a seed share, which no contrast has; 0 where the correlation is below 0, so that one
+        arm then varies a little more than its SD."""
+        return self.sd * sqrt(max(0.0, self.correlation))
+
 
 class Beliefs(FrozenModel):
     """Everything the design takes for granted."""
@@ -182,6 +188,8 @@ def _learned(study: Study, group: Group, pilot: Registration, evidence: Evidence
             required="positive values for a claim on a log scale",
         )
     table = raw if scale == "raw" else np.vectorize(log if scale == "log" else log10)(raw)
+    if len(arms) == 1:
+        return _of_one_arm(study, group, table, raw, name)
     rest, total = variances(table)
     require_headroom(study, metric, raw, name)
     _require_ceiling(study, metric, raw, name)
@@ -197,6 +205,20 @@ def _learned(study: Study, group: Group, pilot: Registration, evidence: Evidence
         level=float(table.mean()),
         sd_difference_low=low,
         sd_difference_high=high,
+    )
+
+
+def _of_one_arm(study: Study, group: Group, table: Floats, raw: Floats, pilot: str) -> Belief:
+    """The belief from a pilot of one arm, which shows no correlation: 0, with which a contrast is the noisiest."""
+    require_headroom(study, group[0], raw, pilot)
+    _require_ceiling(study, group[0], raw, pilot)
+    return Belief(
+        metric=group[0],
+        scale=group[1],
+        sd=float(table.std(ddof=1)),
+        correlation=0.0,
+        source=f"pilot '{pilot}', {len(table)} seeds of one arm, correlation not known",
+        level=float(table.mean()),
     )
 
 

@@ -22,6 +22,7 @@ from ablate.judge.design.scenarios import drawable, effect_scenarios
 from ablate.judge.design.simulate import Chance, Scenario, adopting_verdicts, affordable, simulate
 from ablate.judge.stats.null_hypotheses import require_known_methods
 from ablate.judge.stats.resample import COUNTED_PAIRS, LISTED_PAIRS
+from prereg.documents.procedures import counted_as
 from prereg.frozen import FrozenModel, GrownModel
 from prereg.rule.bound import VerdictBound, verdict_bound
 from prereg.rule.divergence import said_losses
@@ -286,7 +287,10 @@ def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
             f"sign_flip over more than {LISTED_PAIRS} seeds is simulated with random sign vectors, where the judge "
             f"counts all of them up to {COUNTED_PAIRS} seeds"
         )
-    notes += [*said_losses(study), *filter(None, [false_alarm_text(study), _said_assumed(study, beliefs)])]
+    notes += [
+        *(counted_as(study, said) for said in said_losses(study)),
+        *filter(None, [false_alarm_text(study), _said_assumed(study, beliefs)]),
+    ]
     notes += [_said_belief(belief) for belief in beliefs.metrics]
     if lacking:
         notes.append(

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from ablate.judge.design.assumptions import Beliefs, groups_of
 from ablate.judge.design.reach import effect_when_true, standard_error
-from ablate.judge.design.scenarios import Law, TrueEffects, alarms_of, draw, weights_of
+from ablate.judge.design.scenarios import Law, TrueEffects, alarms_of, constants_of, draw, weights_of
 from ablate.judge.design.simulate import Scenario, adopting_verdicts, harmful_verdicts, is_true, simulate
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, batchable, code_rows, weigh_rows_at
@@ -131,10 +131,6 @@ class _Screen:
 
     def __post_init__(self) -> None:
         study = self.study
-        nothing = TrueEffects("", dict.fromkeys(study.hypotheses, 0.0), correlation=self.correlation)
-        rng = np.random.default_rng(self.seed)
-        drawn = draw(study, nothing, self.beliefs, n_sims=self.n_sims, n_seeds=len(study.seeds), rng=rng)
-        self.differences, self.items = drawn.differences, drawn.items
         self.names = list(study.hypotheses)
         self.digits = np.array(list(product(range(len(OUTCOME)), repeat=len(self.names))), dtype=np.int64)
         self.powers = len(OUTCOME) ** np.arange(len(self.names))[::-1]
@@ -149,6 +145,12 @@ class _Screen:
             weights = weights_of(study, names)
             rows = weights[[names.index(name) for name in chosen]]
             self.follows[tuple(names)] = (chosen, weights @ np.linalg.pinv(rows))
+        # No effect of any claim that is chosen freely: of claims against two constants only one can be without.
+        least = TrueEffects("", dict(self._completed(dict.fromkeys(self.free, 0.0))), correlation=self.correlation)
+        rng = np.random.default_rng(self.seed)
+        drawn = draw(study, least, self.beliefs, n_sims=self.n_sims, n_seeds=len(study.seeds), rng=rng)
+        self.differences = {name: values - least.effects[name] for name, values in drawn.differences.items()}
+        self.items = drawn.items
 
     def share(self, case: Case) -> float:
         """The chance of a false adoption."""
@@ -217,7 +219,8 @@ class _Screen:
         """The effects of all claims: those of the rest follow from the means of the arms."""
         effects: dict[str, float] = {}
         for names, (chosen, matrix) in self.follows.items():
-            implied = matrix @ np.array([free[name] for name in chosen])
+            means = np.array([free[name] for name in chosen]) + constants_of(self.study, chosen)
+            implied = matrix @ means - constants_of(self.study, list(names))
             size = float(np.abs(implied).max(initial=0.0))
             for name, effect in zip(names, implied, strict=True):
                 effects[name] = free[name] if name in free else (0.0 if abs(effect) < 1e-9 * size else float(effect))
@@ -253,7 +256,7 @@ def _named(study: Study, effects: dict[str, float], correlation: float, law: Law
         smallest = study.hypotheses[name].smallest
         sign = study.claims[name].direction or 1
         if effect == 0.0:
-            said.append(f"{name} without effect")
+            said.append(f"{name} " + ("without effect" if study.claims[name].constant is None else "at its constant"))
         elif smallest and abs(abs(effect) - smallest) <= 1e-9 * smallest:
             said.append(f"{name} at its margin" if effect * sign > 0 else f"{name} at its margin, the other way")
         else:

@@ -113,14 +113,15 @@ def _one(study: Study, finding: Finding, design: Design | None, planned: Hypothe
     level = level_of(study, finding.hypothesis)
     kind, smallest = KIND[verb], finding.smallest
     # A change that is shown to be too small to matter is refuted, and counts against the power of its claim.
-    below = smallest / sd if verb in ("lowers", "raises", "changes") else None
+    claim = study.claims[finding.hypothesis]
+    below = smallest / sd if claim.by is None and not verb.startswith("does_not") else None
     reached = min(1.0, t_power.power(kind, smallest / sd, n, level, refuted_below=below)) if smallest > 0 else None
     seeds = t_power.seeds_for(kind, smallest / sd, level, 0.8, refuted_below=below) if smallest > 0 else None
     undecided = finding.outcome == "inconclusive" and smallest > 0 and fixed
     # A claim by at least D is selected against D, which is not the test that `selection` describes.
     selected = finding.outcome == ("refuted" if verb.startswith("does_not") else "supported")
     luck = None
-    if fixed and selected and smallest > 0 and not verb.endswith("_by"):
+    if fixed and selected and smallest > 0 and claim.by is None and claim.constant is None:
         luck = selection(smallest / sd, n, level)
         luck = luck if luck.power < LOW_POWER else None
     return Hindsight(

@@ -24,7 +24,7 @@ from ablate.judge.design.reach import (
     sd_difference,
     standard_error,
 )
-from ablate.judge.design.scenarios import TrueEffects, all_true, arm_means, draw, weights_of
+from ablate.judge.design.scenarios import TrueEffects, all_true, arm_means, constants_of, draw, weights_of
 from ablate.judge.design.simulate import Chance, Scenario, affordable, simulate
 from ablate.judge.stats import t_power
 from ablate.judge.stats.multiplicity import EDGE
@@ -189,11 +189,14 @@ def _together(study: Study, chosen: list[str]) -> dict[str, float] | None:
         mine = [names.index(one) for one in names if one in chosen]
         if mine:
             weights = weights_of(study, names)
-            wanted = np.array([effect_when_true(study, names[at]) for at in mine])
-            means = np.linalg.lstsq(weights[mine], wanted, rcond=None)[0]
+            constants = constants_of(study, names)
+            wanted = np.array([effect_when_true(study, names[at]) for at in mine]) + constants[mine]
+            # From means at which no claim has an effect, or as few as can be: those of contrasts alone are all 0.
+            least = np.linalg.lstsq(weights, constants, rcond=None)[0]
+            means = least + np.linalg.lstsq(weights[mine], wanted - weights[mine] @ least, rcond=None)[0]
             if not np.allclose(weights[mine] @ means, wanted, rtol=EDGE, atol=EDGE * max(np.abs(wanted).max(), 1e-300)):
                 return None
-            effects |= {one: float(effect) for one, effect in zip(names, weights @ means, strict=True)}
+            effects |= {one: float(effect) for one, effect in zip(names, weights @ means - constants, strict=True)}
     return effects
 
 

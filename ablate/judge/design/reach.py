@@ -12,7 +12,7 @@ registered, with a witness, unless the user's reason for going on goes on record
 
 from __future__ import annotations
 
-from math import sqrt
+from math import hypot, sqrt
 from typing import TYPE_CHECKING
 
 from ablate.judge.design.assumptions import Beliefs
@@ -39,6 +39,8 @@ KIND: dict[Verb, t_power.Kind] = {
     "raises": "towards",
     "lowers_by": "margin",
     "raises_by": "margin",
+    "lowers_below": "margin",
+    "raises_above": "margin",
     "changes": "either",
     "does_not_worsen": "margin",
     "does_not_change": "equivalence",
@@ -123,7 +125,8 @@ def first_guess(study: Study, name: str, sd: float, target: float) -> int | None
     """About how many seeds reach the power: a paired t's at the first step's level, in closed form."""
     smallest, effect = study.hypotheses[name].smallest, abs(effect_when_true(study, name))
     kind = KIND[study.claims[name].verb]
-    size = (smallest if effect == 0.0 else effect - smallest if kind == "margin" else effect) / sd
+    beyond = smallest if study.claims[name].by is not None else 0.0
+    size = (smallest if effect == 0.0 else effect - beyond) / sd
     return t_power.seeds_for(kind, size, level_of(study, name), target) if size > 0.0 else None
 
 
@@ -175,12 +178,14 @@ def effect_when_true(study: Study, name: str) -> float:
 
 
 def sd_difference(study: Study, name: str, beliefs: Beliefs) -> float | None:
-    """SD of a contrast: with equal SDs and correlations, Var = sd^2 (1 - r) sum(w^2), because the weights sum to 0."""
+    """SD of a contrast: with equal SDs and correlations, Var = sd^2 (1 - r) sum(w^2), because the weights sum to 0; of
+    a claim against a constant, whose weights sum to 1, it is sd^2 r more."""
     claim = study.claims[name]
     belief = beliefs.of(claim.metric, study.hypotheses[name].scale)
     if belief is None:
         return None
-    return belief.sd_of_rest * sqrt(sum(weight**2 for weight in claim.weights.values()))
+    sd = belief.sd_of_rest * sqrt(sum(weight**2 for weight in claim.weights.values()))
+    return sd if claim.constant is None else hypot(sd, belief.sd_shared)
 
 
 def standard_error(study: Study, name: str, beliefs: Beliefs, n: int) -> float | None:

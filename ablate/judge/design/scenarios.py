@@ -2,7 +2,8 @@
 
 Differences are drawn on the claims' scales, through the arms: what two claims share by their arms, their differences
 share. Seeds are independent. The noise of two metrics in one run is correlated as the state of the world says, each
-metric turned so that up is better: a lucky run is lucky in all of them. The rest of the beliefs is in `assumptions`.
+metric turned so that up is better: a lucky run is lucky in all of them. What all arms of a seed share is drawn for
+claims against a constant alone: in a contrast it cancels. The rest of the beliefs is in `assumptions`.
 Over new items only what the test reads is drawn (`_with_items`): seeds' means and mean squares, not thousands of items.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import exp, log, log10, sqrt
+from math import exp, hypot, log, log10, sqrt
 from typing import Literal
 
 import numpy as np
@@ -114,11 +115,11 @@ def at_margin(study: Study, name: str) -> float:
 
 def arm_means(study: Study, effects: Mapping[str, float]) -> dict[Group, Floats] | None:
     """Means of the arms, by metric and scale, that give every claim its effect; none when no means do."""
-    found = {}
+    found: dict[Group, Floats] = {}
     for group, names in groups_of(study).items():
         weights = weights_of(study, names)
-        wanted = np.array([effects[name] for name in names])
-        means = np.linalg.lstsq(weights, wanted, rcond=None)[0]
+        wanted = np.array([effects[name] for name in names], dtype=np.float64) + constants_of(study, names)
+        means = np.asarray(np.linalg.lstsq(weights, wanted, rcond=None)[0], dtype=np.float64)
         if not np.allclose(weights @ means, wanted, rtol=EDGE, atol=EDGE * max(np.abs(wanted).max(), 1e-300)):
             return None
         found[group] = means
@@ -130,6 +131,13 @@ def weights_of(study: Study, names: list[str]) -> Floats:
     return np.array([[study.claims[name].weights.get(arm, 0.0) for arm in study.arms] for name in names])
 
 
+def constants_of(study: Study, names: list[str]) -> Floats:
+    """What each claim's weighted arms are compared with, on its scale: 0 for a contrast."""
+    constants = [(study.claims[name].constant, study.hypotheses[name].scale) for name in names]
+    found = [0.0 if value is None else scaled(value, ("", scale)) for value, scale in constants]
+    return np.array(found, dtype=np.float64)
+
+
 def drawable(study: Study, truth: TrueEffects, beliefs: Beliefs) -> str | None:
     """Why a state of the world cannot be drawn; none when it can."""
     if arm_means(study, truth.effects) is None:
@@ -137,6 +145,8 @@ def drawable(study: Study, truth: TrueEffects, beliefs: Beliefs) -> str | None:
     if truth.divergence and study.on_divergence == "rank" and study.stopping != "fixed":
         return "ranks of diverged runs are not simulated at looks"
     if truth.divergence and isinstance(study.on_divergence, Ceiling):
+        if any(claim.constant is not None for claim in study.claims.values()):
+            return "a ceiling is not simulated where a claim compares with a constant"
         lacking = [
             metric
             for metric, scale in groups_of(study)
@@ -157,11 +167,15 @@ def draw(
     lost = rng.random(shape) < truth.divergence if truth.divergence else None
     groups = groups_of(study)
     common = rng.standard_normal(shape) if truth.correlation > 0.0 and len(groups) > 1 else None
+    constant = {name: study.claims[name].constant is not None for name in study.hypotheses}
+    # What arms of a seed share has a luck of its own, which two metrics share as they do that of a run.
+    shares = common is not None and any(constant.values())
+    common_shared = rng.standard_normal((n_sims, 1, n_seeds)) if shares else None
     differences: dict[str, Floats] = {}
     for group, names in groups.items():
         belief = beliefs.of(*group)
         assert belief is not None, group
-        # A component that all arms of a seed share cancels in every contrast, so only the rest is drawn.
+        # A component that all arms of a seed share cancels in every contrast, so only the rest is drawn for these.
         sd = belief.sd_of_rest
         turned = -1.0 if study.claims[names[0]].better == "lower" else 1.0
         values = means[group][None, :, None] + sd * turned * _noise(rng, shape, common, truth.correlation)
@@ -170,17 +184,23 @@ def draw(
             values[lost] = scaled(study.on_divergence.ceiling, group) - belief.level
         if lost is not None and study.on_divergence == "rank":
             values[lost] = np.inf if study.claims[names[0]].better == "lower" else -np.inf
-        weights = weights_of(study, names)
-        for hypothesis, own in zip(names, weights, strict=True):
+        if any(constant[name] for name in names):
+            seed_luck = _noise(rng, (n_sims, 1, n_seeds), common_shared, truth.correlation)
+            values = values + belief.sd_shared * turned * seed_luck
+        weights, against = weights_of(study, names), constants_of(study, names)
+        for hypothesis, own, number in zip(names, weights, against, strict=True):
             mine = np.flatnonzero(own)
             with np.errstate(invalid="ignore"):  # worst minus worst is NaN: a tie, as in `findings.contrast`
                 contrast = own[mine[0]] * values[:, mine[0]]
                 for place in mine[1:]:
                     contrast = contrast + own[place] * values[:, place]
+            if constant[hypothesis]:
+                contrast = contrast - number
+            sd_of_claim = sd * sqrt(float((own**2).sum()))
             differences[hypothesis] = _skewed(
                 contrast,
                 truth.effects[hypothesis],
-                sd * sqrt(float((own**2).sum())),
+                hypot(sd_of_claim, belief.sd_shared) if constant[hypothesis] else sd_of_claim,
                 truth.law,
                 _tail(study, hypothesis),
             )

@@ -273,14 +273,19 @@ def harmful_verdicts(study: Study, effects: Mapping[str, float]) -> frozenset[st
         for name, hypothesis in study.hypotheses.items()
         if hypothesis.role != "exploratory" and study.claims[name].verb.startswith("does_not")
         if not is_true(study, name, effects[name], "supported")
-        for arm in study.claims[name].left
+        for arm in _of_arms(study, name)
         if arm != study.baseline
     }
     return frozenset(
         verdict
         for verdict, names in support_asked(study).items()
-        if any(broken & set(study.claims[name].left) for name in names)
+        if any(broken & set(_of_arms(study, name)) for name in names)
     )
+
+
+def _of_arms(study: Study, name: str) -> tuple[str, ...]:
+    """The arms on the left of a claim; a trend is about none by itself."""
+    return () if study.claims[name].trend is not None else tuple(study.claims[name].left)
 
 
 def _chance(of: str, k: int, n: int) -> Chance:

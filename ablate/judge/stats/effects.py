@@ -22,11 +22,12 @@ from ablate.judge.verdict import EffectSize, Interval
 _NEAR_OVERFLOW = 2.0**1000
 
 
-def effect_sizes(left: Floats, right: Floats, *, alpha: float) -> tuple[EffectSize, ...]:
+def effect_sizes(left: Floats, right: Floats, *, alpha: float, paired: bool = True) -> tuple[EffectSize, ...]:
     """The standardised effects of left minus right; those that the data leave undefined are not given.
 
     d_z and g_z estimate the same population effect, so that both have its one noncentral-t interval: the correction of
-    g_z is of the estimate's bias, and limits times J would cover the effect too seldom.
+    g_z is of the estimate's bias, and limits times J would cover the effect too seldom. Where the right side is no
+    sample (`paired` is false), they are Cohen's d of one sample, and what compares two samples is left out.
     """
     assert left.shape == right.shape and left.ndim == 1, (left.shape, right.shape)
     if max(np.abs(left).max(), np.abs(right).max()) > _NEAR_OVERFLOW:
@@ -40,6 +41,8 @@ def effect_sizes(left: Floats, right: Floats, *, alpha: float) -> tuple[EffectSi
         found.append(EffectSize(name="d_z", value=d_z, interval=interval, df=float(n - 1)))
         if n >= 3:  # J(1) is 0: with two pairs g_z would be 0 whatever the data
             found.append(EffectSize(name="g_z", value=hedges_j(n - 1) * d_z, interval=interval, df=float(n - 1)))
+    if not paired:
+        return tuple(found)
     average = _g_av(left, right)
     if average is not None:
         found.append(average)

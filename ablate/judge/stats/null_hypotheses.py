@@ -1,12 +1,14 @@
 """The two nulls of every claim, their p values, and what becomes of the claim after correction.
 
-With effect = left - right and d = the registered `smallest`:
+With effect = left - right (a constant where the claim names one) and d = the registered `smallest`:
 
     claim            supported rejects                     refuted rejects
     lowers           effect = 0, towards lower, two-sided  effect <= -d, one-sided (improvement reaches d)
     raises           effect = 0, towards higher, two-sided effect >= +d, one-sided
     lowers by d      effect >= -d, one-sided               effect <= -d, one-sided
     raises by d      effect <= +d, one-sided               effect >= +d, one-sided
+    lowers below c   effect >= 0, one-sided                effect <= -d, one-sided
+    raises above c   effect <= 0, one-sided                effect >= +d, one-sided
     changes          effect = 0, two-sided                 |effect| >= d, two one-sided tests
     does_not_worsen  worsening >= d, one-sided             effect = 0, towards worse, two-sided
     does_not_change  |effect| >= d, two one-sided tests    effect = 0, two-sided
@@ -14,9 +16,12 @@ With effect = left - right and d = the registered `smallest`:
 Why these levels. Against zero the test is two-sided at alpha and counts only in the claimed direction: a claim
 that names its direction gets no discount for it. Against a margin it is one-sided at alpha, which is the
 (1 - 2 alpha) interval beyond the margin (Schuirmann 1987). The side always comes from the claim, never from data.
+A constant is a margin: the claim is about one side of it and nobody asks whether the mean equals it.
 
 At d = 0 `lowers` is refuted by one-sided evidence that the effect is above zero: improvement of any size is ruled
-out. `changes` cannot be refuted at d = 0, because no data show a difference to be nothing.
+out. So is `lowers below c`: at d = 0 its two nulls are the two sides of the constant, and of every mean one of them is
+true, so that either error is at most alpha. `changes` cannot be refuted at d = 0, because no data show a difference to
+be nothing.
 
 What is promised. The p values for support of one role are corrected together, and separately those for
 refutation. Within a role the chance of any false "supported" is therefore at most alpha, of any false "refuted" at
@@ -116,6 +121,9 @@ def nulls_of(verb: Verb, better: Better, smallest: float) -> tuple[Null, Null | 
     if verb in ("lowers_by", "raises_by"):
         sign = -1 if verb == "lowers_by" else 1
         return _beyond(sign, smallest), _short_of(sign, smallest)
+    if verb in ("lowers_below", "raises_above"):
+        sign = -1 if verb == "lowers_below" else 1
+        return _beyond(sign, 0.0), _short_of(sign, smallest)
     if verb == "does_not_worsen":
         assert better != "neither", (verb, better)
         worse = 1 if better == "lower" else -1

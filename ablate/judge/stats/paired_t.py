@@ -40,6 +40,11 @@ class NoTestError(Exception):
     """These differences admit no such test. Not a user's mistake: the finding is inconclusive and says why."""
 
 
+def one_sample(words: str) -> str:
+    """The words of a test where each seed gives one number: the same arithmetic under its usual name."""
+    return words.replace("paired t", "one-sample t")
+
+
 def exponent_of(values: Floats) -> int:
     """The power of two just above the largest size, 0 where all are zero."""
     return int(np.frexp(np.abs(values).max(initial=0.0))[1])
@@ -52,6 +57,8 @@ class Procedure(ABC):
     """As a study writes it."""
     words: str
     """As a sentence says it."""
+    counted = "pairs"
+    """What each value is of."""
     against_mean = "the ranks point the other way than the mean; the direction is that of the ranks"
     """What the report says when `leaning` and the mean disagree."""
 
@@ -85,6 +92,10 @@ class Procedure(ABC):
         self.df: float | None = None
         if self.all_zero:
             self.notes += ("every difference is exactly zero",)
+
+    def speak_of_seeds(self) -> None:
+        """Name the test and count as where each seed gives one number and no two sides are compared."""
+        self.words, self.counted = one_sample(self.words), "seeds"
 
     def to_unit(self, null: float) -> float:
         """A null in the differences' own unit; one that is beyond every difference stays finite."""
@@ -129,7 +140,7 @@ class Procedure(ABC):
     def without_interval(self, alpha: float) -> str:
         """Why there is no interval."""
         return (
-            f"{self.words} gives no finite {1.0 - alpha:.6g} interval from {self.n} pairs: "
+            f"{self.words} gives no finite {1.0 - alpha:.6g} interval from {self.n} {self.counted}: "
             f"its smallest two-sided p is {self.floor(self.n):.4g}"
         )
 

@@ -27,6 +27,10 @@ SEVERITY_ORDER = {"inadmissible": 0, "deviation": 1, "note": 2}
 
 def pairs_section(context: ReportContext) -> Section:
     """How large the arms are, and whether runs of one seed share what they must."""
+    if len(context.study.arms) == 1:
+        sizes = None if context.study.trainer == "command" else _parameters(context)
+        one = Paragraph("There is one arm: no two runs of a seed are compared.")
+        return Section("pairs", "The arm", (*([] if sizes is None else [sizes]), one))
     if context.study.trainer == "command":
         said = (
             "A user's own trainer made these runs. It was handed the same seed for every arm, and states neither "

@@ -19,11 +19,12 @@ from ablate.reporting.charts import power_by_seeds
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
 from prereg import text as words
-from prereg.documents.procedures import after_correction, at_level
+from prereg.documents.procedures import after_correction, at_level, counted_as
 from prereg.registry.ledger_entry import SEALS, Entry
 from prereg.registry.looks import TOOK_PLACE, Look, recorded_afterwards
 from prereg.registry.plan import cell_of
 from prereg.rule.bound import bound_in_words
+from prereg.study.spec import Study
 
 _HEIGHT = 10
 _FULL, _ADOPTING = "●", "○"
@@ -290,17 +291,23 @@ def hindsight_section(context: ReportContext) -> Section | None:
         return None
     findings = {finding.hypothesis: finding for finding in context.decision.findings}
     correct = context.study.analysis.correct
-    blocks: list[Block] = [Paragraph(POST_HOC, "aside"), _table(found, findings, correct)]
+    blocks: list[Block] = [Paragraph(POST_HOC, "aside"), _table(context.study, found, findings)]
     if context.decision.look is not None:
         blocks.insert(1, Paragraph(_said_look(context.decision.look, len(context.study.seeds)), "aside"))
     paired = [(one, findings[one.hypothesis]) for one in found]
-    said = tuple((finding.label, text) for one, finding in paired if (text := _sentence(one, finding, correct)))
+    said = tuple(
+        (finding.label, counted_as(context.study, text))
+        for one, finding in paired
+        if (text := _sentence(one, finding, correct))
+    )
     if said:
         blocks.append(Facts(said))
     return Section("hindsight", "Looking back at the plan", tuple(blocks))
 
 
-def _table(found: tuple[Hindsight, ...], findings: dict[str, Finding], correct: str) -> Table:
+def _table(study: Study, found: tuple[Hindsight, ...], findings: dict[str, Finding]) -> Table:
+    after = after_correction(study.analysis.correct)
+
     def pair(achieved: float | None, assumed: float | None, places: int) -> str:
         return " / ".join(NONE if one is None else words.number(one, places) for one in (achieved, assumed))
 
@@ -320,7 +327,7 @@ def _table(found: tuple[Hindsight, ...], findings: dict[str, Finding], correct: 
             ),
             "n:": lambda one: str(one.n) if one.planned is None else f"{one.n} of {one.planned}",
         },
-        note=f"Detectable: found with power 80% by a paired t {after_correction(correct)}. Power: with the "
+        note=f"Detectable: found with power 80% by a {counted_as(study, 'paired t')} {after}. Power: with the "
         "achieved SD. Of a claim by at least D: detectable that far beyond D, and power at 2 D.",
     )
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from ablate.judge.stats.paired_t import one_sample
 from ablate.judge.verdict import EffectSize, Estimate, Finding
 from ablate.judge.wording import is_pseudomedian
-from ablate.reporting import charts, estimates
+from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Figure, Panel, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.charts import forest
 from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
 from ablate.reporting.estimates import NONE
+from ablate.reporting.sections.seed_values import seed_figures
 from prereg import text as words
 from prereg.documents.procedures import PSEUDOMEDIAN
 from prereg.study.designs.gate import in_words
@@ -58,7 +60,7 @@ def findings_section(context: ReportContext) -> Section:
         blocks.append(_gate(context))
     blocks += [_forest(group) for group in _by_scale(findings)]
     if any(finding.pairs for finding in findings):
-        blocks += [_pairs(context), _seeds(findings)]
+        blocks += [*seed_figures(context), _seeds(findings)]
     blocks += [_details(findings), _effects(findings)]
     if any(finding.also or finding.beside for finding in findings):
         blocks.append(_also(findings))
@@ -67,20 +69,28 @@ def findings_section(context: ReportContext) -> Section:
     return Section("findings", "What was found", tuple(blocks))
 
 
+def any_paired(findings: Iterable[Finding]) -> bool:
+    """Whether any finding compares two sides of each seed."""
+    return any(estimates.claim_of(finding).is_paired for finding in findings)
+
+
 def _sentence(finding: Finding) -> str:
     return estimates.proper(f"{finding.sentence} {_joined(finding.notes)}".strip())
 
 
 def method_of(finding: Finding) -> str:
     """The test of a finding in words."""
-    return "no test" if finding.estimate is None else test_of(finding.estimate)
+    if finding.estimate is None:
+        return "no test"
+    return test_of(finding.estimate, paired=estimates.claim_of(finding).is_paired)
 
 
-def test_of(estimate: Estimate) -> str:
-    """A test in words; over items, what it speaks of too."""
+def test_of(estimate: Estimate, *, paired: bool = True) -> str:
+    """A test in words; over items, what it speaks of too. Without `paired` each seed gives one number."""
     items = estimate.items
     if items is None:
-        return SHORT_TESTS.get(estimate.method, estimate.method)
+        name = SHORT_TESTS.get(estimate.method, estimate.method)
+        return name if paired else one_sample(name)
     if items.estimand == "new_seeds":
         return f"paired t over seeds' means, new seeds on these {items.unit}"
     return f"two-way t, new seeds and new {items.unit}"
@@ -135,7 +145,7 @@ def _numbers(findings: Sequence[Finding]) -> Table:
     return table_of(
         findings,
         f"Findings by hypothesis. The difference is the claim's left side minus its right side: the "
-        f"{centre_in_words(findings)} of the pairs.",
+        f"{centre_in_words(findings)} of the {'pairs' if any_paired(findings) else 'seeds'}.",
         {
             "Hypothesis": lambda f: f.label,
             "Outcome": lambda f: f.outcome,
@@ -181,9 +191,9 @@ def _gate(context: ReportContext) -> Table:
     )
 
 
-def _counted(findings: Iterable[Finding]) -> str:
+def _counted(findings: Sequence[Finding]) -> str:
     over_items = any(finding.estimate and finding.estimate.items for finding in findings)
-    pairs = "pairs of runs that share a seed"
+    pairs = "pairs of runs that share a seed" if any_paired(findings) else "seeds"
     return pairs + (", and the items or tasks that every run was scored on" if over_items else "")
 
 
@@ -232,31 +242,7 @@ def _forest(findings: list[Finding]) -> Figure:
     )
 
 
-def _pairs(context: ReportContext) -> Figure:
-    panels = []
-    for finding in context.decision.findings:
-        if not finding.pairs:
-            continue
-        claim = context.study.claims[finding.hypothesis]
-        left, right = (side.strip("()") for side in claim.sides)
-        lower = sum(pair.difference < 0 for pair in finding.pairs)
-        panels.append(
-            Panel(
-                f"{finding.label}: {finding.claim}, n = {finding.n}",
-                partial(charts.paired, finding, left, right),
-                f"Paired plot of {finding.metric}, {right} against {left}: lower on the left side of the claim in "
-                f"{lower} of {len(finding.pairs)} seeds.",
-            )
-        )
-    return Figure(
-        "Pairs",
-        "Every pair, seed by seed: one line for each seed, from the claim's right side to its left side. Solid blue "
-        "lines fall, dashed orange lines rise. No summary is drawn.",
-        tuple(panels),
-    )
-
-
-def _seeds(findings: Iterable[Finding]) -> Table:
+def _seeds(findings: Sequence[Finding]) -> Table:
     rows = []
     for finding in findings:
         gaps = [abs(pair.difference) for pair in finding.pairs if pair.difference]
@@ -274,7 +260,7 @@ def _seeds(findings: Iterable[Finding]) -> Table:
                 )
             )
     return Table(
-        "The same pairs as numbers.",
+        "The same values as numbers." if not any_paired(findings) else "The same pairs as numbers.",
         columns("Hypothesis", "Seed:", "Left side:", "Right side:", "Difference:", "Unit"),
         tuple(rows),
         folded=True,
@@ -297,7 +283,10 @@ def _details(findings: Sequence[Finding]) -> Table:
             "n:",
         ),
         tuple(map(_detail, findings)),
-        note=_joined(["Pairing helps in proportion to the correlation of the two sides over seeds.", *notes]),
+        note=_joined(
+            ["Pairing helps in proportion to the correlation of the two sides over seeds."] * any_paired(findings)
+            + notes
+        ),
     )
 
 
@@ -362,7 +351,8 @@ def _also(findings: Sequence[Finding]) -> Table:
             interval = estimates.interval(estimate.interval, decimals)
             ps = (estimates.p_cell(p, levels) for p in (estimate.p, estimate.p_floor))
             n = n_of(estimate, estimate.n)
-            rows.append((finding.label, test_of(estimate), difference, interval, *ps, n))
+            test = test_of(estimate, paired=estimates.claim_of(finding).is_paired)
+            rows.append((finding.label, test, difference, interval, *ps, n))
             notes += estimate.notes
     notes += [bounds.method for finding in findings for bounds in finding.beside]
     what = "Other tests, registered as description" if any(f.also for f in findings) else "Other intervals"

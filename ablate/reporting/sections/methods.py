@@ -10,11 +10,11 @@ from ablate.reporting.sections.registration import units_of
 from prereg import text as words
 from prereg.documents.procedures import (
     ABOUT_CORRECTIONS,
-    ABOUT_E_PROCESS,
-    ABOUT_TESTS,
     SPENDING,
     TESTS,
+    about_test,
     after_correction,
+    counted_as,
     divergence,
     errors_held,
     gatekeeping,
@@ -61,7 +61,8 @@ def _pairs(context: ReportContext) -> str:
         seeds = f"{words.counted(look.n_seeds, 'seed')} (of {len(study.seeds)} planned)"
     return (
         f"{words.counted(len(study.arms), 'arm').capitalize()} were trained with the same {seeds}, and each seed gives "
-        f"one paired difference for each claim: left side minus right side, {_read_at(study)}. {_shared(context)}"
+        f"{counted_as(study, 'one paired difference')} for each claim: left side minus right side, {_read_at(study)}. "
+        f"{_shared(context)}"
     )
 
 
@@ -79,7 +80,7 @@ def _shared(context: ReportContext) -> str:
     parts += [
         f"{checks[other].found.capitalize()}." for name in MATCHING if (other := f"{name}, for all variants") in checks
     ]
-    if not (held or failed):
+    if len(context.study.arms) > 1 and not (held or failed):
         parts.append(
             "The trainer was given the same seed for every arm; whether runs of one seed share their initial values, "
             "the order of their batches or any other random number was not checked."
@@ -135,7 +136,12 @@ def _looks(context: ReportContext, look: Look) -> str:
 def _tests(study: Study) -> str:
     also = words.listed(TESTS[test] for test in study.analysis.also)
     described = f" Registered as description, deciding nothing: {also}." if also else ""
-    deciding = ABOUT_E_PROCESS if isinstance(study.stopping, EProcess) else ABOUT_TESTS[study.analysis.test]
+    deciding = about_test(study)
+    if any(claim.constant is not None for claim in study.claims.values()):
+        deciding += (
+            " A claim against a constant is tested on one side of it, with or without a margin; its intervals are at "
+            "1 − 2 alpha, and their ends are the one-sided bounds."
+        )
     if study.analysis.test == "items":
         deciding += ABOUT_ESTIMANDS[study.analysis.estimand].format(units=units_of(study))
     return (
@@ -225,7 +231,11 @@ def glossary_section(context: ReportContext) -> Section:
         f"refuted. {'After correction, at' * corrected or 'At'} or below alpha means found.",
         "Interval": "Differences that the data do not contradict at the stated level."
         + " Simultaneous: the level holds for all hypotheses of the family at once." * corrected,
-        "Seed, pair": f"{seed} Two runs of one seed form a pair; n counts pairs.",
+        **(
+            {"Seed, pair": f"{seed} Two runs of one seed form a pair; n counts pairs."}
+            if context.study.is_paired
+            else {"Seed": f"{seed} Each gives one number for each claim; n counts seeds."}
+        ),
         "Role": f"The family of a hypothesis{', corrected together' * corrected}. Exploratory hypotheses are reported "
         "and decide nothing.",
         "Stable": "No run of the arm diverged or had a loss spike, by the registered rule.",

@@ -19,9 +19,18 @@ from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.design import facts_of, looks_shown, power_figure
 from ablate.reporting.summaries.study import arms_table, hypotheses_table
 from prereg import text as words
-from prereg.documents.conduct import tuning
 from prereg.documents.configuration import extent
-from prereg.documents.procedures import CORRECTIONS, divergence, errors_held, instability, lost_starts, stopping, test
+from prereg.documents.procedures import (
+    CORRECTIONS,
+    counted_as,
+    divergence,
+    errors_held,
+    instability,
+    lost_starts,
+    stopping,
+    test,
+)
+from prereg.documents.tuning import tuning
 from prereg.registry.registration import CorpusPin, TaskPin
 from prereg.study.command import ScriptPin, command_line
 from prereg.study.designs.gate import in_words
@@ -128,7 +137,7 @@ def _terms_and_texts(context: ReportContext) -> Iterator[tuple[str, str | None]]
         f"a seed fixes {fixed}",
     )
     yield "Settings", tuning(study)
-    over = "" if analysis.test == "items" else " on per-seed differences"
+    over = "" if analysis.test == "items" else counted_as(study, " on per-seed differences")
     yield "Test", f"{test(study)}{over}, the effect always left side minus right side"
     each = f"each family; correction: {CORRECTIONS[analysis.correct]}, over the hypotheses of one role"
     if analysis.correct == "none":

@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator, Mapping
 from statistics import stdev
 
-from pydantic import JsonValue
-
 from ablate.judge.audit.checks import AuditContext
 from ablate.judge.audit.tuning import choices_of
 from ablate.reporting import estimates
@@ -15,7 +13,7 @@ from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, col
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
 from prereg import text as words
-from prereg.documents.conduct import tuning
+from prereg.documents.tuning import tuning
 from prereg.study.designs.tune import Choice
 
 
@@ -115,6 +113,6 @@ def _cost(context: ReportContext) -> str:
     return f"{words.counted(len(pilot), 'run')} of the pilot{times}; {len(judged)} runs that are judged{other}"
 
 
-def said(setting: Mapping[str, JsonValue]) -> str:
+def said(setting: Mapping[str, object]) -> str:
     """`optim.lr = 0.003`."""
     return ", ".join(f"{field} = {json.dumps(value)}" for field, value in setting.items())

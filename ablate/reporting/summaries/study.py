@@ -12,14 +12,15 @@ from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, col
 from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.documents.components import ALIASES_LEFT_OUT, alias_rows, design_sentences
-from prereg.documents.conduct import tuning
-from prereg.documents.procedures import can_be_refuted, errors_held, lost_starts, meanings
+from prereg.documents.procedures import can_be_refuted, counted_as, errors_held, lost_starts, margin, meanings
+from prereg.documents.tuning import tuning
 from prereg.registry.amendments import Amendment, affected
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.register import words_alone
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
 from prereg.study.designs.gate import in_words
+from prereg.study.designs.trends import weights_in_words
 from prereg.study.measure import is_folder
 from prereg.study.sizes import WIDTH, Count, Match, count, fit, mismatch, other_file, vocabulary_of
 from prereg.study.spec import Study
@@ -67,7 +68,7 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
     errors = tuple(("", f"{scope[0].lower()}{scope[1:]}: {text}.") for scope, text in errors_held(study).items())
     blocks += [Table("", heads, rows, note=decides), Paragraph("Errors held:"), Facts(errors)]
     spikes, lost = false_alarm_text(study), lost_starts(study)
-    notes = [*([] if lost is None else [lost]), *said_losses(study)]
+    notes = [*([] if lost is None else [lost]), *(counted_as(study, said) for said in said_losses(study))]
     facts = [*([("Stability", f"{spikes}.")] if spikes else []), *(("Note", f"{note}.") for note in notes)]
     return Section("study", f"{study.study}: {study.title}", (*blocks, Facts(tuple(facts))))
 
@@ -114,9 +115,12 @@ def hypotheses_table(study: Study) -> Table:
 
     def smallest(name: str) -> str:
         hypothesis = study.hypotheses[name]
-        unit = words.unit_of(study.claims[name].metric, hypothesis.scale, study.own_units)
-        return f"{words.compact(hypothesis.smallest)} {unit}".strip()
+        unit = study.unit(name)
+        return margin(study.claims[name], hypothesis.smallest, unit)
 
+    trends = dict.fromkeys(
+        weights_in_words(claim.trend, study.factors) for claim in study.claims.values() if claim.trend is not None
+    )
     return table_of(
         study.hypotheses,
         "Hypotheses, in the registered words.",
@@ -127,6 +131,7 @@ def hypotheses_table(study: Study) -> Table:
             "Smallest difference that matters": smallest,
             "Better": lambda name: study.claims[name].better.replace("neither", "neither way"),
         },
+        note="; ".join(trends),
     )
 
 

@@ -1,0 +1,92 @@
+"""Margins in percent: `smallest: 2%` and `by at least 2%` become margins on the natural logarithm when a study is read.
+
+A percentage is a ratio of two values, and a ratio is a difference of logarithms. By the direction of the claim:
+
+    lowers, by 2%            a ratio of at most 0.98: a difference of -log(0.98)
+    raises, by 2%            a ratio of at least 1.02: a difference of log(1.02)
+    does_not_worsen, by 2%   the same in the direction of worse
+    changes, does_not_change within a factor of 1.02 either way: log(1.02), the smaller of the two logarithms
+
+The percentage stays next to the margin, for the reader; the margin on its scale is what is tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isclose
+from typing import Any
+
+from prereg.errors import ClaimError, FieldPath, field_error
+from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better
+from prereg.study.claim import log_margin, parse_claim, percent_of
+from prereg.study.measure import Measure
+from prereg.text import compact
+
+_AGREE = 1e-9
+"""Logarithms of two machines may differ in their last digit."""
+
+
+def resolved(hypotheses: Any, measure: Measure | None) -> Any:
+    """The hypotheses as written, with percentages turned into margins on `scale: log`. Raises `StudyError`.
+
+    What is no mapping, or has no percentage, is left to the models of the fields.
+    """
+    if not isinstance(hypotheses, Mapping):
+        return hypotheses
+    own: dict[str, Better] = {one.name: one.better for one in measure.own} if measure is not None else {}
+    return {
+        name: _resolved(str(name), dict(one), own) if isinstance(one, Mapping) else one
+        for name, one in hypotheses.items()
+    }
+
+
+def _resolved(name: str, one: dict[str, Any], own: Mapping[str, Better]) -> dict[str, Any]:
+    place: FieldPath = ("hypotheses", name)
+    text, smallest, percent = one.get("claim"), one.get("smallest"), one.get("percent")
+    written = percent_of(smallest) if isinstance(smallest, str) else None
+    if not isinstance(text, str) or (isinstance(smallest, str) and written is None):
+        return one
+    if written is None and percent is None and "%" not in text:
+        return one
+    try:
+        claim = parse_claim(text, baseline="")
+    except ClaimError as error:
+        raise error.at(field=(*place, "claim")) from None
+    wanted = next((value for value in (claim.percent, written, percent) if value is not None), None)
+    for other in (written, percent):
+        if other is not None and other != wanted:
+            raise field_error(
+                (*place, "smallest"),
+                f"smallest is {other:g}% and the claim says 'by at least {claim.percent:g}%'",
+                "one number: of a claim 'by at least D' the smallest difference that matters is D",
+                "leave smallest out",
+            )
+    assert wanted is not None, one
+    if one.get("scale", "log") != "log":
+        raise field_error(
+            (*place, "scale"),
+            f"scale is '{one['scale']}' and the margin is {wanted:g}%",
+            "scale: log, or none: a percentage is a ratio, and a ratio is a difference of logarithms",
+            "leave scale out, or write the margin in the metric's own unit",
+        )
+    known = METRICS.get(claim.metric) or TASK_METRICS.get(claim.metric)
+    better = one.get("better") or own.get(claim.metric) or ("neither" if known is None else known.better)
+    falls = claim.plain_verb == "lowers" or (claim.verb == "does_not_worsen" and better == "higher")
+    if not 0.0 < wanted < (100.0 if falls else 1e6):
+        raise field_error(
+            (*place, "smallest" if written is not None else "claim"),
+            f"a margin of {wanted:g}%",
+            "more than 0%" + (", and less than 100%: nothing falls by all of itself" if falls else ""),
+            "smallest: 2%",
+        )
+    margin = log_margin(wanted, falls=falls)
+    if not isinstance(smallest, str) and smallest is not None:
+        if not isinstance(smallest, int | float) or not isclose(smallest, margin, rel_tol=_AGREE):
+            raise field_error(
+                (*place, "smallest"),
+                f"smallest is {smallest} and the margin is {wanted:g}%, which is {compact(margin)} on the logarithm",
+                "one margin",
+                f"smallest: {wanted:g}%" if claim.percent is None else "leave smallest out",
+            )
+        margin = smallest
+    return one | {"smallest": margin, "scale": "log", "percent": wanted}
