@@ -13,7 +13,8 @@ from prereg.documents import claims, conduct
 from prereg.documents.claims import grouped_statements, matters, measured, quoted, statement
 from prereg.documents.components import design_sentences
 from prereg.documents.configuration import arm_sentences, arms_in_brief, base_in_brief, base_sentences, factor_sentences
-from prereg.documents.procedures import at_level
+from prereg.documents.pairs import pairing
+from prereg.documents.procedures import at_level, power_test
 from prereg.documents.source import (
     Source,
     beliefs,
@@ -207,7 +208,8 @@ def _design(study: Study) -> str:
         shape = f"a full {crossed} factorial" if len(study.factors) > 1 else shape
     if study.components is not None:
         shape = f"{counted(len(study.arms), 'arm')}. {design_sentences(study)}".removesuffix(".")
-    return f"Within-seed (paired) design: {shape}. {conduct.pairing(study)}"
+    kind = "Within-seed (paired) design" if study.paired else "Design of independent runs"
+    return f"{kind}: {shape}. {pairing(study)}"
 
 
 def _corpus(source: Source) -> str:
@@ -227,7 +229,7 @@ def _rationale(source: Source) -> Field:
     study = source.study
     reason = _joined(
         beliefs(study, design),
-        f"Power is that of a paired t test {at_level(study.analysis.correct)}.",
+        f"Power is that of {power_test(study)} {at_level(study.analysis.correct)}.",
         *power_sentences(study, design),
         false_adoption(design),
         cost(design),

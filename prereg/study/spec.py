@@ -31,13 +31,14 @@ from prereg.frozen import FrozenModel, GrownModel
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better, Metric
 from prereg.rule.condition import contradictions
 from prereg.rule.rule import DecisionLine, Rule
-from prereg.study.analysis import Analysis, Ceiling, Hypothesis, Role, Stable, Stopping
+from prereg.study.analysis import UNPAIRED_TESTS, Analysis, Ceiling, Hypothesis, Role, Stable, Stopping
 from prereg.study.arms import Arm, resolve_arms
 from prereg.study.claim import Claim, parse_claim, with_groups
 from prereg.study.designs.components import Components
 from prereg.study.designs.gate import Stage, stages_of
 from prereg.study.designs.resolve_components import check_components, placed, with_components
 from prereg.study.designs.tune import Pilot, Tune, pilots_of
+from prereg.study.designs.unpaired import with_arm_seeds
 from prereg.study.faults import spec_error
 from prereg.study.measure import Measure, Name, OwnCheck, Seed
 from prereg.study.sizes import WIDTH, Count, Match, resolved
@@ -125,7 +126,7 @@ class Study(GrownModel):
     """One pre-registered comparison of training configurations."""
 
     model_config = ConfigDict(json_schema_extra=_components_write_the_rest)
-    later_fields = ("checks", "code", "components", "data", "match", "tune", "working_directory")
+    later_fields = ("arm_seeds", "checks", "code", "components", "data", "match", "tune", "working_directory")
 
     study: Name
     """The study's id; equals the file's name without its ending."""
@@ -167,7 +168,10 @@ class Study(GrownModel):
     """The arm that claims compare with unless they say otherwise."""
     seeds: tuple[Seed, ...]
     """A seed fixes initial weights, batches and dropout, the same for every variant. In a file also `fresh 5`: the five
-    lowest that no other study registered beside it uses."""
+    lowest that no other study registered beside it uses. With a test without pairs (welch, permutation) also a mapping
+    ARM -> list, kept as `arm_seeds`; here is then every seed once."""
+    arm_seeds: dict[Name, tuple[Seed, ...]] = Field(default_factory=dict)
+    """Arm -> its seeds, where `seeds` is such a mapping; not written otherwise."""
     tune: Tune | None = None
     """Choose the settings of each arm by a pilot on seeds of its own before the runs that are judged."""
     measure: Measure = Measure()
@@ -176,7 +180,8 @@ class Study(GrownModel):
     """What counts as an unstable run."""
     on_divergence: Literal["exclude_pair", "rank"] | Ceiling = "exclude_pair"
     """How a diverged run enters the tests: its pair is left out (and a verdict is given only if it is the same with
-    the pair at its worst), it ranks worst, or it is scored at a registered ceiling."""
+    the pair at its worst), it ranks worst, or it is scored at a registered ceiling. In a test without pairs the run
+    itself is left out, under the same condition."""
     hypotheses: dict[Name, Hypothesis]
     """The claims, by name."""
     analysis: Analysis = Analysis()
@@ -257,12 +262,30 @@ class Study(GrownModel):
     def cells(self) -> tuple[tuple[str, int], ...]:
         """Every planned run by arm and seed: those of the pilot, then those that are judged, seed by seed."""
         pilot_seeds = () if self.tune is None else self.tune.seeds
-        pilot = [(arm, seed) for seed in pilot_seeds for arm in self.pilots]
-        return (*pilot, *((arm, seed) for seed in self.seeds for arm in self.arms))
+        return (*((arm, seed) for seed in pilot_seeds for arm in self.pilots), *self.judged)
+
+    @cached_property
+    def judged(self) -> tuple[tuple[str, int], ...]:
+        """Every planned run that is judged: all arms of the first seed, then of the second, and so on."""
+        return tuple(
+            (arm, seed) for seed in self.seeds for arm in self.arms if seed in self.arm_seeds.get(arm, (seed,))
+        )
 
     def seeds_of(self, arm: str) -> tuple[int, ...]:
         """The planned seeds of an arm that is judged, or of one of the pilot."""
-        return self.seeds if self.tune is None or arm not in self.pilots else self.tune.seeds
+        if self.tune is not None and arm in self.pilots:
+            return self.tune.seeds
+        return self.arm_seeds.get(arm, self.seeds)
+
+    @property
+    def n_seeds(self) -> int:
+        """Seeds of each arm; where arms have seeds of their own, of the arm with most."""
+        return max((len(seeds) for seeds in self.arm_seeds.values()), default=len(self.seeds))
+
+    @property
+    def paired(self) -> bool:
+        """Whether the deciding test is over pairs of runs of one seed."""
+        return self.analysis.test not in UNPAIRED_TESTS
 
     @cached_property
     def _as_written(self) -> dict[str, Arm]:
@@ -358,7 +381,7 @@ class Study(GrownModel):
 
 def study_from_document(document: Mapping[str, Any]) -> Study:
     """A study from plain data (what YAML or a lock holds). Raises `SpecError` naming the field."""
-    document = with_components(document)
+    document = with_arm_seeds(with_components(document))
     try:
         return Study.model_validate_json(json.dumps(document, allow_nan=False))
     except ValidationError as error:

@@ -9,9 +9,9 @@ Over new items only what the test reads is drawn (`_with_items`): seeds' means a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import exp, log, log10, sqrt
+from math import exp, log, log10, nan, sqrt
 from typing import Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from scipy import special
 
 from ablate.judge.audit.stability import false_alarm_rate
 from ablate.judge.design.assumptions import Beliefs, Group, groups_of, over_new_items
-from ablate.judge.design.reach import effect_when_true
+from ablate.judge.design.reach import effect_when_true, planned_sizes
 from ablate.judge.stats.crossed_items import Tail, tail_of
 from ablate.judge.stats.multiplicity import EDGE
 from ablate.judge.stats.paired_t import Floats
@@ -42,6 +42,8 @@ class TrueEffects:
     """Of the noise of two metrics in one run, each turned so that up is better."""
     alarms: Mapping[str, float] = field(default_factory=dict)
     """Arm -> chance that a run of it, stable in truth, is called unstable; 0 for an arm that is not here."""
+    wider: str | None = None
+    """The arm whose runs have twice the SD of the others', of a study without pairs; none where all are alike."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,9 @@ class Drawn:
     """Simulated studies."""
 
     differences: dict[str, Floats]
-    """By hypothesis: studies x seeds."""
+    """By hypothesis: studies x seeds; without pairs the runs themselves, as `vectorized_unpaired` lays them out."""
     kept: dict[str, Kept] | None
-    """Pairs that enter; none when all do."""
+    """Pairs (or runs) that enter; none when all do."""
     stable: Kept
     """Studies x arms."""
     lost: Kept | None = None
@@ -87,12 +89,19 @@ def effect_scenarios(study: Study, *, divergence: float = 0.0, correlation: floa
         found.append(
             TrueEffects("does_not claims false at their margins, lognormal differences", gains | margins, "lognormal")
         )
+    if not study.paired:
+        # The arm of fewest runs: there unequal variances do most harm.
+        arm = min(study.arms, key=lambda one: len(study.seeds_of(one)))
+        said = f"the runs of {arm} with twice the SD of the others"
+        found.append(TrueEffects(f"no effect anywhere, {said}", nothing, wider=arm))
+        if margins:
+            found.append(TrueEffects(f"does_not claims false at their margins, {said}", gains | margins, wider=arm))
     if divergence > 0.0:
         share = f"{100 * divergence:.3g}% of runs diverge"
         found.append(TrueEffects(f"no effect anywhere, {share}", nothing, divergence=divergence))
         found.append(TrueEffects(f"every claim true at its smallest, {share}", gains, divergence=divergence))
     alarms = alarms_of(study)
-    return [TrueEffects(one.name, one.effects, one.law, one.divergence, correlation, alarms) for one in found]
+    return [replace(one, correlation=correlation, alarms=alarms) for one in found]
 
 
 def all_true(study: Study) -> TrueEffects:
@@ -155,6 +164,9 @@ def draw(
     assert means is not None, truth
     shape = (n_sims, len(arms), n_seeds)
     lost = rng.random(shape) < truth.divergence if truth.divergence else None
+    planned = _planned(study, n_seeds)
+    if lost is not None and not study.paired:
+        lost &= planned
     groups = groups_of(study)
     common = rng.standard_normal(shape) if truth.correlation > 0.0 and len(groups) > 1 else None
     differences: dict[str, Floats] = {}
@@ -165,6 +177,9 @@ def draw(
         sd = belief.sd_of_rest
         turned = -1.0 if study.claims[names[0]].better == "lower" else 1.0
         values = means[group][None, :, None] + sd * turned * _noise(rng, shape, common, truth.correlation)
+        if truth.wider is not None:
+            arm = arms.index(truth.wider)
+            values[:, arm] = 2.0 * values[:, arm] - means[group][arm]
         if lost is not None and isinstance(study.on_divergence, Ceiling):
             assert belief.level is not None, group
             values[lost] = scaled(study.on_divergence.ceiling, group) - belief.level
@@ -173,6 +188,18 @@ def draw(
         weights = weights_of(study, names)
         for hypothesis, own in zip(names, weights, strict=True):
             mine = np.flatnonzero(own)
+            if not study.paired:
+                tails = _tail(study, hypothesis) * np.sign(own)
+                differences[hypothesis] = np.concatenate(
+                    [
+                        np.where(
+                            planned[arm], _skewed(values[:, arm], means[group][arm], sd, truth.law, tails[arm]), nan
+                        )
+                        for arm in _arms(study, hypothesis)
+                    ],
+                    axis=1,
+                )
+                continue
             with np.errstate(invalid="ignore"):  # worst minus worst is NaN: a tie, as in `findings.contrast`
                 contrast = own[mine[0]] * values[:, mine[0]]
                 for place in mine[1:]:
@@ -189,12 +216,27 @@ def draw(
     if lost is not None and study.on_divergence == "exclude_pair":
         kept = {}
         for name, claim in study.claims.items():
+            if not study.paired:
+                kept[name] = ~np.concatenate([lost[:, arm] for arm in _arms(study, name)], axis=1)
+                continue
             whole: Kept = ~np.any(lost[:, [arms.index(arm) for arm in claim.named], :], axis=1)
             kept[name] = whole
     if not over_new_items(study):
         return Drawn(differences, kept, stable, lost)
     differences, items = _with_items(study, truth, beliefs, differences, kept, rng=rng)
     return Drawn(differences, kept, stable, lost, items)
+
+
+def _arms(study: Study, name: str) -> list[int]:
+    """Places of the arms of a claim among those of the study, in the order of its weights."""
+    return [list(study.arms).index(arm) for arm in study.claims[name].weights]
+
+
+def _planned(study: Study, n_seeds: int) -> Kept:
+    """Which runs there are, arms x seeds, where the arm with most has so many: the others keep their proportion."""
+    sizes = planned_sizes(study, n_seeds)
+    planned: Kept = np.arange(n_seeds)[None, :] < np.array([[sizes[arm]] for arm in study.arms])
+    return planned
 
 
 def _with_items(

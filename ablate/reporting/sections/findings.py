@@ -15,6 +15,7 @@ from ablate.reporting.blocks import Block, Facts, Figure, Panel, Paragraph, Sect
 from ablate.reporting.charts import forest
 from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
 from ablate.reporting.estimates import NONE
+from ablate.reporting.sections.unpaired import about_pairing, any_unpaired, runs_in_words, runs_tables, what_n_counts
 from prereg import text as words
 from prereg.documents.procedures import PSEUDOMEDIAN
 from prereg.study.designs.gate import in_words
@@ -37,8 +38,13 @@ SHORT_TESTS = {
     "percentile": "percentile bootstrap",
     "bca": "BCa bootstrap",
     "items": "seeds x items",
+    "welch": "Welch's t",
+    "permutation": "permutation",
 }
-EFFECT_NAMES = {"d_z": "d_z", "g_z": "g_z", "g_av": "g_av", "cliff_delta": "Cliff's delta"}
+EFFECT_NAMES = {name: name for name in ("d_z", "g_z", "g_av")} | {
+    "hedges_g": "Hedges' g",
+    "cliff_delta": "Cliff's delta",
+}
 
 
 def findings_section(context: ReportContext) -> Section:
@@ -59,6 +65,7 @@ def findings_section(context: ReportContext) -> Section:
     blocks += [_forest(group) for group in _by_scale(findings)]
     if any(finding.pairs for finding in findings):
         blocks += [_pairs(context), _seeds(findings)]
+    blocks += runs_tables(findings)
     blocks += [_details(findings), _effects(findings)]
     if any(finding.also or finding.beside for finding in findings):
         blocks.append(_also(findings))
@@ -99,6 +106,8 @@ def df_of(estimate: Estimate) -> str:
 def n_of(estimate: Estimate | None, pairs: int) -> str:
     """Pairs; over items, seeds x items."""
     items = None if estimate is None else estimate.items
+    if estimate is not None and estimate.sizes:
+        return runs_in_words(estimate.sizes)
     if items is None:
         return str(pairs)
     unit = items.unit if items.n_units > 1 else items.unit[:-1]
@@ -135,7 +144,7 @@ def _numbers(findings: Sequence[Finding]) -> Table:
     return table_of(
         findings,
         f"Findings by hypothesis. The difference is the claim's left side minus its right side: the "
-        f"{centre_in_words(findings)} of the pairs.",
+        f"{centre_in_words(findings)}{'' if any_unpaired(f.estimate for f in findings) else ' of the pairs'}.",
         {
             "Hypothesis": lambda f: f.label,
             "Outcome": lambda f: f.outcome,
@@ -183,7 +192,7 @@ def _gate(context: ReportContext) -> Table:
 
 def _counted(findings: Iterable[Finding]) -> str:
     over_items = any(finding.estimate and finding.estimate.items for finding in findings)
-    pairs = "pairs of runs that share a seed"
+    pairs = what_n_counts(findings)
     return pairs + (", and the items or tasks that every run was scored on" if over_items else "")
 
 
@@ -297,7 +306,7 @@ def _details(findings: Sequence[Finding]) -> Table:
             "n:",
         ),
         tuple(map(_detail, findings)),
-        note=_joined(["Pairing helps in proportion to the correlation of the two sides over seeds.", *notes]),
+        note=_joined([about_pairing(findings), *notes]),
     )
 
 
