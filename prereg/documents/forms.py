@@ -184,6 +184,8 @@ def _hypotheses(study: Study) -> str:
 
 def _causal(study: Study) -> str:
     text = "A causal interpretation is intended: a difference between arms is read as the effect of what they change"
+    if not study.paired:
+        return f"{text}, as far as runs of different arms differ in nothing else but their seeds."
     if study.trainer == "gpt":
         return f"{text}, because runs of one seed differ in nothing else."
     return f"{text}, as far as the researcher's own trainer changes nothing else between runs of one seed."

@@ -308,9 +308,10 @@ def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
     notes += [*said_losses(study), *filter(None, [false_alarm_text(study), _said_assumed(study, beliefs)])]
     notes += [_said_belief(belief) for belief in beliefs.metrics]
     if lacking:
+        sized_by = "a paired t" if study.paired else "Welch's t of independent runs"
         notes.append(
             "without assumed SDs there is no scale: no power, no chance of a verdict and no false-positive rate of the "
-            "rule can be given, and detectable sizes are in SDs of the differences, of a paired t; write assume: "
+            f"rule can be given, and detectable sizes are in SDs of the differences, of {sized_by}; write assume: "
             "{metrics: {"
             + ", ".join(f"{metric}: {{sd: SD, correlation: R}}" for metric in lacking)
             + "}}, or give --pilot STUDY"

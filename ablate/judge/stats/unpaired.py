@@ -205,7 +205,7 @@ def exchanges_of(sizes: Sequence[int], rng: np.random.Generator | None) -> tuple
     return _weights(np.argsort(rng.random((RESAMPLES, n)), axis=1)[:, :first], n), RESAMPLES + 1
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=8)
 def _listed(first: int, second: int) -> Floats:
     n = first + second
     every = np.fromiter(
