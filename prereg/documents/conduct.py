@@ -223,10 +223,8 @@ def test_in_brief(study: Study) -> str:
     also = listed(TESTS[one] for one in study.analysis.also)
     beside_it = f" Beside it, deciding nothing: {also}." if also else ""
     name = test(study)
-    over = "on per-seed differences δ (first side minus second)"
-    if not study.paired:
-        over = "of the difference of arm means δ (first side minus second), without pairs"
-    return f"{name[0].upper()}{name[1:]} {over}.{beside_it}"
+    over = "on per-seed differences δ" if study.paired else "without pairs, of the difference of arm means δ"
+    return f"{name[0].upper()}{name[1:]} {over} (first side minus second).{beside_it}"
 
 
 def beside(study: Study) -> str:

@@ -192,8 +192,7 @@ def _gate(context: ReportContext) -> Table:
 
 def _counted(findings: Iterable[Finding]) -> str:
     over_items = any(finding.estimate and finding.estimate.items for finding in findings)
-    pairs = what_n_counts(findings)
-    return pairs + (", and the items or tasks that every run was scored on" if over_items else "")
+    return what_n_counts(findings) + (", and the items or tasks that every run was scored on" if over_items else "")
 
 
 def _interval_methods(findings: Iterable[Finding]) -> str:
