@@ -33,6 +33,7 @@ from ablate.judge.design.characteristics import design
 from ablate.judge.design.reach import attainable, obstacle
 from ablate.judge.design.scenarios import TrueEffects, draw
 from ablate.judge.design.simulate import Scenario, simulate
+from ablate.judge.findings import judge_hypotheses
 from ablate.judge.recompute import recompute
 from ablate.judge.stats.gatekeeping import adjusted, adjusted_rows, rejected_rows, shares, shares_tested
 from ablate.judge.stats.multiplicity import holm
@@ -46,7 +47,8 @@ from prereg.errors import SpecError
 from prereg.registry.amendments import Affected
 from prereg.rule.bound import verdict_bound
 from prereg.study.designs.gate import Stage, holm_stage
-from prereg.study.spec import Assume, Study, study_from_document
+from prereg.study.measure import Assume
+from prereg.study.spec import Study, study_from_document
 
 ROLES = {"order": ["primary", "guardrail"]}
 ADOPT = [{"verdict": "adopt", "when": "supported(gain_ln) and supported(harm_ln)"}, {"verdict": "inconclusive"}]
@@ -668,3 +670,26 @@ def test_a_design_in_which_a_gate_never_opens_is_refused() -> None:
     )
     found = obstacle(design(study))
     assert found is not None and "can never be supported" in found.found and "after gate over 4" in found.found
+
+
+def test_a_gate_holds_claims_against_a_constant_too() -> None:
+    hypotheses = {
+        "record": {"claim": "layernorm lowers val/loss below 2.0", "smallest": 0.01},
+        "gain": {"claim": "layernorm lowers val/loss", "smallest": 0.01, "role": "secondary"},
+    }
+    study = small_study(
+        hypotheses=hypotheses,
+        analysis={"gate": {"order": ["record", "gain"]}},
+        decision=[{"verdict": "yes", "when": "supported(record)"}, {"verdict": "inconclusive"}],
+        tie_breakers=[],
+        assume={},
+    )
+    low = {("layernorm", seed): 1.9 + seed / 1000 for seed in study.seeds}
+    high = {("none", seed): 2.5 + seed / 700 for seed in study.seeds}
+    record, gain = judge_hypotheses(study, {"val/loss": low | high})
+    assert (record.outcome, gain.outcome) == ("supported", "supported")
+    # The interval of a one-sided claim is at 1 - 2 alpha; the gate gives the first all of alpha, the second none.
+    assert record.simultaneous is not None and record.simultaneous.level == pytest.approx(0.9)
+    assert gain.simultaneous is None
+    closed = judge_hypotheses(study, {"val/loss": {cell: value + 0.2 for cell, value in low.items()} | high})
+    assert [one.outcome for one in closed] == ["refuted", "inconclusive"]

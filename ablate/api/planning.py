@@ -34,6 +34,8 @@ class PlannedRuns:
     study: str
     seeds: tuple[int, ...]
     arms: tuple[PlannedArm, ...]
+    cells: tuple[tuple[str, int], ...]
+    """Every planned run by arm and seed."""
     components: str = ""
     """The design of a component ablation."""
 
@@ -47,14 +49,14 @@ def plan_runs(path: str | Path, *, root: Path | None = None) -> PlannedRuns:
     study = context.study
     if study.trainer != "gpt":
         arms = tuple(PlannedArm(arm, None, None, None) for arm in study.arms)
-        return PlannedRuns(study.study, study.seeds, arms, design_sentences(study))
+        return PlannedRuns(study.study, study.seeds, arms, study.judged, design_sentences(study))
     found = []
     for arm in study.arms:
         config = study.training(arm)
         vocabulary, _ = _vocabulary(context, arm)
         flops = flops_per_token(config.model, vocabulary) * config.tokens
         found.append(PlannedArm(arm, parameters(config.model, vocabulary), config.tokens, flops))
-    return PlannedRuns(study.study, study.seeds, tuple(found), design_sentences(study))
+    return PlannedRuns(study.study, study.seeds, tuple(found), study.judged, design_sentences(study))
 
 
 def plan_at_scale(
@@ -115,7 +117,8 @@ def plan_at_scale(
             arms=arms,
             vocabulary=count,
             vocabulary_from=text,
-            n_seeds=wanted.seeds or len(study.seeds),
+            n_seeds=wanted.seeds or study.n_seeds,
+            runs={} if wanted.seeds else {arm: len(seeds) for arm, seeds in study.arm_seeds.items()},
             tokens=wanted.tokens,
             devices=wanted.devices,
             device=device,

@@ -187,7 +187,7 @@ def _require_choice(context: StudyContext, registration: Registration, only: Seq
     if early and not study.is_tuned:
         raise RunError(
             f"--only {early[0]}, and the pilot has not chosen its setting yet",
-            required=f"the {len(study.cells) - len(study.arms) * len(study.seeds)} runs of the pilot first",
+            required=f"the {len(study.cells) - len(study.judged)} runs of the pilot first",
             fix=f"ablate run {context.path}",
         )
 

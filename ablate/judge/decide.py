@@ -180,7 +180,7 @@ def _tie_breakers(study: Study, evidence: Evidence) -> dict[str, JsonValue]:
         final = evidence.final(metric)
         means: dict[str, JsonValue] = {}
         for arm in study.arms:
-            found = [final[arm, seed] for seed in study.seeds if isfinite(final.get((arm, seed), float("nan")))]
+            found = [final[arm, seed] for seed in study.seeds_of(arm) if isfinite(final.get((arm, seed), float("nan")))]
             means[arm] = sum(found) / len(found) if found else None
         shown[metric] = means
     return shown

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf, isfinite, isinf, log, log10
+from math import inf, isfinite
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from ablate.judge.readings import reading_of
+from ablate.judge.samples import notes_on_seeds, samples_of, scaled, shared_seeds, slope, stated, unusable
 from ablate.judge.stats.crossed_items import TwoWay, cross, pigeonhole, pigeonhole_interval
-from ablate.judge.stats.effects import effect_sizes
+from ablate.judge.stats.effects import effect_sizes, independent_effects
 from ablate.judge.stats.estimate import NoTestError, prepare, summarise, undecided, words
 from ablate.judge.stats.null_hypotheses import (
     AgainstMargin,
@@ -33,12 +34,13 @@ from ablate.judge.stats.null_hypotheses import (
 )
 from ablate.judge.stats.paired_t import EQUAL, Floats, Procedure, exponent_of, one_sample
 from ablate.judge.stats.sequential import EProcessT, RepeatedT, prepare_at
+from ablate.judge.stats.unpaired import Sample, prepare_unpaired
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair
 from ablate.judge.wording import same_in_every_pair, sentence
 from prereg.registry.looks import Look, require_registered_look
 from prereg.registry.plan import Cell
 from prereg.rule.divergence import least_pairs
-from prereg.study.analysis import Ceiling, Scale
+from prereg.study.analysis import Ceiling
 from prereg.study.claim import Claim
 from prereg.study.spec import Study
 from prereg.text import compact
@@ -59,6 +61,8 @@ class Contrast:
     right: Floats = field(default_factory=lambda: np.empty(0))
     notes: tuple[str, ...] = ()
     refused: str | None = None
+    samples: tuple[Sample, ...] = ()
+    """The runs by arm, for a test without pairs: there are no sides then."""
 
     @property
     def differences(self) -> Floats:
@@ -113,10 +117,14 @@ def contrast(
     study: Study, name: str, values: Values, seeds: Sequence[int] | None = None, *, fewest: int | None = None
 ) -> Contrast:
     """Left and right side of a claim by seed, on its scale; refused with fewer complete pairs than a test needs, or,
-    where pairs are left out, than the study registered. `fewest` is for description, in place of both."""
+    where pairs are left out, than the study registered. `fewest` is for description, in place of both. For a test
+    without pairs, the runs of each arm."""
     claim, scale, reading = study.claims[name], study.hypotheses[name].scale, reading_of(study, name)
     complete = "complete pair(s)" if claim.is_paired else "seed(s) with a value"
     found, arms, fewest_left = values.get(reading, {}), claim.named, least_pairs(study)
+    if not study.paired:
+        samples, said, because = samples_of(study, name, found, fewest=fewest)
+        return Contrast(reading, found, samples=samples, notes=said, refused=because)
     kept: list[int] = []
     notes: list[str] = []
     planned = seeds if seeds is not None else study.seeds
@@ -138,7 +146,7 @@ def contrast(
         for (arm, seed), value in used.items()
         if ceiling is not None and value == ceiling
     ]
-    refused = _unusable(reading, scale, {cell: value for cell, value in used.items() if cell not in beyond})
+    refused = unusable(reading, scale, {cell: value for cell, value in used.items() if cell not in beyond})
     least = 2 if len(kept) == len(planned) else fewest_left
     if refused is None and len(kept) < (least if fewest is None else fewest):
         refused = f"{len(kept)} {complete}, and a test needs at least two"
@@ -148,16 +156,16 @@ def contrast(
         return Contrast(reading, found, notes=tuple(notes), refused=refused)
     sides = [
         np.array(
-            [sum(weight * _scaled(found[arm, seed], scale) for arm, weight in weights.items()) for seed in kept],
+            [sum(weight * scaled(found[arm, seed], scale) for arm, weight in weights.items()) for seed in kept],
             dtype=np.float64,
         )
         for weights in (claim.left, claim.right)
     ]
     if claim.trend is not None:
         # Less the first arm's value, which leaves a slope as it is: arms that are all equal then have one of exactly 0.
-        sides[0] = np.array([_slope(claim, seed, found, scale) for seed in kept], dtype=np.float64)
+        sides[0] = np.array([slope(claim, seed, found, scale) for seed in kept], dtype=np.float64)
     if claim.constant is not None:
-        sides[1] = np.full(len(kept), _scaled(claim.constant, scale))
+        sides[1] = np.full(len(kept), scaled(claim.constant, scale))
     with np.errstate(over="ignore", invalid="ignore"):
         apart: npt.NDArray[np.bool_] = ~np.all(np.isfinite([*sides, sides[0] - sides[1]]), axis=0)
     too_far = [seed for seed, is_apart in zip(kept, apart, strict=True) if is_apart]
@@ -166,27 +174,6 @@ def contrast(
         reason = f"{reading} differs by more than the largest number there is, seed {too_far[0]}"
         return Contrast(reading, found, notes=tuple(notes), refused=reason)
     return Contrast(reading, found, tuple(kept), sides[0], sides[1], tuple(notes))
-
-
-def _slope(claim: Claim, seed: int, found: Mapping[Cell, float], scale: Scale) -> float:
-    first = _scaled(found[claim.named[0], seed], scale)
-    return sum(weight * (_scaled(found[arm, seed], scale) - first) for arm, weight in claim.left.items())
-
-
-def _unusable(metric: str, scale: Scale, used: Mapping[Cell, float]) -> str | None:
-    """Why these values cannot be put on the scale: dropping them in silence would choose the data."""
-    for (arm, seed), value in used.items():
-        if not isfinite(value):
-            return f"{metric} of {arm}, seed {seed}, is not finite"
-        if scale != "raw" and value <= 0.0:
-            return f"{metric} of {arm}, seed {seed}, is {value:g}, which has no logarithm"
-    return None
-
-
-def _scaled(value: float, scale: Scale) -> float:
-    if scale == "raw" or isinf(value):
-        return value
-    return log(value) if scale == "log" else log10(value)
 
 
 def _tested(
@@ -203,12 +190,15 @@ def _tested(
             test = _crossed(study, name, pairs, items, analysis.estimand)
         elif look is not None:
             test = prepare_at(pairs.differences, study.stopping, look)
+        elif pairs.samples:
+            test = prepare_unpaired(pairs.samples, analysis.test, np.random.default_rng(rng_seed))
         elif (reason := undecided(analysis.test, len(pairs.seeds))) is not None:
             return NoTestError(reason)
         else:
             test = prepare(pairs.differences, analysis.test, np.random.default_rng(rng_seed), analysis.zeros)
-        test.seeds = pairs.seeds
-        if not claim.is_paired:
+        if not pairs.samples:
+            test.seeds = pairs.seeds
+        if not claim.is_paired and not pairs.samples:
             test.speak_of_seeds()
         return weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
     except NoTestError as error:
@@ -243,6 +233,10 @@ def _finding(
     family = len(study.families[hypothesis.role])
     level = _level(study, claim)
     notes = [*pairs.notes, *([judged.note] if judged.note else [])]
+    shared = shared_seeds(pairs.samples) if pairs.samples else None
+    notes += notes_on_seeds(pairs.samples) if pairs.samples else []
+    if shared is not None and shared.correlation is not None and shared.correlation < 0.0:
+        notes.append("over shared seeds the arms vary against each other: where that is no chance, p is too small")
     deciding: Estimate | None = None
     interval: Interval | None = None
     margin: MarginTest | None = None
@@ -281,6 +275,13 @@ def _finding(
     also, unable = _description(study, name, pairs, rng_seed, items)
     adjusted = judged.refute if judged.outcome == "refuted" else judged.support
     same = same_in_every_pair(pairs.left, pairs.right, paired=claim.is_paired)
+    effects = (
+        effect_sizes(pairs.left, pairs.right, alpha=analysis.alpha, paired=claim.is_paired)
+        if whole and pairs.seeds
+        else ()
+    )
+    if pairs.samples:
+        effects = independent_effects(pairs.samples, alpha=analysis.alpha)
     return Finding(
         hypothesis=name,
         claim=hypothesis.claim,
@@ -301,7 +302,7 @@ def _finding(
             margin=margin,
             same=same,
         ),
-        n=len(pairs.seeds),
+        n=sum(one.values.size for one in pairs.samples) or len(pairs.seeds),
         family=family,
         alpha=analysis.alpha,
         estimate=deciding,
@@ -310,9 +311,7 @@ def _finding(
         p_refute=nulls.refute if isinstance(nulls, Nulls) else None,
         p_support_adjusted=judged.support,
         p_refute_adjusted=judged.refute,
-        effects=effect_sizes(pairs.left, pairs.right, alpha=analysis.alpha, paired=claim.is_paired)
-        if whole and pairs.seeds
-        else (),
+        effects=effects,
         also=also,
         beside=pigeonholed,
         pairs=_pairs(pairs),
@@ -322,6 +321,8 @@ def _finding(
         margin=margin,
         gate=judged.gate,
         percent=hypothesis.percent,
+        samples=stated(pairs.samples),
+        shared=shared,
     )
 
 
@@ -344,8 +345,12 @@ def _description(
 ) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
     """The tests registered under `also`; they decide nothing."""
     found, unable, claim = [], [], study.claims[name]
-    for method in study.analysis.also if pairs.seeds else ():
+    for method in study.analysis.also if pairs.seeds or pairs.samples else ():
         try:
+            if pairs.samples:
+                unpaired = prepare_unpaired(pairs.samples, method, np.random.default_rng(rng_seed))
+                found.append(summarise(unpaired, study.analysis.alpha))
+                continue
             if method == TwoWay.name:
                 crossed = _crossed(study, name, pairs, items, "new_seeds_and_items")
                 found.append(summarise(crossed, study.analysis.alpha))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import combinations_with_replacement, product
-from math import isclose, sqrt
+from math import comb, isclose, sqrt
 
 import numpy as np
 
@@ -32,6 +32,8 @@ _MOST_CLOSED = 12
 """Hypotheses of a gate up to which all their intersections are tested."""
 _MOST_FLIPPED = 12
 """Pairs up to which all sign flips are enumerated a second time."""
+_MOST_ASSIGNED = 13_000
+"""Assignments of runs to two arms up to which all of them are enumerated a second time."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,9 @@ def recompute(study: Study, findings: Sequence[Finding], look: Look | None = Non
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for finding in findings:
-            if look is None and _comparable(finding):
+            if finding.samples and _two_arms(finding):
+                numbers += _unpaired(study, finding)
+            elif look is None and not finding.samples and _comparable(finding):
                 numbers += _of_finding(study, finding)
             elif finding.estimate is not None:
                 not_covered.append(finding.hypothesis)
@@ -254,6 +258,90 @@ def _of_t(finding: Finding, differences: Floats) -> Iterator[Number]:
             sides = [np.array([getattr(pair, side) for pair in finding.pairs]) for side in ("left", "right")]
             u = stats.mannwhitneyu(*sides).statistic
             yield number("cliff_delta", effect.value, 2.0 * u / n**2 - 1.0, 1.0)
+
+
+def _two_arms(finding: Finding) -> bool:
+    """Whether a library's test of two independent samples is the registered one on these runs."""
+    if finding.estimate is None or len(finding.samples) != 2:
+        return False
+    values = [np.array(one.values) for one in finding.samples]
+    size = max(float(np.abs(one).max()) for one in values)
+    if not 1e-100 < size < 1e100:
+        return False
+    if finding.estimate.method == "welch":
+        # Runs that are equal up to rounding have their own rule.
+        return all(bool(np.ptp(one) > 1e-6 * size) for one in values)
+    return comb(finding.n, values[0].size) <= _MOST_ASSIGNED and _distinct(np.concatenate(values))
+
+
+def _distinct(values: Floats) -> bool:
+    return bool((np.diff(np.sort(values)) > 1e-9 * np.abs(values).max()).all())
+
+
+def _unpaired(study: Study, finding: Finding) -> Iterator[Number]:
+    """p values of two independent samples; for Welch's t also its standard error, df and intervals."""
+    from scipy import stats
+
+    estimate, name = finding.estimate, finding.hypothesis
+    assert estimate is not None, name
+    # Both weights have one size, so that scaling the values by it gives the effect in its own unit.
+    first, second = (
+        abs(one.weight) * np.array(one.values) for one in sorted(finding.samples, key=lambda one: -one.weight)
+    )
+    size = float(max(np.abs(first).max(), np.abs(second).max()))
+
+    def p(null: float, side: Side) -> float | None:
+        if estimate.method == "welch":
+            return float(stats.ttest_ind(first - null, second, equal_var=False, alternative=_SIDES[side]).pvalue)
+        found = stats.permutation_test(
+            (first - null, second),
+            lambda a, b, axis: np.mean(a, axis=axis) - np.mean(b, axis=axis),
+            vectorized=True,
+            n_resamples=np.inf,
+            alternative=_SIDES[side],
+        )
+        # Of means that tie but for rounding scipy counts some and not others: only the observed assignment may be near.
+        ties = np.abs(found.null_distribution - found.statistic) <= 1e-9 * size
+        return None if ties.sum() > 1 else float(found.pvalue)
+
+    def number(name_: str, ours: float | None, theirs: float | None, size: float = 1.0) -> Iterator[Number]:
+        if ours is not None and theirs is not None:
+            yield Number(name, name_, ours, float(theirs), size)
+
+    yield from number("p", estimate.p, p(0.0, "two"))
+    yield from number("difference", estimate.difference, first.mean() - second.mean(), size)
+    claim = study.claims[name]
+    for label, ours, null in zip(
+        ("p_support", "p_refute"),
+        (finding.p_support, finding.p_refute),
+        nulls_of(claim.verb, finding.better, finding.smallest),
+        strict=True,
+    ):
+        if null is None:
+            continue
+        tails: list[tuple[float, Side]] = [(0.0, "less"), (0.0, "greater")] if null.towards else []
+        points = [*null.points, *tails]
+        theirs = [one for point, side in points if (one := p(point, side)) is not None]
+        if len(theirs) == len(points):
+            away = null.towards and np.sign(theirs[-2] - theirs[-1]) != null.towards
+            yield from number(label, ours, 1.0 if away else max(theirs[: len(null.points)]))
+    for effect in finding.effects:
+        if effect.name == "cliff_delta":
+            u = stats.mannwhitneyu(first, second).statistic
+            yield Number(name, "cliff_delta", effect.value, 2.0 * u / (first.size * second.size) - 1.0)
+    if estimate.method == "welch":
+        found = stats.ttest_ind(first, second, equal_var=False)
+        yield from number("degrees of freedom", estimate.df, found.df)
+        margin = None if finding.margin is None else finding.margin.interval
+        for label, interval in (
+            ("interval", estimate.interval),
+            ("simultaneous interval", finding.simultaneous),
+            ("interval against the margin", margin),
+        ):
+            if interval is not None and interval.low is not None and interval.high is not None:
+                low, high = found.confidence_interval(interval.level)
+                yield from number(f"{label}, low", interval.low, low, size)
+                yield from number(f"{label}, high", interval.high, high, size)
 
 
 def _holm(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:

@@ -56,10 +56,11 @@ class ItemLayout(GrownModel):
 class Estimate(GrownModel):
     """One test of one contrast."""
 
-    later_fields = ("ranked", "items")
+    later_fields = ("ranked", "items", "sizes")
 
     method: str
-    """paired_t, bootstrap_t, sign_flip, wilcoxon, items; e_process where a study adds seeds until decided."""
+    """paired_t, bootstrap_t, sign_flip, wilcoxon, items, welch, permutation; e_process where a study adds seeds until
+    decided."""
     difference: float | None
     """The effect: left side of the claim minus right side, on the registered scale. The mean; under
     wilcoxon, and where diverged runs are ranked, the Hodges-Lehmann estimate, and none where that is not finite."""
@@ -71,7 +72,7 @@ class Estimate(GrownModel):
     p_floor: float
     """Smallest p this method can give at this n."""
     n: int
-    """Pairs."""
+    """Pairs; without pairs, runs of all arms."""
     ranked: int = 0
     """Pairs among them that hold a diverged run, which is ranked worst and has no number."""
     se: float | None = None
@@ -82,17 +83,20 @@ class Estimate(GrownModel):
     """What a reader must know: enumeration or resamples, zero-SE rule, ties."""
     items: ItemLayout | None = None
     """The items of a test over seeds and items."""
+    sizes: tuple[int, ...] = ()
+    """Runs of each arm of the claim, of a test without pairs."""
 
 
 class EffectSize(FrozenModel):
     """A standardised effect, always next to the raw difference."""
 
-    name: Literal["d_z", "g_z", "g_av", "cliff_delta"]
-    """d_z = mean/SD of the differences; g_z with the exact small-sample correction; Cliff's delta."""
+    name: Literal["d_z", "g_z", "g_av", "hedges_g", "cliff_delta"]
+    """d_z = mean/SD of the differences; g_z with the exact small-sample correction; hedges_g, of two arms without
+    pairs, over their pooled SD and so corrected; Cliff's delta."""
     value: float
     """Its sign is the sign of the difference."""
     interval: Interval | None = None
-    """Noncentral-t interval for d_z and g_z."""
+    """Noncentral-t interval for d_z, g_z and hedges_g."""
     df: float | None = None
     """Degrees of freedom of the correction."""
 
@@ -108,6 +112,32 @@ class Pair(FrozenModel):
     """The right side."""
     difference: float
     """Left minus right."""
+
+
+class ArmSample(FrozenModel):
+    """The runs of one arm, in a test without pairs."""
+
+    arm: str
+    """The variant."""
+    weight: float
+    """Of its mean in the effect."""
+    seeds: tuple[int, ...]
+    """Its seeds."""
+    values: tuple[float, ...]
+    """Its values on the registered scale, in the order of the seeds."""
+
+
+class SharedSeeds(FrozenModel):
+    """What pairing would have given over the seeds that all arms of the claim share: description."""
+
+    n: int
+    """Shared seeds."""
+    se_paired: float
+    """Standard error of the mean of their differences."""
+    se_unpaired: float
+    """That of the difference of the means of the same runs, as if independent."""
+    correlation: float | None
+    """Correlation of the two sides over them."""
 
 
 class ArmSummary(FrozenModel):
@@ -152,7 +182,7 @@ class GateLevel(FrozenModel):
 class Finding(GrownModel):
     """What became of one hypothesis."""
 
-    later_fields = ("amended", "beside", "margin", "gate", "percent")
+    later_fields = ("amended", "beside", "margin", "gate", "percent", "samples", "shared")
 
     hypothesis: str
     """Its name."""
@@ -175,7 +205,7 @@ class Finding(GrownModel):
     sentence: str
     """The finding in one plain sentence, with interval, n and method."""
     n: int
-    """Pairs that entered."""
+    """Pairs that entered; without pairs, runs of all arms."""
     family: int
     """Hypotheses corrected together."""
     alpha: float
@@ -215,6 +245,10 @@ class Finding(GrownModel):
     """Under a gate; none, and not written, without."""
     percent: float | None = None
     """`smallest` in percent, where the study writes it so; none, and not written, otherwise."""
+    samples: tuple[ArmSample, ...] = ()
+    """The runs by arm, of a test without pairs: `pairs` is empty then."""
+    shared: SharedSeeds | None = None
+    """What pairing would have given, of such a test over shared seeds."""
 
     @property
     def label(self) -> str:

@@ -23,7 +23,7 @@ from prereg.documents.components import alias_note
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.spec import Study
-from prereg.text import compact, p_value
+from prereg.text import compact, listed, p_value
 
 
 def said_p(p: float, levels: Sequence[float] = ()) -> str:
@@ -170,7 +170,10 @@ def _evidence(
         tested = one_sample(tested)
     if estimate.ranked:
         tested = f"signed ranks, diverged runs ranked worst in {estimate.ranked} of {estimate.n} pairs"
-    parts += [tested, f"n = {estimate.n} seeds"] if estimate.items is None else _over_items(estimate, estimate.items)
+    n = f"n = {estimate.n} seeds"
+    if estimate.sizes:
+        n = f"n = {listed(list(map(str, estimate.sizes)))} runs of {listed(list(study.claims[name].weights))}"
+    parts += [tested, n] if estimate.items is None else _over_items(estimate, estimate.items)
     if margin is not None:
         parts += _against_margin(study, name, estimate, margin, outcome)
     if adjusted is not None and (margin is None or m > 1 or is_gated(study, study.corrected_with(name))):

@@ -32,6 +32,7 @@ from ablate.reporting.sections.published import published_section
 from ablate.reporting.sections.registration import registration_section
 from ablate.reporting.sections.reliability import reliability_section
 from ablate.reporting.sections.tuning import tuning_section
+from ablate.reporting.sections.unpaired import any_unpaired
 from prereg import text as words
 from prereg.registry.ledger_entry import Entry
 
@@ -200,6 +201,7 @@ def _legend(findings: Sequence[Finding]) -> str:
     if any(finding.gate for finding in findings):
         over = "against zero by the share of alpha that a claim starts with, or alone where that is 0, "
         how = "adjusted by the gate, or for refutation over the role, "
+    counted = "runs of all arms" if any_unpaired(shown) else counted
     return (
         f"n: {counted}{' x ' + units if units else ''}. Test: {methods or 'none'}. Intervals: "
         f"{over * corrected}{intervals or 'none'}. p: "

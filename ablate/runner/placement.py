@@ -272,6 +272,8 @@ def _grouped(study: Study, machine: Machine) -> Machine:
     elif study.measure.harness is not None:
         blocks = "measure.harness asks each run by itself when it has been trained, and these end together"
         fix = "--cohort off"
+    elif study.arm_seeds:
+        blocks, fix = "arms have seeds of their own, and a cohort is made of the seeds of all arms", "--cohort off"
     elif moved:
         blocks, fix = f"a claim reads {moved[0]}, which is not measured of runs trained together", "--cohort off"
     else:

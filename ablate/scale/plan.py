@@ -7,7 +7,7 @@ of device, or assumed by the user, and then printed as an assumption. With neith
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from ablate.scale.devices import Device, MemoryPart, Shard, activations, keeps_scores, state_parts
@@ -91,6 +91,24 @@ class Request:
     price: float | None = None
     measured: Measured | None = None
     micro_batch: int | None = None
+    runs: Mapping[str, int] = field(default_factory=dict)
+    """Arm -> its runs, where arms have different numbers of seeds."""
+
+    def runs_of(self, arm: str) -> int:
+        """Runs of one arm."""
+        return self.runs.get(arm, self.n_seeds)
+
+    @property
+    def n_runs(self) -> int:
+        """Runs of all arms."""
+        return sum(self.runs_of(arm) for arm in self.arms)
+
+    @property
+    def extent(self) -> str:
+        """How the number of runs comes about."""
+        if self.runs:
+            return " + ".join(f"{self.runs_of(arm)} of {arm}" for arm in self.arms)
+        return f"{counted(len(self.arms), 'arm')} x {counted(self.n_seeds, 'seed')}"
 
 
 @dataclass(frozen=True)
@@ -180,8 +198,8 @@ def _memory_section(request: Request, layout: Layout) -> Section:
 
 def _time_section(request: Request, layout: Layout, speed: _Speed) -> Section:
     costs = {arm: _run_flops(request, config) for arm, config in request.arms.items()}
-    flops = sum(costs.values()) * request.n_seeds
-    runs = len(request.arms) * request.n_seeds
+    flops = sum(cost * request.runs_of(arm) for arm, cost in costs.items())
+    runs = request.n_runs
     at_once = max(1, request.devices // layout.devices)
     rounds = -(-runs // at_once)
     config = request.arms[max(costs, key=lambda arm: costs[arm])]
@@ -195,7 +213,7 @@ def _time_section(request: Request, layout: Layout, speed: _Speed) -> Section:
         Line("mfu", "MFU", speed.mfu, "%", speed.mfu_from),
         Line("tokens_per_s", "tokens/s of a device", per_device, "", speed.tokens_from),
         Line("run_hours", "hours of a run", run_hours, "", f"tokens / tokens/s / {counted(layout.devices, 'device')}"),
-        Line("runs", "runs", runs, "", f"{counted(len(request.arms), 'arm')} x {counted(request.n_seeds, 'seed')}"),
+        Line("runs", "runs", runs, "", request.extent),
         Line("device_hours", "device-hours", device_hours, "", "FLOPs of all runs / FLOP/s"),
         Line(
             "wall_hours",
@@ -208,7 +226,8 @@ def _time_section(request: Request, layout: Layout, speed: _Speed) -> Section:
     if request.price is not None:
         cost = None if device_hours is None else device_hours * request.price
         lines.append(Line("cost", "cost", cost, "", f"device-hours x {request.price:g} (--price)"))
-    kept = sum(parameters(arm.model, request.vocabulary) for arm in request.arms.values()) * request.n_seeds * 4
+    each_arm = {name: parameters(arm.model, request.vocabulary) for name, arm in request.arms.items()}
+    kept = sum(count * request.runs_of(name) for name, count in each_arm.items()) * 4
     lines.append(Line("disk", "sealed weights on disk", kept, "B", "4 P x runs"))
     return Section("Time and cost, training alone", tuple(lines))
 
@@ -222,7 +241,7 @@ def _layout(request: Request, config: Training) -> Layout:
     fitting = [layout for layout in tried if has is None or layout.bytes <= FILLED * has]
     if not fitting:
         return min(tried, key=lambda layout: layout.bytes)
-    runs = len(request.arms) * request.n_seeds
+    runs = request.n_runs
 
     def duration(layout: Layout) -> Fraction:
         return Fraction(-(-runs // (request.devices // layout.devices)), layout.devices)

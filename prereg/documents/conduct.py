@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from prereg.documents.claims import DIRECTED, Null, arms, plain, quoted, reading, refutation, support
+from prereg.documents.pairs import lost_runs, sample
 from prereg.documents.procedures import (
     ABOUT_CORRECTIONS,
     CORRECTIONS,
@@ -23,7 +24,7 @@ from prereg.documents.tuning import and_tuning
 from prereg.escape import visible
 from prereg.registry.looks import FIRST_OF_E_PROCESS
 from prereg.rule.condition import All, AnyOf, Condition, Not, Question, parse_condition
-from prereg.rule.divergence import cost_of_divergence, least_pairs
+from prereg.rule.divergence import cost_of_divergence, least_pairs, said_least
 from prereg.study.analysis import Ceiling, EProcess, Looks
 from prereg.study.designs.gate import in_words
 from prereg.study.spec import Study
@@ -32,6 +33,8 @@ from prereg.text import compact, counted, listed, ranged
 
 def sample_size(study: Study) -> str:
     """How many seeds, arms and runs."""
+    if not study.paired:
+        return sample(study)
     seeds, n_arms = len(study.seeds), len(study.arms)
     most = "" if study.stopping == "fixed" else "at most "
     return (
@@ -44,6 +47,8 @@ def sample_size(study: Study) -> str:
 
 def sample_in_brief(study: Study) -> str:
     """How many, what a seed is and when the number is settled, with fewer words."""
+    if not study.paired:
+        return f"{sample(study)} A look before the last run ends forfeits the verdict; no run is added."
     seeds, n_arms = len(study.seeds), len(study.arms)
     n = f"{counted(seeds, 'seed')} ({ranged(study.seeds)}) in each of {counted(n_arms, 'arm')}, "
     n += counted(seeds * n_arms, "run")
@@ -54,26 +59,12 @@ def sample_in_brief(study: Study) -> str:
     return f"{n}. {each} A look before the last run ends forfeits the verdict; no seed is added.{and_tuning(study)}"
 
 
-def pairing(study: Study) -> str:
-    """What a seed is, and why runs of one seed are a pair."""
-    if study.trainer == "command":
-        text = (
-            "Every seed is run in every arm, and arms are compared within seeds. The seed is handed "
-            "to the researcher's own trainer; what it fixes there is up to that trainer."
-        )
-    else:
-        text = (
-            "Every seed is run in every arm, and arms are compared within seeds. A seed fixes initial weights, the "
-            "order of batches and dropout, and does so alike in every arm wherever the configurations allow."
-        )
-    return counted_as(study, text)
-
-
 def randomization(study: Study) -> str:
     """Why nothing is assigned by lot."""
     derived = "" if study.trainer == "command" else ", and all randomness of a run derives from its seed"
+    meets = "each seed meets all of them" if study.paired else "the plan says which seeds each of them has"
     return (
-        "Nothing is assigned to an arm by lot: each seed meets all of them. The seeds are the listed numbers, fixed "
+        f"Nothing is assigned to an arm by lot: {meets}. The seeds are the listed numbers, fixed "
         f"before any run{derived}. Runs are made in a fixed order: "
         "all arms of the first seed, then all arms of the second, and so on."
     )
@@ -129,6 +120,8 @@ def divergence(study: Study) -> str:
         for verdicts, named in cost_of_divergence(study).items()
         if verdicts is not None
     )
+    if not study.paired:
+        return f"{first}{lost_runs(study)}{cost}"
     left_out = (
         "The pairs that it belongs to are left out of the tests, and a verdict is given only if it is the same "
         "with the lost pairs at their worst. A hypothesis that lost pairs is inconclusive with fewer than "
@@ -148,6 +141,9 @@ def exclusions_in_brief(study: Study) -> str:
         text += f"it is scored at {compact(study.on_divergence.ceiling)}, on the metric's own scale."
     elif study.on_divergence == "rank":
         text += "it is ranked as worse than every run that did not."
+    elif not study.paired:
+        text += "it is left out, and a verdict must be the same with lost runs at their worst and "
+        text += f"{said_least(study)} runs of each arm left."
     else:
         text += "its pair is left out, and a verdict must be the same with lost pairs at their worst and "
         text += f"{least_pairs(study)} of {len(study.seeds)} pairs left."
@@ -203,6 +199,7 @@ def test_in_brief(study: Study) -> str:
     beside_it = f" Beside it, deciding nothing: {also}." if also else ""
     name = test(study)
     on = counted_as(study, "on per-seed differences δ (first side minus second).")
+    on = on if study.paired else "without pairs, of the difference of arm means δ (first side minus second)."
     return f"{name[0].upper()}{name[1:]} {on}{beside_it}"
 
 

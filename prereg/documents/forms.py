@@ -13,7 +13,8 @@ from prereg.documents import conduct, measures
 from prereg.documents.claims import grouped_statements, matters, quoted, statement
 from prereg.documents.components import design_sentences
 from prereg.documents.configuration import arm_sentences, arms_in_brief, base_in_brief, base_sentences, factor_sentences
-from prereg.documents.procedures import at_level, counted_as
+from prereg.documents.pairs import pairing
+from prereg.documents.procedures import at_level, counted_as, power_test
 from prereg.documents.source import (
     Source,
     beliefs,
@@ -183,6 +184,8 @@ def _hypotheses(study: Study) -> str:
 
 def _causal(study: Study) -> str:
     text = "A causal interpretation is intended: a difference between arms is read as the effect of what they change"
+    if not study.paired:
+        return f"{text}, as far as runs of different arms differ in nothing else but their seeds."
     if study.trainer == "gpt":
         return f"{text}, because runs of one seed differ in nothing else."
     return f"{text}, as far as the researcher's own trainer changes nothing else between runs of one seed."
@@ -207,7 +210,8 @@ def _design(study: Study) -> str:
         shape = f"a full {crossed} factorial" if len(study.factors) > 1 else shape
     if study.components is not None:
         shape = f"{counted(len(study.arms), 'arm')}. {design_sentences(study)}".removesuffix(".")
-    return f"{counted_as(study, 'Within-seed (paired) design')}: {shape}. {conduct.pairing(study)}"
+    kind = counted_as(study, "Within-seed (paired) design") if study.paired else "Design of independent runs"
+    return f"{kind}: {shape}. {pairing(study)}"
 
 
 def _corpus(source: Source) -> str:
@@ -227,7 +231,7 @@ def _rationale(source: Source) -> Field:
     study = source.study
     reason = _joined(
         beliefs(study, design),
-        counted_as(study, f"Power is that of a paired t test {at_level(study.analysis.correct)}."),
+        f"Power is that of {power_test(study)} {at_level(study.analysis.correct)}.",
         *power_sentences(study, design),
         false_adoption(design),
         cost(design),

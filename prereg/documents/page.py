@@ -19,7 +19,8 @@ from prereg.documents import conduct, measures
 from prereg.documents.claims import matters, refutation, statement, support
 from prereg.documents.components import ALIASES_LEFT_OUT, alias_rows, design_sentences
 from prereg.documents.configuration import arm_sentences, base_sentences, factor_sentences
-from prereg.documents.procedures import at_level, counted_as
+from prereg.documents.pairs import pairing
+from prereg.documents.procedures import at_level, power_test
 from prereg.documents.source import (
     Source,
     amendments,
@@ -99,7 +100,7 @@ def _blocks(source: Source) -> dict[str, list[Block]]:
         "Data and training": _training(source),
         "Seeds and stopping": [
             conduct.sample_size(study),
-            conduct.pairing(study),
+            pairing(study),
             f"{conduct.starting(study)} {conduct.stopping(study)}",
         ],
         "Tests and error rates": [
@@ -206,9 +207,9 @@ def _design(source: Source) -> list[Block]:
     return [
         f"{beliefs(study, design)} {cost(design)}".strip(),
         Table(heads, power_rows(study, design)),
-        f"Power is that of a {counted_as(study, 'paired t test')} {at_level(study.analysis.correct)}; for a claim of "
-        "no harm or no change it is the power to show it at its margin if there is no difference, and for a claim by "
-        "at least a margin the power if the effect is twice the margin.",
+        f"Power is that of {power_test(study)} {at_level(study.analysis.correct)}; for a claim of no harm or no change "
+        "it is the power to show it at its margin if there is no difference, and for a claim by at least a margin the "
+        "power if the effect is twice the margin.",
         false_adoption(design),
         Table(("If the truth is", "Chance of each verdict ± simulation error", "Simulated studies"), simulated)
         if simulated

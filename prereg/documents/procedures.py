@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from prereg.metrics.catalogue import Better
 from prereg.rule.bound import bound_in_words, verdict_bound
-from prereg.rule.divergence import least_pairs
+from prereg.rule.divergence import least_pairs, said_least
 from prereg.study.analysis import Ceiling, EProcess, Looks, Test
 from prereg.study.claim import Claim, Verb
 from prereg.study.designs.gate import in_words
@@ -25,6 +25,8 @@ TESTS: dict[Test, str] = {
     "items": "two-way test over seeds and items",
     "percentile": "percentile bootstrap (description)",
     "bca": "BCa bootstrap (description)",
+    "welch": "Welch's t test",
+    "permutation": "permutation test",
 }
 CORRECTIONS = {
     "gate": "gatekeeping (Bretz et al. 2009)",
@@ -48,6 +50,12 @@ ABOUT_TESTS: dict[Test, str] = {
     "items": "The deciding test is over seeds and items, paired by seed and by the item's task, name and text.",
     "percentile": "The deciding test is the percentile bootstrap of the mean (Efron 1979).",
     "bca": "The deciding test is the BCa bootstrap of the mean (Efron 1987).",
+    "welch": "The deciding test is Welch's t test of arm means, without pairs (Welch 1947), with the degrees of "
+    "freedom of Satterthwaite (1946). Arms may differ in variance. It holds its error rate when values are close to "
+    "normal; with fewer than five runs in an arm, unequal numbers of runs, or strong skew, the rate is only near it.",
+    "permutation": "The deciding test is the permutation test of the difference of two arm means, without pairs "
+    "(Fisher 1935). It is exact where the values of two arms differ in location alone: a margin is tested by shifting "
+    "one arm by it. Where their spread differs as well, and with it their number of runs, it can err far more often.",
 }
 """The deciding test, in a sentence or two."""
 ABOUT_E_PROCESS = (
@@ -175,6 +183,11 @@ def at_level(correct: str) -> str:
     return "at the level of each test alone" if correct == "none" else "at the corrected level"
 
 
+def power_test(study: Study) -> str:
+    """The test whose power sizes in SDs are of."""
+    return counted_as(study, "a paired t test") if study.paired else "Welch's t test of independent runs"
+
+
 def errors_held(study: Study) -> dict[str, str]:
     """Per claim, per role and for the verdict: which chance of a false finding is held, and which is not."""
     alpha, either = compact(study.analysis.alpha), compact(min(1.0, 2 * study.analysis.alpha))
@@ -251,7 +264,10 @@ def divergence(study: Study) -> str:
         )
     text = {
         "exclude_pair": "its pair is left out of the tests; a verdict is given only if it is the same with the lost "
-        f"pairs at their worst, and a hypothesis that lost pairs needs {least_pairs(study)} of {len(study.seeds)}",
+        f"pairs at their worst, and a hypothesis that lost pairs needs {least_pairs(study)} of {len(study.seeds)}"
+        if study.paired
+        else "it is left out of the tests; a verdict is given only if it is the same with the lost runs at their "
+        f"worst, and a hypothesis that lost runs of an arm needs {said_least(study)} of it",
         "rank": "ranked worst",
     }[study.on_divergence]
     return counted_as(study, text)

@@ -128,7 +128,7 @@ def check_published(published: Published, study: Study) -> None:
 
 
 def _check_look(study: Study, look: PublishedLook, at: int, *, every_step: bool) -> None:
-    n_seeds, every = len(study.seeds), study.measure.every
+    n_seeds, every = study.n_seeds, study.measure.every
     if look.seeds > n_seeds:
         raise field_error(
             ("looks", at, "seeds"),
@@ -175,7 +175,7 @@ def json_schema() -> dict[str, Any]:
     schema["properties"]["seeds"] = {
         "description": seeds.pop("description"),
         "title": seeds.pop("title"),
-        "anyOf": [seeds, fresh],
+        "anyOf": [seeds, fresh, {"type": "object", "additionalProperties": seeds}],
     }
     schema["$defs"]["JsonValue"] = {"description": "Any value: text, a number, true or false, a list, a mapping."}
     return {

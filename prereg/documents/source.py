@@ -310,7 +310,8 @@ def cost(design: Frozen) -> str:
 
 def _detectable(study: Study, one: Power) -> str:
     if one.detectable is None:
-        return f"{one.detectable_sd_corrected:.2f} standard deviations of the per-seed differences"
+        of = "the per-seed differences" if study.paired else "the difference of two independent runs"
+        return f"{one.detectable_sd_corrected:.2f} standard deviations of {of}"
     return amount(study, one.hypothesis, float(f"{one.detectable:.3g}"))
 
 

@@ -110,6 +110,7 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
             "corpus",
             "data",
             "seeds",
+            "arm_seeds",
             "measure",
             "stopping",
             "stable",

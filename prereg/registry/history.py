@@ -239,9 +239,11 @@ def repeated(root: Root, study: Study) -> tuple[Repeated, ...]:
             other = read_lock(path).study
         except RegistrationError:
             continue  # `ablate verify` says what is wrong with it
-        seeds = tuple(seed for seed in study.seeds if seed in other.seeds)
         arms = _alike(study, other)
-        if seeds and arms:
+        shared = {arm: set(study.seeds_of(arm)) & set(other.seeds_of(theirs)) for arm, theirs in arms.items()}
+        arms = {arm: theirs for arm, theirs in arms.items() if shared[arm]}
+        seeds = tuple(seed for seed in study.seeds if any(seed in mine for mine in shared.values()))
+        if arms:
             known = min(reversed(mine), key=lambda entry: _KNOWN.index(entry.event))
             found.append(Repeated(study=name, arms=arms, seeds=seeds, known=known))
     return tuple(found)

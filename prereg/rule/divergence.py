@@ -28,8 +28,18 @@ _MOST_CASES = 3**7
 
 def least_pairs(study: Study) -> int:
     """The fewest pairs with which a hypothesis that lost pairs is tested: registered, or half the seeds and three."""
-    seeds = len(study.seeds)
-    return study.analysis.least_pairs or min(seeds, max(3, (seeds + 1) // 2))
+    return least_of(study, len(study.seeds))
+
+
+def least_of(study: Study, planned: int) -> int:
+    """The same of so many planned pairs or, without pairs, of the planned runs of an arm."""
+    return study.analysis.least_pairs or min(planned, max(3, (planned + 1) // 2))
+
+
+def said_least(study: Study) -> str:
+    """How many pairs must be left, as `3 of 5`; without pairs how many runs, for every arm where they differ."""
+    sizes = dict.fromkeys(len(study.seeds_of(arm)) for arm in study.arms)
+    return listed([f"{least_of(study, size)} of {size}" for size in sizes], last="or")
 
 
 def pushed(study: Study, hypothesis: str, arm: str) -> frozenset[End]:
@@ -73,7 +83,8 @@ def impossible_after(study: Study, arm: str) -> tuple[str, ...] | None:
     arms = [name for name in study.arms if name in study.rule.arms_read and name != arm]
     if 3 ** len(claims) * 2 ** len(arms) > _MOST_CASES:
         return None
-    too_few = len(study.seeds) - 1 < least_pairs(study)
+    planned = len(study.seeds_of(arm))
+    too_few = planned - 1 < least_of(study, planned)
     possible = {name: _endings(study, name, arm, too_few=too_few) for name in claims}
     kept = {"inconclusive"}
     for ends in product(*possible.values()):
@@ -111,10 +122,11 @@ def said_losses(study: Study) -> tuple[str, ...]:
     """What becomes of a study in which a run diverges, in sentences; none where no pair is ever left out."""
     if study.on_divergence != "exclude_pair":
         return ()
+    what, of = ("pairs", "") if study.paired else ("runs", " of an arm")
     return (
-        "pairs of diverged runs are left out, and a verdict is given only if it is the same with the lost pairs at "
-        f"their worst; a hypothesis that lost pairs is inconclusive with fewer than {least_pairs(study)} of "
-        f"{len(study.seeds)} left",
+        f"{'pairs of diverged runs' if study.paired else 'diverged runs'} are left out, and a verdict is given only if "
+        f"it is the same with the lost {what} at their worst; a hypothesis that lost {what} is inconclusive with fewer "
+        f"than {said_least(study)}{of} left",
         *(
             f"the rule has too many cases to say beforehand which verdicts a diverged run of {listed(arms, last='or')} "
             "would cost"

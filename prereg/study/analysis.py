@@ -22,7 +22,10 @@ from prereg.study.designs.gate import Gate
 from prereg.study.training import Budget
 from prereg.text import compact
 
-Test = Literal["paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "items", "percentile", "bca"]
+Test = Literal["paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "items", "percentile", "bca", "welch", "permutation"]
+PERMUTATION: Test = "permutation"
+UNPAIRED_TESTS: tuple[Test, ...] = ("welch", PERMUTATION)
+"""Tests of a difference of arm means, in which a run belongs to no pair."""
 Zeros = Literal["pratt", "wilcox"]
 Alpha = Annotated[float, Field(gt=0.0, le=0.5)]
 
@@ -35,7 +38,8 @@ class Analysis(GrownModel):
     test: Test = "paired_t"
     """The test that decides, over per-seed paired differences (items: over seeds and items, which asks for claims about
     metrics that are means over items, and for `estimand`). percentile and bca are for `also`: as `test` they are
-    refused, because they err too often, and so is bootstrap_t with fewer than four seeds."""
+    refused, because they err too often, and so is bootstrap_t with fewer than four seeds. welch and permutation compare
+    arm means without pairs; with them arms may have seeds of their own, and different numbers of them."""
     alpha: Alpha = 0.05
     """Chance of any false finding of one kind within the hypotheses of one role."""
     correct: Literal["holm", "max_t", "none"] = "holm"
@@ -50,7 +54,8 @@ class Analysis(GrownModel):
     can speak of new items, and it has no default there: the study says which."""
     least_pairs: Annotated[int, Field(ge=2)] | None = None
     """Under `on_divergence: exclude_pair`: a hypothesis that lost pairs is inconclusive with fewer left. By default
-    half the seeds, rounded up, and three where there are as many; not written where it is the default."""
+    half the seeds, rounded up, and three where there are as many; not written where it is the default. Without pairs
+    (welch, permutation) the same holds for the runs of each arm."""
     most_lost_starts: Annotated[int, Field(ge=0)] | None = None
     """No verdict where more starts of runs than this have no seal and were not resumed: killed and begun again, failed,
     or removed with their folder. By default only removed ones count that need not give the same bits, and one may; not

@@ -159,3 +159,52 @@ class Measure(FrozenModel):
             "own": bool(self.own),
         }
         return {field: value for field, value in written.items() if wanted.get(field, True)}
+
+
+class ItemSpread(FrozenModel):
+    """How the difference of two variants is believed to vary over the items that a run is scored on."""
+
+    sd_items: Annotated[float, Field(ge=0.0)]
+    """Standard deviation between items of the difference of two variants, each item's own over all seeds: how unequally
+    items gain."""
+    sd_residual: Annotated[float, Field(gt=0.0)]
+    """Standard deviation of that difference on one item and under one seed about what the item and the seed explain."""
+    items: Annotated[int, Field(ge=2)] | None = None
+    """How many items there are. Left out where the task pack says it: blimp, and the number of tasks of zorro."""
+
+
+class Assumption(GrownModel):
+    """What is believed of a metric before data, for the design."""
+
+    later_fields = ("over_items",)
+
+    sd: Annotated[float, Field(gt=0.0)]
+    """Standard deviation of one variant's value over seeds, on the claim's scale; where the value is a mean over items,
+    of that mean."""
+    correlation: Annotated[float, Field(gt=-1.0, lt=1.0)] = 0.0
+    """Correlation between two variants over shared seeds."""
+    over_items: ItemSpread | None = None
+    """For `estimand: new_seeds_and_items`: without it such a test is not simulated. Under `clusters: tasks`, and of a
+    metric that counts tasks alike, its items are the tasks, of equal size. Not written where there is none."""
+
+
+class Assume(GrownModel):
+    """Beliefs that the design needs; never used by the verdict."""
+
+    later_fields = ("effects", "metric_correlation", "power_floor")
+
+    metrics: dict[str, Assumption] = Field(default_factory=dict)
+    """By metric."""
+    seconds_per_run: Annotated[float, Field(gt=0.0)] | None = None
+    """Time of one run, for the cost of a design."""
+    divergence: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+    """Share of runs that diverge, whatever the arm, in the design's scenarios with divergence; 0 leaves them out."""
+    effects: dict[Name, Annotated[float, Field(gt=0.0)]] = Field(default_factory=dict)
+    """Hypothesis -> size of the effect that is expected, in the claimed direction: where its power is stated. Without
+    one, power is stated at `smallest`, and at twice that for a claim `by at least D`."""
+    metric_correlation: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Correlation of the noise of two metrics in one run, each turned so that up is better. Without it, the
+    false-positive rate of the whole rule is the largest over correlations from 0 to 1."""
+    power_floor: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
+    """Registration is refused where a claim that the decision needs has less power than this, unless the reason for
+    going on is put on record."""

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import (
     ConfigDict,
@@ -27,11 +27,11 @@ from pydantic import (
 )
 
 from prereg.errors import SpecError
-from prereg.frozen import FrozenModel, GrownModel
+from prereg.frozen import GrownModel
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better, Metric
 from prereg.rule.condition import contradictions
 from prereg.rule.rule import DecisionLine, Rule
-from prereg.study.analysis import Analysis, Ceiling, Hypothesis, Role, Stable, Stopping
+from prereg.study.analysis import UNPAIRED_TESTS, Analysis, Ceiling, Hypothesis, Role, Stable, Stopping
 from prereg.study.arms import Arm, resolve_arms
 from prereg.study.claim import Claim, parse_claim, with_groups
 from prereg.study.designs import percent
@@ -40,63 +40,15 @@ from prereg.study.designs.gate import Stage, stages_of
 from prereg.study.designs.resolve_components import check_components, placed, with_components
 from prereg.study.designs.trends import with_weights
 from prereg.study.designs.tune import Pilot, Tune, pilots_of
+from prereg.study.designs.unpaired import with_arm_seeds
 from prereg.study.faults import spec_error
-from prereg.study.measure import Measure, Name, OwnCheck, Seed
+from prereg.study.measure import Assume, Measure, Name, OwnCheck, Seed
 from prereg.study.sizes import WIDTH, Count, Match, resolved
 from prereg.study.training import Training
 from prereg.study.validate import check_promises
 from prereg.text import unit_of
 
 Overrides = dict[str, JsonValue]
-
-
-class ItemSpread(FrozenModel):
-    """How the difference of two variants is believed to vary over the items that a run is scored on."""
-
-    sd_items: Annotated[float, Field(ge=0.0)]
-    """Standard deviation between items of the difference of two variants, each item's own over all seeds: how unequally
-    items gain."""
-    sd_residual: Annotated[float, Field(gt=0.0)]
-    """Standard deviation of that difference on one item and under one seed about what the item and the seed explain."""
-    items: Annotated[int, Field(ge=2)] | None = None
-    """How many items there are. Left out where the task pack says it: blimp, and the number of tasks of zorro."""
-
-
-class Assumption(GrownModel):
-    """What is believed of a metric before data, for the design."""
-
-    later_fields = ("over_items",)
-
-    sd: Annotated[float, Field(gt=0.0)]
-    """Standard deviation of one variant's value over seeds, on the claim's scale; where the value is a mean over items,
-    of that mean."""
-    correlation: Annotated[float, Field(gt=-1.0, lt=1.0)] = 0.0
-    """Correlation between two variants over shared seeds."""
-    over_items: ItemSpread | None = None
-    """For `estimand: new_seeds_and_items`: without it such a test is not simulated. Under `clusters: tasks`, and of a
-    metric that counts tasks alike, its items are the tasks, of equal size. Not written where there is none."""
-
-
-class Assume(GrownModel):
-    """Beliefs that the design needs; never used by the verdict."""
-
-    later_fields = ("effects", "metric_correlation", "power_floor")
-
-    metrics: dict[str, Assumption] = Field(default_factory=dict)
-    """By metric."""
-    seconds_per_run: Annotated[float, Field(gt=0.0)] | None = None
-    """Time of one run, for the cost of a design."""
-    divergence: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
-    """Share of runs that diverge, whatever the arm, in the design's scenarios with divergence; 0 leaves them out."""
-    effects: dict[Name, Annotated[float, Field(gt=0.0)]] = Field(default_factory=dict)
-    """Hypothesis -> size of the effect that is expected, in the claimed direction: where its power is stated. Without
-    one, power is stated at `smallest`, and at twice that for a claim `by at least D`."""
-    metric_correlation: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    """Correlation of the noise of two metrics in one run, each turned so that up is better. Without it, the
-    false-positive rate of the whole rule is the largest over correlations from 0 to 1."""
-    power_floor: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
-    """Registration is refused where a claim that the decision needs has less power than this, unless the reason for
-    going on is put on record."""
 
 
 class MetricsFile(GrownModel):
@@ -128,7 +80,7 @@ class Study(GrownModel):
     """One pre-registered comparison of training configurations."""
 
     model_config = ConfigDict(json_schema_extra=_components_write_the_rest)
-    later_fields = ("checks", "code", "components", "data", "match", "tune", "working_directory")
+    later_fields = ("arm_seeds", "checks", "code", "components", "data", "match", "tune", "working_directory")
 
     study: Name
     """The study's id; equals the file's name without its ending."""
@@ -170,7 +122,10 @@ class Study(GrownModel):
     """The arm that claims compare with unless they say otherwise."""
     seeds: tuple[Seed, ...]
     """A seed fixes initial weights, batches and dropout, the same for every variant. In a file also `fresh 5`: the five
-    lowest that no other study registered beside it uses."""
+    lowest that no other study registered beside it uses. With a test without pairs (welch, permutation) also a mapping
+    ARM -> list, kept as `arm_seeds`; here is then every seed once."""
+    arm_seeds: dict[Name, tuple[Seed, ...]] = Field(default_factory=dict)
+    """Arm -> its seeds, where `seeds` is such a mapping; not written otherwise."""
     tune: Tune | None = None
     """Choose the settings of each arm by a pilot on seeds of its own before the runs that are judged."""
     measure: Measure = Measure()
@@ -179,7 +134,8 @@ class Study(GrownModel):
     """What counts as an unstable run."""
     on_divergence: Literal["exclude_pair", "rank"] | Ceiling = "exclude_pair"
     """How a diverged run enters the tests: its pair is left out (and a verdict is given only if it is the same with
-    the pair at its worst), it ranks worst, or it is scored at a registered ceiling."""
+    the pair at its worst), it ranks worst, or it is scored at a registered ceiling. In a test without pairs the run
+    itself is left out, under the same condition."""
     hypotheses: dict[Name, Hypothesis]
     """The claims, by name."""
     analysis: Analysis = Analysis()
@@ -265,12 +221,30 @@ class Study(GrownModel):
     def cells(self) -> tuple[tuple[str, int], ...]:
         """Every planned run by arm and seed: those of the pilot, then those that are judged, seed by seed."""
         pilot_seeds = () if self.tune is None else self.tune.seeds
-        pilot = [(arm, seed) for seed in pilot_seeds for arm in self.pilots]
-        return (*pilot, *((arm, seed) for seed in self.seeds for arm in self.arms))
+        return (*((arm, seed) for seed in pilot_seeds for arm in self.pilots), *self.judged)
+
+    @cached_property
+    def judged(self) -> tuple[tuple[str, int], ...]:
+        """Every planned run that is judged: all arms of the first seed, then of the second, and so on."""
+        return tuple(
+            (arm, seed) for seed in self.seeds for arm in self.arms if seed in self.arm_seeds.get(arm, (seed,))
+        )
 
     def seeds_of(self, arm: str) -> tuple[int, ...]:
         """The planned seeds of an arm that is judged, or of one of the pilot."""
-        return self.seeds if self.tune is None or arm not in self.pilots else self.tune.seeds
+        if self.tune is not None and arm in self.pilots:
+            return self.tune.seeds
+        return self.arm_seeds.get(arm, self.seeds)
+
+    @property
+    def n_seeds(self) -> int:
+        """Seeds of each arm; where arms have seeds of their own, of the arm with most."""
+        return max((len(seeds) for seeds in self.arm_seeds.values()), default=len(self.seeds))
+
+    @property
+    def paired(self) -> bool:
+        """Whether the deciding test is over pairs of runs of one seed."""
+        return self.analysis.test not in UNPAIRED_TESTS
 
     @cached_property
     def _as_written(self) -> dict[str, Arm]:
@@ -383,7 +357,7 @@ class Study(GrownModel):
 
 def study_from_document(document: Mapping[str, Any]) -> Study:
     """A study from plain data (what YAML or a lock holds). Raises `SpecError` naming the field."""
-    document = with_components(document)
+    document = with_arm_seeds(with_components(document))
     try:
         return Study.model_validate_json(json.dumps(document, allow_nan=False))
     except ValidationError as error:

@@ -17,6 +17,7 @@ from prereg.metrics.catalogue import ITEM_METRICS
 from prereg.study.command import check_command
 from prereg.study.designs.gate import check_gate
 from prereg.study.designs.tune import check_tune
+from prereg.study.designs.unpaired import check_seeds_of_arms, check_unpaired
 from prereg.study.measure import OWN_TASKS, is_folder
 from prereg.study.validate_measures import check_claims, check_known, check_measure, check_readings
 
@@ -35,8 +36,10 @@ def check_promises(study: Study) -> None:
         check_tune,
         check_command,
         _check_seeds,
+        check_seeds_of_arms,
         check_measure,
         check_claims,
+        check_unpaired,
         _check_analysis,
         _check_assumptions,
         _check_items,
@@ -108,7 +111,7 @@ def _check_seeds(study: Study) -> None:
 
 
 def _check_analysis(study: Study) -> None:
-    analysis, n_seeds = study.analysis, len(study.seeds)
+    analysis, n_seeds = study.analysis, min(len(study.seeds_of(arm)) for arm in study.arms)
     ranked = study.on_divergence == "rank" or "wilcoxon" in (analysis.test, *analysis.also)
     if analysis.zeros != "pratt" and not ranked:
         raise field_error(
@@ -125,7 +128,7 @@ def _check_analysis(study: Study) -> None:
         raise field_error(
             ("analysis", "least_pairs"),
             f"least_pairs is {least} " + (f"with {n_seeds} seeds" if lost else "where no pair is left out"),
-            f"2 to {n_seeds} pairs, and on_divergence: exclude_pair",
+            f"2 to {n_seeds} {'pairs' if study.paired else 'runs of each arm'}, and on_divergence: exclude_pair",
             f"least_pairs: {n_seeds}" if lost else "leave it out",
         )
     for index, metric in enumerate(study.tie_breakers):

@@ -23,8 +23,15 @@ from prereg.metrics.catalogue import source_of
 from prereg.registry.canon import canonical_bytes
 from prereg.registry.registration import reading_sha256
 from prereg.study.spec import Study
+from prereg.text import counted
+
+
+def _paired_runs(context: AuditContext) -> bool:
+    return built_in(context) and context.study.paired
+
 
 _check = partial(check, applies=built_in)
+_check_pairs = partial(check, applies=_paired_runs)
 _TOKENS = ("data.corpus", "data.tokenizer", "data.validation")
 """Fields that decide the tokenizer."""
 _MODEL = ("layers", "width", "heads", "size_of_head", "inner_width", "context", "tie_embeddings", "init")
@@ -76,7 +83,9 @@ def _declare_equal(
     def paired(context: AuditContext) -> list[tuple[RunRecord, Pairing]]:
         return [(run, pairing) for run, pairing in _paired(context) if run.status == "done" or not only_done]
 
-    @_check(name, "inadmissible", looks_at=looks_at, why=why, required=required)
+    declared = _check if over_seeds else _check_pairs
+
+    @declared(name, "inadmissible", looks_at=looks_at, why=why, required=required)
     def _equal(context: AuditContext) -> Found:
         if len(context.study.arms) == 1:
             return None
@@ -96,7 +105,7 @@ def _declare_equal(
                         wrong.append(f"{of}{run.variant} and {variant}, seed {run.seed}")
         return Result(wrong, f"{compared} {compares} compared, {len(wrong)} differ")
 
-    @_check(
+    @declared(
         f"{name}, for all variants",
         "note",
         looks_at="arms whose configurations promise no equality",
@@ -152,6 +161,7 @@ _declare_equal(
     looks_at="hashes that a user's own trainer stated, such as of initial weights or of the order of data",
     why="the difference would hold what was to be equal too",
     required="equal hashes of every name that two runs of a seed state",
+    applies=lambda context: context.study.paired,
 )
 def _matched(context: AuditContext) -> Found:
     first: dict[tuple[int, str], tuple[str, str]] = {}
@@ -163,6 +173,22 @@ def _matched(context: AuditContext) -> Found:
             if sha256 != other:
                 wrong.append(f"{name} of {run.variant} and {variant}, seed {run.seed}")
     return Result(wrong, f"{compared} hashes compared, {len(wrong)} differ") if first else None
+
+
+@check(
+    "runs are compared without pairs",
+    "note",
+    looks_at="the deciding test, and which seeds the arms share",
+    why="that runs of one seed start, read and drop the same is then no promise, and is not checked",
+    required="runs of different arms that are independent of each other",
+    applies=lambda context: not context.study.paired,
+)
+def _without_pairs(context: AuditContext) -> Result:
+    study, found = context.study, []
+    for name, claim in study.claims.items():
+        shared = set.intersection(*(set(study.seeds_of(arm)) for arm in claim.weights))
+        found.append(f"{name}: {counted(len(shared), 'seed')} shared" if shared else f"{name}: no seed shared")
+    return Result(found="; ".join(found))
 
 
 def _values(study: Study, arm: str, fields: Iterable[str]) -> list[JsonValue]:
@@ -231,7 +257,7 @@ def _validated(context: AuditContext) -> Found:
     return Result(apart, "arms read other corpora, each validated on its own")
 
 
-@_check(
+@_check_pairs(
     "pairs were trained in the same layout",
     "deviation",
     looks_at="whether the runs of a seed were trained by themselves, spread over devices or in a cohort",

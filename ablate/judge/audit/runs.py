@@ -244,7 +244,7 @@ def _code(context: AuditContext) -> Found:
     looks_at="whether the trainer states such hashes at all",
     why="of a user's own trainer it is the user's promise",
     required="that one seed fixes the same randomness for every variant is the trainer's promise",
-    applies=_own_trainer,
+    applies=lambda context: _own_trainer(context) and context.study.paired,
 )
 def _pairs_promised(context: AuditContext) -> Found:
     if len(context.study.arms) == 1:

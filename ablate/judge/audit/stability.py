@@ -76,7 +76,8 @@ def spike_limit(study: Study, *, longest: int = 0) -> float:
     assert spike.false_alarms is not None, spike
     known = [_judged_steps(study, arm) for arm in study.arms]
     each = [max(longest - spike.window, 0) if steps is None else steps for steps in known]
-    return _limit(_one_of(spike.false_alarms, max(len(study.seeds) * sum(each), 1)), spike.window)
+    steps = sum(len(study.seeds_of(arm)) * count for arm, count in zip(study.arms, each, strict=True))
+    return _limit(_one_of(spike.false_alarms, max(steps, 1)), spike.window)
 
 
 def false_alarm_rate(study: Study, arm: str) -> float | None:
@@ -88,12 +89,12 @@ def false_alarm_rate(study: Study, arm: str) -> float | None:
     spike, steps = study.stable.loss_spike, _judged_steps(study, arm)
     if steps is not None:
         return _any_of(spike_chance(spike_limit(study), spike.window), steps)
-    return None if spike.false_alarms is None else _one_of(spike.false_alarms, len(study.seeds) * len(study.arms))
+    return None if spike.false_alarms is None else _one_of(spike.false_alarms, len(study.judged))
 
 
 def false_alarm_text(study: Study) -> str:
     """The limit and its rate of false alarms in a sentence; empty where the decision does not use stability."""
-    spike, n = study.stable.loss_spike, len(study.seeds)
+    spike, n = study.stable.loss_spike, study.n_seeds
     if not study.rule.arms_read:
         return ""
     known = [rate for arm in study.arms if (rate := false_alarm_rate(study, arm)) is not None]

@@ -106,11 +106,18 @@ def assumed(study: Study) -> Beliefs:
     for metric, scale in groups_of(study):
         belief = study.assume.metrics.get(metric)
         if belief is not None:
-            plain = Belief(metric=metric, scale=scale, sd=belief.sd, correlation=belief.correlation, source="assumed")
+            plain = Belief(
+                metric=metric, scale=scale, sd=belief.sd, correlation=_used(study, belief.correlation), source="assumed"
+            )
             found.append(_with_items(study, plain))
     return Beliefs(
         metrics=tuple(found), seconds_per_run=study.assume.seconds_per_run, divergence=study.assume.divergence
     )
+
+
+def _used(study: Study, correlation: float) -> float:
+    """The correlation of arms that the deciding test makes use of: none without pairs."""
+    return correlation if study.paired else 0.0
 
 
 def over_new_items(study: Study) -> bool:
@@ -194,13 +201,15 @@ def _learned(study: Study, group: Group, pilot: Registration, evidence: Evidence
     require_headroom(study, metric, raw, name)
     _require_ceiling(study, metric, raw, name)
     df = (len(seeds) - 1) * (len(arms) - 1)
+    if not study.paired:
+        rest, df = total, (len(seeds) - 1) * len(arms)
     low, high = (sqrt(2.0 * rest * df / stats.chi2.ppf(q, df)) for q in (0.975, 0.025))
     # Where seeds vary less than their interaction with arms the estimate of r is below 0, and it is left there.
     return Belief(
         metric=metric,
         scale=scale,
         sd=sqrt(total),
-        correlation=float(np.clip(1.0 - rest / total, -0.999, 0.999)),
+        correlation=_used(study, float(np.clip(1.0 - rest / total, -0.999, 0.999))),
         source=f"pilot '{name}', {len(seeds)} seeds x {len(arms)} arms",
         level=float(table.mean()),
         sd_difference_low=low,

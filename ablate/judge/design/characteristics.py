@@ -17,7 +17,13 @@ from ablate.judge.design.assumptions import Belief, Beliefs, assumed, groups_of,
 from ablate.judge.design.choice import notes_on_choice
 from ablate.judge.design.error_rate import correlations, worst_case
 from ablate.judge.design.power import Planning, planned
-from ablate.judge.design.reach import HypothesisDesign, hypothesis_design, remedy_of, unreachable_verdicts
+from ablate.judge.design.reach import (
+    HypothesisDesign,
+    hypothesis_design,
+    planned_sizes,
+    remedy_of,
+    unreachable_verdicts,
+)
 from ablate.judge.design.scenarios import drawable, effect_scenarios
 from ablate.judge.design.simulate import Chance, Scenario, adopting_verdicts, affordable, simulate
 from ablate.judge.stats.null_hypotheses import require_known_methods
@@ -153,7 +159,7 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
     unknown = _unknown_items(study, believed) if over_items else ""
     if unknown:
         believed = believed.model_copy(update={"metrics": ()})
-    n, arms, n_pilot = len(study.seeds), len(study.arms), len(study.cells) - len(study.seeds) * len(study.arms)
+    n = study.n_seeds
     lacking = sorted({metric for metric, scale in groups_of(study) if believed.of(metric, scale) is None})
     drawn = affordable(study) if n_sims is None else min(n_sims, affordable(study))
     notes = [unknown] if unknown else _notes(study, lacking, believed)
@@ -193,7 +199,7 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         correct="gate" if study.stages else study.analysis.correct,
         n_seeds=n,
         n_runs=len(study.cells),
-        cost_s=None if each is None else each * len(study.cells),
+        cost_s=_cost(study, each, n),
         hypotheses=hypotheses,
         scenarios=tuple(scenarios),
         unreachable=unreachable_verdicts(study, hypotheses),
@@ -212,8 +218,8 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         adoption_80=next((at.n for at in curve if at.adopting is not None and at.adopting.share >= 0.8), None),
         seconds_per_run=each,
         timed=believed.timed if each is not None else "",
-        cost_80_s=None if each is None or seeds_80 is None else each * (seeds_80 * arms + n_pilot),
-        cost_90_s=None if each is None or seeds_90 is None else each * (seeds_90 * arms + n_pilot),
+        cost_80_s=_cost(study, each, seeds_80),
+        cost_90_s=_cost(study, each, seeds_90),
         gate=in_words(study),
         bound=verdict_bound(study),
     )
@@ -226,13 +232,20 @@ def _seeds_for_all(hypotheses: tuple[HypothesisDesign, ...], target: int) -> int
     return max(known) if known and len(known) == len(wanted) else None
 
 
+def _cost(study: Study, each: float | None, n: int | None) -> float | None:
+    """Device seconds of all runs, where each takes so long and the arm with most runs has n."""
+    if each is None or n is None:
+        return None
+    return each * (sum(planned_sizes(study, n).values()) + len(study.cells) - len(study.judged))
+
+
 def _curve(study: Study, planning: Planning) -> tuple[PowerAt, ...]:
     """Power by number of seeds; none for a sequential study, whose looks are those of its own number."""
     if study.stopping != "fixed":
         return ()
     quick = affordable(study, 30) >= _CURVE_SIMS
     found = []
-    for n in sorted({*(_CURVE if quick else _SHORT_CURVE), len(study.seeds)}):
+    for n in sorted({*(_CURVE if quick else _SHORT_CURVE), study.n_seeds}):
         at = planning.at(n, n_sims=_CURVE_SIMS)
         shown = {one: at.power[one] for one in study.hypotheses if study.hypotheses[one].smallest > 0}
         found.append(PowerAt(n=n, power=shown, adopting=at.adopting))
@@ -279,10 +292,16 @@ def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
     if affordable(study) < _FEW_SIMS:
         notes.append(
             f"{affordable(study):,} simulated studies a scenario, because {study.analysis.test} with "
-            f"{study.analysis.correct} over {len(study.seeds)} seeds is slow to judge: a chance has a standard "
+            f"{study.analysis.correct} over {study.n_seeds} seeds is slow to judge: a chance has a standard "
             f"error of up to {0.5 / sqrt(affordable(study)):.2f}"
         )
-    if study.analysis.test == "sign_flip" and len(study.seeds) > LISTED_PAIRS:
+    if not study.paired:
+        notes.append(
+            "runs of different arms are simulated as independent, and an assumed or measured correlation is ignored; "
+            "SDs are those of a difference of two such runs; n is the number of runs of the arm that has most, and "
+            "with another n the other arms keep their proportion"
+        )
+    if study.analysis.test == "sign_flip" and study.n_seeds > LISTED_PAIRS:
         notes.append(
             f"sign_flip over more than {LISTED_PAIRS} seeds is simulated with random sign vectors, where the judge "
             f"counts all of them up to {COUNTED_PAIRS} seeds"
@@ -293,9 +312,10 @@ def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
     ]
     notes += [_said_belief(belief) for belief in beliefs.metrics]
     if lacking:
+        sized_by = "a paired t" if study.paired else "Welch's t of independent runs"
         notes.append(
             "without assumed SDs there is no scale: no power, no chance of a verdict and no false-positive rate of the "
-            "rule can be given, and detectable sizes are in SDs of the differences, of a paired t; write assume: "
+            f"rule can be given, and detectable sizes are in SDs of the differences, of {sized_by}; write assume: "
             "{metrics: {"
             + ", ".join(f"{metric}: {{sd: SD, correlation: R}}" for metric in lacking)
             + "}}, or give --pilot STUDY"

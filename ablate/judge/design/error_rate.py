@@ -89,7 +89,7 @@ def worst_case(
 
 def searchable(study: Study) -> bool:
     """Whether p values of all cases can be tabulated: fixed seeds, a test over rows, few hypotheses."""
-    known = batchable(study, len(study.seeds)) and study.analysis.correct != "max_t"
+    known = batchable(study, study.n_seeds) and study.analysis.correct != "max_t"
     return known and study.stopping == "fixed" and len(study.hypotheses) <= _MOST_HYPOTHESES
 
 
@@ -107,7 +107,7 @@ def _tables(study: Study) -> list[tuple[float, Verdicts]]:
         stable = {arm: arm != unstable for arm in study.arms}
         return np.array([study.rule.decide(case, stable).verdict for case in cases])
 
-    alarms = {arm: 1.0 - (1.0 - rate) ** len(study.seeds) for arm, rate in alarms_of(study).items()}
+    alarms = {arm: 1.0 - (1.0 - rate) ** study.n_seeds for arm, rate in alarms_of(study).items()}
     quiet = max(0.0, 1.0 - sum(alarms.values()))
     return [(quiet, verdicts(None)), *((chance, verdicts(arm)) for arm, chance in alarms.items())]
 
@@ -148,7 +148,7 @@ class _Screen:
         # No effect of any claim that is chosen freely: of claims against two constants only one can be without.
         least = TrueEffects("", dict(self._completed(dict.fromkeys(self.free, 0.0))), correlation=self.correlation)
         rng = np.random.default_rng(self.seed)
-        drawn = draw(study, least, self.beliefs, n_sims=self.n_sims, n_seeds=len(study.seeds), rng=rng)
+        drawn = draw(study, least, self.beliefs, n_sims=self.n_sims, n_seeds=study.n_seeds, rng=rng)
         self.differences = {name: values - least.effects[name] for name, values in drawn.differences.items()}
         self.items = drawn.items
 
@@ -242,7 +242,7 @@ def _independent(study: Study) -> list[str]:
 def _states(study: Study, name: str, beliefs: Beliefs) -> tuple[float, ...]:
     """Effects to try: the borders of both nulls, and far away on either side."""
     smallest = study.hypotheses[name].smallest
-    error = standard_error(study, name, beliefs, len(study.seeds))
+    error = standard_error(study, name, beliefs, study.n_seeds)
     assert error is not None, name
     sign = study.claims[name].direction or 1
     far = 2.0 * smallest + _FAR * error

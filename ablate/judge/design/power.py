@@ -21,6 +21,7 @@ from ablate.judge.design.reach import (
     effect_when_true,
     first_guess,
     level_of,
+    planned_sizes,
     sd_difference,
     standard_error,
 )
@@ -29,7 +30,9 @@ from ablate.judge.design.simulate import Chance, Scenario, affordable, simulate
 from ablate.judge.stats import t_power
 from ablate.judge.stats.multiplicity import EDGE
 from ablate.judge.stats.paired_t import Floats
+from ablate.judge.stats.unpaired import welch_df
 from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, code_rows, weigh_rows, weigh_rows_at
+from ablate.judge.stats.vectorized_unpaired import moved_by
 from prereg.study.spec import Study
 
 MOST_SEEDS = 200
@@ -60,7 +63,7 @@ class Planning:
         """Power of every hypothesis, and the chance of an adopting verdict, with n seeds."""
         if n not in self._at:
             # Memory, and time, grow with the number of seeds; the precision that is needed does not.
-            most = affordable(self.study, None if n == len(self.study.seeds) else n)
+            most = affordable(self.study, None if n == self.study.n_seeds else n)
             drawn = min(n_sims or self.n_sims, most, max(1_000, 400_000 // n))
             truth = self._truth(None)
             if truth is not None:
@@ -125,14 +128,18 @@ class Planning:
     def detectable(self, name: str, target: float = 0.8) -> float | None:
         """The effect, or the margin of a claim of no change, at which the claim is supported with this chance."""
         study = self.study
-        error, truth = standard_error(study, name, self.beliefs, len(study.seeds)), self._truth(name)
-        if error is None or truth is None or not searchable(study) or not attainable(study, name, len(study.seeds)):
+        error, truth = standard_error(study, name, self.beliefs, study.n_seeds), self._truth(name)
+        if error is None or truth is None or not searchable(study) or not attainable(study, name, study.n_seeds):
             return None
-        n, n_sims = len(study.seeds), min(self.n_sims, affordable(study, len(study.seeds)), 5_000)
+        n, n_sims = study.n_seeds, min(self.n_sims, affordable(study, study.n_seeds), 5_000)
         drawn = draw(study, truth, self.beliefs, n_sims=n_sims, n_seeds=n, rng=np.random.default_rng([self.seed, 999]))
         names = list(study.corrected_with(name))
         p = {one: weigh_rows(study, one, drawn.differences[one], items=drawn.items) for one in names}
-        centred = drawn.differences[name] - truth.effects[name]
+        centred = (
+            drawn.differences[name] - truth.effects[name]
+            if study.paired
+            else moved_by(study, name, drawn.differences[name], -truth.effects[name])
+        )
         verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
 
         absence = verb.startswith("does_not")
@@ -147,7 +154,8 @@ class Planning:
                 found.append(float((codes[:, names.index(name)] == OUTCOME.index("supported")).mean()))
             return np.array(found)
 
-        guess = t_power.detectable(KIND[verb], n, level_of(study, name), target) * error * sqrt(n)
+        runs, df = (n, None) if study.paired else welch_df(study.claims[name].weights, planned_sizes(study, n))
+        guess = t_power.detectable(KIND[verb], runs, level_of(study, name), target, df=df) * error * sqrt(runs)
         return _crossing(powers, smallest if verb.endswith("_by") else 0.0, guess, target)
 
 
@@ -155,7 +163,7 @@ def planned(one: HypothesisDesign, planning: Planning) -> HypothesisDesign:
     """A hypothesis' design with its power, detectable difference and seeds."""
     study, name = planning.study, one.hypothesis
     effect = effect_when_true(study, name)
-    found = planning.at(len(study.seeds))
+    found = planning.at(study.n_seeds)
     stated = effect != 0.0 or study.claims[name].verb.startswith("does_not")
     chance = found.power[name]
     return one.model_copy(

@@ -12,7 +12,7 @@ registered, with a witness, unless the user's reason for going on goes on record
 
 from __future__ import annotations
 
-from math import hypot, sqrt
+from math import ceil, hypot, sqrt
 from typing import TYPE_CHECKING
 
 from ablate.judge.design.assumptions import Beliefs
@@ -23,6 +23,7 @@ from ablate.judge.stats.multiplicity import Null, p_floor_of
 from ablate.judge.stats.null_hypotheses import is_gated, nulls_of, support_levels
 from ablate.judge.stats.paired_t import Side
 from ablate.judge.stats.sequential import EProcessT
+from ablate.judge.stats.unpaired import Permutation, permutation_floor, proportional, welch_df
 from prereg.errors import UndecidableDesignError, Where
 from prereg.frozen import FrozenModel
 from prereg.rule.condition import Outcome
@@ -59,7 +60,7 @@ class HypothesisDesign(FrozenModel):
     family: int
     """Hypotheses corrected together for support."""
     n: int
-    """Pairs, one a seed."""
+    """Pairs, one a seed; without pairs, runs of the arm that has most."""
     attainable_support: float
     """Smallest p for support that any data can give, at the first step of the correction."""
     attainable_refute: float | None
@@ -72,7 +73,7 @@ class HypothesisDesign(FrozenModel):
     """Whether the decision asks supported() of it."""
     detectable_sd: float
     """Power .80 at the uncorrected level, paired t against zero (margin claims: a margin, or the distance beyond one):
-    in SDs of the differences."""
+    in SDs of the differences. Without pairs Welch's t, and SDs of the difference of independent runs."""
     detectable_sd_corrected: float
     """The same at the level of the first step of the correction."""
     sd_difference: float | None
@@ -95,10 +96,14 @@ class HypothesisDesign(FrozenModel):
 
 def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDesign:
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
-    n, family = len(study.seeds), len(study.families[hypothesis.role])
+    n, family = study.n_seeds, len(study.families[hypothesis.role])
     level, kind = level_of(study, name), KIND[claim.verb]
     _, refuting = nulls_of(claim.verb, claim.better, hypothesis.smallest)
-    floors = support_floor(study, name, n), None if refuting is None else floor_of(study, family, n, _side(refuting))
+    floors = (
+        support_floor(study, name, n),
+        None if refuting is None else floor_of(study, name, family, n, _side(refuting)),
+    )
+    runs, df = (n, None) if study.paired else welch_df(claim.weights, planned_sizes(study, n))
     sd = sd_difference(study, name, beliefs)
     return HypothesisDesign(
         hypothesis=name,
@@ -111,8 +116,8 @@ def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDe
         can_be_supported=floors[0] <= analysis.alpha,
         can_be_refuted=floors[1] is not None and floors[1] <= analysis.alpha,
         needed=any((one.state, one.name) == ("supported", name) for one in study.rule.questions),
-        detectable_sd=t_power.detectable(kind, n, analysis.alpha),
-        detectable_sd_corrected=t_power.detectable(kind, n, level),
+        detectable_sd=t_power.detectable(kind, runs, analysis.alpha, df=df),
+        detectable_sd_corrected=t_power.detectable(kind, runs, level, df=df),
         sd_difference=sd,
         detectable=None,
         power_at_smallest=None,
@@ -127,7 +132,11 @@ def first_guess(study: Study, name: str, sd: float, target: float) -> int | None
     kind = KIND[study.claims[name].verb]
     beyond = smallest if study.claims[name].by is not None else 0.0
     size = (smallest if effect == 0.0 else effect - beyond) / sd
-    return t_power.seeds_for(kind, size, level_of(study, name), target) if size > 0.0 else None
+    found = t_power.seeds_for(kind, size, level_of(study, name), target) if size > 0.0 else None
+    if found is None or study.paired:
+        return found
+    runs, _ = welch_df(study.claims[name].weights, planned_sizes(study, study.n_seeds))
+    return ceil(found * study.n_seeds / runs)
 
 
 def attainable(study: Study, name: str, n: int) -> bool:
@@ -144,16 +153,31 @@ def support_floor(study: Study, name: str, n: int) -> float:
         for one in together
     }
     if not is_gated(study, together):
-        return floor_of(study, len(together), n, sides[name])
-    floors = [p_floor(study.analysis.test, n, sides[one]) for one in together]
+        return floor_of(study, name, len(together), n, sides[name])
+    floors = [_floor_alone(study, one, n, sides[one]) for one in together]
     return adjusted(study.stages, floors)[together.index(name)]
 
 
-def floor_of(study: Study, family: int, n: int, side: Side) -> float:
+def _floor_alone(study: Study, name: str, n: int, side: Side) -> float:
+    """Smallest p before any correction."""
+    if study.analysis.test == Permutation.name:
+        sizes = planned_sizes(study, n)
+        return permutation_floor([sizes[arm] for arm in study.claims[name].weights], side)
+    return p_floor(study.analysis.test, n, side)
+
+
+def floor_of(study: Study, name: str, family: int, n: int, side: Side) -> float:
     """Smallest p at the first step of the correction; of an e-process, with the most seeds."""
+    if study.analysis.test == Permutation.name:
+        return min(1.0, _floor_alone(study, name, n, side) * (family if study.analysis.correct == "holm" else 1))
     if isinstance(study.stopping, EProcess):
         return min(1.0, EProcessT.floor(n) * (family if study.analysis.correct == "holm" else 1))
     return p_floor_of(study.analysis, family, n, side)
+
+
+def planned_sizes(study: Study, n: int) -> dict[str, int]:
+    """Runs of every arm where the arm with most has n: as registered, or the others in the registered proportion."""
+    return {arm: proportional(len(study.seeds_of(arm)), study.n_seeds, n) for arm in study.arms}
 
 
 def _side(null: Null) -> Side:
@@ -195,7 +219,10 @@ def standard_error(study: Study, name: str, beliefs: Beliefs, n: int) -> float |
         return None
     belief = beliefs.of(study.claims[name].metric, study.hypotheses[name].scale)
     assert belief is not None, name
-    squares = sum(weight**2 for weight in study.claims[name].weights.values())
+    weights = study.claims[name].weights
+    squares = sum(weight**2 for weight in weights.values())
+    if not study.paired:
+        return sd / sqrt(welch_df(weights, planned_sizes(study, n))[0])
     return sqrt(sd**2 / n + belief.variance_of_items * squares / 2.0)
 
 
@@ -281,7 +308,8 @@ def remedy_of(study: Study, hypotheses: tuple[HypothesisDesign, ...]) -> str:
     stuck = [one for one in hypotheses if one.needed and not one.can_be_supported]
     if not stuck:
         return ""
-    for n in range(len(study.seeds) + 1, 31):
+    instead = "test: paired_t" if study.paired else "test: welch"
+    for n in range(study.n_seeds + 1, 31):
         if all(attainable(study, one.hypothesis, n) for one in stuck):
-            return f"give {n} seeds, or test: paired_t"
-    return "test: paired_t"
+            return f"give {n} seeds, or {instead}"
+    return instead

@@ -10,9 +10,9 @@ Over new items only what the test reads is drawn (`_with_items`): seeds' means a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import exp, hypot, log, log10, sqrt
+from math import exp, hypot, log, log10, nan, sqrt
 from typing import Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ from scipy import special
 
 from ablate.judge.audit.stability import false_alarm_rate
 from ablate.judge.design.assumptions import Beliefs, Group, groups_of, over_new_items
-from ablate.judge.design.reach import effect_when_true
+from ablate.judge.design.reach import effect_when_true, planned_sizes
 from ablate.judge.stats.crossed_items import Tail, tail_of
 from ablate.judge.stats.multiplicity import EDGE
 from ablate.judge.stats.paired_t import Floats
@@ -43,6 +43,8 @@ class TrueEffects:
     """Of the noise of two metrics in one run, each turned so that up is better."""
     alarms: Mapping[str, float] = field(default_factory=dict)
     """Arm -> chance that a run of it, stable in truth, is called unstable; 0 for an arm that is not here."""
+    wider: str | None = None
+    """The arm whose runs have twice the SD of the others', of a study without pairs; none where all are alike."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,9 @@ class Drawn:
     """Simulated studies."""
 
     differences: dict[str, Floats]
-    """By hypothesis: studies x seeds."""
+    """By hypothesis: studies x seeds; without pairs the runs themselves, as `vectorized_unpaired` lays them out."""
     kept: dict[str, Kept] | None
-    """Pairs that enter; none when all do."""
+    """Pairs (or runs) that enter; none when all do."""
     stable: Kept
     """Studies x arms."""
     lost: Kept | None = None
@@ -88,12 +90,19 @@ def effect_scenarios(study: Study, *, divergence: float = 0.0, correlation: floa
         found.append(
             TrueEffects("does_not claims false at their margins, lognormal differences", gains | margins, "lognormal")
         )
+    if not study.paired:
+        # The arm of fewest runs: there unequal variances do most harm.
+        arm = min(study.arms, key=lambda one: len(study.seeds_of(one)))
+        said = f"the runs of {arm} with twice the SD of the others"
+        found.append(TrueEffects(f"no effect anywhere, {said}", nothing, wider=arm))
+        if margins:
+            found.append(TrueEffects(f"does_not claims false at their margins, {said}", gains | margins, wider=arm))
     if divergence > 0.0:
         share = f"{100 * divergence:.3g}% of runs diverge"
         found.append(TrueEffects(f"no effect anywhere, {share}", nothing, divergence=divergence))
         found.append(TrueEffects(f"every claim true at its smallest, {share}", gains, divergence=divergence))
     alarms = alarms_of(study)
-    return [TrueEffects(one.name, one.effects, one.law, one.divergence, correlation, alarms) for one in found]
+    return [replace(one, correlation=correlation, alarms=alarms) for one in found]
 
 
 def all_true(study: Study) -> TrueEffects:
@@ -165,6 +174,9 @@ def draw(
     assert means is not None, truth
     shape = (n_sims, len(arms), n_seeds)
     lost = rng.random(shape) < truth.divergence if truth.divergence else None
+    planned = _planned(study, n_seeds)
+    if lost is not None and not study.paired:
+        lost &= planned
     groups = groups_of(study)
     common = rng.standard_normal(shape) if truth.correlation > 0.0 and len(groups) > 1 else None
     constant = {name: study.claims[name].constant is not None for name in study.hypotheses}
@@ -179,6 +191,9 @@ def draw(
         sd = belief.sd_of_rest
         turned = -1.0 if study.claims[names[0]].better == "lower" else 1.0
         values = means[group][None, :, None] + sd * turned * _noise(rng, shape, common, truth.correlation)
+        if truth.wider is not None:
+            arm = arms.index(truth.wider)
+            values[:, arm] = 2.0 * values[:, arm] - means[group][arm]
         if lost is not None and isinstance(study.on_divergence, Ceiling):
             assert belief.level is not None, group
             values[lost] = scaled(study.on_divergence.ceiling, group) - belief.level
@@ -189,13 +204,16 @@ def draw(
             values = values + belief.sd_shared * turned * seed_luck
         weights, against = weights_of(study, names), constants_of(study, names)
         for hypothesis, own, number in zip(names, weights, against, strict=True):
-            mine = np.flatnonzero(own)
-            with np.errstate(invalid="ignore"):  # worst minus worst is NaN: a tie, as in `findings.contrast`
-                contrast = own[mine[0]] * values[:, mine[0]]
-                for place in mine[1:]:
-                    contrast = contrast + own[place] * values[:, place]
-            if constant[hypothesis]:
-                contrast = contrast - number
+            if not study.paired:
+                tails = _tail(study, hypothesis) * np.sign(own)
+                runs = {
+                    arm: _skewed(values[:, arm], means[group][arm], sd, truth.law, tails[arm])
+                    for arm in _arms(study, hypothesis)
+                }
+                each = [np.where(planned[arm], drawn, nan) for arm, drawn in runs.items()]
+                differences[hypothesis] = np.concatenate(each, axis=1)
+                continue
+            contrast = _contrast(own, values) - (number if constant[hypothesis] else 0.0)
             sd_of_claim = sd * sqrt(float((own**2).sum()))
             differences[hypothesis] = _skewed(
                 contrast,
@@ -205,16 +223,44 @@ def draw(
                 _tail(study, hypothesis),
             )
     stable = _stable(arms, lost, truth, shape, rng)
-    kept: dict[str, Kept] | None = None
-    if lost is not None and study.on_divergence == "exclude_pair":
-        kept = {}
-        for name, claim in study.claims.items():
-            whole: Kept = ~np.any(lost[:, [arms.index(arm) for arm in claim.named], :], axis=1)
-            kept[name] = whole
+    kept = _kept(study, lost) if lost is not None and study.on_divergence == "exclude_pair" else None
     if not over_new_items(study):
         return Drawn(differences, kept, stable, lost)
     differences, items = _with_items(study, truth, beliefs, differences, kept, rng=rng)
     return Drawn(differences, kept, stable, lost, items)
+
+
+def _contrast(weights: Floats, values: Floats) -> Floats:
+    """Weighted sums over arms, studies x seeds."""
+    mine = np.flatnonzero(weights)
+    with np.errstate(invalid="ignore"):  # worst minus worst is NaN: a tie, as in `findings.contrast`
+        contrast: Floats = weights[mine[0]] * values[:, mine[0]]
+        for place in mine[1:]:
+            contrast = contrast + weights[place] * values[:, place]
+    return contrast
+
+
+def _kept(study: Study, lost: Kept) -> dict[str, Kept]:
+    """Hypothesis -> the pairs that enter, studies x seeds; without pairs the runs, arm after arm."""
+    kept: dict[str, Kept] = {}
+    for name, claim in study.claims.items():
+        if study.paired:
+            kept[name] = ~np.any(lost[:, [list(study.arms).index(arm) for arm in claim.named], :], axis=1)
+        else:
+            kept[name] = ~np.concatenate([lost[:, arm] for arm in _arms(study, name)], axis=1)
+    return kept
+
+
+def _arms(study: Study, name: str) -> list[int]:
+    """Places of the arms of a claim among those of the study, in the order of its weights."""
+    return [list(study.arms).index(arm) for arm in study.claims[name].weights]
+
+
+def _planned(study: Study, n_seeds: int) -> Kept:
+    """Which runs there are, arms x seeds, where the arm with most has so many: the others keep their proportion."""
+    sizes = planned_sizes(study, n_seeds)
+    planned: Kept = np.arange(n_seeds)[None, :] < np.array([[sizes[arm]] for arm in study.arms])
+    return planned
 
 
 def _with_items(

@@ -32,13 +32,14 @@ from ablate.judge.audit.sensitivity import (
     same_verdict_rows,
 )
 from ablate.judge.design.assumptions import Beliefs
-from ablate.judge.design.reach import verdicts_of
+from ablate.judge.design.reach import planned_sizes, verdicts_of
 from ablate.judge.design.scenarios import Drawn, Law, TrueEffects, draw
 from ablate.judge.interim import run_to_the_stop
 from ablate.judge.stats.estimate import NoTestError, prepare, undecided
 from ablate.judge.stats.null_hypotheses import Nulls, judge_families, nulls_of, weigh
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.resample import ENUMERATED_PAIRS, LISTED_PAIRS
+from ablate.judge.stats.unpaired import Permutation, ways_of
 from ablate.judge.stats.vectorized_judge import OUTCOME, Codes, batchable
 from ablate.judge.stats.vectorized_tests import ROWS_LISTED_PAIRS, Kept
 from ablate.judge.verdict import Outcome, Outcomes
@@ -179,7 +180,7 @@ def simulate(
     study: Study, truth: TrueEffects, beliefs: Beliefs, *, n_sims: int, seed: list[int], n_seeds: int | None = None
 ) -> Scenario:
     """What the registered rule makes of simulated studies under a truth, with another number of seeds if given."""
-    n_seeds = len(study.seeds) if n_seeds is None else n_seeds
+    n_seeds = study.n_seeds if n_seeds is None else n_seeds
     drawn = draw(study, truth, beliefs, n_sims=n_sims, n_seeds=n_seeds, rng=np.random.default_rng(seed))
     names, looks = list(study.hypotheses), looks_of(study)
     stops: tuple[Chance, ...] = ()
@@ -306,7 +307,7 @@ _FEWEST = 250
 def affordable(study: Study, n: int | None = None) -> int:
     """How many studies a scenario takes by default: by test and number of seeds alone, so that a design repeats."""
     if n is None:
-        n = len(study.seeds)
+        n = study.n_seeds
         # Of many seeds fewer studies are drawn: time and memory are those of all their differences.
         return min(affordable(study, n), max(_FEWEST, _MOST_DRAWN // n))
     test = study.analysis.test
@@ -316,11 +317,16 @@ def affordable(study: Study, n: int | None = None) -> int:
         return 1_000 if n <= ENUMERATED_PAIRS else 250
     if study.analysis.correct == "max_t":
         return next(most for limit, most in ((8, 4_000), (10, 2_000), (inf, 1_000)) if n <= limit)
+    if test == Permutation.name:
+        sizes = planned_sizes(study, n)
+        ways = max(ways_of([sizes[arm] for arm in claim.weights]) for claim in study.claims.values())
+        return next(most for limit, most in ((300, 6_000), (1_000, 3_000), (inf, 400)) if ways <= limit)
     limits: dict[Test, tuple[tuple[float, int], ...]] = {
         "paired_t": ((inf, 10_000),),
         "items": ((inf, 10_000),),
         "bootstrap_t": ((ENUMERATED_PAIRS, 2_000), (inf, 500)),
         "sign_flip": ((8, 6_000), (10, 3_000), (ROWS_LISTED_PAIRS, 1_500), (LISTED_PAIRS, 500), (inf, 1_500)),
         "wilcoxon": ((6, 6_000), (inf, 2_500)),
+        "welch": ((inf, 10_000),),
     }
     return next(most for limit, most in limits[test] if n <= limit)

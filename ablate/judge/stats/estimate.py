@@ -21,6 +21,7 @@ from ablate.judge.stats.resample import (
     hodges_lehmann,
     multisets,
 )
+from ablate.judge.stats.unpaired import UNPAIRED
 from ablate.judge.verdict import Estimate
 from prereg.errors import UnsupportedError
 from prereg.study.analysis import Test, Zeros
@@ -142,9 +143,8 @@ class Bca(Percentile):
 
 __all__ = ["NoTestError", "Side", "estimate", "p_against", "p_floor", "prepare", "undecided", "words"]
 
-PROCEDURES: dict[str, type[Procedure]] = {
-    kind.name: kind for kind in (PairedT, BootstrapT, SignFlip, SignedRank, Percentile, Bca, TwoWay)
-}
+_PAIRED: tuple[type[Procedure], ...] = (PairedT, BootstrapT, SignFlip, SignedRank, Percentile, Bca, TwoWay)
+PROCEDURES: dict[str, type[Procedure]] = {kind.name: kind for kind in _PAIRED} | dict(UNPAIRED)
 
 
 def prepare(differences: Floats, method: Test, rng: np.random.Generator, zeros: Zeros = "pratt") -> Procedure:
@@ -153,6 +153,7 @@ def prepare(differences: Floats, method: Test, rng: np.random.Generator, zeros: 
     An infinite difference is a pair with one diverged run, NaN one with two: see `ablate.judge.stats.estimate`.
     """
     kind = PROCEDURES[method]
+    assert method not in UNPAIRED, (method, "a test without pairs is prepared from runs, not from differences")
     if kind is TwoWay:
         raise UnsupportedError(
             "the test 'items' was given differences over seeds",
@@ -200,12 +201,13 @@ def summarise(test: Procedure, alpha: float) -> Estimate:
         ranked=test.unsized,
         interval=interval,
         p=test.p(0.0, "two"),
-        p_floor=test.floor(test.n),
+        p_floor=test.smallest_p("two"),
         n=test.n,
         se=test.se,
         df=test.df,
         notes=notes,
         items=test.items,
+        sizes=test.sizes,
     )
 
 

@@ -59,6 +59,8 @@ class Procedure(ABC):
     """As a sentence says it."""
     counted = "pairs"
     """What each value is of."""
+    sizes: tuple[int, ...] = ()
+    """Runs of each arm, of a test without pairs."""
     against_mean = "the ranks point the other way than the mean; the direction is that of the ranks"
     """What the report says when `leaning` and the mean disagree."""
 
@@ -111,6 +113,10 @@ class Procedure(ABC):
     @abstractmethod
     def floor(cls, n: int, side: Side = "two") -> float:
         """Smallest p that any data of n pairs can give."""
+
+    def smallest_p(self, side: Side) -> float:
+        """Smallest p that data of this size can give."""
+        return self.floor(self.n, side)
 
     @abstractmethod
     def p(self, null: float, side: Side) -> float:

@@ -24,18 +24,22 @@ _NODES = 256
 MOST_SEEDS = 2_000
 
 
-def power(kind: Kind, size_sd: float, n: int, alpha: float, *, refuted_below: float | None = None) -> float:
+def power(
+    kind: Kind, size_sd: float, n: float, alpha: float, *, refuted_below: float | None = None, df: float | None = None
+) -> float:
     """Chance of rejecting; `size_sd` is the effect, or the margin, in SDs of the differences.
 
     With `refuted_below`, a margin in the same unit, an effect that is shown to be smaller than it does not count,
     although it is shown not to be zero: a claim of a change is refuted then (`ablate.judge.stats.null_hypotheses`).
+    Without pairs n is the number of runs per arm, and `df` the degrees of freedom (`unpaired.welch_df`).
     """
     assert n >= 2 and 0 < alpha < 1, (n, alpha)
-    spread, weight = sample_sd(n - 1)
+    free = n - 1 if df is None else df
+    spread, weight = sample_sd(free)
     shift = size_sd * np.sqrt(n)
-    critical = float(special.stdtrit(n - 1, 1.0 - (alpha / 2.0 if kind in ("towards", "either") else alpha)))
+    critical = float(special.stdtrit(free, 1.0 - (alpha / 2.0 if kind in ("towards", "either") else alpha)))
     if refuted_below is not None:
-        one_sided = float(special.stdtrit(n - 1, 1.0 - alpha))
+        one_sided = float(special.stdtrit(free, 1.0 - alpha))
         needed = np.maximum(critical * spread, refuted_below * np.sqrt(n) - one_sided * spread)
         chance = special.ndtr(shift - needed)
         if kind == "either":
@@ -50,12 +54,12 @@ def power(kind: Kind, size_sd: float, n: int, alpha: float, *, refuted_below: fl
     return float((chance * weight).sum())
 
 
-def detectable(kind: Kind, n: int, alpha: float, target: float = 0.8) -> float:
+def detectable(kind: Kind, n: float, alpha: float, target: float = 0.8, *, df: float | None = None) -> float:
     """The size, in SDs of the differences, that reaches the target power."""
     high = 1.0
-    while power(kind, high, n, alpha) < target:
+    while power(kind, high, n, alpha, df=df) < target:
         high *= 2.0
-    return float(optimize.brentq(lambda size: power(kind, size, n, alpha) - target, 0.0, high, xtol=1e-9))
+    return float(optimize.brentq(lambda size: power(kind, size, n, alpha, df=df) - target, 0.0, high, xtol=1e-9))
 
 
 def seeds_for(
@@ -71,7 +75,7 @@ def seeds_for(
 
 
 @lru_cache(maxsize=4096)
-def sample_sd(df: int) -> tuple[Floats, Floats]:
+def sample_sd(df: float) -> tuple[Floats, Floats]:
     """Nodes and weights of sample SD / true SD."""
     node, weight = _legendre()
     spread = np.sqrt(stats.chi2.ppf(node, df) / df)

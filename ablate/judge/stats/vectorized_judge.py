@@ -40,6 +40,7 @@ from ablate.judge.stats.vectorized_tests import (
     RowsOfRanks,
     rows_of_test,
 )
+from ablate.judge.stats.vectorized_unpaired import unpaired_tests
 from ablate.judge.verdict import Outcome
 from prereg.rule.divergence import End, least_pairs, refutable
 from prereg.study.analysis import Test
@@ -53,6 +54,8 @@ OUTCOME: tuple[Outcome, ...] = ("supported", "refuted", "inconclusive")
 def batchable(study: Study, n: int) -> bool:
     """Whether this judge over rows knows the study's test with n pairs, its correction and its stopping."""
     test, correct = study.analysis.test, study.analysis.correct
+    if not study.paired:
+        return n >= 2
     known = test in ("paired_t", "bootstrap_t", "wilcoxon", "sign_flip", "items")
     joint = correct == "max_t" and test in ("wilcoxon", "sign_flip")
     return known and n >= 2 and (joint or correct in ("holm", "none")) and study.stopping == "fixed"
@@ -160,17 +163,13 @@ def weigh_rows_at(
     items: Items | None = None,
 ) -> list[tuple[Floats, Floats]]:
     """`weigh_rows` in each case, with one preparation of the tests for all: every test moves with its differences."""
-    resampled = 1 if rows_of is not None else _resampled(study.analysis.test, differences.shape[1])
     assert rows_of is not None or batchable(study, differences.shape[1]), (study.analysis, study.stopping)
     new_items = study.analysis.estimand == "new_seeds_and_items"
     assert not new_items or items is not None, study.analysis
     claim = study.claims[name]
     found = [(np.ones(len(differences)), np.ones(len(differences))) for _ in cases]
-    for rows, values in _blocks(differences, kept, least_pairs(study), resampled):
-        if items is not None and new_items:
-            test: Rows = RowsOfItems(values, items[name], rows, levels_of(study, name))
-        else:
-            test = rows_of_test(study, values, rng_seed) if rows_of is None else rows_of(values)
+    tests = _tests(study, name, differences, kept, rng_seed=rng_seed, rows_of=rows_of, items=items)
+    for rows, test in tests:
         for (support, refute), case in zip(found, cases, strict=True):
             smallest = study.hypotheses[name].smallest if case.smallest is None else case.smallest
             for p, null in zip((support, refute), nulls_of(claim.verb, claim.better, smallest), strict=True):
@@ -179,6 +178,28 @@ def weigh_rows_at(
                     p[rows] = np.where(test.usable, _p_of(test, null, case.by), 1.0)
         del test  # its arrays make room for the next block's
     return found
+
+
+def _tests(
+    study: Study,
+    name: str,
+    differences: Floats,
+    kept: Kept | None,
+    *,
+    rng_seed: int,
+    rows_of: Callable[[Floats], Rows] | None,
+    items: Items | None,
+) -> Iterator[tuple[npt.NDArray[np.intp], Rows]]:
+    """The test of one hypothesis, a block of studies at a time; studies that cannot be tested are in none."""
+    if not study.paired:
+        yield from unpaired_tests(study, name, differences, kept, rng_seed)
+        return
+    resampled = 1 if rows_of is not None else _resampled(study.analysis.test, differences.shape[1])
+    for rows, values in _blocks(differences, kept, least_pairs(study), resampled):
+        if items is not None and study.analysis.estimand == "new_seeds_and_items":
+            yield rows, RowsOfItems(values, items[name], rows, levels_of(study, name))
+        else:
+            yield rows, rows_of_test(study, values, rng_seed) if rows_of is None else rows_of(values)
 
 
 def _codes(

@@ -18,6 +18,7 @@ from ablate.reporting.description import seconds_by_suite
 from ablate.reporting.estimates import NONE
 from ablate.reporting.summaries.proof import describe_decision
 from prereg import text as words
+from prereg.documents.pairs import pairing, sample
 from prereg.registry.amendments import Amendment, affected, amendments_of, reached
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.looks import decisions_before
@@ -31,6 +32,10 @@ def pairs_section(context: ReportContext) -> Section:
         sizes = None if context.study.trainer == "command" else _parameters(context)
         one = Paragraph("There is one arm: no two runs of a seed are compared.")
         return Section("pairs", "The arm", (*([] if sizes is None else [sizes]), one))
+    if not context.study.paired:
+        sizes = _parameters(context) if context.study.trainer == "gpt" else None
+        runs = Paragraph(f"{sample(context.study)} {pairing(context.study)}")
+        return Section("pairs", "Arms and their runs", (*([] if sizes is None else [sizes]), runs))
     if context.study.trainer == "command":
         said = (
             "A user's own trainer made these runs. It was handed the same seed for every arm, and states neither "

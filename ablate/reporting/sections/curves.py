@@ -36,7 +36,7 @@ def _by_step(context: ReportContext) -> Iterator[Figure]:
         traced = trace(context.evidence, metric, arms)
         if traced is not None:
             yield _curves(context, traced)
-        gaps = trace_differences(context.evidence, metric, arms, baseline)
+        gaps = trace_differences(context.evidence, metric, arms, baseline) if context.study.paired else None
         if gaps is not None:
             yield _difference_curves(context, gaps)
 

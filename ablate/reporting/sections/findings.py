@@ -17,6 +17,7 @@ from ablate.reporting.charts import forest
 from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
 from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.seed_values import seed_figures
+from ablate.reporting.sections.unpaired import about_pairing, any_unpaired, runs_in_words, runs_tables, what_n_counts
 from prereg import text as words
 from prereg.documents.procedures import PSEUDOMEDIAN
 from prereg.study.designs.gate import in_words
@@ -39,8 +40,13 @@ SHORT_TESTS = {
     "percentile": "percentile bootstrap",
     "bca": "BCa bootstrap",
     "items": "seeds x items",
+    "welch": "Welch's t",
+    "permutation": "permutation",
 }
-EFFECT_NAMES = {"d_z": "d_z", "g_z": "g_z", "g_av": "g_av", "cliff_delta": "Cliff's delta"}
+EFFECT_NAMES = {name: name for name in ("d_z", "g_z", "g_av")} | {
+    "hedges_g": "Hedges' g",
+    "cliff_delta": "Cliff's delta",
+}
 
 
 def findings_section(context: ReportContext) -> Section:
@@ -61,6 +67,7 @@ def findings_section(context: ReportContext) -> Section:
     blocks += [_forest(group) for group in _by_scale(findings)]
     if any(finding.pairs for finding in findings):
         blocks += [*seed_figures(context), _seeds(findings)]
+    blocks += runs_tables(findings)
     blocks += [_details(findings), _effects(findings)]
     if any(finding.also or finding.beside for finding in findings):
         blocks.append(_also(findings))
@@ -109,6 +116,8 @@ def df_of(estimate: Estimate) -> str:
 def n_of(estimate: Estimate | None, pairs: int) -> str:
     """Pairs; over items, seeds x items."""
     items = None if estimate is None else estimate.items
+    if estimate is not None and estimate.sizes:
+        return runs_in_words(estimate.sizes)
     if items is None:
         return str(pairs)
     unit = items.unit if items.n_units > 1 else items.unit[:-1]
@@ -145,7 +154,7 @@ def _numbers(findings: Sequence[Finding]) -> Table:
     return table_of(
         findings,
         f"Findings by hypothesis. The difference is the claim's left side minus its right side: the "
-        f"{centre_in_words(findings)} of the {'pairs' if any_paired(findings) else 'seeds'}.",
+        f"{centre_in_words(findings)}{_of_what(findings)}.",
         {
             "Hypothesis": lambda f: f.label,
             "Outcome": lambda f: f.outcome,
@@ -193,8 +202,13 @@ def _gate(context: ReportContext) -> Table:
 
 def _counted(findings: Sequence[Finding]) -> str:
     over_items = any(finding.estimate and finding.estimate.items for finding in findings)
-    pairs = "pairs of runs that share a seed" if any_paired(findings) else "seeds"
-    return pairs + (", and the items or tasks that every run was scored on" if over_items else "")
+    return what_n_counts(findings) + (", and the items or tasks that every run was scored on" if over_items else "")
+
+
+def _of_what(findings: Sequence[Finding]) -> str:
+    if any_unpaired(finding.estimate for finding in findings):
+        return ""
+    return " of the pairs" if any_paired(findings) else " of the seeds"
 
 
 def _interval_methods(findings: Iterable[Finding]) -> str:
@@ -283,10 +297,7 @@ def _details(findings: Sequence[Finding]) -> Table:
             "n:",
         ),
         tuple(map(_detail, findings)),
-        note=_joined(
-            ["Pairing helps in proportion to the correlation of the two sides over seeds."] * any_paired(findings)
-            + notes
-        ),
+        note=_joined([*filter(None, [about_pairing(findings)]), *notes]),
     )
 
 

@@ -8,6 +8,7 @@ from ablate.reporting.blocks import Facts, Paragraph, Section
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.registration import units_of
 from prereg import text as words
+from prereg.documents.pairs import pairing, sample
 from prereg.documents.procedures import (
     ABOUT_CORRECTIONS,
     SPENDING,
@@ -56,6 +57,8 @@ def methods_section(context: ReportContext) -> Section:
 
 def _pairs(context: ReportContext) -> str:
     study, look = context.study, context.decision.look
+    if not study.paired:
+        return f"{sample(study)} {pairing(study)} Values are read {_read_at(study)}."
     seeds = words.counted(len(study.seeds), "seed")
     if look is not None and not look.last:
         seeds = f"{words.counted(look.n_seeds, 'seed')} (of {len(study.seeds)} planned)"
@@ -154,9 +157,21 @@ def _tests(study: Study) -> str:
         "never from the data. An outcome against zero is shown with a two-sided interval, one against a margin with "
         "the interval at 1 − 2 alpha, whose ends are the one-sided bounds. For every claim with a margin the effect is "
         "shown to lie in one of three zones: at least the margin, short of it, or undecided. What is neither is "
-        f"inconclusive, which is not evidence of no effect.{described} Standardised effects are the mean over the "
-        "standard deviation of the differences (d_z), with Hedges' exact correction (g_z, Hedges 1981) and "
-        "noncentral-t intervals."
+        f"inconclusive, which is not evidence of no effect.{described} Standardised effects are "
+        f"{_about_effects(study)}."
+    )
+
+
+def _about_effects(study: Study) -> str:
+    if not study.paired:
+        return (
+            "the difference of two arm means over their pooled standard deviation, with Hedges' exact correction "
+            "(Hedges' g, Hedges 1981) and a noncentral-t interval that takes equal variances for granted, and Cliff's "
+            "delta (Cliff 1993)"
+        )
+    return (
+        "the mean over the standard deviation of the differences (d_z), with Hedges' exact correction (g_z, Hedges "
+        "1981) and noncentral-t intervals"
     )
 
 
@@ -232,9 +247,13 @@ def glossary_section(context: ReportContext) -> Section:
         "Interval": "Differences that the data do not contradict at the stated level."
         + " Simultaneous: the level holds for all hypotheses of the family at once." * corrected,
         **(
-            {"Seed, pair": f"{seed} Two runs of one seed form a pair; n counts pairs."}
-            if context.study.is_paired
-            else {"Seed": f"{seed} Each gives one number for each claim; n counts seeds."}
+            {"Seed": f"{seed} Each gives one number for each claim; n counts seeds."}
+            if context.study.paired and not context.study.is_paired
+            else {
+                "Seed, pair": f"{seed} Two runs of one seed form a pair; n counts pairs."
+                if context.study.paired
+                else f"{seed} No run is paired with another; n counts the runs of each arm."
+            }
         ),
         "Role": f"The family of a hypothesis{', corrected together' * corrected}. Exploratory hypotheses are reported "
         "and decide nothing.",

@@ -135,9 +135,11 @@ def _blocks(context: ReportContext, loaded: LoadedPublished) -> Iterator[Block]:
 
 
 def _arms_at(context: ReportContext, figure: PublishedFigure, look: PublishedLook) -> tuple[ArmAtStep, ...]:
-    seeds = context.study.seeds[: look.seeds]
-    arms = [arm for arm in context.study.arms if arm in figure.published]
-    return tuple(read_at(context.evidence, figure.metric, arm, seeds, look.step) for arm in arms)
+    study = context.study
+    arms = [arm for arm in study.arms if arm in figure.published]
+    return tuple(
+        read_at(context.evidence, figure.metric, arm, study.seeds_of(arm)[: look.seeds], look.step) for arm in arms
+    )
 
 
 def _sources(context: ReportContext, loaded: LoadedPublished) -> Facts:
@@ -146,8 +148,16 @@ def _sources(context: ReportContext, loaded: LoadedPublished) -> Facts:
     if published.runs is not None:
         over = f"each published value is over {words.counted(published.runs, 'run')}"
     arms = [arm for arm in context.study.arms if any(arm in figure.published for figure in published.figures)]
+    study = context.study
     looks = tuple(
-        (look_in_words(look).capitalize(), f"Seeds {words.ranged(context.study.seeds[: look.seeds])}. {said}")
+        (
+            look_in_words(look).capitalize(),
+            (
+                f"The first {words.counted(look.seeds, 'seed')} of each arm. {said}"
+                if study.arm_seeds
+                else f"Seeds {words.ranged(study.seeds[: look.seeds])}. {said}"
+            ),
+        )
         for look in published.looks
         for said in [comparable(context.study, arms, look.step)]
     )

@@ -20,6 +20,7 @@ from ablate.reporting.sections.design import facts_of, looks_shown, power_figure
 from ablate.reporting.summaries.study import arms_table, hypotheses_table
 from prereg import text as words
 from prereg.documents.configuration import extent
+from prereg.documents.pairs import runs_of_arms
 from prereg.documents.procedures import (
     CORRECTIONS,
     counted_as,
@@ -131,13 +132,14 @@ def _terms_and_texts(context: ReportContext) -> Iterator[tuple[str, str | None]]
     fixed = "what the trainer, which is given the same one for every arm, makes of it"
     if study.trainer == "gpt":
         fixed = "initial weights, batches and dropout, the same for every arm"
-    yield (
-        "Seeds",
-        f"{words.ranged(study.seeds)} ({len(study.seeds)} for each arm, {len(study.seeds) * len(study.arms)} runs); "
-        f"a seed fixes {fixed}",
-    )
+    each = f"{words.ranged(study.seeds)} ({len(study.seeds)} for each arm, {len(study.judged)} runs)"
+    if not study.paired:
+        fixed = "initial weights, batches and dropout" if study.trainer == "gpt" else "what the trainer makes of it"
+        each = f"{words.counted(len(study.judged), 'run')}: {runs_of_arms(study)}"
+    yield "Seeds", f"{each}; a seed fixes {fixed}"
     yield "Settings", tuning(study)
     over = "" if analysis.test == "items" else counted_as(study, " on per-seed differences")
+    over = over if study.paired else ", without pairs"
     yield "Test", f"{test(study)}{over}, the effect always left side minus right side"
     each = f"each family; correction: {CORRECTIONS[analysis.correct]}, over the hypotheses of one role"
     if analysis.correct == "none":

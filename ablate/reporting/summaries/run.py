@@ -117,8 +117,9 @@ def early_look_section(seen: EarlyLook) -> Section:
     blocks: list[Block] = [Table("", heads, tuple(rows))]
     if seen.diverged:
         blocks.append(Paragraph(f"Diverged, and without a number here: {words.listed(seen.diverged)}"))
+    by = "paired by seed" if seen.paired else "of arm means, without pairs,"
     nature = (
-        "Description only: means over the seeds that have ended, differences paired by seed and left minus right. No "
+        f"Description only: means over the seeds that have ended, differences {by} and left minus right. No "
         "test is made: at an unplanned look its error rate would not be the registered one."
     )
     title = f"{seen.study}: {seen.ended} of {words.counted(seen.planned, 'planned run')} ended."

@@ -12,6 +12,7 @@ from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, col
 from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.documents.components import ALIASES_LEFT_OUT, alias_rows, design_sentences
+from prereg.documents.pairs import runs_of_arms
 from prereg.documents.procedures import can_be_refuted, counted_as, errors_held, lost_starts, margin, meanings
 from prereg.documents.tuning import tuning
 from prereg.registry.amendments import Amendment, affected
@@ -38,9 +39,14 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
     """What a study promises: arms, claims, errors and its rule as a table; of a command, all that will be started."""
     from ablate.judge.audit.stability import false_alarm_text
 
-    extent = (
+    runs = (
         f"{words.counted(len(study.arms), 'arm')} x {words.counted(len(study.seeds), 'seed')} "
-        f"({words.ranged(study.seeds)}) = {words.counted(len(study.arms) * len(study.seeds), 'run')}; "
+        f"({words.ranged(study.seeds)}) = {words.counted(len(study.judged), 'run')}"
+    )
+    if not study.paired:
+        runs = f"{words.counted(len(study.judged), 'run')} without pairs: {runs_of_arms(study)}"
+    extent = (
+        f"{runs}; "
         f"baseline {study.baseline}; {study.analysis.test}, alpha {words.compact(study.analysis.alpha)}, "
         f"correction {'gate' if study.stages else study.analysis.correct}"
     )
@@ -148,7 +154,8 @@ def _components(study: Study) -> Iterator[Block]:
 
 def _command(study: Study, scripts: Sequence[ScriptPin], data: Sequence[ScriptPin]) -> Iterator[Block]:
     """Every word and every file of a user's own trainer, before anything of it is started."""
-    arm, seed = next(iter(study.arms.values())), study.seeds[0]
+    arm = next(iter(study.arms.values()))
+    seed = study.seeds_of(arm.name)[0]
     assert isinstance(arm.config, dict), arm.name
     own = {"variant": arm.name, "seed": str(seed), "python": "python", "root": "ROOT", "run_dir": "RUN_DIR"}
     first = tuple(word for word in filled(study.command, own, arm.config) if word is not None)
@@ -324,7 +331,10 @@ def runs_section(runs: PlannedRuns) -> Section:
     """The runs of a study, arm by arm; of a user's own trainer size and cost are not known."""
     n_seeds = len(runs.seeds)
     extent = f"{words.counted(len(runs.arms), 'arm')} x {words.counted(n_seeds, 'seed')}"
-    n_runs = words.counted(len(runs.arms) * n_seeds, "run")
+    n_runs = words.counted(len(runs.cells), "run")
+    if len(runs.cells) != len(runs.arms) * n_seeds:
+        each = [f"{sum(name == arm.arm for name, _ in runs.cells)} of {arm.arm}" for arm in runs.arms]
+        extent = words.listed(each)
     title = f"{runs.study}: {n_runs}: {extent}, all arms of the first seed first"
     said = (Paragraph(runs.components),) if runs.components else ()
     if any(arm.parameters is None for arm in runs.arms):

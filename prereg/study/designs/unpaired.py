@@ -1,0 +1,112 @@
+"""Runs without pairs: arms with seeds of their own, compared by a test of arm means (`welch`, `permutation`).
+
+A study file then may give `seeds:` as a mapping ARM -> list. It is kept as `seeds`, every seed once, and `arm_seeds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from prereg.errors import field_error
+from prereg.study.analysis import PERMUTATION, UNPAIRED_TESTS
+
+if TYPE_CHECKING:
+    from prereg.study.spec import Study
+
+
+def with_arm_seeds(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The document with `seeds: {ARM: list}` split into `seeds` and `arm_seeds`; any other as it is."""
+    if not isinstance(document.get("seeds"), dict):
+        return document
+    each: dict[str, tuple[Any, ...]] = {}
+    for arm, seeds in document["seeds"].items():
+        if not isinstance(seeds, list | tuple) or any(type(seed) is not int or seed < 0 for seed in seeds):
+            raise field_error(
+                ("seeds", str(arm)),
+                f"{str(seeds)[:80]}",
+                "a list of whole numbers from 0 on",
+                f"{arm}: [1, 2, 3, 4, 5]",
+            )
+        each[str(arm)] = tuple(seeds)
+    return {**document, "seeds": list(_all_seeds(each)), "arm_seeds": each}
+
+
+def check_seeds_of_arms(study: Study) -> None:
+    """Raise `SpecError` where arms have seeds of their own and these do not fit the arms or the test."""
+    if not study.arm_seeds:
+        return
+    if set(study.arm_seeds) != set(study.arms):
+        lacking = [arm for arm in study.arms if arm not in study.arm_seeds]
+        unknown = [arm for arm in study.arm_seeds if arm not in study.arms]
+        found = f"no seeds for {', '.join(lacking)}" if lacking else f"seeds for {', '.join(unknown)}, which is no arm"
+        every = ", ".join(f"{arm}: [...]" for arm in study.arms)
+        raise field_error(("seeds",), found, "a list of seeds for every arm", f"seeds: {{{every}}}")
+    for arm, seeds in study.arm_seeds.items():
+        place = ("seeds", arm)
+        if len(seeds) < 2:
+            required = "at least two of every arm; one run has no variance"
+            raise field_error(place, f"{len(seeds)} seed(s)", required, f"{arm}: [1, 2, 3, 4, 5]")
+        if len(set(seeds)) < len(seeds):
+            twice = next(seed for seed in seeds if seeds.count(seed) > 1)
+            required = "each seed once in an arm: a repeated seed is the same run, not new evidence"
+            raise field_error(place, f"seed {twice} is given twice", required)
+    if study.seeds != _all_seeds(study.arm_seeds):
+        raise field_error(("arm_seeds",), "other seeds than in seeds", "seeds: every seed of arm_seeds, once")
+    if study.analysis.test not in UNPAIRED_TESTS:
+        raise field_error(
+            ("seeds",),
+            f"seeds of their own for each arm, and test is '{study.analysis.test}', over pairs of runs of one seed",
+            "one list of seeds for all arms, or a test without pairs: " + " or ".join(UNPAIRED_TESTS),
+            "analysis: {test: welch}",
+        )
+
+
+def check_unpaired(study: Study) -> None:
+    """Raise `SpecError` for what a test without pairs has no meaning with."""
+    analysis = study.analysis
+    decides = analysis.test in UNPAIRED_TESTS
+    for other in analysis.also:
+        if (other in UNPAIRED_TESTS) is not decides:
+            kind, wanted = ("without", "without") if decides else ("over", "over")
+            raise field_error(
+                ("analysis", "also"),
+                f"'{other}' next to '{analysis.test}', a test {kind} pairs",
+                f"tests {wanted} pairs" + ("; the report says what pairing would have given" if decides else ""),
+                "also: []",
+            )
+    if not decides:
+        return
+    if analysis.correct == "max_t":
+        raise field_error(
+            ("analysis", "correct"),
+            f"correct is 'max_t' and test is '{analysis.test}'",
+            "holm or none: max_t flips the signs of differences over shared seeds, and here are no differences",
+            "correct: holm",
+        )
+    if study.stopping != "fixed":
+        raise field_error(
+            ("stopping",),
+            f"a sequential study, and test is '{analysis.test}'",
+            "test: paired_t, for which the levels of looks are computed, or a fixed number of runs",
+            "stopping: fixed",
+        )
+    for name, claim in study.claims.items():
+        if claim.constant is not None:
+            raise field_error(
+                ("hypotheses", name, "claim"),
+                f"a claim against a constant, and test is '{analysis.test}', of two groups of runs",
+                "a test of one group: paired_t is then the one-sample t test",
+                "test: paired_t",
+            )
+        if PERMUTATION in (analysis.test, *analysis.also) and len(claim.weights) > 2:
+            raise field_error(
+                ("hypotheses", name, "claim"),
+                f"a permutation test of {len(claim.weights)} arms",
+                "a claim between two arms: only runs of two arms can be exchanged under the null",
+                "analysis: {test: welch}",
+            )
+
+
+def _all_seeds(each: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(seed for seeds in each.values() for seed in seeds))
