@@ -159,7 +159,7 @@ def correction_of(study: Study) -> str:
 
 def counted_as(study: Study, text: str) -> str:
     """A sentence of ours about pairs as it reads for the study: without pairs where no claim compares two sides."""
-    return text if study.is_paired else without_pairs(text)
+    return text if study.compares_sides else without_pairs(text)
 
 
 def about_test(study: Study) -> str:
@@ -168,7 +168,7 @@ def about_test(study: Study) -> str:
         study, ABOUT_E_PROCESS if isinstance(study.stopping, EProcess) else ABOUT_TESTS[study.analysis.test]
     )
     single = [name for name, claim in study.claims.items() if not claim.is_paired]
-    if not single or not study.is_paired:
+    if not single or not study.compares_sides:
         return text
     return f"{text} Of {listed(single)} each seed gives one number, and the test is that of one sample."
 

@@ -280,7 +280,7 @@ class Study(GrownModel):
         return {} if self.components is None else self.components.groups()
 
     @cached_property
-    def is_paired(self) -> bool:
+    def compares_sides(self) -> bool:
         """Whether any claim compares two sides of each seed; else each seed gives one number."""
         return any(claim.is_paired for claim in self.claims.values())
 

@@ -248,7 +248,7 @@ def glossary_section(context: ReportContext) -> Section:
         + " Simultaneous: the level holds for all hypotheses of the family at once." * corrected,
         **(
             {"Seed": f"{seed} Each gives one number for each claim; n counts seeds."}
-            if context.study.paired and not context.study.is_paired
+            if context.study.paired and not context.study.compares_sides
             else {
                 "Seed, pair": f"{seed} Two runs of one seed form a pair; n counts pairs."
                 if context.study.paired
