@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,14 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from own_trainer import OwnHouse
 from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, changed, house_with, load_text
 
+from ablate import api
 from ablate.api.context import open_study
+from ablate.runner.options import RunOptions
+from ablate.runner.progress import PlainWatcher
+from ablate.verification.verify import verify_study
 from prereg.errors import LedgerError, RegistrationError, StudyError
 from prereg.registry import register as registering
 from prereg.registry.canon import sha256_bytes, sha256_file
@@ -543,3 +549,21 @@ def test_studies_that_mean_different_things_never_share_a_hash(one: list[Any], o
     if a is not None and b is not None:
         assert (promise(a) == promise(b)) == (a == b)
         assert (differing_fields(a, b) == []) == (a == b)
+
+
+def test_a_study_registered_with_the_runs_of_another_says_so_in_ledger_and_report(tmp_path: Path) -> None:
+    house = OwnHouse(tmp_path / "house")
+    house.register()
+    api.run(house.path / "studies" / "own.yaml", RunOptions(), watcher=PlainWatcher(StringIO()))
+    house.register(study="follow", seeds=[3, 4, 5])
+    follow = house.path / "studies" / "follow.yaml"
+    entries = Ledger(Root(house.path).ledger).entries()
+    (registered,) = [entry for entry in entries if entry.study == "follow" and entry.event == "registered"]
+    # The newest of what is most: a sealed run tells more than that others were started.
+    assert registered.body["same_runs_as"] == {"own": {"arms": ["slow", "fast"], "seeds": [3], "known": "sealed"}}
+    assert "same_runs_as" not in next(entry for entry in entries if entry.study == "own").body
+    api.run(follow, RunOptions(), watcher=PlainWatcher(StringIO()))
+    api.decide(follow)
+    page = (house.path / "reports" / "follow" / "report.md").read_text(encoding="utf-8")
+    assert "the same seeds as own (slow and fast, seeds 3), which was sealed by then" in page
+    assert verify_study(follow).intact

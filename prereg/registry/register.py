@@ -30,6 +30,7 @@ from prereg.registry.history import (
     differing_pins,
     plain,
     refuse_change,
+    repeated,
     require_unchanged,
     words_in,
 )
@@ -49,6 +50,7 @@ from prereg.registry.registration import (
     read_lock,
 )
 from prereg.study.load import Loaded
+from prereg.study.spec import Study
 
 EvidenceState = Literal["none", "runs started", "outcomes read"]
 """What a difference says of a field that one side lacks."""
@@ -289,11 +291,21 @@ def _commit(
             "source_sha256": registration.source_sha256,
             "file": source,
             **accepted,
+            **_runs_of_others(root, loaded.study),
             **(body or {}),
         },
     )
     move(pending_lock(root, name), root.lock(name))
     return registration, entry
+
+
+def _runs_of_others(root: Root, study: Study) -> dict[str, JsonValue]:
+    """Which of the runs to come another registered study has too, for the report; empty where none has."""
+    others: dict[str, JsonValue] = {
+        other.study: {"arms": list(other.arms), "seeds": list(other.seeds), "known": other.known.event}
+        for other in repeated(root, study)
+    }
+    return {"same_runs_as": others} if others else {}
 
 
 def _relative(root: Root, path: Path) -> str:

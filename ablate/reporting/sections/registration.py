@@ -136,7 +136,7 @@ def _terms_and_texts(context: ReportContext) -> Iterator[tuple[str, str | None]]
     if not study.paired:
         fixed = "initial weights, batches and dropout" if study.trainer == "gpt" else "what the trainer makes of it"
         each = f"{words.counted(len(study.judged), 'run')}: {runs_of_arms(study)}"
-    yield "Seeds", f"{each}; a seed fixes {fixed}"
+    yield "Seeds", f"{each}; a seed fixes {fixed}{_runs_of_others(context)}"
     yield "Settings", tuning(study)
     over = "" if analysis.test == "items" else counted_as(study, " on per-seed differences")
     over = over if study.paired else ", without pairs"
@@ -156,6 +156,25 @@ def _terms_and_texts(context: ReportContext) -> Iterator[tuple[str, str | None]]
     yield "Lost starts", lost_starts(study)
     yield "Diverged runs", divergence(study)
     yield "Unstable run", instability(study)
+
+
+def _runs_of_others(context: ReportContext) -> str:
+    """The studies that had the same arms and seeds when this one was registered, and what was known of them by then."""
+    promised = (
+        entry.body.get("same_runs_as")
+        for entry in context.evidence.ledger
+        if entry.event in ("registered", "amended") and entry.registration == context.registration.sha256
+    )
+    others = next(promised, None)
+    said = ""
+    for study, other in others.items() if isinstance(others, dict) else ():
+        shared = other if isinstance(other, dict) else {}
+        seeds, arms = ([*found] if isinstance(found := shared.get(key), list) else [] for key in ("seeds", "arms"))
+        which = (
+            f"{words.listed(map(str, arms))}, seeds {words.ranged([seed for seed in seeds if isinstance(seed, int)])}"
+        )
+        said += f"; the same seeds as {study} ({which}), which was {shared.get('known')} by then"
+    return said
 
 
 def _files(pins: Sequence[ScriptPin]) -> str:
