@@ -1,4 +1,4 @@
-"""Error rates of every test that a study can register, by simulation through the functions that judge real studies.
+"""Error rates of every paired test of a study, by simulation through the functions that judge real studies.
 
     python tests/error_rates.py        # writes reports/bench/error-rates.{json,md} and the paragraph in README.md
     python tests/error_rates.py --only items     # the same, and measures only cells that the table lacks, or cells
@@ -662,10 +662,11 @@ def paragraph(found: Mapping[str, Any]) -> str:
         f"{100 * one['share']:.0f}% with {n} seeds ({row['test']}, {row['law']})" for n, (row, one) in skewed.items()
     )
     said = (
-        "Here, with normal differences, correlated metrics and diverging runs, the error rate of every test that can "
-        f"be registered {holds}, within three standard errors of a simulation ({len(plain)} combinations of test, "
-        f"seeds and design): false adoption at most {_percent(adoption)}, false support at most {_percent(support)}, "
-        f"and 95% intervals miss at most {_percent(misses)}. It does **not** hold where differences are skewed and "
+        "Here, with normal differences, correlated metrics and diverging runs, the error rate of every paired test "
+        f"that can be registered {holds}, within three standard errors of a simulation ({len(plain)} combinations of "
+        f"test, seeds and design): false adoption at most {_percent(adoption)}, false support at most "
+        f"{_percent(support)}, and 95% intervals miss at most {_percent(misses)}. It does **not** hold where "
+        "differences are skewed and "
         f"seeds few: with fixed seeds a claim at the border of its null was supported in up to {rates}; with symmetric "
         f"heavy tails (t with 3 degrees of freedom) in up to {_percent(heavy)}. "
         "[All rates](reports/bench/error-rates.md)."
