@@ -197,6 +197,7 @@ def test_in_brief(study: Study) -> str:
     """The tests by name."""
     also = listed(TESTS[one] for one in study.analysis.also)
     beside_it = f" Beside it, deciding nothing: {also}." if also else ""
+    beside_it += f" {bayes(study)}" if study.analysis.bayes is not None else ""
     name = test(study)
     on = counted_as(study, "on per-seed differences δ (first side minus second).")
     on = on if study.paired else "without pairs, of the difference of arm means δ (first side minus second)."
@@ -205,10 +206,21 @@ def test_in_brief(study: Study) -> str:
 
 def beside(study: Study) -> str:
     """Tests that are reported and decide nothing."""
-    if not study.analysis.also:
-        return ""
     also = listed(f"the {TESTS[test]}" for test in study.analysis.also)
-    return f"Reported beside the deciding test, and deciding nothing: {also}."
+    said = f"Reported beside the deciding test, and deciding nothing: {also}." if also else ""
+    return f"{said} {bayes(study)}".strip()
+
+
+def bayes(study: Study) -> str:
+    """The prior of Bayes factors; empty where none is registered."""
+    prior = study.analysis.bayes
+    if prior is None:
+        return ""
+    return (
+        "Bayes factors of some effect against none describe and decide nothing: differences are normal, the mean "
+        f"difference in their SDs has a Cauchy prior of scale {compact(float(f'{prior.scale:.4g}'))} about 0, and the "
+        "variance a Jeffreys prior (Rouder et al. 2009)."
+    )
 
 
 def two_questions(study: Study) -> str:

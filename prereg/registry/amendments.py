@@ -49,7 +49,7 @@ class AmendmentEffect(FrozenModel):
 
 AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
     AmendmentEffect(
-        fields=("title", "question", "tie_breakers", "assume", "analysis.also"),
+        fields=("title", "question", "tie_breakers", "assume", "analysis.also", "analysis.bayes"),
         scope="nothing",
         said="nothing",
         why="words, beliefs of the design and description: no outcome and no verdict depends on them",
