@@ -1,1 +1,1 @@
-"""Designs that write arms, runs or claims for a study: what they ask, and what they resolve to."""
+"""Designs of a study: what each lets a file say, what it resolves to, and what is refused."""
