@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -389,3 +390,34 @@ def test_the_design_states_what_the_simulation_finds() -> None:
     assert 0.055 < error < 0.075 and gap in GAPS
     more = tuned_study(seeds=list(range(101, 109)))
     assert worst_choice(more, "h", sd=0.02, correlation=0.0, n_sims=40_000, seed=0)[0] < error - 0.01
+
+
+# --- what goes with a run ---------------------------------------------------------------------------------------------
+
+
+def test_a_mirror_keeps_its_masks_from_the_pilot_to_the_judged_runs(house: OwnHouse, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    house.register(**document())
+    target = f"tensorboard:{tmp_path / 'board'}"
+    done = api.run(study_path(house), RunOptions(mirror=(target,)), watcher=QUIET)
+    assert done.summary.complete
+    (masks,) = (house.path / "data" / "runs" / ".mirrors").glob("*.json")
+    planned = {f"{arm}/{seed}" for arm, seed in done.registration.study.cells}
+    assert planned < set(json.loads(masks.read_bytes()))
+
+
+def test_the_plan_names_the_pilot_and_a_plan_at_scale_counts_its_runs(tmp_path: Path) -> None:
+    studies = tmp_path / "studies"
+    studies.mkdir()
+    path = Path(shutil.copy(Path(__file__).resolve().parents[1] / "studies" / "tuned-optimizer.yaml", studies))
+    planned = api.plan_runs(path)
+    assert len(planned.cells) == 20 and "20 runs" in planned.about[0]
+    scaled = api.plan_at_scale(path, "on 1 H100", mfu=0.4)
+    assert scaled.value("runs") == 40
+
+
+def test_a_trial_runs_each_arm_at_the_first_of_its_settings(house: OwnHouse) -> None:
+    path = house.write(document())
+    trial = api.try_out(path, seeds=1)
+    assert [(run.variant, run.seed) for run in trial.runs[:4]] == [(arm, 103) for arm in document()["variants"]]
+    assert trial.planned == 32 and not Root(house.path).ledger.exists()

@@ -159,10 +159,9 @@ def group_of(root: Root, registration: Registration) -> Group:
 def masks_of(group: Group, registration: Registration) -> dict[str, str]:
     """ARM/SEED -> the random name of its tracker run, the same in every call. Raises `RunError` where damaged."""
     from prereg.registry.disk import create_whole
-    from prereg.registry.plan import plan
 
     path = group.home / f"{group.name}.json"
-    names = [*(f"{spec.variant}/{spec.seed}" for spec in plan(registration)), UNKNOWN_RUN]
+    names = [*(f"{arm}/{seed}" for arm, seed in registration.study.cells), UNKNOWN_RUN]
     if not path.exists():
         made = {name: secrets.token_hex(8) for name in names}
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -86,7 +86,7 @@ def record_look(
     from prereg.registry.ledger import Ledger
     from prereg.registry.ledger_entry import SEALS
     from prereg.registry.looks import TOOK_PLACE
-    from prereg.registry.plan import Cell, cell_of, plan
+    from prereg.registry.plan import Cell, cell_of
 
     context = open_study(Path(path), root)
     registration = require_registered(context)
@@ -94,7 +94,7 @@ def record_look(
     ledger, at = Ledger(context.root.ledger), now()
     entries = [entry for entry in ledger.entries() if entry.study == context.study.study]
     when = _moment(context, took_place)
-    planned = {(spec.variant, spec.seed) for spec in plan(registration)}
+    planned = set(registration.study.cells)
     seals: dict[Cell, datetime] = {}  # the first of each run, not the newest: its values were there to see from then on
     for entry in entries:
         cell = cell_of(entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from prereg.errors import StudyError
 if TYPE_CHECKING:
     from ablate.scale.devices import Device
     from ablate.scale.plan import Measured, ScalePlan
+    from prereg.study.spec import Study
     from prereg.study.training import Training
 
 
@@ -35,28 +37,30 @@ class PlannedRuns:
     seeds: tuple[int, ...]
     arms: tuple[PlannedArm, ...]
     cells: tuple[tuple[str, int], ...]
-    """Every planned run by arm and seed."""
-    components: str = ""
-    """The design of a component ablation."""
+    """Every run that is judged, by arm and seed."""
+    about: tuple[str, ...] = ()
+    """What the arms are and which runs come before theirs, of a component ablation or a tuned study."""
 
 
 def plan_runs(path: str | Path, *, root: Path | None = None) -> PlannedRuns:
     """Every arm with its size and its budget."""
     from prereg.documents.components import design_sentences
+    from prereg.documents.tuning import tuning
     from prereg.study.sizes import flops_per_token, parameters
 
     context = check(Path(path), root)
     study = context.study
+    about = tuple(filter(None, (design_sentences(study), tuning(study))))
     if study.trainer != "gpt":
         arms = tuple(PlannedArm(arm, None, None, None) for arm in study.arms)
-        return PlannedRuns(study.study, study.seeds, arms, study.judged, design_sentences(study))
+        return PlannedRuns(study.study, study.seeds, arms, study.judged, about)
     found = []
     for arm in study.arms:
         config = study.training(arm)
         vocabulary, _ = _vocabulary(context, arm)
         flops = flops_per_token(config.model, vocabulary) * config.tokens
         found.append(PlannedArm(arm, parameters(config.model, vocabulary), config.tokens, flops))
-    return PlannedRuns(study.study, study.seeds, tuple(found), study.judged, design_sentences(study))
+    return PlannedRuns(study.study, study.seeds, tuple(found), study.judged, about)
 
 
 def plan_at_scale(
@@ -118,7 +122,7 @@ def plan_at_scale(
             vocabulary=count,
             vocabulary_from=text,
             n_seeds=wanted.seeds or study.n_seeds,
-            runs={} if wanted.seeds else {arm: len(seeds) for arm, seeds in study.arm_seeds.items()},
+            runs=_runs_by_arm(study, wanted.seeds),
             tokens=wanted.tokens,
             devices=wanted.devices,
             device=device,
@@ -130,6 +134,14 @@ def plan_at_scale(
             micro_batch=micro_batch,
         )
     )
+
+
+def _runs_by_arm(study: Study, n_seeds: int | None) -> dict[str, int]:
+    """Arm -> its runs, with those of its pilot, where they are not one for each seed; `n_seeds` replaces the seeds."""
+    if not study.arm_seeds and study.tune is None:
+        return {}
+    pilot = Counter(study.pilots[arm].of for arm, _ in study.cells if arm in study.pilots)
+    return {arm: pilot[arm] + (n_seeds or len(study.seeds_of(arm))) for arm in study.arms}
 
 
 def _with(config: Training, numerics: Mapping[str, str | None]) -> Training:

@@ -144,7 +144,7 @@ def freeze_choice(
     Returns it as it is where nothing is tuned, the choice is made, or runs of the pilot are missing. Raises `RunError`
     where every setting of an arm has a run without a value: there is nothing to choose from.
     """
-    if registration.study.is_tuned:
+    if registration.study.settings_known:
         return registration
     from ablate.records.gather import gather
     from prereg.registry.ledger import Ledger
@@ -176,7 +176,7 @@ def freeze_choice(
             f"the pilot chose for {choice.arm}: " + ", ".join(f"{k} {json.dumps(v)}" for k, v in choice.setting.items())
         )
     found = load_registration(context.root, study.study)
-    assert found is not None and found.study.is_tuned, study.study
+    assert found is not None and found.study.settings_known, study.study
     return found
 
 
@@ -184,7 +184,7 @@ def _require_choice(context: StudyContext, registration: Registration, only: Seq
     """Refuse chosen runs that need a choice that the pilot has not made."""
     study = registration.study
     early = [name for name in only if name.rpartition("/")[0] in study.arms]
-    if early and not study.is_tuned:
+    if early and not study.settings_known:
         raise RunError(
             f"--only {early[0]}, and the pilot has not chosen its setting yet",
             required=f"the {len(study.cells) - len(study.judged)} runs of the pilot first",
@@ -295,7 +295,7 @@ def import_runs(
     with study_lock(context.root, name):
         pieces = read_source(Path(source), terms, unfinished)
         early = [one.variant for one in pieces if one.variant in registration.study.arms]
-        if early and not registration.study.is_tuned:
+        if early and not registration.study.settings_known:
             raise EvidenceError(
                 f"a run of {early[0]}, and the ledger has no choice of the pilot yet",
                 required="the runs of the pilot, which choose its setting, before it",

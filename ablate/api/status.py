@@ -127,7 +127,7 @@ def read_status(context: StudyContext) -> StudyHealth:
         )
         + tuple(
             RunHealth(variant=arm, seed=seed, state="waiting", step=0, steps=_steps(context, arm))
-            for arm, seed in (() if registration.study.is_tuned else registration.study.cells)
+            for arm, seed in (() if registration.study.settings_known else registration.study.cells)
             if arm in study.arms
         ),
         next_look=None if look is None else look.words,

@@ -383,7 +383,7 @@ def _gate(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
 
 def _absorbed(stage: Stage, left: set[str]) -> dict[str, float]:
     """Shares of alpha once only some hypotheses are left, as a walk over the graph: it starts by the weights, goes on
-    by the transitions from whoever has left, and ends at one that has not."""
+    by the transitions from those that were rejected, and ends at one that was not."""
     inside = [at for at, name in enumerate(stage.names) if name in left]
     moves, weights = np.array(stage.transitions).reshape(len(stage.names), -1), np.array(stage.weights)
     reaching = set(inside)

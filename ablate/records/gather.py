@@ -190,7 +190,7 @@ def _seeds_to_see(registration: Registration, ledger: Sequence[Entry], runs: Seq
     """The seeds whose runs must have ended before any value is read, and whose values are read then."""
     study = registration.study
     pilot = () if study.tune is None else study.tune.seeds
-    if not study.is_tuned:
+    if not study.settings_known:
         return pilot
     look = due_look(registration, ledger, {run.seed for run in runs})
     return (*pilot, *study.seeds) if look is None else study.seeds[: look.n_seeds]

@@ -92,7 +92,7 @@ class Request:
     measured: Measured | None = None
     micro_batch: int | None = None
     runs: Mapping[str, int] = field(default_factory=dict)
-    """Arm -> its runs, where arms have different numbers of seeds."""
+    """Arm -> its runs, where arms have different numbers of seeds, or a pilot."""
 
     def runs_of(self, arm: str) -> int:
         """Runs of one arm."""

@@ -24,7 +24,7 @@ _OF_A_PART = {
 
 def group_text(text: str, *, any_part: bool = False) -> str | None:
     """One side of a claim in words, where it is a group of arms: `the mean of the arms with rotary`, or `with the part`
-    where the claim stands for those about any part."""
+    where one sentence is about every part."""
     kind, _, names = text.partition(":")
     if not names or kind not in _GROUPS:
         return None

@@ -152,11 +152,6 @@ def zone_in_words(verb: Verb, better: Better, zone: str) -> str:
     return f"{other} or too small to matter"
 
 
-def correction_of(study: Study) -> str:
-    """The key of a study's correction in `CORRECTIONS` and `ABOUT_CORRECTIONS`."""
-    return "gate" if study.stages else study.analysis.correct
-
-
 def counted_as(study: Study, text: str) -> str:
     """A sentence of ours about pairs as it reads for the study: without pairs where no claim compares two sides."""
     return text if study.compares_sides else without_pairs(text)

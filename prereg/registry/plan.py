@@ -117,7 +117,7 @@ def plan(registration: Registration) -> tuple[RunSpec | CommandSpec, ...]:
     """
     study = registration.study
     make = _built_in if study.trainer == "gpt" else _command
-    known = study.trained if study.is_tuned else study.pilots
+    known = study.trained if study.settings_known else study.pilots
     runs = {variant: make(registration, variant, study.seeds[0]) for variant in known}
     return tuple(runs[variant].model_copy(update={"seed": seed}) for variant, seed in study.cells if variant in known)
 

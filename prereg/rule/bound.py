@@ -38,8 +38,8 @@ class VerdictBound(FrozenModel):
     """Lines with an adopting verdict that rest on the absence of a finding, in words."""
 
 
-def support_asked(study: Study) -> dict[str, set[str]]:
-    """Verdict -> the hypotheses whose support its lines ask for; nothing of "inconclusive"."""
+def needed_support(study: Study) -> dict[str, set[str]]:
+    """Verdict -> the hypotheses whose support its lines need; nothing for "inconclusive"."""
     found: dict[str, set[str]] = {line.verdict: set() for line in study.decision}
     for line, condition in zip(study.decision, study.rule.conditions, strict=True):
         if condition is not None and line.verdict != "inconclusive":
@@ -48,7 +48,7 @@ def support_asked(study: Study) -> dict[str, set[str]]:
 
 
 def _supports(condition: Condition, wanted: bool = True) -> set[str]:
-    """Hypotheses whose support a condition asks for."""
+    """Hypotheses whose support a condition needs."""
     match condition:
         case Question(state=state, name=name):
             return {name} if wanted and state == "supported" else set()
@@ -60,14 +60,14 @@ def _supports(condition: Condition, wanted: bool = True) -> set[str]:
 
 def verdict_bound(study: Study) -> VerdictBound | None:
     """What the gate bounds of the verdict; none without a gate, or where no verdict adopts anything."""
-    asked = {verdict: names for verdict, names in support_asked(study).items() if names}
-    if not study.stages or not asked:
+    needed = {verdict: names for verdict, names in needed_support(study).items() if names}
+    if not study.stages or not needed:
         return None
     read = list(dict.fromkeys(one.name for one in study.rule.questions if one.state != "stable"))
     arms = study.rule.arms_read
     if 3 ** len(read) * 2 ** len(arms) > _MOST_CASES:
         return VerdictBound(at_most=None, why="the rule has too many cases to try them all")
-    harms = {verdict: _harm_claims(study, names) for verdict, names in asked.items()}
+    harms = {verdict: _harm_claims(study, names) for verdict, names in needed.items()}
     unguarded: dict[str, set[str]] = {}
     by_refutation: set[str] = set()
     by_instability = False
@@ -76,7 +76,7 @@ def verdict_bound(study: Study) -> VerdictBound | None:
         outcomes: dict[str, Outcome] = dict(zip(read, ends, strict=True))
         stable = dict(zip(arms, answers, strict=True))
         verdict = _verdict(study, outcomes, stable)
-        if verdict not in asked:
+        if verdict not in needed:
             continue
         line = study.rule.decide(outcomes, stable).line
         unguarded.setdefault(verdict, set()).update(one for one in harms[verdict] if outcomes.get(one) != "supported")
@@ -128,7 +128,7 @@ def bound_in_words(bound: VerdictBound) -> str:
 
 
 def _harm_claims(study: Study, names: set[str]) -> set[str]:
-    """Claims of no harm about the arms that are adopted where the support of some hypotheses is asked."""
+    """Claims of no harm about the arms that are adopted where the support of some hypotheses is needed."""
     adopted = {arm for name in names for arm in study.claims[name].left if arm != study.baseline}
     return {
         name

@@ -213,7 +213,7 @@ class Study(GrownModel):
         return {**self.pilots, **self.arms}
 
     @property
-    def is_tuned(self) -> bool:
+    def settings_known(self) -> bool:
         """Whether the settings of all arms are known: nothing is tuned, or the ledger has the choice."""
         return self.tune is None or bool(self.tune.chosen)
 

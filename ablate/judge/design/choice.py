@@ -1,9 +1,9 @@
 """What a pilot that misses the best setting does to a tuned comparison, by simulation through the judge's own tests.
 
-The tests hold their level for the arms at the frozen settings. Whoever reads the verdict as one about the arms at their
-best needs more: two arms that are equal there differ where the pilot froze the best setting of one and another of the
-other. How often that ends as `supported` depends on how much worse the other settings are, so the largest chance over
-several gaps is given.
+The tests hold their level for the arms at the frozen settings. A verdict about the arms at their best settings needs
+more: two arms that are equal there differ where the pilot froze the best setting of one and another of the other. How
+often that ends as `supported` depends on how much worse the other settings are, so the largest chance over several
+gaps is given.
 """
 
 from __future__ import annotations

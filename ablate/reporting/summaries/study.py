@@ -142,7 +142,7 @@ def hypotheses_table(study: Study) -> Table:
 
 
 def _components(study: Study) -> Iterator[Block]:
-    """The design of a component ablation, the reason of each arm, and what cannot be told apart in a fraction."""
+    """The design of a component ablation, the reason of each arm, and what is aliased in a fraction."""
     if study.components is None:
         return
     yield Paragraph(design_sentences(study))
@@ -336,7 +336,7 @@ def runs_section(runs: PlannedRuns) -> Section:
         each = [f"{sum(name == arm.arm for name, _ in runs.cells)} of {arm.arm}" for arm in runs.arms]
         extent = words.listed(each)
     title = f"{runs.study}: {n_runs}: {extent}, all arms of the first seed first"
-    said = (Paragraph(runs.components),) if runs.components else ()
+    said = tuple(map(Paragraph, runs.about))
     if any(arm.parameters is None for arm in runs.arms):
         names = (Paragraph(f"Arms: {words.listed(arm.arm for arm in runs.arms)}."),) if said else ()
         unknown = Paragraph("Of a trainer of the study's own, size and cost are not known.")

@@ -1,4 +1,4 @@
-"""Two-level fractional factorials: which combinations of parts are run, and which effects cannot be told apart.
+"""Two-level fractional factorials: which combinations of parts are run, and which effects are aliased.
 
 A fraction of 2^k combinations follows from generators, such as D = ABC: part D is present where the product of the
 signs of A, B and C says so, with + for present and - for absent. Words of the defining relation are the products of
