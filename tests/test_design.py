@@ -16,7 +16,15 @@ from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import Design, design
 from ablate.judge.design.reach import obstacle, require_possible
 from ablate.judge.design.scenarios import Law, TrueEffects, draw
-from ablate.judge.design.simulate import Scenario, adopting_verdicts, affordable, judge_drawn, outcomes_of, simulate
+from ablate.judge.design.simulate import (
+    Scenario,
+    adopting_verdicts,
+    affordable,
+    harmful_verdicts,
+    judge_drawn,
+    outcomes_of,
+    simulate,
+)
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.stats import t_power
 from ablate.judge.stats.vectorized_judge import OUTCOME
@@ -302,6 +310,17 @@ def test_an_adopting_verdict_is_one_that_asks_for_support() -> None:
         ]
     )
     assert adopting_verdicts(study) == ("yes",)
+
+
+def test_a_gain_is_no_harm_where_a_claim_of_no_change_is_false() -> None:
+    same = {"claim": "layernorm does_not_change val/accuracy", "smallest": 0.005, "role": "secondary"}
+    study = small_study(hypotheses=dict(small_study().model_dump()["hypotheses"]) | {"same_ln": same})
+    effects = dict.fromkeys(study.hypotheses, 0.0)
+    assert harmful_verdicts(study, effects | {"harm_ln": 0.01, "same_ln": 0.01}) == frozenset()
+    assert harmful_verdicts(study, effects | {"same_ln": -0.01}) == {"adopt layernorm"}
+    unknown = {"claim": "layernorm does_not_change grad/norm", "smallest": 0.005, "role": "secondary"}
+    study = small_study(hypotheses=dict(small_study().model_dump()["hypotheses"]) | {"same_ln": unknown})
+    assert harmful_verdicts(study, effects | {"same_ln": 0.01}) == {"adopt layernorm"}
 
 
 @pytest.mark.slow

@@ -408,6 +408,7 @@ def ruled(rule: Rule, found: Mapping[str, np.ndarray], effects: Mapping[str, flo
         for name, claim in rule.claims.items()
         if claim.verb.startswith("does_not") and claim.role != "exploratory"
         if not right(claim, effects[name], "supported")
+        if not (effects[name] < 0 if "loss" in claim.metric else effects[name] > 0)
         for arm in claim.arms
     }
     shares: dict[str, float] = {}

@@ -273,7 +273,7 @@ def harmful_verdicts(study: Study, effects: Mapping[str, float]) -> frozenset[st
         arm
         for name, hypothesis in study.hypotheses.items()
         if hypothesis.role != "exploratory" and study.claims[name].verb.startswith("does_not")
-        if not is_true(study, name, effects[name], "supported")
+        if not is_true(study, name, effects[name], "supported") and not _improves(study, name, effects[name])
         for arm in _of_arms(study, name)
         if arm != study.baseline
     }
@@ -282,6 +282,12 @@ def harmful_verdicts(study: Study, effects: Mapping[str, float]) -> frozenset[st
         for verdict, names in needed_support(study).items()
         if any(broken & set(_of_arms(study, name)) for name in names)
     )
+
+
+def _improves(study: Study, name: str, effect: float) -> bool:
+    """Whether an effect is a gain by the metric's direction: a claim of no change is then false without harm."""
+    better = study.claims[name].better
+    return effect < 0 if better == "lower" else better == "higher" and effect > 0
 
 
 def _of_arms(study: Study, name: str) -> tuple[str, ...]:
