@@ -302,6 +302,32 @@ def test_what_came_after_the_decision_is_said_above_the_kept_report(copy: Path) 
     assert stands(copy)
 
 
+def test_a_kept_report_names_what_was_reworded_and_corrected_after_it(copy: Path) -> None:
+    figures = copy / "studies" / "tiny.published.yaml"
+    text = (
+        "source: a table\nlooks: [{step: 30, seeds: 2}]\nfigures:\n"
+        "  - {label: loss, metric: val/loss, published: {none: 3.0}, note: on other data}\n"
+    )
+    figures.write_text(text)
+    api.report(copy / STUDY)
+    written = without_records(copy)
+    api.report(copy / STUDY)
+    assert "corrected later" not in page_of(copy, "report.md").read_text() and stands(copy)
+    figures.write_text(text.replace("on other data", "on data that the source does not name"))
+    assert not stands(copy)
+    study = copy / STUDY
+    title = study.read_text().partition("title: ")[2].splitlines()[0]
+    study.write_text(study.read_text().replace(title, "Another title"))
+    api.amend(study, reason="the title said too much")
+    api.report(study)
+    assert stands(copy)
+    for page, data in written.items():
+        kept = page_of(copy, page).read_text()
+        assert "published figures was corrected later in studies/tiny.published.yaml" in kept
+        assert "Another title" in kept and "the title said too much" in kept
+        assert taken_off(page, kept.encode()) == data
+
+
 def test_nothing_is_kept_that_is_not_what_was_written(copy: Path) -> None:
     files, written = frozen(copy), without_records(copy)
     ledger = Ledger(copy / "studies" / "ledger.jsonl")

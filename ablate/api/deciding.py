@@ -139,7 +139,7 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     mine = [entry for entry in Ledger(context.root.ledger).entries() if entry.study == context.study.study]
     decided = [entry for entry in mine if entry.event == "decided"]
     if decided and not all(_present(context, decided[-1], mine)):
-        return _keep(context, registration, decided[-1], mine, at=now())
+        return _keep(context, registration, decided[-1], mine, published, at=now())
     entries = [entry for entry in decided if entry.registration == registration.sha256]
     if not entries:
         raise EvidenceError(
@@ -176,7 +176,15 @@ def _present(context: StudyContext, decision: Entry, mine: list[Entry]) -> list[
     return [path.exists() for path in sealed_places(context.root, mine).get(decision.registration, {})]
 
 
-def _keep(context: StudyContext, registration: Registration, decision: Entry, mine: list[Entry], *, at: str) -> Decided:
+def _keep(
+    context: StudyContext,
+    registration: Registration,
+    decision: Entry,
+    mine: list[Entry],
+    published: LoadedPublished | None,
+    *,
+    at: str,
+) -> Decided:
     """Keep the pages of a decision that cannot be judged again, under a notice; the ledger takes their new hashes.
 
     Raises `EvidenceError` where verdict.json or a page is not what was written.
@@ -221,6 +229,10 @@ def _keep(context: StudyContext, registration: Registration, decision: Entry, mi
             where=Where(file=folder / "report.md"),
         )
     kept = {page: sha256_bytes(data) for page, data in there.items()}
+    reported = [entry for entry in mine if entry.event == "reported"]
+    # Kept pages show the published figures of the last report that was not kept.
+    shown = next((entry.body.get("published") for entry in reversed(reported) if "kept" not in entry.body), None)
+    corrected = published.file if published is not None and shown not in (None, published.sha256) else ""
     body: dict[str, JsonValue] = {"decision": decision.sha256, "kept": dict(kept)}
     for page, data in there.items():
         notice = notice_of(
@@ -231,14 +243,13 @@ def _keep(context: StudyContext, registration: Registration, decision: Entry, mi
             written=known.get(page, {}).get(kept[page]),
             absent=absent,
             sealed=sealed,
+            corrected=corrected,
         )
         whole = put_on(page, data, notice)
         write_whole(folder / page, whole)
         body[page] = sha256_bytes(whole)
-    reported = [entry for entry in mine if entry.event == "reported"]
-    # The published figures that the kept pages show are those that they were written with.
-    if reported and "published" in reported[-1].body:
-        body["published"] = reported[-1].body["published"]
+    if published is not None:
+        body["published"] = published.sha256
     ledger = Ledger(context.root.ledger)
     if not reported or not body.items() <= reported[-1].body.items():
         ledger.append("reported", study=context.study.study, registration=decision.registration, body=body, at=at)

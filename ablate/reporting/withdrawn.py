@@ -65,11 +65,12 @@ def notice_of(
     written: Entry | None,
     absent: int,
     sealed: int,
+    corrected: str = "",
 ) -> Notice:
     """The notice above one page of a decision, from the ledger's entries of its study.
 
     `written` is the `reported` entry that holds the page's hash, if one does. `absent` of the `sealed` runs are not on
-    this disk.
+    this disk. `corrected` names the file of published figures where it is no longer the one that the page shows.
     """
     mine = [entry for entry in entries if entry.study == decision.study]
     later = [entry for entry in mine if entry.index > decision.index]
@@ -83,6 +84,12 @@ def notice_of(
         for entry in later
         if entry.event == "amended"
     ]
+    lines += [_rewording(entry) for entry in later if entry.event == "reworded"]
+    if corrected:
+        lines.append(
+            f"What this page says of published figures was corrected later in {corrected}: where the two differ, the "
+            "file is right."
+        )
     which = f"its {sealed} runs" if absent == sealed else f"{absent} of its {sealed} runs"
     lines.append(
         f"Decided {words.moment(decision.at)}, written {words.moment(at)} by an older version of ablate "
@@ -108,6 +115,14 @@ def _look(look: Entry) -> str:
         f"The look took place {words.moment(str(body[TOOK_PLACE]))}, when {body.get('ended')} of {body.get('planned')} "
         f"planned runs had ended, and was recorded {words.moment(look.at)} (ledger entry {look.index}). Reason given: "
         f"{str(body.get('reason')).rstrip('.')}."
+    )
+
+
+def _rewording(entry: Entry) -> str:
+    now = entry.body["words"]
+    assert isinstance(now, dict), now
+    return (
+        f"Reworded {words.moment(entry.at)} to '{now['title']}'. Reason given: {str(entry.body['reason']).rstrip('.')}."
     )
 
 
