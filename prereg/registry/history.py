@@ -279,13 +279,13 @@ def _lock(root: Root, study: str, entry: Entry) -> tuple[dict[str, Any] | None, 
 
 def _hash(whole: dict[str, Any]) -> str | None:
     try:
-        pins, read = (
-            [{"path": path, "sha256": sha256} for path, sha256 in sorted(whole[kind].items())]
+        files: dict[str, Any] = {
+            kind: [{"path": path, "sha256": sha256} for path, sha256 in sorted(whole[kind].items())]
             for kind in ("scripts", "data_files")
-        )
-        scripts = pins if whole["study"]["trainer"] == "command" else None
-        parts = (whole["own_checks"], scripts, whole["data"])
-        return promise_sha256(whole["study"], whole["corpus"], *parts, tasks=whole["tasks"], data_files=read)
+        }
+        if whole["study"]["trainer"] != "command":
+            files["scripts"] = None
+        return promise_sha256(whole | files)
     except (ValueError, TypeError, KeyError):
         return None
 

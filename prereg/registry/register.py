@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -246,20 +246,17 @@ def _commit(
     """Write the lock next to its place, let the ledger take it, move it there."""
     source = _relative(root, loaded.path)
     ledger.head()  # a damaged ledger is refused before anything is written
-    name, study = loaded.study.study, plain(loaded.study)
-    corpus, data, tasks = plain(pins.corpus), plain(pins.data), plain(pins.tasks)
-    files = None if pins.scripts is None else [plain(pin) for pin in pins.scripts]
-    read = [plain(pin) for pin in pins.data_files]
-    sha256 = promise_sha256(study, corpus, code_of(code), files, data, tasks=tasks, data_files=read)
+    name, own_checks = loaded.study.study, code_of(code)
     accepted = {} if override is None else {"override": plain(override)}
     # Keys stand in the order of the study's file, not sorted: the order of the factors names the arms.
+    promise: dict[str, Any] = {"study": plain(loaded.study), "corpus": plain(pins.corpus)}
+    promise |= {} if pins.scripts is None else {"scripts": [plain(pin) for pin in pins.scripts]}
+    promise |= {"data_files": [plain(pin) for pin in pins.data_files]} if pins.data_files else {}
+    promise |= {} if pins.data is None else {"data": plain(pins.data)}
+    promise |= {} if pins.tasks is None else {"tasks": plain(pins.tasks)}
+    sha256 = promise_sha256(promise | {"own_checks": own_checks})
     document = {
-        "study": study,
-        "corpus": corpus,
-        **({} if files is None else {"scripts": files}),
-        **({} if not read else {"data_files": read}),
-        **({} if data is None else {"data": data}),
-        **({} if tasks is None else {"tasks": tasks}),
+        **promise,
         "sha256": sha256,
         "source_sha256": sha256_bytes(loaded.source_bytes),
         "registered_at": at,
@@ -267,7 +264,7 @@ def _commit(
         "design": design,
         "previous": previous,
         "reason": reason,
-        **({"own_checks": code_of(code)} if code else {}),
+        **({"own_checks": own_checks} if own_checks else {}),
         **accepted,
     }
     written = (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
