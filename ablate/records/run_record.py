@@ -11,7 +11,7 @@ import re
 from datetime import UTC, datetime
 from typing import Literal
 
-from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import JsonValue
 
 from prereg.frozen import FrozenModel, GrownModel
 from prereg.registry.plan import Cell
@@ -139,8 +139,20 @@ class Repetition(FrozenModel):
     """Why nothing was counted."""
 
 
-class RunRecord(FrozenModel):
+class RunRecord(GrownModel):
     """One run: of one study, one registration, one variant, one seed."""
+
+    later_fields = (
+        "items_sha256",
+        "weights_sha256",
+        "harness",
+        "mixture",
+        "repetition",
+        "peak_memory_bytes",
+        "memory_since",
+        "mishaps",
+        "must_match",
+    )
 
     study: str
     """The study's id."""
@@ -227,26 +239,6 @@ class RunRecord(FrozenModel):
             **({} if self.items_sha256 is None else {"items_sha256": self.items_sha256}),
             "run_sha256": run_sha256,
         }
-
-    @model_serializer(mode="wrap")
-    def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        # A record without them is written as it always was, and a version that knows none of them can read it.
-        written: dict[str, JsonValue] = handler(self)
-        later_ones = (
-            "items_sha256",
-            "weights_sha256",
-            "harness",
-            "mixture",
-            "repetition",
-            "peak_memory_bytes",
-            "memory_since",
-            "mishaps",
-            "must_match",
-        )
-        for later in later_ones:
-            if not getattr(self, later):
-                written.pop(later, None)
-        return written
 
 
 WHOLE_ONLY = ("update/", "adam/")
