@@ -106,10 +106,6 @@ class RunFolder:
         return Checkpoints(self.path)
 
     @property
-    def checkpoint_path(self) -> Path:
-        return self.checkpoints.newest
-
-    @property
     def weights_path(self) -> Path:
         return self.path / "weights.safetensors"
 
