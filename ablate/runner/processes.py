@@ -89,7 +89,7 @@ def start_worker(
     # A user's own trainer keeps its threads to itself; the built-in one trains many runs side by side.
     needed = {} if own else ALONE if device == CPU else {**ALONE, **ENVIRONMENT}
     seen = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
-    program = ["-m", "ablate.runner.external.trainer" if own else "ablate.runner.builtin.serving"]
+    program = ["-m", "ablate.runner.external.trainer" if own else "ablate.runner.builtin.process"]
     if spread.devices > 1 and not own:
         processes = f"--nproc-per-node={spread.devices}"
         logs = f"--log-dir={disk.make('torchrun')}"  # its own default is a folder that nobody removes

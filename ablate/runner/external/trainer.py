@@ -369,7 +369,7 @@ class Glance:
 
 
 def main() -> None:
-    """Serve a scheduler over standard input and output, as `ablate.runner.builtin.serving` does."""
+    """Serve a scheduler over standard input and output, as `ablate.runner.builtin.process` does."""
     adopt_orphans()
     pipes = Pipes()
     server = Server(pipes.send, pipes.stop, pipes.wait_until_noted)
