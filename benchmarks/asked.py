@@ -68,7 +68,7 @@ def ask_again(study: Path, folder: Path, batch: int) -> dict[str, Any]:
 
     from ablate.evaluation.harness.evaluate import evaluate_tasks
     from ablate.records.store import RunFolder
-    from ablate.runner.builtin.equipment import THREADS
+    from ablate.runner.builtin.resources import THREADS
     from ablate.runner.builtin.worker import Worker
 
     torch.set_num_threads(THREADS)

@@ -27,10 +27,10 @@ import torch
 
 from ablate.records.store import RunFolder
 from ablate.runner.builtin.cohort import carry_out_together
-from ablate.runner.builtin.equipment import CHECKPOINT_EVERY_S, LOST_A_RANK, THREADS
+from ablate.runner.builtin.resources import CHECKPOINT_EVERY_S, LOST_A_RANK, THREADS
 from ablate.runner.builtin.worker import Worker
 from ablate.runner.messages import Pipes
-from ablate.runner.placement import Spread
+from ablate.runner.placement import WHOLE, Spread
 from ablate.training.device import CPU
 from ablate.training.distributed import ALONE, Ranks, Replicated, Shard, is_lost_connection, join, part
 from ablate.training.kernels.backends import Paths
@@ -77,17 +77,9 @@ def _leave() -> NoReturn:
 def _worker(pipes: Pipes, order: dict[str, Any], ranks: Ranks) -> Worker:
     corpora, study_folder, root = (Path(str(order[place])) for place in ("corpora", "study_folder", "root"))
     given, device = order.get("spread"), str(order.get("device") or CPU)
-    spread = Spread(**given) if isinstance(given, dict) else Spread()
+    spread = Spread(**given) if isinstance(given, dict) else WHOLE
     return Worker(
-        corpora,
-        pipes.say,
-        pipes.stop,
-        study_folder,
-        spread=spread,
-        ranks=ranks,
-        device=device,
-        root=root,
-        deadly=True,
+        corpora, pipes.say, pipes.stop, study_folder, spread=spread, ranks=ranks, device=device, root=root, deadly=True
     )
 
 

@@ -11,7 +11,7 @@ from ablate.evaluation.harness.adapter import Standing, Stopped
 from ablate.evaluation.harness.evaluate import Answers, evaluate_tasks
 from ablate.records.run_record import utc_now
 from ablate.records.store import Row, RunFolder, rows_of
-from ablate.runner.builtin.equipment import LOST_A_RANK, Equipment
+from ablate.runner.builtin.resources import LOST_A_RANK, Resources
 from ablate.runner.builtin.run import SAY_EVERY_S, Run
 from ablate.runner.messages import Asking, failed, restore_newest, rows_fault, said, save, show_trace
 from ablate.training.device import Peak
@@ -27,7 +27,7 @@ class SingleRun(Run):
 
     trainer: Trainer
 
-    def __init__(self, worker: Equipment, spec: RunSpec, folder: RunFolder) -> None:
+    def __init__(self, worker: Resources, spec: RunSpec, folder: RunFolder) -> None:
         self.peak = Peak.reset()
         self._hold(worker, spec, folder)
         self.trainer = worker.trainer(spec, self.text)
@@ -144,7 +144,7 @@ class SingleRun(Run):
         self.folder.write_record(self.record.model_copy(update=self._cost()))
 
 
-class Worker(Equipment):
+class Worker(Resources):
     """Carries out runs one after another."""
 
     def carry_out(self, spec: RunSpec, folder: RunFolder, until: int | None = None) -> None:
