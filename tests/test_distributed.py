@@ -29,8 +29,8 @@ from ablate.records.gather import gather
 from ablate.records.provenance import differing
 from ablate.records.run_record import Provenance
 from ablate.runner.builtin.worker import Worker
+from ablate.runner.layout import Spread
 from ablate.runner.options import RunOptions
-from ablate.runner.placement import Spread
 from ablate.runner.progress import PlainWatcher
 from ablate.training.distributed import ALONE, Ranks, Replicated, Shard, is_lost_connection, join, part
 from ablate.training.kernels.backends import Paths

@@ -21,8 +21,8 @@ from ablate.evaluation.harness.evaluate import evaluate_tasks
 from ablate.records.gather import gather
 from ablate.records.store import RunFolder
 from ablate.runner.builtin.worker import Worker
+from ablate.runner.layout import Machine, choose_machine
 from ablate.runner.options import RunOptions
-from ablate.runner.placement import Machine, choose_machine
 from ablate.runner.progress import PlainWatcher
 from ablate.training import device as devices
 from prereg.errors import RunError, SpecError

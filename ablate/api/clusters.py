@@ -107,7 +107,7 @@ def run_on_ray(
 def _prepared(
     path: Path, options: RunOptions, *, root: Path | None, now: Clock, accepted: str | None, pilot: str | None
 ) -> Prepared:
-    from ablate.runner.placement import Spread, records_of
+    from ablate.runner.layout import Spread, records_of
     from prereg.registry.plan import planned_runs
     from prereg.registry.registration import load_registration
 

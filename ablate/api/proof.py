@@ -86,7 +86,7 @@ def _held_against(
     from ablate.records.comparison import Reproduction, compare_items, compare_rows, provenance_differences
     from ablate.records.run_record import WHOLE_ONLY
     from ablate.records.store import RunFolder
-    from ablate.runner.placement import Spread
+    from ablate.runner.layout import Spread
     from ablate.runner.standalone import make_again
 
     started = perf_counter()

@@ -54,8 +54,8 @@ def run(
     import sys
 
     from ablate.api.mirroring import Mirror
+    from ablate.runner.layout import choose_machine, records_of, require_steps
     from ablate.runner.local import run_study, study_lock
-    from ablate.runner.placement import choose_machine, records_of, require_steps
     from ablate.runner.progress import PlainWatcher
     from ablate.trackers.target import usable
     from prereg.registry.history import repeated, require_unchanged
@@ -117,7 +117,7 @@ def run(
 
 def _require_options(context: StudyContext, options: RunOptions) -> None:
     """Refuse options that this study cannot be run with."""
-    from ablate.runner.placement import Spread
+    from ablate.runner.layout import Spread
     from prereg.registry.plan import planned_runs
 
     Spread.of(options.devices_per_run, options.shard).require_possible(context.study)

@@ -206,8 +206,8 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
     import shutil
 
     from ablate.api.running import look_to_run_up_to
+    from ablate.runner.layout import choose_machine, records_of
     from ablate.runner.local import slots_of
-    from ablate.runner.placement import choose_machine, records_of
     from prereg.registry.plan import planned_runs
     from prereg.registry.registration import load_registration
 

@@ -19,9 +19,9 @@ from ablate.records.provenance import code_hash
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner.claims import Claims
+from ablate.runner.layout import Machine, cohorts_by_seed, records_of, step_of
 from ablate.runner.options import RunOptions
 from ablate.runner.part import PartScheduler
-from ablate.runner.placement import Machine, cohorts_by_seed, records_of, step_of
 from ablate.runner.processes import Job, Spec
 from ablate.runner.progress import Tally, Watcher
 from ablate.runner.scheduler import Scheduler

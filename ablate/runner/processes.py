@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO, Protocol
 
-from ablate.runner.placement import WHOLE, Spread
+from ablate.runner.layout import WHOLE, Spread
 from ablate.training.device import CPU, EAGER, ENVIRONMENT
 from prereg.registry import disk
 from prereg.registry.plan import CommandSpec, RunSpec

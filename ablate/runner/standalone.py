@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from ablate.records.provenance import NOT_STATED
 from ablate.records.store import RunFolder
+from ablate.runner.layout import WHOLE, Spread
 from ablate.runner.messages import Message
-from ablate.runner.placement import WHOLE, Spread
 from ablate.runner.processes import Spec, WorkerProcess, start_worker
 from ablate.training.device import CPU, choose_device
 from prereg.errors import RunError

@@ -29,8 +29,8 @@ from ablate.records.store import RunFolder
 from ablate.runner.builtin.cohort import carry_out_together
 from ablate.runner.builtin.resources import CHECKPOINT_EVERY_S, LOST_A_RANK, THREADS
 from ablate.runner.builtin.worker import Worker
+from ablate.runner.layout import WHOLE, Spread
 from ablate.runner.messages import Pipes
-from ablate.runner.placement import WHOLE, Spread
 from ablate.training.device import CPU
 from ablate.training.distributed import ALONE, Ranks, Replicated, Shard, is_lost_connection, join, part
 from ablate.training.kernels.backends import Paths

@@ -25,8 +25,8 @@ from ablate.evaluation.harness.evaluate import prepare
 from ablate.evaluation.harness.tasks import Questions
 from ablate.evaluation.loss import classes_of
 from ablate.records.run_record import Repetition
+from ablate.runner.layout import WHOLE, Spread
 from ablate.runner.messages import Message
-from ablate.runner.placement import WHOLE, Spread
 from ablate.training.device import CPU, device_name
 from ablate.training.distributed import ALONE, Ranks
 from ablate.training.kernels.backends import choose_paths
