@@ -262,8 +262,8 @@ def import_runs(
     A tracker is a source too, `mlflow:URI#EXPERIMENT` or `tensorboard:DIR`; `run_pattern` finds arm and seed in the
     names of its runs. Raises `StudyError` for the first thing that is wrong, before anything is written.
     """
+    from ablate.records.imported_runs import already_placed, is_replayed, put
     from ablate.records.imports import Terms, read_source
-    from ablate.records.placing import already_placed, is_replayed, put
     from ablate.records.store import RunFolder
     from ablate.records.tables import LONG
     from ablate.runner.local import study_lock
@@ -346,7 +346,7 @@ def write_manifest(
 
 def mapping_template(path: str | Path, source: Path, *, root: Path | None = None) -> str:
     """A mapping for a wide table, as YAML to be checked and completed. Raises `EvidenceError` where it is none."""
-    from ablate.records.mapping import template
+    from ablate.records.tables import template
 
     return template(source, open_study(Path(path), root).study)
 
