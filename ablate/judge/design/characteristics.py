@@ -14,8 +14,7 @@ from math import sqrt
 
 from ablate.judge.audit.stability import false_alarm_text
 from ablate.judge.design.assumptions import Belief, Beliefs, assumed, groups_of, over_new_items
-from ablate.judge.design.choice import notes_on_choice
-from ablate.judge.design.error_rate import correlations, worst_case
+from ablate.judge.design.error_rate import correlations, notes_on_choice, worst_case
 from ablate.judge.design.power import Planning, planned
 from ablate.judge.design.reach import (
     HypothesisDesign,
