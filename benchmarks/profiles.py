@@ -8,15 +8,15 @@ memory, and the operators are not slowed alike (`reports/LOG.md`).
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from benchmarks.studies import in_own_process
 
 STEPS = 8
 WARM = 5
@@ -30,16 +30,7 @@ WITH_PRODUCTS = tuple(f"our {name}" for one in ("linear", "attend", "feed") for 
 
 def measure_profile(path: Path, dtype: str) -> dict[str, Any]:
     """CPU milliseconds of a step and of an evaluation of the study's baseline on one thread, by operator."""
-    from ablate.runner.processes import ALONE
-
-    text = subprocess.run(
-        [sys.executable, "-m", "benchmarks.profiles", str(path), dtype],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **ALONE},
-    )
-    found: dict[str, Any] = json.loads(text.stdout.splitlines()[-1])
+    found: dict[str, Any] = in_own_process("benchmarks.profiles", str(path), dtype)
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import platform
 import shutil
 import statistics
 import subprocess
@@ -14,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import HERE
+HERE = Path(__file__).resolve().parents[1]
 
 
 def compare_study(
@@ -176,3 +177,31 @@ class Peer:
             env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
         )
         return time.perf_counter() - started
+
+
+def machine() -> dict[str, str | int]:
+    """What it was measured on."""
+    from ablate.records.provenance import collect
+
+    made = collect(threads=1)
+    return {
+        "processor": made.processor,
+        "cores": os.cpu_count() or 0,
+        "torch": made.torch,
+        "python": made.python,
+        "system": platform.system(),
+    }
+
+
+def in_own_process(module: str, *words: str) -> Any:
+    """What a module says in the last line of its output, run in the environment of a worker."""
+    from ablate.runner.processes import ALONE
+
+    text = subprocess.run(
+        [sys.executable, "-m", module, *words],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **ALONE},
+    )
+    return json.loads(text.stdout.splitlines()[-1])
