@@ -309,7 +309,7 @@ def records_of(root: Root, registration: Registration) -> dict[tuple[str, int], 
     for spec in plan(registration):
         record = RunFolder(root.run(spec.study, spec.registration, spec.variant, spec.seed)).read_record()
         if record is not None:
-            found[spec.variant, spec.seed] = record
+            found[spec.cell] = record
     return found
 
 

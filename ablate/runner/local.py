@@ -134,7 +134,7 @@ def _run(
             f"decided on {decided[0].at}: a run that is trained now gives no verdict, unless to the outcome it had then"
         )
     if waiting:
-        again = sum(any(cell[:2] == (s.variant, s.seed) for cell in known) for s in waiting)
+        again = sum(any(cell[:2] == s.cell for cell in known) for s in waiting)
         scheduler.log(
             "started",
             {
@@ -184,7 +184,7 @@ def _waiting(scheduler: Scheduler, specs: Sequence[Spec], known: Collection[Seal
             continue
         record = folder.read_record()
         assert record is not None
-        if (spec.variant, spec.seed, record.metrics_sha256) in known or not scheduler.binds(spec):
+        if (*spec.cell, record.metrics_sha256) in known or not scheduler.binds(spec):
             scheduler.tally.sealed += 1
         else:
             scheduler.seal_in_ledger(spec, recovered=True)
@@ -195,7 +195,7 @@ def _waiting(scheduler: Scheduler, specs: Sequence[Spec], known: Collection[Seal
 def _all_bound(scheduler: Scheduler, specs: Sequence[Spec]) -> bool:
     """Whether the ledger has the seal of every run. Another part may be about to write one, or have died before it."""
     known = {seal[:2] for seal in sealed_in_ledger(scheduler.ledger, scheduler.registration.sha256)}
-    missing = [spec for spec in specs if (spec.variant, spec.seed) not in known]
+    missing = [spec for spec in specs if spec.cell not in known]
     for spec in [spec for spec in missing if scheduler.binds(spec)]:
         _require_of(spec, scheduler.folder(spec))
         scheduler.seal_in_ledger(spec, recovered=True, counted=True)
@@ -224,7 +224,7 @@ def _jobs(root: Root, registration: Registration, machine: Machine, waiting: lis
 def _unknown(folder: RunFolder, spec: Spec, known: Collection[Seal]) -> bool:
     """Whether a run is sealed on disk and no entry says so."""
     record = folder.read_record() if _is_sealed(folder) else None
-    return record is not None and (spec.variant, spec.seed, record.metrics_sha256) not in known
+    return record is not None and (*spec.cell, record.metrics_sha256) not in known
 
 
 def _require_started_here(ledger: Ledger, registration: Registration, unknown: list[Spec]) -> None:

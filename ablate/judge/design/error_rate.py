@@ -32,7 +32,7 @@ from ablate.judge.design.assumptions import Beliefs, groups_of
 from ablate.judge.design.reach import effect_when_true, standard_error
 from ablate.judge.design.scenarios import Law, TrueEffects, alarms_of, constants_of, draw, weights_of
 from ablate.judge.design.simulate import Scenario, adopting_verdicts, harmful_verdicts, is_true, simulate
-from ablate.judge.stats.null_hypotheses import nulls_of
+from ablate.judge.stats.null_hypotheses import nulls_in
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, batchable, code_rows, weigh_rows, weigh_rows_at
 from prereg.study.spec import Study
@@ -316,7 +316,7 @@ def worst_choice(
     assert tune is not None, study.study
     settings = tune.of(tuple(study.arms))
     sizes = {arm: len(settings.get(arm, ((),))) for arm in claim.weights}
-    support, _ = nulls_of(claim.verb, claim.better, study.hypotheses[name].smallest)
+    support, _ = nulls_in(study, name)
     border, sign = support.points[0][0], 1.0 if claim.better != "higher" else -1.0
     found = []
     for place, gap in enumerate(GAPS):

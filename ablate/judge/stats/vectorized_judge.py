@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from ablate.judge.stats.gatekeeping import rejected_rows
 from ablate.judge.stats.multiplicity import Null, ScoredRows, adjust_rows
-from ablate.judge.stats.null_hypotheses import is_gated, levels_of, nulls_of
+from ablate.judge.stats.null_hypotheses import is_gated, levels_of, nulls_in, nulls_of
 from ablate.judge.stats.paired_t import TINY, Floats
 from ablate.judge.stats.resample import (
     ENUMERATED_PAIRS,
@@ -220,10 +220,7 @@ def _codes(
         if len(family) > 1:
             places = [names.index(name) for name in family]
             scored = [_scored(study, differences[name], None if kept is None else kept[name]) for name in family]
-            nulls = [
-                nulls_of(study.claims[name].verb, study.claims[name].better, study.hypotheses[name].smallest)
-                for name in family
-            ]
+            nulls = [nulls_in(study, name) for name in family]
             for which, p in enumerate(adjusted):
                 chosen = [both[which] for both in nulls]
                 p[:, places] = adjust_rows(scored, chosen, p[:, places], rng_seed=rng_seed)
