@@ -191,8 +191,8 @@ def train(study: Path, folder: Path) -> dict[str, Any]:
     """The first run of a study, trained, evaluated and sealed by a worker process like any other."""
     from ablate.evaluation.harness.adapter import ROWS
     from ablate.records.store import RunFolder
+    from ablate.runner.processes import make_again
     from ablate.runner.progress import doing
-    from ablate.runner.standalone import make_again
 
     root, spec = first_run(study)
     said = [0.0]

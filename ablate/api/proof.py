@@ -87,7 +87,7 @@ def _held_against(
     from ablate.records.run_record import WHOLE_ONLY
     from ablate.records.store import RunFolder
     from ablate.runner.layout import Spread
-    from ablate.runner.standalone import make_again
+    from ablate.runner.processes import make_again
 
     started = perf_counter()
     until = None if steps is None or steps >= sealed.steps else steps

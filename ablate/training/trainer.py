@@ -87,6 +87,15 @@ def optimizers_of(
     return (torch.optim.Adam(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True),)
 
 
+def optimizer_of(parameter: Tensor, optimizers: tuple[torch.optim.Optimizer, ...]) -> torch.optim.Optimizer:
+    """The one of them that moves a parameter."""
+    return next(
+        optimizer
+        for optimizer in optimizers
+        if any(parameter is one for group in optimizer.param_groups for one in group["params"])
+    )
+
+
 def _adamw(matrices: list[Parameter], vectors: list[Parameter], optim: Optim) -> torch.optim.Optimizer:
     groups = [{"params": matrices, "weight_decay": optim.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)
@@ -374,15 +383,8 @@ class Trainer(Trained):
                     state = {
                         kind: self.ranks.like(parameter, stored.get_tensor(full)) for kind, full in moments.items()
                     }
-                    self._optimizer_of(parameter).state[parameter] = state
+                    optimizer_of(parameter, self.optimizers).state[parameter] = state
                 if name in self.average:
                     self.ranks.put(self.average[name], stored.get_tensor(f"average/{name}"))
         self.progress = Progress(**progress)
         self.dropout.chain = self.progress.dropout
-
-    def _optimizer_of(self, parameter: Tensor) -> torch.optim.Optimizer:
-        return next(
-            optimizer
-            for optimizer in self.optimizers
-            if any(parameter is one for group in optimizer.param_groups for one in group["params"])
-        )
