@@ -9,15 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from prereg.errors import (
-    CorpusError,
-    RegistrationError,
-    RunError,
-    StudyError,
-    UnsupportedError,
-    Where,
-    missing_gpt,
-)
+from prereg.errors import CorpusError, RegistrationError, RunError, StudyError, UnsupportedError, Where, missing_gpt
 from prereg.registry.paths import Root
 
 if TYPE_CHECKING:

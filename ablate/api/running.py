@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from ablate.judge.design.characteristics import Design
+    from ablate.records.run_record import RunRecord
     from ablate.records.tables import TableLayout
     from ablate.runner.local import Summary
     from ablate.runner.progress import Watcher
@@ -226,6 +227,18 @@ def look_to_run_up_to(context: StudyContext, registration: Registration) -> Look
             fix=f"ablate report {context.path}",
         )
     return look
+
+
+def runs_left(
+    context: StudyContext, registration: Registration, names: Sequence[str]
+) -> tuple[tuple[str, ...], dict[str, RunRecord]]:
+    """Of the ARM/SEED in `names` those that a call of `run` would make now; and the records of all sealed runs."""
+    from ablate.runner.layout import records_of
+
+    look, records = look_to_run_up_to(context, registration), records_of(context.root, registration)
+    seeds = {seed for _, seed in registration.study.cells} if look is None else registration.study.seeds[: look.n_seeds]
+    sealed = {f"{arm}/{seed}": one for (arm, seed), one in records.items() if one.status in ("done", "diverged")}
+    return tuple(name for name in names if name not in sealed and int(name.rpartition("/")[2]) in seeds), sealed
 
 
 @dataclass(frozen=True)

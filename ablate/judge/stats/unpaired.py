@@ -29,11 +29,10 @@ import numpy.typing as npt
 from scipy import special
 
 from ablate.judge.stats.paired_t import EQUAL, TINY, Floats, NoTestError, Procedure, Side, exponent_of, p_of_t
+from ablate.judge.stats.resample import RESAMPLES
 
 MOST_LISTED: Final = 50_000
 """Assignments of runs to two arms up to which all of them are listed."""
-RESAMPLES: Final = 9_999
-"""Random assignments beyond that."""
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,7 @@ from ablate.judge.stats.gatekeeping import rejected_rows
 from ablate.judge.stats.multiplicity import Null, ScoredRows, adjust_rows
 from ablate.judge.stats.null_hypotheses import is_gated, levels_of, nulls_in, nulls_of
 from ablate.judge.stats.paired_t import TINY, Floats
-from ablate.judge.stats.resample import (
-    ENUMERATED_PAIRS,
-    RESAMPLES,
-)
+from ablate.judge.stats.resample import ENUMERATED_PAIRS, RESAMPLES
 from ablate.judge.stats.vectorized_tests import (
     CHUNK,
     ROWS_LISTED_PAIRS,
