@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.stats.gatekeeping import rejected_rows
-from ablate.judge.stats.multiplicity import Null, ScoredRows, adjust_rows
+from ablate.judge.stats.multiplicity import Null, ScoredRows, adjust_rows, holm_rows
 from ablate.judge.stats.null_hypotheses import is_gated, levels_of, nulls_in, nulls_of
 from ablate.judge.stats.paired_t import TINY, Floats
 from ablate.judge.stats.resample import ENUMERATED_PAIRS, RESAMPLES
@@ -253,6 +253,7 @@ def code_rows(study: Study, names: list[str], support: Floats, refute: Floats, *
     Without their differences p values of a joint correction are corrected by Holm's procedure, unless they already are
     `corrected`.
     """
+    corrected = corrected or study.analysis.correct == "none"
     codes = np.empty(support.shape, dtype=np.int8)
     supported = np.empty(support.shape, dtype=bool)
     for together in dict.fromkeys(study.corrected_with(name) for name in names):
@@ -261,10 +262,10 @@ def code_rows(study: Study, names: list[str], support: Floats, refute: Floats, *
         if is_gated(study, together):
             supported[:, places] = rejected_rows(study.stages, p, study.analysis.alpha)
         else:
-            supported[:, places] = (p if corrected else _corrected(study, p)) <= study.analysis.alpha
+            supported[:, places] = (p if corrected else holm_rows(p)) <= study.analysis.alpha
     for role in dict.fromkeys(study.hypotheses[name].role for name in names):
         places = [names.index(name) for name in study.families[role]]
-        p = refute[:, places] if corrected else _corrected(study, refute[:, places])
+        p = refute[:, places] if corrected else holm_rows(refute[:, places])
         refuted = p <= study.analysis.alpha
         yields = np.array([study.claims[names[place]].verb.startswith("does_not") for place in places])
         kept = supported[:, places] & (~refuted | yields)
@@ -314,15 +315,3 @@ def _p_of(test: Rows, null: Null, by: float) -> Floats:
         return found
     leaning = test.leaning if by == 0.0 else test.leaning_at(-by)
     return np.where(leaning == null.towards, found, 1.0)
-
-
-def _corrected(study: Study, p: Floats) -> Floats:
-    """`multiplicity.holm` over rows, or nothing."""
-    m = p.shape[1]
-    if study.analysis.correct == "none" or m == 1:
-        return p
-    order = np.argsort(p, axis=1, kind="stable")
-    steps = np.minimum(1.0, np.arange(m, 0, -1) * np.take_along_axis(p, order, axis=1))
-    adjusted = np.empty_like(p)
-    np.put_along_axis(adjusted, order, np.maximum.accumulate(steps, axis=1), axis=1)
-    return adjusted
