@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prereg.registry.canon import sha256_bytes, sha256_file
-from prereg.registry.disk import move, rotate_whole, write_whole
+from prereg.registry.disk import move, write_whole
 
 _REMEMBERED = 3
 """Hashes that are kept: of both files, and of one that a killed writer announced and never moved to its place."""
@@ -60,7 +60,7 @@ class Checkpoints:
         """Make this the newest; what was the newest becomes the one before. Raises `OSError` with both as they were."""
         known = [sha256_bytes(data), *self._known()][:_REMEMBERED]
         write_whole(self.hashes, json.dumps({"sha256": known}).encode() + b"\n")
-        rotate_whole(self.newest, data, earlier=self.previous)
+        write_whole(self.newest, data, earlier=self.previous)
 
     def generations(self) -> Iterator[Generation]:
         """The checkpoints that exist, the newest first, each with its fault. Empty where none was written."""

@@ -153,7 +153,8 @@ def _run(
             for left in folder.glob("cohort-*-checkpoint*"):
                 left.unlink()
     # Where nothing was left to do, this entry repairs what a crash left in the ledger, and says so.
-    unsaid = not _finished(ledger, registration.sha256) or ledger.unfinished()
+    mine = [entry for entry in ledger.entries() if entry.registration == registration.sha256]
+    unsaid = all(entry.event != "finished" for entry in mine) or ledger.unfinished()
     bound = tally.sealed == whole and unsaid and _all_bound(scheduler, specs)
     if bound and (claims is None or claims.first("finished")):
         scheduler.log("finished", {"runs": whole})
@@ -280,10 +281,6 @@ def _is_sealed(folder: RunFolder) -> bool:
             fix=f"restore it, or rm -r {folder.path} to train it again (the ledger keeps both)",
         )
     return True
-
-
-def _finished(ledger: Ledger, registration: str) -> bool:
-    return any(entry.event == "finished" and entry.registration == registration for entry in ledger.entries())
 
 
 @contextmanager

@@ -164,7 +164,8 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
     notes = [unknown] if unknown else _notes(study, lacking, believed)
     if study.components is not None:
         notes.insert(0, f"component ablation, {study.components.title()}; arms: {listed(study.arms)}")
-    notes += [_OVER_NEW_ITEMS + _said_tasks(study)] if over_items and not unknown else []
+    if over_items and not unknown:
+        notes.append(_OVER_NEW_ITEMS + ("; tasks are taken to be of equal size" if _unit(study) == "task" else ""))
     notes += [_OVER_THESE_ITEMS] if registered == "items" and not over_items else []
     correlation = study.assume.metric_correlation or 0.0
     states = [] if lacking else effect_scenarios(study, divergence=believed.divergence, correlation=correlation)
@@ -274,10 +275,6 @@ def _unknown_items(study: Study, beliefs: Beliefs) -> str:
 def _unit(study: Study) -> str:
     harness = study.measure.harness
     return "task" if harness is not None and harness.clusters == "tasks" else "item"
-
-
-def _said_tasks(study: Study) -> str:
-    return "; tasks are taken to be of equal size" if _unit(study) == "task" else ""
 
 
 def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:

@@ -154,7 +154,3 @@ class Resources:
             trainer = Trainer(spec.config, text.split, text.tokenizer.size, paths, self.ranks, device=self.device)
             self._trainer = (wanted, trainer)
         return self._trainer[1]
-
-    def forget_trainer(self) -> None:
-        """Make a new trainer for the next run. After an error nobody knows in what state this one is."""
-        self._trainer = None

@@ -246,7 +246,7 @@ class Run(ABC):
         new: list[str] = []
         resumed_from = self._restored(new) if earlier is not None and not others else None
         if resumed_from is not None:
-            self._rewind()
+            self.folder.cut_back(self.trainer.progress.live_bytes)
             resumed = (*resumed, self.trainer.progress.step)
         else:
             if others and self._was_left():
@@ -292,10 +292,6 @@ class Run(ABC):
             )
         )
         return record
-
-    def _rewind(self) -> None:
-        """Bring the live rows, found to be those that were written, to where the checkpoint left them."""
-        self.folder.cut_back(self.trainer.progress.live_bytes)
 
     def count_rows(self) -> None:
         """Let the next checkpoint say which live rows it goes with. They are durable by now."""

@@ -157,7 +157,7 @@ class Worker(Resources):
         except Exception as error:
             if self.ranks.busy and is_lost_connection(error):
                 error = self._error_of_rank(error)
-            self.forget_trainer()
+            self._trainer = None  # nobody knows in what state this one is
             self.fail(spec, folder, error)
 
     def fail(self, spec: RunSpec, folder: RunFolder, error: Exception) -> None:
