@@ -33,7 +33,7 @@ def add_zeroshot(results: dict[str, Any], given: argparse.Namespace) -> str:
     """The tasks of a trained model, among the results; what went wrong instead, if anything did."""
     results.pop("zeroshot", None)
     try:
-        results["zeroshot"] = measure_zeroshot(given.study, given.steps, given.house)
+        results["zeroshot"] = measure_zeroshot(given.study, given.steps, given.project)
     except Different as error:
         return f"zeroshot: {error}"
     except StudyError as error:
@@ -51,7 +51,7 @@ def main() -> None:
     options.add_argument("--steps", type=int, help="steps a run, on both sides (default: as registered)")
     options.add_argument("--only", nargs="*", default=list(ALL), choices=ALL, help="which measurements")
     options.add_argument("--out", type=Path, default=HERE / "reports" / "bench")
-    options.add_argument("--house", type=Path, help="folder for zeroshot, kept and gone on from (default: a new one)")
+    options.add_argument("--project", type=Path, help="folder for zeroshot, kept and resumed (default: a new one)")
     given = options.parse_args()
     results: dict[str, Any] = {"machine": machine(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
     earlier = given.out / "bench.json"

@@ -21,8 +21,8 @@ def measure_verbs() -> dict[str, Any]:
 
     help_s = [timed([sys.executable, "-m", "ablate", "--help"]) for _ in range(HELP_REPEATS)]
     with tempfile.TemporaryDirectory() as folder:
-        house = Path(folder)
-        (house / "studies").mkdir()
+        project = Path(folder)
+        (project / "studies").mkdir()
         document = {
             "study": "many",
             "title": "A thousand runs",
@@ -36,7 +36,7 @@ def measure_verbs() -> dict[str, Any]:
             "hypotheses": {"h": {"claim": "b lowers val/loss", "smallest": 0.1}},
             "decision": [{"verdict": "adopt", "when": "supported(h)"}, {"verdict": "inconclusive"}],
         }
-        path = house / "studies" / "many.yaml"
+        path = project / "studies" / "many.yaml"
         path.write_text(yaml.safe_dump(document), encoding="utf-8")
         subprocess.run([sys.executable, "-m", "ablate", "register", str(path)], check=True, stdout=sys.stderr)
         fill_with_records(path)

@@ -83,7 +83,7 @@ def measure_one(sizes: dict[str, int]) -> dict[str, float]:
 
 
 def peak_mib() -> float:
-    """Largest resident memory that this process has had. (getrusage would tell that of the process that started it.)"""
+    """Largest resident memory that this process has had. (getrusage gives that of the process that started it.)"""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
 

@@ -1,4 +1,4 @@
-"""What a step and an evaluation wait for, operator by operator: the wall that stands before the next factor.
+"""What a step and an evaluation wait for, operator by operator: what limits the next factor.
 
 Every operator is timed where torch dispatches it, in a process with the environment of a worker. torch's own profiler
 is not used: with it this step takes twice as long, because what it keeps alive makes every operator write to fresh
@@ -70,9 +70,9 @@ def measure_here(path: Path, dtype: str) -> dict[str, Any]:
         "dtype": dtype,
         "paths": str(paths),
         "times": STEPS,
-        "step": _told(_timed(trainer.step), 6 * trainer.parameters * tokens),
+        "step": _summary(_timed(trainer.step), 6 * trainer.parameters * tokens),
         "evaluation_of_tokens": len(held) - 1,
-        "evaluation": _told(_timed(evaluate), 2 * trainer.parameters * (len(held) - 1)),
+        "evaluation": _summary(_timed(evaluate), 2 * trainer.parameters * (len(held) - 1)),
     }
 
 
@@ -125,7 +125,7 @@ def _timed(act: Callable[[], object]) -> tuple[float, float, Counter[str]]:
     return statistics.median(untouched) * 1e3, whole * 1e3 / STEPS, each
 
 
-def _told(timed: tuple[float, float, Counter[str]], flops: int) -> dict[str, Any]:
+def _summary(timed: tuple[float, float, Counter[str]], flops: int) -> dict[str, Any]:
     untouched, whole, each = timed
     products = sum(ms for name, ms in each.items() if name in (*PRODUCTS, *WITH_PRODUCTS))
     shown = [*each.most_common(SHOWN), ("between operators", whole - sum(each.values()))]
@@ -161,8 +161,8 @@ def as_markdown(found: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _products(told: dict[str, Any]) -> str:
-    if told.get("with_other_work"):
+def _products(summary: dict[str, Any]) -> str:
+    if summary.get("with_other_work"):
         return "Matrix products, with the norms, attention, GELU and sums that our kernels take as one with them"
     return "Matrix products outside attention"
 

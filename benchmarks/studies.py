@@ -39,14 +39,14 @@ def compare_study(
     document.pop("assume", None)
     runs = len(document["variants"]) * seeds
     with tempfile.TemporaryDirectory() as folder:
-        house = Path(folder) / "house"
-        (house / "studies").mkdir(parents=True)
-        path = house / "studies" / study.name
+        project = Path(folder) / "project"
+        (project / "studies").mkdir(parents=True)
+        path = project / "studies" / study.name
         path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
         peer = Peer.of(Path(folder) / "peer", document, dtype, device) if with_peer else None
         before = peer.seconds() if peer else None
-        ours, records = run_ours(path, house, device, cohort, step)
-        verdict = decided(path, house)
+        ours, records = run_ours(path, project, device, cohort, step)
+        verdict = decided(path, project)
         after = peer.seconds() if peer else None
     slots = min(len(os.sched_getaffinity(0)), runs) if device == "cpu" else 1
     needed = makespan([r["train_s"] + r["eval_s"] for r in sorted(records, key=lambda r: r["started_at"])], slots)
@@ -83,21 +83,21 @@ def makespan(seconds: list[float], slots: int) -> float:
     return max(free)
 
 
-def run_ours(path: Path, house: Path, device: str, cohort: str, step: str) -> tuple[float, list[dict[str, Any]]]:
+def run_ours(path: Path, project: Path, device: str, cohort: str, step: str) -> tuple[float, list[dict[str, Any]]]:
     """The whole command, from outside."""
     started = time.perf_counter()
     words = [sys.executable, "-m", "ablate", "run", str(path), "--device", device, "--cohort", cohort]
-    subprocess.run([*words, "--step", step], check=True, stdout=sys.stderr, cwd=house)
+    subprocess.run([*words, "--step", step], check=True, stdout=sys.stderr, cwd=project)
     wall = time.perf_counter() - started
-    return wall, [json.loads(p.read_text(encoding="utf-8")) for p in sorted(house.glob("data/runs/*/*/*/*/run.json"))]
+    return wall, [json.loads(p.read_text(encoding="utf-8")) for p in sorted(project.glob("data/runs/*/*/*/*/run.json"))]
 
 
-def decided(path: Path, house: Path) -> dict[str, Any]:
+def decided(path: Path, project: Path) -> dict[str, Any]:
     """The verdict of the study just run, and how each hypothesis ended: both kinds of arithmetic should agree."""
     done = subprocess.run(
-        [sys.executable, "-m", "ablate", "decide", str(path)], check=False, stdout=sys.stderr, cwd=house
+        [sys.executable, "-m", "ablate", "decide", str(path)], check=False, stdout=sys.stderr, cwd=project
     )
-    (written,) = house.glob("reports/*/verdict.json")
+    (written,) = project.glob("reports/*/verdict.json")
     text = json.loads(written.read_text(encoding="utf-8"))
     return {
         "decide_exit": done.returncode,

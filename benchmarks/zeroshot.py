@@ -41,10 +41,10 @@ class Different(Exception):  # noqa: N818 (what was found, not an error of the p
     """What should be complete or the same is not."""
 
 
-def measure_zeroshot(study: Path, steps: int | None = None, house: Path | None = None) -> dict[str, Any]:
+def measure_zeroshot(study: Path, steps: int | None = None, project: Path | None = None) -> dict[str, Any]:
     """The first run of a study, all paradigms. Raises `StudyError` where the tasks or the harness are not here.
 
-    A `house` is kept, and what an earlier call left in it is gone on from: training takes minutes.
+    A `project` is kept, and what an earlier call left in it is resumed: training takes minutes.
     """
     import yaml
 
@@ -54,19 +54,19 @@ def measure_zeroshot(study: Path, steps: int | None = None, house: Path | None =
 
     require_extra()
     with tempfile.TemporaryDirectory(prefix="ablate-zeroshot-") as folder:
-        house = house.resolve() if house is not None else Path(folder) / "house"
-        (house / "studies").mkdir(parents=True, exist_ok=True)
-        find_pack(TASKS, Root(house))
+        project = project.resolve() if project is not None else Path(folder) / "project"
+        (project / "studies").mkdir(parents=True, exist_ok=True)
+        find_pack(TASKS, Root(project))
         document = yaml.safe_load(study.read_text(encoding="utf-8"))
         document["measure"]["harness"] = {"tasks": TASKS, "items_per_task": ITEMS, "shots": list(SHOTS)}
         document["base"]["budget"]["steps"] = steps or document["base"]["budget"]["steps"]
-        path = house / "studies" / study.name
+        path = project / "studies" / study.name
         path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
         return measure_in(path, PARADIGMS, BATCHES)
 
 
 def measure_in(path: Path, n_tasks: int, batches: Sequence[int]) -> dict[str, Any]:
-    """The first run of the study of a house, trained, evaluated, and evaluated again with each of these batch sizes."""
+    """The first run of the study of a project: trained, evaluated, and again with each of these batch sizes."""
     from ablate.runner.local import default_slots
 
     alone, open_because = without_network()
@@ -197,12 +197,12 @@ def train(study: Path, folder: Path) -> dict[str, Any]:
     root, spec = first_run(study)
     said = [0.0]
 
-    def tell(message: Message) -> None:
+    def report(message: Message) -> None:
         if time.monotonic() - said[0] > 10.0:
             said[0] = time.monotonic()
             print(f"{spec.run_id}: {doing(message) or f'step {message.step} of {message.steps}'}", file=sys.stderr)
 
-    make_again(spec, folder, root, onlooker=tell)
+    make_again(spec, folder, root, onlooker=report)
     record = read(RunFolder(folder))
     assert record.harness is not None and record.train_s is not None, record
     rows = {row.metric: row.value for row in RunFolder(folder).sealed_rows() if row.metric.startswith("harness/")}

@@ -112,7 +112,7 @@ class Repeated(FrozenModel):
     """So many units of so many."""
 
     repeated: int
-    """Those that stood earlier, exactly alike."""
+    """Those that occur earlier, exactly alike."""
     units: int
     """All that were followed."""
 
@@ -126,13 +126,13 @@ class Repetition(FrozenModel):
     """How much of a corpus repeats itself, exactly alike; or why that was not measured."""
 
     lines: Repeated | None = None
-    """Lines that stood earlier in it."""
+    """Lines that occur earlier in it."""
     paragraphs: Repeated | None = None
-    """Paragraphs that stood earlier in it."""
+    """Paragraphs that occur earlier in it."""
     held_out_lines: Repeated | None = None
-    """Lines of its validation part that stand in the rest."""
+    """Lines of its validation part that occur in the rest."""
     held_out_paragraphs: Repeated | None = None
-    """Paragraphs of its validation part that stand in the rest."""
+    """Paragraphs of its validation part that occur in the rest."""
     one_in: int = 1
     """One in so many of the different units was followed, chosen by its hash; 1: every one."""
     not_measured: str | None = None
@@ -167,7 +167,7 @@ class RunRecord(GrownModel):
     attempts: int
     """Times the run was started, resumptions included."""
     resumed_from: tuple[int, ...] = ()
-    """Steps at which later attempts took the run up again."""
+    """Steps at which later attempts resumed the run."""
     config: dict[str, JsonValue]
     """The resolved configuration."""
     steps: int

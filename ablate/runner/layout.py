@@ -327,7 +327,7 @@ def cohorts_by_seed(
             members |= dict.fromkeys(together, together)
         first = max(first, end)
     if machine.cohort == "auto":
-        members |= _standing(study, records)
+        members |= _begun_layouts(study, records)
     return members
 
 
@@ -381,7 +381,7 @@ def require_steps(
             step_of(members[seed], machine, records)
 
 
-def _standing(study: Study, records: Mapping[tuple[str, int], RunRecord]) -> dict[int, tuple[int, ...]]:
+def _begun_layouts(study: Study, records: Mapping[tuple[str, int], RunRecord]) -> dict[int, tuple[int, ...]]:
     """What the runs that were begun already say; the layout of most, where they differ."""
     found: dict[int, Counter[tuple[int, ...]]] = {}
     for (_, seed), record in records.items():

@@ -172,7 +172,7 @@ def _run(
 
 
 def _waiting(scheduler: Scheduler, specs: Sequence[Spec], known: Collection[Seal]) -> list[Spec]:
-    """The runs left to do. Those that stand are counted, and sealed in the ledger where a crash prevented it."""
+    """The runs left to do. Sealed ones are counted, and sealed in the ledger where a crash prevented it."""
     unknown = [spec for spec in specs if _unknown(scheduler.folder(spec), spec, known)]
     _require_started_here(scheduler.ledger, scheduler.registration, unknown)
     for spec in unknown:
@@ -242,7 +242,7 @@ def _require_started_here(ledger: Ledger, registration: Registration, unknown: l
 
 
 def _require_of(spec: Spec, folder: RunFolder) -> None:
-    """A record that no entry knows is taken in only where it is of the run whose folder it lies in."""
+    """A record that no entry knows is sealed only where it is of the run whose folder it lies in."""
     record = folder.read_record()
     other = "" if record is None else unlike(record, spec)
     if other:

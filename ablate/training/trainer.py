@@ -360,7 +360,7 @@ class Trainer(Trained):
         """
         fault: Exception | None = None
         try:
-            self._take_in(path)
+            self._load(path)
         except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
             fault = error
         agreed = self.ranks.agree(self.progress.step if fault is None else -1)
@@ -370,7 +370,7 @@ class Trainer(Trained):
                 fix=f"remove {path}; the run then starts again from its first step",
             ) from fault
 
-    def _take_in(self, path: Path) -> None:
+    def _load(self, path: Path) -> None:
         with safe_open(path, framework="pt") as stored:
             progress = json.loads(stored.metadata()["progress"])
             names = set(stored.keys())

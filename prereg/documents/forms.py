@@ -72,7 +72,7 @@ class Form:
     def markdown(self) -> str:
         """The form as text, blanks named first."""
         parts = [self.status, f"# {self.name}: {markdown_sentence(self.title)}", self._blanks(), self._said_length()]
-        parts += [f"## {field.title}\n\n{_told(field.shown)}" for field in self.fields]
+        parts += [f"## {field.title}\n\n{_escaped(field.shown)}" for field in self.fields]
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def json(self) -> str:
@@ -99,7 +99,7 @@ class Form:
         return f"The answers have {counted(length, 'character')}, {against}."
 
 
-def _told(answer: str) -> str:
+def _escaped(answer: str) -> str:
     """An answer line by line: what a study brings is shown unchanged, and is no markup."""
     return "\n".join(markdown_sentence(line, numbered=True) for line in answer.split("\n"))
 

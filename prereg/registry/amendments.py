@@ -1,8 +1,8 @@
 """What a study's amendments changed, and what may no longer be called confirmatory because of it.
 
 An amendment made before any evidence changes a plan. One made after evidence may have been chosen by it, so what it
-touched is exploratory from then on, in every later table, and no later amendment makes it confirmatory again: the way
-back is another study under another name. `AMENDMENT_EFFECTS` says what a change of each field touches; it is what the
+affects is exploratory from then on, in every later table, and no later amendment makes it confirmatory again: the way
+back is another study under another name. `AMENDMENT_EFFECTS` says what a change of each field affects; it is what the
 code follows and what the documentation shows. Hypotheses of one role correct each other, so an outcome may move
 although nothing of its own was changed: how that is bounded is for `ablate.judge.audit.sensitivity` to say, since it
 takes p values.
@@ -35,14 +35,14 @@ _NOBODY = "(the baseline)"
 
 
 class AmendmentEffect(FrozenModel):
-    """What a change of some fields touches."""
+    """What a change of some fields affects."""
 
     fields: tuple[str, ...]
     """Fields of the study, with everything below them; the longest that fits counts."""
     scope: Scope
-    """What is touched, for the code."""
+    """What is affected, for the code."""
     said: str
-    """What is touched, in words."""
+    """What is affected, as text."""
     why: str
     """Why."""
 
@@ -134,7 +134,7 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
         why="a rule, or a condition of admissibility, that was chosen after evidence decides nothing",
     ),
 )
-"""From fields to what they touch. A field that is not among them touches everything, and the verdict."""
+"""From fields to what they affect. A field that is not among them affects everything, and the verdict."""
 
 
 class Amendment(FrozenModel):
@@ -171,7 +171,7 @@ class Amendment(FrozenModel):
 
 
 class Affected(FrozenModel):
-    """What amendments after evidence touched: name -> why, one phrase a field."""
+    """What amendments after evidence affect: name -> why, one phrase a field."""
 
     hypotheses: dict[str, tuple[str, ...]] = {}
     """Hypotheses that are exploratory from then on."""
@@ -187,7 +187,7 @@ def amendments_of(entries: Iterable[Entry]) -> tuple[Amendment, ...]:
 
 
 def affected(study: Study, amendments: Iterable[Amendment]) -> Affected:
-    """What all amendments after evidence touched, by the names of the study in force."""
+    """What all amendments after evidence affect, by the names of the study in force."""
     hypotheses: dict[str, list[str]] = {}
     arms: dict[str, list[str]] = {}
     verdict: list[str] = []
@@ -211,7 +211,7 @@ Reach = tuple[set[str], set[str], bool]
 
 
 def reached(study: Study, differences: Sequence[Difference]) -> dict[str, Reach]:
-    """Field -> (hypotheses, arms, whether the verdict) that its change touches."""
+    """Field -> (hypotheses, arms, whether the verdict) that its change affects."""
     everything: Reach = (set(study.hypotheses), set(study.arms), True)
     if not differences:
         return {"what it changed is not on record": everything}
@@ -291,7 +291,7 @@ def _reach_of_arms(study: Study, arms: set[str]) -> Reach:
 
 
 def scope_of(field: str) -> Scope | None:
-    """What the change of a field touches by the table; none for a field that is not in it."""
+    """What the change of a field affects by the table; none for a field that is not in it."""
     found: tuple[int, Scope] | None = None
     for row in AMENDMENT_EFFECTS:
         for known in row.fields:

@@ -97,7 +97,7 @@ class Design(GrownModel):
     hypotheses: tuple[HypothesisDesign, ...]
     """In the order of the study."""
     scenarios: tuple[Scenario, ...]
-    """Simulated truths."""
+    """Simulated states of the world."""
     unreachable: tuple[str, ...]
     """Verdicts that no data could produce."""
     remedy: str

@@ -54,7 +54,7 @@ class Text:
 
     @cached_property
     def classes(self) -> np.ndarray | None:
-        """The class of every entry of the vocabulary; none where nobody said what its entries stand for."""
+        """The class of every entry of the vocabulary; none where nobody said what its entries mean."""
         pieces = self.tokenizer.pieces()
         return None if pieces is None else classes_of(pieces)
 

@@ -99,7 +99,7 @@ class SingleRun(Run):
     def _begun(self, resumed_from: Path | None) -> None:
         """Called once its record is written."""
         if resumed_from == self.folder.checkpoints.previous:
-            # Only now that the record tells of it. Left there, the damaged one would replace the sound one.
+            # Only now that the record says so. Left there, the damaged one would replace the sound one.
             self.folder.checkpoints.fall_back()
         self._saved_step = None if resumed_from is None else self.trainer.progress.step
 
