@@ -34,7 +34,7 @@ from ablate.judge.design.scenarios import Law, TrueEffects, alarms_of, constants
 from ablate.judge.design.simulate import Scenario, adopting_verdicts, harmful_verdicts, is_true, simulate
 from ablate.judge.stats.null_hypotheses import nulls_in
 from ablate.judge.stats.paired_t import Floats
-from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, batchable, code_rows, weigh_rows, weigh_rows_at
+from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, batchable, code_rows, weigh_rows
 from prereg.study.spec import Study
 from prereg.text import compact, counted
 
@@ -196,8 +196,8 @@ class _Screen:
     def _weighed(self, name: str, effect: float) -> tuple[Floats, Floats]:
         if (name, effect) not in self._p:
             wanted = {effect, *self.states.get(name, ())}
-            found = weigh_rows_at(
-                self.study, name, self.differences[name], [Shifted(one) for one in wanted], items=self.items
+            found = weigh_rows(
+                self.study, name, self.differences[name], cases=[Shifted(one) for one in wanted], items=self.items
             )
             self._p |= {(name, one): p for one, p in zip(wanted, found, strict=True)}
         return self._p[name, effect]
@@ -331,7 +331,7 @@ def worst_choice(
             chosen = (pilot[:, start : start + sizes[arm]] + losses).argmin(axis=1)
             differences += weight * sd * (judged[:, at] + sign * losses[chosen][:, None])
             start += sizes[arm]
-        p, _ = weigh_rows(study, name, differences, rng_seed=seed)
+        ((p, _),) = weigh_rows(study, name, differences, rng_seed=seed)
         found.append((float((p <= study.analysis.alpha).mean()), gap))
     return max(found)
 

@@ -93,18 +93,11 @@ def judge_rows_at_worst(
     `ends` are the ends towards which lost pairs push each hypothesis, each studies x hypotheses.
     """
     names = list(study.hypotheses)
-    weighed = [
-        weigh_rows(
-            study,
-            name,
-            differences[name],
-            None if kept is None else kept[name],
-            rng_seed=rng_seed,
-            rows_of=rows_of,
-            items=items,
-        )
-        for name in names
-    ]
+    weighed = []
+    for name in names:
+        mine = None if kept is None else kept[name]
+        (p,) = weigh_rows(study, name, differences[name], mine, rng_seed=rng_seed, rows_of=rows_of, items=items)
+        weighed.append(p)
     support, refute = (np.stack([p[which] for p in weighed], axis=1) for which in (0, 1))
     codes = _codes(study, differences, kept, support, refute, rng_seed=rng_seed)
     can = np.array([refutable(study, name) for name in study.hypotheses])
@@ -121,25 +114,6 @@ def judge_rows_at_worst(
     return codes, possible
 
 
-def weigh_rows(
-    study: Study,
-    name: str,
-    differences: Floats,
-    kept: Kept | None = None,
-    *,
-    rng_seed: int = 0,
-    rows_of: Callable[[Floats], Rows] | None = None,
-    items: Items | None = None,
-) -> tuple[Floats, Floats]:
-    """p of support and of refutation of one hypothesis, study by study; 1 where it has no p.
-
-    Over new items a p is only known to lie at or below the levels of the correction, which decides the same.
-    """
-    return weigh_rows_at(study, name, differences, [Shifted()], kept, rng_seed=rng_seed, rows_of=rows_of, items=items)[
-        0
-    ]
-
-
 @dataclass(frozen=True)
 class Shifted:
     """The same studies under another truth: every difference moved by `by`, and another margin than the registered."""
@@ -148,18 +122,22 @@ class Shifted:
     smallest: float | None = None
 
 
-def weigh_rows_at(
+def weigh_rows(
     study: Study,
     name: str,
     differences: Floats,
-    cases: Sequence[Shifted],
     kept: Kept | None = None,
     *,
+    cases: Sequence[Shifted] = (Shifted(),),
     rng_seed: int = 0,
     rows_of: Callable[[Floats], Rows] | None = None,
     items: Items | None = None,
 ) -> list[tuple[Floats, Floats]]:
-    """`weigh_rows` in each case, with one preparation of the tests for all: every test moves with its differences."""
+    """p of support and of refutation of one hypothesis, study by study; 1 where it has no p.
+
+    In each case, with one preparation of the tests for all: every test moves with its differences. Over new items a p
+    is only known to lie at or below the levels of the correction, which decides the same.
+    """
     assert rows_of is not None or batchable(study, differences.shape[1]), (study.analysis, study.stopping)
     new_items = study.analysis.estimand == "new_seeds_and_items"
     assert not new_items or items is not None, study.analysis
