@@ -236,8 +236,7 @@ def pin_tasks(context: StudyContext, readings: Mapping[str, Reading]) -> TaskPin
     harness = context.study.measure.harness
     if harness is None:
         return None
-    from ablate.data.tokenizer_files import FileTokenizer
-    from ablate.data.tokenizers import CharTokenizer
+    from ablate.data.tokenizers import CharTokenizer, FileTokenizer
     from ablate.evaluation.harness.pins import pin_tasks as pinned
 
     # A tokenizer of bytes can write every text, and is not checked.

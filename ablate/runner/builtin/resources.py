@@ -19,8 +19,7 @@ from ablate.data.batches import Split
 from ablate.data.corpora import Library
 from ablate.data.reading import Tokenizer, read
 from ablate.data.repetition import repetition_in
-from ablate.data.tokenizer_files import FileTokenizer
-from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, StoredVocabulary
+from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, FileTokenizer, StoredVocabulary
 from ablate.evaluation.harness.evaluate import prepare
 from ablate.evaluation.harness.tasks import Questions
 from ablate.evaluation.loss import classes_of
