@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -152,9 +152,7 @@ def amend(
             design=design,
             tool=tool,
             at=at,
-            previous=registered.sha256,
-            reason=reason.strip(),
-            body=body,
+            amendment=body,
             override=override,
         )
 
@@ -238,12 +236,10 @@ def _commit(
     design: dict[str, JsonValue] | None,
     tool: dict[str, str],
     at: str,
-    previous: str | None = None,
-    reason: str | None = None,
-    body: dict[str, JsonValue] | None = None,
-    override: Override | None = None,
+    amendment: Mapping[str, JsonValue] | None = None,
+    override: Override | None,
 ) -> tuple[Registration, Entry]:
-    """Write the lock next to its place, let the ledger take it, move it there."""
+    """Write the lock next to its place, let the ledger take it, move it there. `amendment` is what its entry says."""
     source = _relative(root, loaded.path)
     ledger.head()  # a damaged ledger is refused before anything is written
     name, own_checks = loaded.study.study, code_of(code)
@@ -262,8 +258,8 @@ def _commit(
         "registered_at": at,
         "tool": tool,
         "design": design,
-        "previous": previous,
-        "reason": reason,
+        "previous": None if amendment is None else amendment["previous"],
+        "reason": None if amendment is None else amendment["reason"],
         **({"own_checks": own_checks} if own_checks else {}),
         **accepted,
     }
@@ -279,7 +275,7 @@ def _commit(
         ) from None
     registration = read_lock(pending_lock(root, name))
     entry = ledger.append(
-        "registered" if previous is None else "amended",
+        "registered" if amendment is None else "amended",
         study=name,
         registration=sha256,
         at=at,
@@ -289,7 +285,7 @@ def _commit(
             "file": source,
             **accepted,
             **_runs_of_others(root, loaded.study),
-            **(body or {}),
+            **(amendment or {}),
         },
     )
     move(pending_lock(root, name), root.lock(name))
