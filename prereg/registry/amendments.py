@@ -19,7 +19,7 @@ from typing import Literal, get_args
 from pydantic import JsonValue, ValidationError
 
 from prereg.frozen import FrozenModel
-from prereg.registry.history import Difference
+from prereg.registry.history import ABSENT, Difference
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.register import EvidenceState
 from prereg.study.claim import parse_claim
@@ -30,7 +30,6 @@ Scope = Literal[
     "nothing", "hypothesis", "role", "arm", "level", "baseline", "hypotheses", "stability", "everything", "verdict"
 ]
 _STATES: tuple[EvidenceState, ...] = get_args(EvidenceState)
-_ABSENT = "(absent)"
 _NOBODY = "(the baseline)"
 
 
@@ -315,7 +314,7 @@ def _hypotheses_reached(study: Study, difference: Difference) -> set[str]:
 
 def _reshapes(field: str, name: str, difference: Difference) -> bool:
     """Whether the family of a hypothesis has other members since."""
-    return field == f"hypotheses.{name}.role" or _ABSENT in (difference.registered, difference.now)
+    return field == f"hypotheses.{name}.role" or ABSENT in (difference.registered, difference.now)
 
 
 def _roles(difference: Difference) -> list[str]:
@@ -335,7 +334,7 @@ def _arms_with_level(study: Study, difference: Difference) -> set[str]:
               for level in found}  # fmt: skip
     changed = [levels[name] for name in _named_in(difference.field, "factors", levels)]
     whole = difference.field in {f"factors.{name}" for name in levels}
-    if not changed or (whole and _ABSENT in (difference.registered, difference.now)):
+    if not changed or (whole and ABSENT in (difference.registered, difference.now)):
         return set(study.arms)
     cells = product(*study.factors.values())
     return {"-".join(cell) for cell in cells if any(cell[at] == level for at, level in changed)}

@@ -53,7 +53,7 @@ from prereg.study.load import Loaded
 from prereg.study.spec import Study
 
 EvidenceState = Literal["none", "runs started", "outcomes read"]
-"""What a difference says of a field that one side lacks."""
+"""What is known of a study's outcome, from nothing to most."""
 
 # Without -text, version control may rewrite line ends, and every hash would differ on another machine.
 _EARLIER_ATTRIBUTES = b"*.lock.json -text\nledger.jsonl -text\n*.yaml -text\n"
