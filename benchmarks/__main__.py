@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import __doc__ as purpose
-from benchmarks.answers import measure_verbs
+from benchmarks.answers import measure_design, measure_items, measure_verbs
 from benchmarks.cohorts import measure_cohorts
 from benchmarks.growth import measure_growth
-from benchmarks.judging import measure_design, measure_items
-from benchmarks.machine import HERE, machine
 from benchmarks.profiles import measure_profile
-from benchmarks.studies import compare_study
+from benchmarks.studies import HERE, compare_study, machine
 from benchmarks.tables import page
 from benchmarks.zeroshot import Different, measure_zeroshot
 from prereg.errors import StudyError
@@ -32,10 +30,10 @@ def cuda() -> bool:
 
 
 def add_zeroshot(results: dict[str, Any], given: argparse.Namespace) -> str:
-    """The asking of a trained model, among the results; what went wrong instead, if anything did."""
+    """The tasks of a trained model, among the results; what went wrong instead, if anything did."""
     results.pop("zeroshot", None)
     try:
-        results["zeroshot"] = measure_zeroshot(given.study, given.steps, given.house)
+        results["zeroshot"] = measure_zeroshot(given.study, given.steps, given.project)
     except Different as error:
         return f"zeroshot: {error}"
     except StudyError as error:
@@ -46,14 +44,14 @@ def add_zeroshot(results: dict[str, Any], given: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    """What was asked for, one after another: nothing runs next to what is measured."""
+    """What was requested, one after another: nothing runs next to what is measured."""
     options = argparse.ArgumentParser(prog="python -m benchmarks", description=purpose)
     options.add_argument("--study", type=Path, default=HERE / "studies" / "embnorm.yaml")
     options.add_argument("--seeds", type=int, default=5, help="seeds of the study to run (default: all five)")
     options.add_argument("--steps", type=int, help="steps a run, on both sides (default: as registered)")
     options.add_argument("--only", nargs="*", default=list(ALL), choices=ALL, help="which measurements")
     options.add_argument("--out", type=Path, default=HERE / "reports" / "bench")
-    options.add_argument("--house", type=Path, help="folder for zeroshot, kept and gone on from (default: a new one)")
+    options.add_argument("--project", type=Path, help="folder for zeroshot, kept and resumed (default: a new one)")
     given = options.parse_args()
     results: dict[str, Any] = {"machine": machine(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
     earlier = given.out / "bench.json"

@@ -1,6 +1,6 @@
 """P4: the study on a GPU, its runs one by one, and its seeds trained together with each kind of step.
 
-Whoever has a GPU measures it. Some of these ways have never been run on one, so a way that fails is told as failed and
+Whoever has a GPU measures it. Some of these ways have never been run on one, so one that fails is reported as such and
 takes no other with it.
 """
 

@@ -7,12 +7,12 @@ and the environment of a run. CPU time is taken, which a busy neighbour moves le
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from benchmarks.studies import in_own_process
 
 BASE = {"layers": 4, "width": 128, "heads": 4, "context": 128, "batch": 8, "runs": 1}
 AXES: dict[str, tuple[int, ...]] = {
@@ -28,24 +28,16 @@ WARM = 3
 
 def measure_growth() -> dict[str, Any]:
     """Median CPU milliseconds of a step and peak MiB of its process, one size changed at a time."""
-    from ablate.runner.processes import ALONE
-
     rows: list[dict[str, Any]] = []
     for axis, sizes in AXES.items():
         for size in sizes:
-            asked = BASE | {axis: size}
-            text = subprocess.run(
-                [sys.executable, "-m", "benchmarks.growth", json.dumps(asked)],
-                check=True,
-                capture_output=True,
-                text=True,
-                env={**os.environ, **ALONE},
-            )
-            rows.append({"axis": axis, "size": size, **json.loads(text.stdout.splitlines()[-1])})
+            wanted = BASE | {axis: size}
+            measured = in_own_process("benchmarks.growth", json.dumps(wanted))
+            rows.append({"axis": axis, "size": size, **measured})
     return {"base": BASE, "steps": STEPS, "rows": rows}
 
 
-def measure_one(asked: dict[str, int]) -> dict[str, float]:
+def measure_one(sizes: dict[str, int]) -> dict[str, float]:
     """One size, in this process; of runs trained together, a step of all of them."""
     import time
 
@@ -61,17 +53,17 @@ def measure_one(asked: dict[str, int]) -> dict[str, float]:
     torch.set_num_threads(1)
     config = Training.model_validate(
         {
-            "model": {name: asked[name] for name in ("layers", "width", "heads", "context")},
-            "budget": {"batch": asked["batch"], "steps": 1000},
+            "model": {name: sizes[name] for name in ("layers", "width", "heads", "context")},
+            "budget": {"batch": sizes["batch"], "steps": 1000},
         }
     )
     ids = np.random.default_rng(0).integers(0, 65, 100_000)
-    split = Split.of(ids, 0.1, asked["context"])
+    split = Split.of(ids, 0.1, sizes["context"])
     trainer: Any
-    if asked["runs"] > 1:
+    if sizes["runs"] > 1:
         from ablate.training.cohort.trainer import CohortTrainer
 
-        seeds = tuple(range(1, asked["runs"] + 1))
+        seeds = tuple(range(1, sizes["runs"] + 1))
         trainer = CohortTrainer(config, split, 65, seeds)
         trainer.begin(seeds)
     else:
@@ -91,7 +83,7 @@ def measure_one(asked: dict[str, int]) -> dict[str, float]:
 
 
 def peak_mib() -> float:
-    """Largest resident memory that this process has had. (getrusage would tell that of the process that started it.)"""
+    """Largest resident memory that this process has had. (getrusage gives that of the process that started it.)"""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
 

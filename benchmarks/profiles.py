@@ -1,4 +1,4 @@
-"""What a step and an evaluation wait for, operator by operator: the wall that stands before the next factor.
+"""What a step and an evaluation wait for, operator by operator: what limits the next factor.
 
 Every operator is timed where torch dispatches it, in a process with the environment of a worker. torch's own profiler
 is not used: with it this step takes twice as long, because what it keeps alive makes every operator write to fresh
@@ -8,15 +8,15 @@ memory, and the operators are not slowed alike (`reports/LOG.md`).
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from benchmarks.studies import in_own_process
 
 STEPS = 8
 WARM = 5
@@ -30,16 +30,7 @@ WITH_PRODUCTS = tuple(f"our {name}" for one in ("linear", "attend", "feed") for 
 
 def measure_profile(path: Path, dtype: str) -> dict[str, Any]:
     """CPU milliseconds of a step and of an evaluation of the study's baseline on one thread, by operator."""
-    from ablate.runner.processes import ALONE
-
-    text = subprocess.run(
-        [sys.executable, "-m", "benchmarks.profiles", str(path), dtype],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **ALONE},
-    )
-    found: dict[str, Any] = json.loads(text.stdout.splitlines()[-1])
+    found: dict[str, Any] = in_own_process("benchmarks.profiles", str(path), dtype)
     return found
 
 
@@ -79,9 +70,9 @@ def measure_here(path: Path, dtype: str) -> dict[str, Any]:
         "dtype": dtype,
         "paths": str(paths),
         "times": STEPS,
-        "step": _told(_timed(trainer.step), 6 * trainer.parameters * tokens),
+        "step": _summary(_timed(trainer.step), 6 * trainer.parameters * tokens),
         "evaluation_of_tokens": len(held) - 1,
-        "evaluation": _told(_timed(evaluate), 2 * trainer.parameters * (len(held) - 1)),
+        "evaluation": _summary(_timed(evaluate), 2 * trainer.parameters * (len(held) - 1)),
     }
 
 
@@ -134,7 +125,7 @@ def _timed(act: Callable[[], object]) -> tuple[float, float, Counter[str]]:
     return statistics.median(untouched) * 1e3, whole * 1e3 / STEPS, each
 
 
-def _told(timed: tuple[float, float, Counter[str]], flops: int) -> dict[str, Any]:
+def _summary(timed: tuple[float, float, Counter[str]], flops: int) -> dict[str, Any]:
     untouched, whole, each = timed
     products = sum(ms for name, ms in each.items() if name in (*PRODUCTS, *WITH_PRODUCTS))
     shown = [*each.most_common(SHOWN), ("between operators", whole - sum(each.values()))]
@@ -170,8 +161,8 @@ def as_markdown(found: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _products(told: dict[str, Any]) -> str:
-    if told.get("with_other_work"):
+def _products(summary: dict[str, Any]) -> str:
+    if summary.get("with_other_work"):
         return "Matrix products, with the norms, attention, GELU and sums that our kernels take as one with them"
     return "Matrix products outside attention"
 

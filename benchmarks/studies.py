@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import platform
 import shutil
 import statistics
 import subprocess
@@ -14,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import HERE
+HERE = Path(__file__).resolve().parents[1]
 
 
 def compare_study(
@@ -38,14 +39,14 @@ def compare_study(
     document.pop("assume", None)
     runs = len(document["variants"]) * seeds
     with tempfile.TemporaryDirectory() as folder:
-        house = Path(folder) / "house"
-        (house / "studies").mkdir(parents=True)
-        path = house / "studies" / study.name
+        project = Path(folder) / "project"
+        (project / "studies").mkdir(parents=True)
+        path = project / "studies" / study.name
         path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
         peer = Peer.of(Path(folder) / "peer", document, dtype, device) if with_peer else None
         before = peer.seconds() if peer else None
-        ours, records = run_ours(path, house, device, cohort, step)
-        verdict = decided(path, house)
+        ours, records = run_ours(path, project, device, cohort, step)
+        verdict = decided(path, project)
         after = peer.seconds() if peer else None
     slots = min(len(os.sched_getaffinity(0)), runs) if device == "cpu" else 1
     needed = makespan([r["train_s"] + r["eval_s"] for r in sorted(records, key=lambda r: r["started_at"])], slots)
@@ -82,21 +83,21 @@ def makespan(seconds: list[float], slots: int) -> float:
     return max(free)
 
 
-def run_ours(path: Path, house: Path, device: str, cohort: str, step: str) -> tuple[float, list[dict[str, Any]]]:
+def run_ours(path: Path, project: Path, device: str, cohort: str, step: str) -> tuple[float, list[dict[str, Any]]]:
     """The whole command, from outside."""
     started = time.perf_counter()
     words = [sys.executable, "-m", "ablate", "run", str(path), "--device", device, "--cohort", cohort]
-    subprocess.run([*words, "--step", step], check=True, stdout=sys.stderr, cwd=house)
+    subprocess.run([*words, "--step", step], check=True, stdout=sys.stderr, cwd=project)
     wall = time.perf_counter() - started
-    return wall, [json.loads(p.read_text(encoding="utf-8")) for p in sorted(house.glob("data/runs/*/*/*/*/run.json"))]
+    return wall, [json.loads(p.read_text(encoding="utf-8")) for p in sorted(project.glob("data/runs/*/*/*/*/run.json"))]
 
 
-def decided(path: Path, house: Path) -> dict[str, Any]:
+def decided(path: Path, project: Path) -> dict[str, Any]:
     """The verdict of the study just run, and how each hypothesis ended: both kinds of arithmetic should agree."""
     done = subprocess.run(
-        [sys.executable, "-m", "ablate", "decide", str(path)], check=False, stdout=sys.stderr, cwd=house
+        [sys.executable, "-m", "ablate", "decide", str(path)], check=False, stdout=sys.stderr, cwd=project
     )
-    (written,) = house.glob("reports/*/verdict.json")
+    (written,) = project.glob("reports/*/verdict.json")
     text = json.loads(written.read_text(encoding="utf-8"))
     return {
         "decide_exit": done.returncode,
@@ -176,3 +177,31 @@ class Peer:
             env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
         )
         return time.perf_counter() - started
+
+
+def machine() -> dict[str, str | int]:
+    """What it was measured on."""
+    from ablate.records.provenance import collect
+
+    made = collect(threads=1)
+    return {
+        "processor": made.processor,
+        "cores": os.cpu_count() or 0,
+        "torch": made.torch,
+        "python": made.python,
+        "system": platform.system(),
+    }
+
+
+def in_own_process(module: str, *words: str) -> Any:
+    """What a module says in the last line of its output, run in the environment of a worker."""
+    from ablate.runner.processes import ALONE
+
+    text = subprocess.run(
+        [sys.executable, "-m", module, *words],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **ALONE},
+    )
+    return json.loads(text.stdout.splitlines()[-1])

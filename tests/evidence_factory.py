@@ -150,7 +150,7 @@ def make_evidence(
 def make_registration(study: Study) -> Registration:
     """A registration that never touched a disk."""
     corpus = CorpusPin(name="toy", sha256=sha256_of("toy"), size_bytes=100_000, characters=100_000)
-    sha256 = promise_sha256(study.model_dump(mode="json"), corpus.model_dump(mode="json"))
+    sha256 = promise_sha256({"study": study.model_dump(mode="json"), "corpus": corpus.model_dump(mode="json")})
     return Registration(
         study=study,
         corpus=corpus,

@@ -100,7 +100,7 @@ def _design_of(study: Study) -> dict[str, Any]:
 def register_by_hand(study: Study) -> Registration:
     """A registration that never touched a disk."""
     corpus = CorpusPin(name="toy", sha256=sha256_of("toy"), size_bytes=1_115_394, characters=1_115_394)
-    promise = promise_sha256(study.model_dump(mode="json"), corpus.model_dump(mode="json"))
+    promise = promise_sha256({"study": study.model_dump(mode="json"), "corpus": corpus.model_dump(mode="json")})
     return Registration(
         study=study,
         corpus=corpus,

@@ -14,9 +14,8 @@ from harness_samples import N_TASKS, items_house
 from ablate.evaluation.harness.evaluate import Answers
 from ablate.records.store import ItemScore, RunFolder
 from benchmarks import __main__ as bench
-from benchmarks.asked import differences
-from benchmarks.machine import machine
-from benchmarks.zeroshot import Different, as_markdown, measure_in, require_complete, require_same
+from benchmarks.studies import machine
+from benchmarks.zeroshot import Different, as_markdown, differences, measure_in, require_complete, require_same
 
 FOUND: dict[str, Any] = {
     "items_per_task": 100,

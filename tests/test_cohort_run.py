@@ -25,9 +25,9 @@ from ablate.runner.builtin import cohort as cohorts
 from ablate.runner.builtin import run
 from ablate.runner.builtin.cohort import carry_out_together
 from ablate.runner.builtin.worker import Worker
+from ablate.runner.layout import Machine, Spread, choose_machine, cohorts_by_seed
 from ablate.runner.messages import Message
 from ablate.runner.options import RunOptions
-from ablate.runner.placement import Machine, Spread, choose_machine, cohorts_by_seed
 from ablate.runner.progress import PlainWatcher
 from ablate.training import device as devices
 from prereg.errors import RunError

@@ -59,7 +59,7 @@ def test_other_ways_to_take_steps_are_refused_and_so_is_a_machine_without_a_comp
     ):
         with pytest.raises(RunError, match=said):
             api.run(study, options, watcher=QUIET)
-    monkeypatch.setattr("ablate.runner.placement.cannot_compile", lambda _device: "no C++ compiler (g++, clang++)")
+    monkeypatch.setattr("ablate.runner.layout.cannot_compile", lambda _device: "no C++ compiler (g++, clang++)")
     with pytest.raises(RunError, match=r"numerics.compile, and here is no C\+\+ compiler"):
         api.run(study, watcher=QUIET)
     assert house.snapshot() == before

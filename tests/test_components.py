@@ -282,7 +282,7 @@ def test_neither_side_of_a_lock_can_be_edited_without_the_other(
     lock = json.loads(registration.model_dump_json(exclude={"lock_sha256", "rewordings"}))
 
     def written(study: dict[str, Any]) -> Path:
-        edited = lock | {"study": study, "sha256": promise_sha256(study, lock["corpus"])}
+        edited = lock | {"study": study, "sha256": promise_sha256({"study": study, "corpus": lock["corpus"]})}
         target = tmp_path / "own.lock.json"
         target.write_text(json.dumps(edited))
         return target

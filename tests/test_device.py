@@ -28,8 +28,8 @@ from ablate.records.provenance import collect, differing
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner import local, processes
+from ablate.runner.layout import Machine, choose_machine
 from ablate.runner.options import RunOptions
-from ablate.runner.placement import Machine, choose_machine
 from ablate.runner.scheduler import Scheduler
 from ablate.training import device as devices
 from ablate.training import trainer

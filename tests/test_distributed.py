@@ -29,8 +29,8 @@ from ablate.records.gather import gather
 from ablate.records.provenance import differing
 from ablate.records.run_record import Provenance
 from ablate.runner.builtin.worker import Worker
+from ablate.runner.layout import Spread
 from ablate.runner.options import RunOptions
-from ablate.runner.placement import Spread
 from ablate.runner.progress import PlainWatcher
 from ablate.training.distributed import ALONE, Ranks, Replicated, Shard, is_lost_connection, join, part
 from ablate.training.kernels.backends import Paths
@@ -76,7 +76,7 @@ def joined(devices: int, shard: Shard) -> Iterator[tuple[Replicated, list[subpro
     with socket.socket() as free:
         free.bind(("localhost", 0))
         place = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(devices)}
-    words = [sys.executable, "-m", "ablate.runner.builtin.serving", shard]
+    words = [sys.executable, "-m", "ablate.runner.builtin.process", shard]
     silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
     others = [
         subprocess.Popen(words, env={**os.environ, **place, "RANK": str(rank)}, **silent)  # type: ignore[call-overload]

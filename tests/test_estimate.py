@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from paired_tests import estimate, p_against
 from scipy import stats
 
-from ablate.judge.stats.estimate import NoTestError, estimate, p_against, p_floor, prepare, summarise
+from ablate.judge.stats.estimate import NoTestError, p_floor, prepare, summarise
 from ablate.judge.stats.paired_t import TINY
 from ablate.judge.stats.resample import COUNTED_PAIRS, SignFlip
 from prereg.errors import UnsupportedError

@@ -14,8 +14,8 @@ from export_samples import OPTIONS, ROOT, document, draft, hypotheses, registere
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prereg.documents.analysis_plan import condition
 from prereg.documents.claims import refutation, statement, support
-from prereg.documents.conduct import condition
 from prereg.documents.configuration import SAID
 from prereg.documents.forms import CUSTOMARY, aspredicted, osf
 from prereg.documents.page import markdown

@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 from ablate import api
 from ablate.cli import app
-from ablate.data.tokenizer_files import FileTokenizer, library_json
-from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, train_bpe
+from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, FileTokenizer, library_json, train_bpe
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.training.export import export

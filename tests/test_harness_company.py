@@ -21,8 +21,8 @@ from ablate.evaluation.harness.evaluate import evaluate_tasks
 from ablate.records.gather import gather
 from ablate.records.store import RunFolder
 from ablate.runner.builtin.worker import Worker
+from ablate.runner.layout import Machine, choose_machine
 from ablate.runner.options import RunOptions
-from ablate.runner.placement import Machine, choose_machine
 from ablate.runner.progress import PlainWatcher
 from ablate.training import device as devices
 from prereg.errors import RunError, SpecError
@@ -99,14 +99,13 @@ def test_the_letters_of_every_source_of_a_mixture_can_be_written(house: House) -
 def test_tasks_and_data_are_each_a_part_of_the_promise_and_old_promises_keep_their_hash() -> None:
     study = study_from_document(items_document()).model_dump(mode="json")
     part = {"x": 1}
+    plain = {"study": study, "corpus": None}
     hashes = [
-        promise_sha256(study, None),
-        promise_sha256(study, None, None, None, part),
-        promise_sha256(study, None, tasks=part),
-        promise_sha256(study, None, None, None, part, tasks=part),
+        promise_sha256(plain | more) for more in ({}, {"data": part}, {"tasks": part}, {"data": part, "tasks": part})
     ]
     assert len(set(hashes)) == 4
-    assert promise_sha256(study, None, {}, None, None, tasks=None) == hashes[0]
+    nothing = {"own_checks": {}, "scripts": None, "data_files": [], "data": None, "tasks": None}
+    assert promise_sha256(plain | nothing) == hashes[0]
 
 
 def test_amended_data_and_tasks_are_told_apart_in_the_history(house: House) -> None:

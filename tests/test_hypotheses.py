@@ -9,11 +9,12 @@ import pytest
 from evidence_factory import one_claim, small_study
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paired_tests import p_against
 from scipy import stats
 
 from ablate.judge.findings import contrast, judge_hypotheses
 from ablate.judge.stats.effects import effect_sizes
-from ablate.judge.stats.estimate import p_against, prepare
+from ablate.judge.stats.estimate import prepare
 from ablate.judge.stats.null_hypotheses import require_known_methods, weigh
 from ablate.judge.stats.vectorized_judge import judge_rows
 from ablate.judge.verdict import Finding

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from ablate import api
 from ablate.cli import app
+from ablate.runner.layout import Machine, Spread
 from ablate.runner.options import RunOptions
-from ablate.runner.placement import Machine, Spread
 from ablate.runner.progress import PlainWatcher
 from ablate.training.device import visible_gpus
 from prereg.errors import RunError

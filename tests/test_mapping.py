@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from ablate import api
 from ablate.cli import app
-from ablate.records.mapping import read_mapping
-from ablate.records.tables import TableLayout
+from ablate.records.tables import TableLayout, read_mapping
 from prereg.errors import EvidenceError, StudyError
 
 CELLS = [(arm, seed) for seed in (1, 2, 3) for arm in ("slow", "fast")]

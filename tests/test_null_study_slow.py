@@ -11,10 +11,10 @@ from math import sqrt
 import numpy as np
 import pytest
 from evidence_factory import one_claim, small_study
+from paired_tests import p_against
 
 from ablate.judge.design.simulate import adopting_verdicts, outcomes_of
 from ablate.judge.findings import judge_hypotheses
-from ablate.judge.stats.estimate import p_against
 from prereg.study.spec import Study
 
 pytestmark = pytest.mark.slow

@@ -267,7 +267,8 @@ def test_a_study_without_checks_keeps_the_hash_it_had(tmp_path: Path) -> None:
     assert "checks" not in study.model_dump(mode="json")
     registration = make_registration(study)
     kept = json.loads(study.model_dump_json())
-    assert promise_sha256(kept, registration.corpus.model_dump(mode="json"), {}) == registration.sha256  # type: ignore[union-attr]
+    corpus = registration.corpus.model_dump(mode="json")  # type: ignore[union-attr]
+    assert promise_sha256({"study": kept, "corpus": corpus, "own_checks": {}}) == registration.sha256
     root, studies = Root(tmp_path), tmp_path / "studies"
     register(
         root, load_text(studies, changed(EMBNORM, "study", "study")), pins=Pins(corpus=PIN), design=None, tool={}, at=AT

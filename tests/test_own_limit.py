@@ -23,8 +23,8 @@ from ablate.evaluation.user_metrics import Source, measure_own
 from ablate.records.store import RunFolder
 from ablate.runner.messages import Measuring, Message
 from ablate.runner.options import RunOptions
+from ablate.runner.processes import make_again
 from ablate.runner.progress import PlainWatcher
-from ablate.runner.standalone import make_again
 from prereg.documents.measures import recorded
 from prereg.errors import EvidenceError, RunError, SpecError
 from prereg.metrics import user_code as limit

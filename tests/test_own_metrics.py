@@ -21,8 +21,8 @@ from ablate.records.gather import gather
 from ablate.records.store import RunFolder
 from ablate.runner.builtin.worker import Worker
 from ablate.runner.messages import Message
+from ablate.runner.processes import make_again
 from ablate.runner.progress import PlainWatcher
-from ablate.runner.standalone import make_again
 from ablate.training.model import GPT, initialise
 from prereg.documents.measures import measured, recorded
 from prereg.errors import EvidenceError, RegistrationError, SpecError

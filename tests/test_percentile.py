@@ -8,12 +8,13 @@ from math import exp, sqrt
 import numpy as np
 import pytest
 from evidence_factory import make_evidence, one_claim
+from paired_tests import estimate, p_against
 from scipy import stats
 
 from ablate.api.support import require_supported
 from ablate.judge.decide import decide
 from ablate.judge.design.characteristics import design
-from ablate.judge.stats.estimate import estimate, p_against, prepare
+from ablate.judge.stats.estimate import prepare
 from ablate.judge.stats.paired_t import NoTestError
 from prereg.errors import UnsupportedError
 from prereg.study.analysis import Test

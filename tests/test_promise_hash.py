@@ -22,7 +22,7 @@ DOCUMENTS = [parse_yaml(text.encode(), {}) for text in (EMBNORM, NORMPLACE, COMM
 
 
 def promise(study: Study) -> str:
-    return promise_sha256(study.model_dump(mode="json"), CORPUS)
+    return promise_sha256({"study": study.model_dump(mode="json"), "corpus": CORPUS})
 
 
 def meaning(study: Study) -> str:
@@ -238,4 +238,5 @@ def test_the_order_of_factors_names_arms_and_moves_the_hash() -> None:
     # The factors alone: the same claims and baseline cannot stand under both orders, so the hash is asked directly.
     whole = first.model_dump(mode="json")
     turned_round = whole | {"factors": dict(reversed(whole["factors"].items()))}
-    assert promise_sha256(whole, CORPUS) != promise_sha256(turned_round, CORPUS)
+    hashes = [promise_sha256({"study": one, "corpus": CORPUS}) for one in (whole, turned_round)]
+    assert hashes[0] != hashes[1]

@@ -23,7 +23,7 @@ ROOT = Path(provenance.__file__).resolve().parents[2]
 
 WORKER = """
 import sys
-from ablate.runner.builtin.serving import main
+from ablate.runner.builtin.process import main
 main()
 files = [getattr(module, "__file__", None) or "" for name, module in sys.modules.items() if name != "__main__"]
 open(sys.argv[1], "w").write("\\n".join(files))

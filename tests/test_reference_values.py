@@ -38,13 +38,14 @@ from pathlib import Path
 import numpy as np
 import pingouin as pg
 import pytest
+from paired_tests import estimate, p_against
 from scipy import stats
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.tests.test_tost import clinic
 
 from ablate.judge.stats import t_power
 from ablate.judge.stats.effects import cliff_delta, effect_sizes, hedges_j, noncentral_interval
-from ablate.judge.stats.estimate import estimate, p_against, prepare
+from ablate.judge.stats.estimate import prepare
 from ablate.judge.stats.multiplicity import holm
 from ablate.judge.stats.null_hypotheses import weigh
 

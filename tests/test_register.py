@@ -63,7 +63,7 @@ def redo(root: Root, loaded: Loaded, **given_: Any) -> tuple[Registration, Entry
 
 
 def promise(study: Study) -> str:
-    return promise_sha256(study.model_dump(mode="json"), None)
+    return promise_sha256({"study": study.model_dump(mode="json"), "corpus": None})
 
 
 def test_a_registration_freezes_the_resolved_study_and_the_ledger_names_its_bytes(tmp_path: Path) -> None:
@@ -413,7 +413,7 @@ def test_a_field_that_a_later_version_adds_does_not_break_an_old_hash(tmp_path: 
     do(root, loaded)
     document = json.loads(root.lock("embnorm").read_text())
     del document["study"]["base"]["model"]["dropout"]
-    document["sha256"] = promise_sha256(document["study"], document["corpus"])
+    document["sha256"] = promise_sha256(document)
     data = (json.dumps(document) + "\n").encode()
     root.lock("embnorm").write_bytes(data)
     root.ledger.unlink()

@@ -12,8 +12,9 @@ from math import exp, sqrt
 import numpy as np
 import pytest
 from evidence_factory import one_claim
+from paired_tests import p_against
 
-from ablate.judge.stats.estimate import p_against, prepare, undecided
+from ablate.judge.stats.estimate import prepare, undecided
 from ablate.judge.stats.resample import FEWEST_BOOTSTRAPPED
 from ablate.judge.stats.vectorized_tests import rows_of_test
 

@@ -14,9 +14,9 @@ from ablate import api
 from ablate.cli import main
 from ablate.records.run_record import RunRecord, layout_of, members_in, step_in
 from ablate.records.store import RunFolder
-from ablate.runner import placement
+from ablate.runner import layout
+from ablate.runner.layout import Machine, choose_machine, step_of
 from ablate.runner.options import RunOptions
-from ablate.runner.placement import Machine, choose_machine, step_of
 from ablate.training import device
 from ablate.training.device import AUTO, EAGER, KINDS, cannot_take, choose_step
 from prereg.errors import RunError
@@ -159,7 +159,7 @@ def test_what_changed_between_the_question_and_the_lock_is_refused_before_runs_a
 ) -> None:
     house = here_without_a_compiler
     lose_a_run(house)
-    monkeypatch.setattr(placement, "require_steps", lambda *_given: None)
+    monkeypatch.setattr(layout, "require_steps", lambda *_given: None)
     before = house.snapshot()
     with pytest.raises(RunError, match="5 runs of seeds 1, 2, 3"):
         api.run(house.path / "studies" / "tiny.yaml", watcher=QUIET)

@@ -120,12 +120,12 @@ def test_a_value_that_is_not_finite_never_becomes_a_number(tmp_path: Path) -> No
 def test_sealing_keeps_every_row_and_drops_the_live_form(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.append(ROWS)
-    folder.checkpoint_path.write_bytes(b"c")
+    folder.checkpoints.newest.write_bytes(b"c")
     sealed = folder.seal(record(), b"w")
     assert folder.read_record() == sealed
     assert folder.is_sealed()
     assert not folder.live_path.exists()
-    assert not folder.checkpoint_path.exists()
+    assert not folder.checkpoints.newest.exists()
     frame = read_metrics([folder.sealed_path])
     assert {
         (int(s), str(m), float(v)) for s, m, v in zip(frame["step"], frame["metric"], frame["value"], strict=True)

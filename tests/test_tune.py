@@ -19,7 +19,7 @@ from own_trainer import OwnHouse
 
 from ablate import api
 from ablate.judge.decide import decide
-from ablate.judge.design.choice import GAPS, worst_choice
+from ablate.judge.design.error_rate import GAPS, worst_choice
 from ablate.judge.findings import judge_hypotheses
 from ablate.records.evidence import Evidence
 from ablate.runner.options import RunOptions

@@ -20,7 +20,7 @@ from ablate.reporting.document import decision_document
 from ablate.reporting.sections.findings import centre_in_words, findings_section
 from ablate.reporting.summaries.study import study_section
 from ablate.reporting.terminal import show, show_document
-from prereg.documents.conduct import deciding_test, plain_outcomes
+from prereg.documents.analysis_plan import deciding_test, plain_outcomes
 from prereg.documents.page import markdown as page_of
 from prereg.documents.source import Source
 from prereg.study.spec import Study

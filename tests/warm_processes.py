@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-MODULES = ("ablate.runner.builtin.serving", "ablate.runner.builtin.rank", "killed_writer")
+MODULES = ("ablate.runner.builtin.process", "killed_writer")
 """What can be started so."""
 LOADED = ("pandas", "pyarrow.parquet", "torch._inductor.config")
 """What they load once they are at work; torch its compiler, as soon as its algorithms are to be deterministic."""

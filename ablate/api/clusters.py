@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ablate.api.context import Clock, check, require_pinned, utc_now
 from ablate.api.registering import register
-from ablate.api.running import Ran, look_to_run_up_to, one_by_one, run
+from ablate.api.running import Ran, one_by_one, run, runs_left
 from ablate.runner.options import RunOptions
 from prereg.errors import RunError
 
@@ -107,7 +107,7 @@ def run_on_ray(
 def _prepared(
     path: Path, options: RunOptions, *, root: Path | None, now: Clock, accepted: str | None, pilot: str | None
 ) -> Prepared:
-    from ablate.runner.placement import Spread, records_of
+    from ablate.runner.layout import Spread
     from prereg.registry.plan import planned_runs
     from prereg.registry.registration import load_registration
 
@@ -121,10 +121,6 @@ def _prepared(
     if before is not None:
         require_pinned(context, before)
     registration, entry = register(context.path, root=root, now=now, accept_underpowered=accepted, pilot=pilot)
-    look = look_to_run_up_to(context, registration)
-    seeds = {seed for _, seed in registration.study.cells} if look is None else registration.study.seeds[: look.n_seeds]
-    records = records_of(context.root, registration)
-    sealed = {f"{arm}/{seed}" for (arm, seed), one in records.items() if one.status in ("done", "diverged")}
-    left = [name for name in wanted if name not in sealed and int(name.rpartition("/")[2]) in seeds]
+    left, _ = runs_left(context, registration, wanted)
     words = ("run", str(context.path.resolve()), "--root", str(context.root.path.resolve()), *options.words())
     return Prepared(context.root, registration, entry is not None, len(left), words)

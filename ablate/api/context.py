@@ -9,15 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from prereg.errors import (
-    CorpusError,
-    RegistrationError,
-    RunError,
-    StudyError,
-    UnsupportedError,
-    Where,
-    missing_gpt,
-)
+from prereg.errors import CorpusError, RegistrationError, RunError, StudyError, UnsupportedError, Where, missing_gpt
 from prereg.registry.paths import Root
 
 if TYPE_CHECKING:
@@ -244,8 +236,7 @@ def pin_tasks(context: StudyContext, readings: Mapping[str, Reading]) -> TaskPin
     harness = context.study.measure.harness
     if harness is None:
         return None
-    from ablate.data.tokenizer_files import FileTokenizer
-    from ablate.data.tokenizers import CharTokenizer
+    from ablate.data.tokenizers import CharTokenizer, FileTokenizer
     from ablate.evaluation.harness.pins import pin_tasks as pinned
 
     # A tokenizer of bytes can write every text, and is not checked.

@@ -21,8 +21,7 @@ def export_model(path: str | Path, run: str, folder: Path, *, root: Path | None 
 
     from ablate.data.corpora import Library
     from ablate.data.reading import read
-    from ablate.data.tokenizer_files import library_json
-    from ablate.data.tokenizers import StoredVocabulary
+    from ablate.data.tokenizers import StoredVocabulary, library_json
     from ablate.records.store import RunFolder
     from ablate.training.export import export
     from prereg.registry.canon import sha256_bytes, sha256_file

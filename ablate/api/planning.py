@@ -82,7 +82,7 @@ def plan_at_scale(
 
     `numerics` holds fields of the study's `numerics` to plan with instead; none leaves a field as it is.
     """
-    from ablate.runner.placement import Spread
+    from ablate.runner.layout import Spread
     from ablate.scale.devices import device_named
     from ablate.scale.parse import VOCABULARY, ScaleTarget, shaped
     from ablate.scale.plan import Request, plan_scale
@@ -197,7 +197,7 @@ def _vocabulary(context: StudyContext, arm: str) -> tuple[int, str]:
 def _measured(context: StudyContext, device: Device) -> Measured | None:
     """FLOP/s that this study's sealed runs reached on one device of the kind, each run counted once."""
     from ablate.records.store import RunFolder
-    from ablate.runner.placement import Spread
+    from ablate.runner.layout import Spread
     from ablate.scale.devices import is_of
     from ablate.scale.plan import Measured
     from prereg.registry.plan import plan

@@ -86,8 +86,8 @@ def _held_against(
     from ablate.records.comparison import Reproduction, compare_items, compare_rows, provenance_differences
     from ablate.records.run_record import WHOLE_ONLY
     from ablate.records.store import RunFolder
-    from ablate.runner.placement import Spread
-    from ablate.runner.standalone import make_again
+    from ablate.runner.layout import Spread
+    from ablate.runner.processes import make_again
 
     started = perf_counter()
     until = None if steps is None or steps >= sealed.steps else steps

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from ablate.judge.design.characteristics import Design
+    from ablate.records.run_record import RunRecord
     from ablate.records.tables import TableLayout
     from ablate.runner.local import Summary
     from ablate.runner.progress import Watcher
@@ -54,8 +55,8 @@ def run(
     import sys
 
     from ablate.api.mirroring import Mirror
+    from ablate.runner.layout import choose_machine, records_of, require_steps
     from ablate.runner.local import run_study, study_lock
-    from ablate.runner.placement import choose_machine, records_of, require_steps
     from ablate.runner.progress import PlainWatcher
     from ablate.trackers.target import usable
     from prereg.registry.history import repeated, require_unchanged
@@ -117,7 +118,7 @@ def run(
 
 def _require_options(context: StudyContext, options: RunOptions) -> None:
     """Refuse options that this study cannot be run with."""
-    from ablate.runner.placement import Spread
+    from ablate.runner.layout import Spread
     from prereg.registry.plan import planned_runs
 
     Spread.of(options.devices_per_run, options.shard).require_possible(context.study)
@@ -228,6 +229,18 @@ def look_to_run_up_to(context: StudyContext, registration: Registration) -> Look
     return look
 
 
+def runs_left(
+    context: StudyContext, registration: Registration, names: Sequence[str]
+) -> tuple[tuple[str, ...], dict[str, RunRecord]]:
+    """Of the ARM/SEED in `names` those that a call of `run` would make now; and the records of all sealed runs."""
+    from ablate.runner.layout import records_of
+
+    look, records = look_to_run_up_to(context, registration), records_of(context.root, registration)
+    seeds = {seed for _, seed in registration.study.cells} if look is None else registration.study.seeds[: look.n_seeds]
+    sealed = {f"{arm}/{seed}": one for (arm, seed), one in records.items() if one.status in ("done", "diverged")}
+    return tuple(name for name in names if name not in sealed and int(name.rpartition("/")[2]) in seeds), sealed
+
+
 @dataclass(frozen=True)
 class Imported:
     """What `import_runs` did."""
@@ -262,8 +275,8 @@ def import_runs(
     A tracker is a source too, `mlflow:URI#EXPERIMENT` or `tensorboard:DIR`; `run_pattern` finds arm and seed in the
     names of its runs. Raises `StudyError` for the first thing that is wrong, before anything is written.
     """
+    from ablate.records.imported_runs import already_placed, is_replayed, put
     from ablate.records.imports import Terms, read_source
-    from ablate.records.placing import already_placed, is_replayed, put
     from ablate.records.store import RunFolder
     from ablate.records.tables import LONG
     from ablate.runner.local import study_lock
@@ -346,7 +359,7 @@ def write_manifest(
 
 def mapping_template(path: str | Path, source: Path, *, root: Path | None = None) -> str:
     """A mapping for a wide table, as YAML to be checked and completed. Raises `EvidenceError` where it is none."""
-    from ablate.records.mapping import template
+    from ablate.records.tables import template
 
     return template(source, open_study(Path(path), root).study)
 

@@ -97,10 +97,7 @@ def read_status(context: StudyContext) -> StudyHealth:
     ledger = Ledger(context.root.ledger).entries()  # a damaged ledger is an error here, not an unregistered study
     registration = load_registration(context.root, study.study)
     if registration is None:
-        waiting = tuple(
-            RunHealth(variant=arm, seed=seed, state="waiting", step=0, steps=_steps(context, arm))
-            for arm, seed in study.cells
-        )
+        waiting = tuple(_waiting(arm, seed, _steps(context, arm)) for arm, seed in study.cells)
         return StudyHealth(study=study.study, title=study.title, runs=waiting)
     runs = context.root.runs(study.study, registration.sha256)
     there, job = at_work(runs), newest_job(runs)
@@ -122,11 +119,11 @@ def read_status(context: StudyContext) -> StudyHealth:
         runs=tuple(
             _health(runs, spec, there, active=active)
             if (spec.variant, str(spec.seed)) in begun
-            else RunHealth(variant=spec.variant, seed=spec.seed, state="waiting", step=0, steps=spec.steps)
+            else _waiting(*spec.cell, spec.steps)
             for spec in plan(registration)
         )
         + tuple(
-            RunHealth(variant=arm, seed=seed, state="waiting", step=0, steps=_steps(context, arm))
+            _waiting(arm, seed, _steps(context, arm))
             for arm, seed in (() if registration.study.settings_known else registration.study.cells)
             if arm in study.arms
         ),
@@ -205,21 +202,18 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
     """What `ablate run` would make now, from the records that are here. Raises `StudyError` as `run` would."""
     import shutil
 
-    from ablate.api.running import look_to_run_up_to
+    from ablate.api.running import runs_left
+    from ablate.runner.layout import choose_machine
     from ablate.runner.local import slots_of
-    from ablate.runner.placement import choose_machine, records_of
     from prereg.registry.plan import planned_runs
     from prereg.registry.registration import load_registration
 
     study = context.study
     registration = load_registration(context.root, study.study)
-    runs, seeds, records = planned_runs(study, options.only), {seed for _, seed in study.cells}, {}
+    left, done = planned_runs(study, options.only), dict[str, "RunRecord"]()
     if registration is not None:
-        look, records = look_to_run_up_to(context, registration), records_of(context.root, registration)
-        seeds = seeds if look is None else set(study.seeds[: look.n_seeds])
-    done = {f"{arm}/{seed}": one for (arm, seed), one in records.items() if one.status in ("done", "diverged")}
-    left = [name for name in runs if name not in done and int(name.rpartition("/")[2]) in seeds]
-    slots = options.slots or slots_of(study, choose_machine(study, records.values(), options))
+        left, done = runs_left(context, registration, left)
+    slots = options.slots or slots_of(study, choose_machine(study, done.values(), options))
     walls = [one.wall_s for one in done.values() if one.wall_s]
     each = sum(walls) / len(walls) if walls else study.assume.seconds_per_run
     timed = f"mean of {len(walls)} sealed runs" if walls else "assume.seconds_per_run" if each else "unknown"
@@ -227,7 +221,7 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
     return RunCosts(
         study=study.study,
         registered=registration is not None,
-        runs=tuple(left),
+        runs=left,
         slots=slots,
         seconds_per_run=each,
         timed=timed,
@@ -248,14 +242,17 @@ def _steps(context: StudyContext, arm: str) -> int:
     return config.budget.steps if isinstance(config, Training) else 0
 
 
+def _waiting(arm: str, seed: int, steps: int) -> RunHealth:
+    return RunHealth(variant=arm, seed=seed, state="waiting", step=0, steps=steps)
+
+
 def _health(runs: Path, spec: RunSpec | CommandSpec, there: Collection[str], *, active: bool) -> RunHealth:
     folder = working_folder(runs, spec.variant, spec.seed)
     part = folder.path.parts[-3] if folder.path.parts[-4] == ".parts" else ""
     active = part in there if part else active
     record = folder.read_record()
-    health = RunHealth(variant=spec.variant, seed=spec.seed, state="waiting", step=0, steps=spec.steps)
     if record is None:
-        return health
+        return _waiting(*spec.cell, spec.steps)
     found: dict[str, object] = {
         "state": record.status,
         "step": record.steps,
@@ -271,7 +268,7 @@ def _health(runs: Path, spec: RunSpec | CommandSpec, there: Collection[str], *, 
             found["step"] = losses[-1].step
         if len(losses) > 1:
             found["falling"] = losses[-1].value < losses[0].value
-    return health.model_copy(update=found)
+    return _waiting(*spec.cell, spec.steps).model_copy(update=found)
 
 
 def _breaches(record: RunRecord, spec: RunSpec | CommandSpec) -> tuple[str, ...]:

@@ -99,8 +99,7 @@ def import_records(
 
 
 def _mapped(mapping: Path, given: TableLayout) -> TableLayout:
-    from ablate.records.mapping import read_mapping
-    from ablate.records.tables import LONG
+    from ablate.records.tables import LONG, read_mapping
 
     if given != LONG:
         raise EvidenceError(

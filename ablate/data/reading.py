@@ -15,8 +15,7 @@ from typing import Literal
 from ablate.data.batches import Mixture, Pooled, Split, Tokens
 from ablate.data.corpora import Corpus, Library
 from ablate.data.shards import StoredTokens, open_shards
-from ablate.data.tokenizer_files import FileTokenizer
-from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, StoredVocabulary, bpe_of
+from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, FileTokenizer, StoredVocabulary, bpe_of
 from prereg.errors import CorpusError
 from prereg.study.corpora import Manifest, Role
 from prereg.study.training import Bpe, Data, TokenizerFile

@@ -1,8 +1,8 @@
 """How much of a text repeats itself, exactly: lines, paragraphs, and held-out text that occurs in training text.
 
 A line counts without the white space at its ends, and only if something is left; a paragraph is the text between
-empty lines. A unit is repeated when the same unit stood earlier in the text: of three equal lines two are. Near
-repetitions (Lee et al. 2022) are not looked for. It tells of a corpus; nothing is left out because of it.
+empty lines. A unit is repeated when the same unit occurs earlier in the text: of three equal lines two are. Near
+repetitions (Lee et al. 2022) are not looked for. It describes a corpus; nothing is left out because of it.
 
 Of a text so long that its units would fill the memory, a share of the different units is followed, chosen by their
 hash: every copy of a chosen unit is counted and none of another, so the repeated share is estimated
@@ -51,7 +51,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Repetition:
-    """How much of a corpus stood earlier in it, and how much of its held-out part occurs in the rest."""
+    """How much of a corpus occurs earlier in it, and how much of its held-out part occurs in the rest."""
 
     lines: Share
     paragraphs: Share
@@ -130,13 +130,13 @@ def paragraphs(text: str) -> Iterator[str]:
 
 
 def repeated(units: Iterable[str], one_in: int = 1) -> Share:
-    """Units that stood earlier among the same units; of those that are followed."""
+    """Units that occur earlier among the same units; of those that are followed."""
     found = _followed(units, one_in)
     return Share(len(found) - len(np.unique(found)), len(found))
 
 
 def repeated_from(earlier: Iterable[str], units: Iterable[str], one_in: int = 1) -> Share:
-    """Units that stand among earlier ones: of held-out text, what training text gives away."""
+    """Units that occur among earlier ones: of held-out text, what training text gives away."""
     found = _followed(units, one_in)
     return Share(int(np.isin(found, _followed(earlier, one_in)).sum()), len(found))
 

@@ -147,7 +147,7 @@ def _listed(name: str, folder: Path) -> Iterator[tuple[Path, Role]]:
 
 def _measure(path: Path, folder: Path, role: Role, stored: Stored, *, vocabulary: int, cache: Path) -> Shard:
     item, digest, largest, size = _dtype(stored).itemsize, hashlib.sha256(), -1, path.stat().st_size
-    before = _standing(path.resolve())
+    before = _stat_of(path.resolve())
     if size == 0 or size % item:
         raise CorpusError(
             f"{path} has {size} bytes",
@@ -214,7 +214,7 @@ def _verify(path: Path, file: Shard, shards: Shards, name: str, cache: Path) -> 
 def _hash_of(path: Path, cache: Path) -> str:
     """The hash of a file, from the memory where the file system says that nothing has touched it since."""
     place = path.resolve()
-    before = _standing(place)
+    before = _stat_of(place)
     try:
         kept = json.loads(_note(place, cache).read_bytes())
         if kept["file"] == before and isinstance(kept["sha256"], str):
@@ -228,7 +228,7 @@ def _hash_of(path: Path, cache: Path) -> str:
 
 def _remember(place: Path, before: dict[str, int | str], sha256: str, cache: Path) -> None:
     """Note the hash of a file, unless it was written to while it was read. A cache that refuses costs time only."""
-    if _standing(place) == before:
+    if _stat_of(place) == before:
         with suppress(OSError):
             note = _note(place, cache)
             note.parent.mkdir(parents=True, exist_ok=True)
@@ -239,7 +239,7 @@ def _note(place: Path, cache: Path) -> Path:
     return cache / "hashed" / f"{sha256_of(str(place))[:32]}.json"
 
 
-def _standing(path: Path) -> dict[str, int | str]:
+def _stat_of(path: Path) -> dict[str, int | str]:
     stat = path.stat()
     return {
         "path": str(path),

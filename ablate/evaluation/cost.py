@@ -1,7 +1,7 @@
 """What a trained model costs to use, and what training it cost in arithmetic, memory and energy.
 
 The one suite that reads clocks and the machine. It runs at a run's last step, on the model at rest. Nothing is made up
-where the machine does not tell: such a metric is not recorded.
+where the machine does not say: such a metric is not recorded.
 """
 
 from __future__ import annotations

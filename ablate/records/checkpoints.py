@@ -2,7 +2,7 @@
 
     checkpoint.safetensors            the newest
     checkpoint.previous.safetensors   the one before it
-    checkpoints.json                  sha256 of every file that may stand there, written before the file it speaks of
+    checkpoints.json                  sha256 of every file that may be there, written before the file itself
 
 However a writer is killed, and wherever, one whole checkpoint is left, and a file that is not what was written shows.
 What is in a checkpoint is the trainer's business; here it is bytes.
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prereg.registry.canon import sha256_bytes, sha256_file
-from prereg.registry.disk import move, rotate_whole, write_whole
+from prereg.registry.disk import move, write_whole
 
 _REMEMBERED = 3
 """Hashes that are kept: of both files, and of one that a killed writer announced and never moved to its place."""
@@ -41,7 +41,7 @@ class Checkpoints:
 
     @classmethod
     def at(cls, newest: Path) -> Checkpoints:
-        """Those of which the newest is to stand there."""
+        """Those of which this is the newest."""
         return cls(newest.parent, newest.stem)
 
     @property
@@ -60,7 +60,7 @@ class Checkpoints:
         """Make this the newest; what was the newest becomes the one before. Raises `OSError` with both as they were."""
         known = [sha256_bytes(data), *self._known()][:_REMEMBERED]
         write_whole(self.hashes, json.dumps({"sha256": known}).encode() + b"\n")
-        rotate_whole(self.newest, data, earlier=self.previous)
+        write_whole(self.newest, data, earlier=self.previous)
 
     def generations(self) -> Iterator[Generation]:
         """The checkpoints that exist, the newest first, each with its fault. Empty where none was written."""
@@ -71,7 +71,7 @@ class Checkpoints:
             yield Generation(path, _fault(path, known))
 
     def fall_back(self) -> None:
-        """The one before is the newest from now on; what stood in its place could not be used, and is gone."""
+        """The one before is the newest from now on; what was in its place could not be used, and is gone."""
         move(self.previous, self.newest)
 
     def exist(self) -> bool:

@@ -72,7 +72,12 @@ class Evidence:
 
         Raises `EvidenceError` where values are withheld.
         """
-        self._require_open(metric)
+        if self.withheld:
+            raise EvidenceError(
+                f"values of {metric} while {len(self.missing)} of {len(self.planned)} planned runs are missing",
+                required="a finished study, or a look that the ledger holds",
+                fix='ablate peek STUDY --reason "..."',
+            )
         return self._stretches.of(metric)
 
     def curve(self, metric: str) -> pd.DataFrame:
@@ -97,14 +102,6 @@ class Evidence:
             if cell in done and last >= 0 and steps[last] == done[cell]:
                 found[cell] = float(values[last])
         return found
-
-    def _require_open(self, metric: str) -> None:
-        if self.withheld:
-            raise EvidenceError(
-                f"values of {metric} while {len(self.missing)} of {len(self.planned)} planned runs are missing",
-                required="a finished study, or a look that the ledger holds",
-                fix='ablate peek STUDY --reason "..."',
-            )
 
     @cached_property
     def _stretches(self) -> _Stretches:

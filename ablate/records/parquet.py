@@ -147,7 +147,7 @@ def _check_pages(data: bytes | mmap.mmap, group: pq.RowGroupMetaData, wanted: se
 
 
 def _check_texts(file: pq.ParquetFile, texts: list[str], left: int) -> None:
-    """The lengths of all texts, as often as they stand in a row, against the left that is left."""
+    """The lengths of all texts, as often as they occur, against the bytes that are left."""
     import pyarrow.compute as pc
 
     for batch in file.iter_batches(_BATCH, columns=texts) if texts else ():

@@ -60,7 +60,7 @@ def read_rows(path: Path, layout: MetricsFile = LONG, *, torn: bool = False) -> 
 
 
 def read_must_match(path: Path) -> dict[str, str] | None:
-    """Name -> sha256 of what a trainer says that the runs of a seed must have in common; none where it wrote no file.
+    """Name -> sha256 of what a trainer says that the runs of a seed must have in common; none where it says nothing.
 
     Raises `EvidenceError` where the file is anything but one JSON object of such hashes.
     """
@@ -74,7 +74,7 @@ def read_must_match(path: Path) -> dict[str, str] | None:
         if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256) or visible(name) != name:
             required = "a name and the sha256 of something, 64 hexadecimal digits"
             raise EvidenceError(f"{_shown(name)}: {_shown(sha256)}", required=required, where=Where(file=path))
-    return {name: str(sha256) for name, sha256 in found.items()}
+    return {name: str(sha256) for name, sha256 in found.items()} or None
 
 
 def readable_rows(path: Path, layout: MetricsFile) -> list[Row]:

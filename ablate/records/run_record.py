@@ -11,7 +11,7 @@ import re
 from datetime import UTC, datetime
 from typing import Literal
 
-from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import JsonValue
 
 from prereg.frozen import FrozenModel, GrownModel
 from prereg.registry.plan import Cell
@@ -112,7 +112,7 @@ class Repeated(FrozenModel):
     """So many units of so many."""
 
     repeated: int
-    """Those that stood earlier, exactly alike."""
+    """Those that occur earlier, exactly alike."""
     units: int
     """All that were followed."""
 
@@ -126,21 +126,33 @@ class Repetition(FrozenModel):
     """How much of a corpus repeats itself, exactly alike; or why that was not measured."""
 
     lines: Repeated | None = None
-    """Lines that stood earlier in it."""
+    """Lines that occur earlier in it."""
     paragraphs: Repeated | None = None
-    """Paragraphs that stood earlier in it."""
+    """Paragraphs that occur earlier in it."""
     held_out_lines: Repeated | None = None
-    """Lines of its validation part that stand in the rest."""
+    """Lines of its validation part that occur in the rest."""
     held_out_paragraphs: Repeated | None = None
-    """Paragraphs of its validation part that stand in the rest."""
+    """Paragraphs of its validation part that occur in the rest."""
     one_in: int = 1
     """One in so many of the different units was followed, chosen by its hash; 1: every one."""
     not_measured: str | None = None
     """Why nothing was counted."""
 
 
-class RunRecord(FrozenModel):
+class RunRecord(GrownModel):
     """One run: of one study, one registration, one variant, one seed."""
+
+    later_fields = (
+        "items_sha256",
+        "weights_sha256",
+        "harness",
+        "mixture",
+        "repetition",
+        "peak_memory_bytes",
+        "memory_since",
+        "mishaps",
+        "must_match",
+    )
 
     study: str
     """The study's id."""
@@ -155,7 +167,7 @@ class RunRecord(FrozenModel):
     attempts: int
     """Times the run was started, resumptions included."""
     resumed_from: tuple[int, ...] = ()
-    """Steps at which later attempts took the run up again."""
+    """Steps at which later attempts resumed the run."""
     config: dict[str, JsonValue]
     """The resolved configuration."""
     steps: int
@@ -227,26 +239,6 @@ class RunRecord(FrozenModel):
             **({} if self.items_sha256 is None else {"items_sha256": self.items_sha256}),
             "run_sha256": run_sha256,
         }
-
-    @model_serializer(mode="wrap")
-    def _as_before_without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        # A record without them is written as it always was, and a version that knows none of them can read it.
-        written: dict[str, JsonValue] = handler(self)
-        later_ones = (
-            "items_sha256",
-            "weights_sha256",
-            "harness",
-            "mixture",
-            "repetition",
-            "peak_memory_bytes",
-            "memory_since",
-            "mishaps",
-            "must_match",
-        )
-        for later in later_ones:
-            if not getattr(self, later):
-                written.pop(later, None)
-        return written
 
 
 WHOLE_ONLY = ("update/", "adam/")

@@ -106,10 +106,6 @@ class RunFolder:
         return Checkpoints(self.path)
 
     @property
-    def checkpoint_path(self) -> Path:
-        return self.checkpoints.newest
-
-    @property
     def weights_path(self) -> Path:
         return self.path / "weights.safetensors"
 
@@ -134,7 +130,7 @@ class RunFolder:
             return None
 
     def fail(self, error: str, at: str) -> None:
-        """Record the run as failed, if it has a record. On a full disk the old one stays; the caller tells it."""
+        """Record the run as failed, if it has a record. On a full disk the old one stays; the caller reports it."""
         record = self.readable_record()
         if record is not None:
             with suppress(OSError):
@@ -379,7 +375,7 @@ def _written(columns: dict[str, pa.Array]) -> bytes:
 
 
 def rows_of(step: int, values: Mapping[str, float]) -> list[Row]:
-    """Metrics of one step as rows; values that are not finite are left out (the status tells of them)."""
+    """Metrics of one step as rows; values that are not finite are left out (the status says so)."""
     return [Row(step, metric, value) for metric, value in values.items() if math.isfinite(value)]
 
 

@@ -1,35 +1,51 @@
 """Tables of many runs, made elsewhere: JSON lines, CSV or Parquet, read strictly, every fault named with its line.
 
 Long rows have variant, seed, step, metric, value. Wide rows have a column for each metric; a layout says which columns
-hold what.
+hold what. It may be a small YAML file, of which `template` guesses one from the table's own columns:
+
+    arm: run_name
+    seed: seed
+    step: iter
+    metrics:
+      val/loss: valid_loss
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
 
 from ablate.records.parquet import TableError, open_bounded, rows_of_table
 from ablate.records.rows import (
+    CURVE,
     NUMBER,
     AtLineError,
     LineError,
     Numbered,
     csv_table,
     json_lines,
+    lines_of,
     metric_of,
+    object_of,
     read_bytes,
     require_keys,
     step_of,
     value_of,
 )
 from ablate.records.store import Row
-from prereg.errors import EvidenceError, Where
-from prereg.registry.plan import Cell
+from prereg.errors import EvidenceError, StudyError, Where
+from prereg.frozen import FrozenModel
+from prereg.registry.plan import Cell, needed_metrics
+from prereg.study.faults import spec_error
+from prereg.study.load import Lines, line_of, parse_yaml
+from prereg.study.spec import Study
 
 MOST_ROWS = 2_000_000
 """Rows of one file of an import."""
@@ -175,3 +191,98 @@ _LONG_KINDS: dict[str, Callable[[bytes], Numbered]] = {".jsonl": json_lines, ".c
 def most_rows(data: bytes) -> int:
     """Rows that a Parquet file from elsewhere may hold: every one has a value, and values take space on a disk too."""
     return min(MOST_ROWS, FREE_ROWS + len(data))
+
+
+Column = Annotated[str, Field(min_length=1)]
+ARMS = ("variant", "arm", "model", "config", "run_name", "name", "group", "method")
+SEEDS = ("seed", "random_seed", "rng", "rng_seed", "random_state")
+STEPS = ("step", "_step", "global_step", "iter", "iteration", "train_step", "epoch")
+_SAME = {"val": ("val", "valid", "validation", "eval", "dev"), "train": ("train", "training")}
+
+
+class Columns(FrozenModel):
+    """The columns of a wide table."""
+
+    arm: Column
+    """Where the arm is."""
+    seed: Column
+    """Where the seed is."""
+    step: Column = "step"
+    """Where the step is."""
+    at_step: Annotated[int, Field(ge=0)] | None = None
+    """The step of every row, where no column holds it."""
+    metrics: Annotated[dict[str, Column], Field(min_length=1)]
+    """Metric -> column."""
+
+
+def read_mapping(path: Path) -> TableLayout:
+    """The layout that a mapping describes. Raises `StudyError` with the line."""
+    lines: Lines = {}
+    try:
+        document = parse_yaml(read_bytes(path), lines, first="arm: COLUMN")
+        try:
+            found = Columns.model_validate_json(json.dumps(document, allow_nan=False))
+        except ValidationError as error:
+            raise spec_error(error, document, Columns, form="a mapping of columns") from None
+    except StudyError as error:
+        raise error.at(file=path, line=error.where.line or line_of(error.where.field, lines)) from None
+    return TableLayout(found.arm, found.seed, found.step, found.at_step, dict(found.metrics))
+
+
+def template(path: Path, study: Study) -> str:
+    """A mapping for a wide table, guessed by names; what has no likely column is left empty.
+
+    Raises `EvidenceError` where the table cannot be read, or needs none.
+    """
+    columns = columns_of(path)
+    if sorted(columns) == sorted(COLUMNS):
+        raise EvidenceError(
+            "long rows already", required="a wide table", fix=f"ablate import STUDY {path}", where=Where(file=path)
+        )
+    free = [*columns]
+
+    def taken(names: Iterable[str]) -> str:
+        found = next((column for name in names for column in free if _plain(column) == _plain(name)), "")
+        if found:
+            free.remove(found)
+        return found
+
+    metrics = {metric: taken(_names(metric)) for metric in dict.fromkeys([*needed_metrics(study), CURVE])}
+    if not metrics[CURVE] and CURVE not in needed_metrics(study):
+        del metrics[CURVE]
+    places = {"arm": taken(ARMS), "seed": taken(SEEDS), "step": taken(STEPS)}
+    shown = [f"{name}: {json.dumps(column)}" for name, column in places.items()]
+    shown += ["metrics:", *(f"  {metric}: {json.dumps(column)}" for metric, column in metrics.items())]
+    rest = ", ".join(json.dumps(column) for column in free)
+    note = [f"# other columns: {rest}"] if rest else []
+    if not places["step"]:
+        note.append("# where no column holds the step, write at_step: N in place of step")
+    return "\n".join([*shown, *note]) + "\n"
+
+
+def columns_of(path: Path) -> Sequence[str]:
+    """The columns of a table; of JSON lines the keys of the first. Raises `EvidenceError` where there are none."""
+    data = read_bytes(path)
+    try:
+        if path.suffix == ".csv":
+            found: Sequence[str] = csv_table(data)[0]
+        elif path.suffix == ".parquet":
+            with open_bounded(data, ()) as file:
+                found = list(file.schema_arrow.names)
+        else:
+            found = list(object_of(next(lines_of(data), b"")))
+        if not found:
+            raise LineError("the table is empty")
+    except (LineError, TableError) as error:
+        raise EvidenceError(f"no columns: {error}", required="a table", where=Where(file=path)) from None
+    return found
+
+
+def _names(metric: str) -> list[str]:
+    """A metric's name and those that others give to the same."""
+    first, _, rest = metric.partition("/")
+    return [f"{word}/{rest}" for word in _SAME.get(first, (first,))] if rest else [metric]
+
+
+def _plain(name: str) -> str:
+    return re.sub("[^a-z0-9]", "", name.lower())

@@ -169,7 +169,7 @@ class Claims:
 
     def take(self, spec: Spec) -> Literal["taken", "busy", "ended"]:
         """Claim a run: it is this process's now, or another's, or has ended in another."""
-        cell, place = (spec.variant, spec.seed), self._place(spec)
+        cell, place = spec.cell, self._place(spec)
         if _is_sealed(place):
             return "ended"
         newest = _newest_claim(self.runs, cell)
@@ -192,20 +192,18 @@ class Claims:
 
     def take_over_seal(self, spec: Spec) -> bool:
         """Whether it is for this process to bind a run that another sealed, and was gone before the ledger had it."""
-        cell = spec.variant, spec.seed
-        newest = _newest_claim(self.runs, cell)
-        gone = not newest or self.is_gone(self._owner_of(cell, newest))
-        return gone and self._create(cell, newest + 1)
+        newest = _newest_claim(self.runs, spec.cell)
+        gone = not newest or self.is_gone(self._owner_of(spec.cell, newest))
+        return gone and self._create(spec.cell, newest + 1)
 
     def holds(self, spec: Spec) -> bool:
         """Whether a run is still this process's."""
-        cell = spec.variant, spec.seed
-        mine = self._held.get(cell, 0)
-        return mine > 0 and self._claim(cell, mine).exists() and not self._claim(cell, mine + 1).exists()
+        mine = self._held.get(spec.cell, 0)
+        return mine > 0 and self._claim(spec.cell, mine).exists() and not self._claim(spec.cell, mine + 1).exists()
 
     def folder(self, spec: Spec) -> Path:
         """Where the run lies now."""
-        if (spec.variant, spec.seed) in self._private:
+        if spec.cell in self._private:
             return self._parts / self.name / spec.variant / str(spec.seed)
         return self._place(spec)
 
@@ -219,7 +217,7 @@ class Claims:
             own.rename(place)
         except OSError:  # another lies there
             return False
-        self._private.discard((spec.variant, spec.seed))
+        self._private.discard(spec.cell)
         sync_folder(place.parent)
         return True
 
@@ -228,13 +226,12 @@ class Claims:
         own = self.folder(spec)
         if own != self._place(spec):
             shutil.rmtree(own, ignore_errors=True)
-        self._private.discard((spec.variant, spec.seed))
-        self._held.pop((spec.variant, spec.seed), None)
+        self._private.discard(spec.cell)
+        self._held.pop(spec.cell, None)
 
     def mark_failed(self, spec: Spec) -> None:
         """Say that the run failed, so that no process that is at work now makes it again."""
-        cell = spec.variant, spec.seed
-        self._failed(cell, self._held[cell]).touch()
+        self._failed(spec.cell, self._held[spec.cell]).touch()
 
     def first(self, what: str) -> bool:
         """Whether this process is the one that does what is to be done once."""
@@ -244,7 +241,7 @@ class Claims:
     def collect(self, specs: tuple[Spec, ...]) -> None:
         """Bring every run that parts have left unfinished to its place, and forget the parts. For one that is alone."""
         for spec in specs:
-            cell, place = (spec.variant, spec.seed), self._place(spec)
+            cell, place = spec.cell, self._place(spec)
             if not place.exists() and (newest := _newest_claim(self.runs, cell)):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 self._bring(cell, newest, place)

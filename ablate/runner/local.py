@@ -19,9 +19,9 @@ from ablate.records.provenance import code_hash
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner.claims import Claims
+from ablate.runner.layout import Machine, cohorts_by_seed, records_of, step_of
 from ablate.runner.options import RunOptions
 from ablate.runner.part import PartScheduler
-from ablate.runner.placement import Machine, cohorts_by_seed, records_of, step_of
 from ablate.runner.processes import Job, Spec
 from ablate.runner.progress import Tally, Watcher
 from ablate.runner.scheduler import Scheduler
@@ -134,7 +134,7 @@ def _run(
             f"decided on {decided[0].at}: a run that is trained now gives no verdict, unless to the outcome it had then"
         )
     if waiting:
-        again = sum(any(cell[:2] == (s.variant, s.seed) for cell in known) for s in waiting)
+        again = sum(any(cell[:2] == s.cell for cell in known) for s in waiting)
         scheduler.log(
             "started",
             {
@@ -153,7 +153,8 @@ def _run(
             for left in folder.glob("cohort-*-checkpoint*"):
                 left.unlink()
     # Where nothing was left to do, this entry repairs what a crash left in the ledger, and says so.
-    unsaid = not _finished(ledger, registration.sha256) or ledger.unfinished()
+    mine = [entry for entry in ledger.entries() if entry.registration == registration.sha256]
+    unsaid = all(entry.event != "finished" for entry in mine) or ledger.unfinished()
     bound = tally.sealed == whole and unsaid and _all_bound(scheduler, specs)
     if bound and (claims is None or claims.first("finished")):
         scheduler.log("finished", {"runs": whole})
@@ -171,7 +172,7 @@ def _run(
 
 
 def _waiting(scheduler: Scheduler, specs: Sequence[Spec], known: Collection[Seal]) -> list[Spec]:
-    """The runs left to do. Those that stand are counted, and sealed in the ledger where a crash prevented it."""
+    """The runs left to do. Sealed ones are counted, and sealed in the ledger where a crash prevented it."""
     unknown = [spec for spec in specs if _unknown(scheduler.folder(spec), spec, known)]
     _require_started_here(scheduler.ledger, scheduler.registration, unknown)
     for spec in unknown:
@@ -184,7 +185,7 @@ def _waiting(scheduler: Scheduler, specs: Sequence[Spec], known: Collection[Seal
             continue
         record = folder.read_record()
         assert record is not None
-        if (spec.variant, spec.seed, record.metrics_sha256) in known or not scheduler.binds(spec):
+        if (*spec.cell, record.metrics_sha256) in known or not scheduler.binds(spec):
             scheduler.tally.sealed += 1
         else:
             scheduler.seal_in_ledger(spec, recovered=True)
@@ -195,7 +196,7 @@ def _waiting(scheduler: Scheduler, specs: Sequence[Spec], known: Collection[Seal
 def _all_bound(scheduler: Scheduler, specs: Sequence[Spec]) -> bool:
     """Whether the ledger has the seal of every run. Another part may be about to write one, or have died before it."""
     known = {seal[:2] for seal in sealed_in_ledger(scheduler.ledger, scheduler.registration.sha256)}
-    missing = [spec for spec in specs if (spec.variant, spec.seed) not in known]
+    missing = [spec for spec in specs if spec.cell not in known]
     for spec in [spec for spec in missing if scheduler.binds(spec)]:
         _require_of(spec, scheduler.folder(spec))
         scheduler.seal_in_ledger(spec, recovered=True, counted=True)
@@ -224,7 +225,7 @@ def _jobs(root: Root, registration: Registration, machine: Machine, waiting: lis
 def _unknown(folder: RunFolder, spec: Spec, known: Collection[Seal]) -> bool:
     """Whether a run is sealed on disk and no entry says so."""
     record = folder.read_record() if _is_sealed(folder) else None
-    return record is not None and (spec.variant, spec.seed, record.metrics_sha256) not in known
+    return record is not None and (*spec.cell, record.metrics_sha256) not in known
 
 
 def _require_started_here(ledger: Ledger, registration: Registration, unknown: list[Spec]) -> None:
@@ -241,7 +242,7 @@ def _require_started_here(ledger: Ledger, registration: Registration, unknown: l
 
 
 def _require_of(spec: Spec, folder: RunFolder) -> None:
-    """A record that no entry knows is taken in only where it is of the run whose folder it lies in."""
+    """A record that no entry knows is sealed only where it is of the run whose folder it lies in."""
     record = folder.read_record()
     other = "" if record is None else unlike(record, spec)
     if other:
@@ -280,10 +281,6 @@ def _is_sealed(folder: RunFolder) -> bool:
             fix=f"restore it, or rm -r {folder.path} to train it again (the ledger keeps both)",
         )
     return True
-
-
-def _finished(ledger: Ledger, registration: str) -> bool:
-    return any(entry.event == "finished" and entry.registration == registration for entry in ledger.entries())
 
 
 @contextmanager

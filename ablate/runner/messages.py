@@ -59,7 +59,7 @@ class Measuring(FrozenModel):
 
 
 class Message(FrozenModel):
-    """One line from a worker. It tells of health and progress only, never of a metric that could favour an arm."""
+    """One line from a worker. It reports health and progress only, never a metric that could favour an arm."""
 
     event: Literal["ready", "begun", "progress", "ended", "stopped", "note"]
     """ready for a run; begun, with its record written and no step taken; still going; ended (see status); stopped on
@@ -190,7 +190,7 @@ def restore_newest(
             restore(generation.path)
         except EvidenceError as error:
             faults.append(error.found)
-            begin_anew()  # half a state may have been taken in
+            begin_anew()  # half a state may have been restored
         else:
             return generation.path
     return None

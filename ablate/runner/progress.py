@@ -123,7 +123,7 @@ def doing(message: Message) -> str:
 
 
 class Watcher(Protocol):
-    """What a scheduler tells."""
+    """What a scheduler reports to."""
 
     def watching(self, tally: Tally) -> AbstractContextManager[None]: ...
     def tick(self, tally: Tally) -> None: ...

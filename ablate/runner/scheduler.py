@@ -25,8 +25,8 @@ from ablate.records.run_record import RunRecord, layout_of
 from ablate.records.store import RunFolder
 from ablate.runner.external.child import end_leftover
 from ablate.runner.external.failures import kind_of, left_values
+from ablate.runner.layout import Machine
 from ablate.runner.messages import Message
-from ablate.runner.placement import Machine
 from ablate.runner.processes import Job, Spec, WorkerProcess, interrupts_heard, start_worker
 from ablate.runner.progress import Tally, Watcher
 from ablate.training.device import CPU

@@ -20,7 +20,7 @@ from ablate.records.store import Row, RunFolder
 from ablate.runner.external.failures import advise, kind_of, same_values
 from ablate.runner.external.trainer import RESUMABLE
 from ablate.runner.messages import Message
-from ablate.runner.standalone import run_alone
+from ablate.runner.processes import run_alone
 from ablate.training.device import CPU, choose_device
 from prereg.errors import RunError, StudyError, nearest
 from prereg.frozen import FrozenModel

@@ -151,10 +151,6 @@ def _tokens(request: Request, config: Training) -> int:
     return request.tokens if request.tokens is not None else config.tokens
 
 
-def _run_flops(request: Request, config: Training) -> int:
-    return flops_per_token(config.model, request.vocabulary) * _tokens(request, config)
-
-
 def _run_section(request: Request, arm: str) -> Section:
     config, vocabulary = request.arms[arm], request.vocabulary
     tokens, each = _tokens(request, config), flops_per_token(config.model, request.vocabulary)
@@ -197,7 +193,10 @@ def _memory_section(request: Request, layout: Layout) -> Section:
 
 
 def _time_section(request: Request, layout: Layout, speed: _Speed) -> Section:
-    costs = {arm: _run_flops(request, config) for arm, config in request.arms.items()}
+    costs = {
+        arm: flops_per_token(config.model, request.vocabulary) * _tokens(request, config)
+        for arm, config in request.arms.items()
+    }
     flops = sum(cost * request.runs_of(arm) for arm, cost in costs.items())
     runs = request.n_runs
     at_once = max(1, request.devices // layout.devices)

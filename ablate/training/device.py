@@ -49,16 +49,13 @@ def choose_device(wanted: str) -> str:
     number = int(named.group(1) or 0)
     if number >= found:
         here = f"{found} CUDA device{'' if found == 1 else 's'}" if found else "no CUDA device"
+        whose = f"torch {version('torch')}" if find_spec("torch") else "this machine without torch"
         raise RunError(
-            f"--device {wanted}, and {_torch()} sees {here}",
+            f"--device {wanted}, and {whose} sees {here}",
             required="a device that is here",
             fix=f"--device {f'cuda:{found - 1}' if found else CPU}",
         )
     return f"cuda:{number}"
-
-
-def _torch() -> str:
-    return f"torch {version('torch')}" if find_spec("torch") else "this machine without torch"
 
 
 def cuda_devices() -> int:

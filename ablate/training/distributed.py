@@ -7,7 +7,7 @@
 
 Dropout masks are slices of the whole batch's masks, so the loss curve is that of one device but for the order of sums.
 `torchrun` starts the processes and ends them all when one dies. The first rank leads: it says what is done next,
-evaluates, and alone writes files; the others need neither its clock nor its decisions (`ablate.runner.builtin.rank`).
+evaluates, and alone writes files; the others need neither its clock nor its decisions.
 """
 
 from __future__ import annotations

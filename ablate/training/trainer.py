@@ -87,6 +87,15 @@ def optimizers_of(
     return (torch.optim.Adam(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True),)
 
 
+def optimizer_of(parameter: Tensor, optimizers: tuple[torch.optim.Optimizer, ...]) -> torch.optim.Optimizer:
+    """The one of them that moves a parameter."""
+    return next(
+        optimizer
+        for optimizer in optimizers
+        if any(parameter is one for group in optimizer.param_groups for one in group["params"])
+    )
+
+
 def _adamw(matrices: list[Parameter], vectors: list[Parameter], optim: Optim) -> torch.optim.Optimizer:
     groups = [{"params": matrices, "weight_decay": optim.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)
@@ -351,7 +360,7 @@ class Trainer(Trained):
         """
         fault: Exception | None = None
         try:
-            self._take_in(path)
+            self._load(path)
         except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
             fault = error
         agreed = self.ranks.agree(self.progress.step if fault is None else -1)
@@ -361,7 +370,7 @@ class Trainer(Trained):
                 fix=f"remove {path}; the run then starts again from its first step",
             ) from fault
 
-    def _take_in(self, path: Path) -> None:
+    def _load(self, path: Path) -> None:
         with safe_open(path, framework="pt") as stored:
             progress = json.loads(stored.metadata()["progress"])
             names = set(stored.keys())
@@ -374,15 +383,8 @@ class Trainer(Trained):
                     state = {
                         kind: self.ranks.like(parameter, stored.get_tensor(full)) for kind, full in moments.items()
                     }
-                    self._optimizer_of(parameter).state[parameter] = state
+                    optimizer_of(parameter, self.optimizers).state[parameter] = state
                 if name in self.average:
                     self.ranks.put(self.average[name], stored.get_tensor(f"average/{name}"))
         self.progress = Progress(**progress)
         self.dropout.chain = self.progress.dropout
-
-    def _optimizer_of(self, parameter: Tensor) -> torch.optim.Optimizer:
-        return next(
-            optimizer
-            for optimizer in self.optimizers
-            if any(parameter is one for group in optimizer.param_groups for one in group["params"])
-        )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from prereg.study.designs.components import Components
 from prereg.study.designs.fractions import Effect
 from prereg.study.spec import Study
@@ -61,7 +59,8 @@ def effect_text(effect: Effect) -> str:
 
 def estimated(components: Components, effect: Effect) -> str:
     """All that the contrast of an effect estimates, up to the order that is shown: `rotary + swiglu*norm`."""
-    return effect_text(effect) + _signed(components.aliases(effect))
+    others = (f" {'+' if sign > 0 else MINUS} {effect_text(one)}" for one, sign in components.aliases(effect).items())
+    return effect_text(effect) + "".join(others)
 
 
 def alias_note(study: Study, name: str) -> str:
@@ -79,10 +78,6 @@ def alias_rows(components: Components) -> list[tuple[str, str]]:
         return []
     every = components.model_copy(update={"interactions": "all"}).effects()
     return [(effect_text(effect), estimated(components, effect)) for effect in every.values()]
-
-
-def _signed(aliases: Mapping[Effect, int]) -> str:
-    return "".join(f" {'+' if sign > 0 else MINUS} {effect_text(other)}" for other, sign in aliases.items())
 
 
 ALIASES_LEFT_OUT = (

@@ -212,10 +212,10 @@ def _with_later(part: tuple[str, ...], at: Mapping[str, Any]) -> tuple[str, ...]
     """The fields of a part, and those of its kinds that came later and are not left at their defaults."""
     kinds = {path.partition(".")[0] for path in part}
     text = tuple(path for path in part if path != "data.corpus" or not at["data.mixture"])
-    return (*text, *(path for path in _LATER if path.partition(".")[0] in kinds and _is_told(path, at)))
+    return (*text, *(path for path in _LATER if path.partition(".")[0] in kinds and _is_described(path, at)))
 
 
-def _is_told(path: str, at: Mapping[str, Any]) -> bool:
+def _is_described(path: str, at: Mapping[str, Any]) -> bool:
     """Whether a base speaks of a field: not of a later one at its default, unless something brings it into play."""
     if path == "data.corpus" and at["data.mixture"]:
         return False
@@ -228,7 +228,7 @@ def _base_parts(base: Training, corpus: CorpusPin | None) -> tuple[str, str, str
 
     def said(part: Mapping[str, Say], prefix: str) -> str:
         later = [path for path in at if path.startswith(prefix) and path not in SAID]
-        lines = [path for path in part if _is_told(path, at)]
+        lines = [path for path in part if _is_described(path, at)]
         return ", ".join([part[path](at[path]) for path in lines] + [_plainly(path, at[path]) for path in later])
 
     data = said(_DATA, "data.")
@@ -246,7 +246,7 @@ def extent(corpus: CorpusPin) -> str:
 
 def _command_sentences(study: Study) -> str:
     assert not isinstance(study.base, Training), study.study
-    handed, words = "; ".join(_told(study.base)) or "empty", visible(shlex.join(study.command))
+    handed, words = "; ".join(_described(study.base)) or "empty", visible(shlex.join(study.command))
     return (
         f"Each run is made by the researcher's own trainer, started without a shell as `{words}`. "
         f"The configuration handed to it, before an arm changes anything, is: {handed}. It leaves its metrics in the "
@@ -337,7 +337,7 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _told(tree: Mapping[str, JsonValue]) -> list[str]:
+def _described(tree: Mapping[str, JsonValue]) -> list[str]:
     return [_plainly(path, value) for path, value in _leaves(tree).items()]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from prereg.documents import conduct, measures
+from prereg.documents import analysis_plan, measures
 from prereg.documents.claims import grouped_statements, matters, quoted, statement
 from prereg.documents.components import design_sentences
 from prereg.documents.configuration import arm_sentences, arms_in_brief, base_in_brief, base_sentences, factor_sentences
@@ -72,7 +72,7 @@ class Form:
     def markdown(self) -> str:
         """The form as text, blanks named first."""
         parts = [self.status, f"# {self.name}: {markdown_sentence(self.title)}", self._blanks(), self._said_length()]
-        parts += [f"## {field.title}\n\n{_told(field.shown)}" for field in self.fields]
+        parts += [f"## {field.title}\n\n{_escaped(field.shown)}" for field in self.fields]
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def json(self) -> str:
@@ -99,7 +99,7 @@ class Form:
         return f"The answers have {counted(length, 'character')}, {against}."
 
 
-def _told(answer: str) -> str:
+def _escaped(answer: str) -> str:
     """An answer line by line: what a study brings is shown unchanged, and is no markup."""
     return "\n".join(markdown_sentence(line, numbered=True) for line in answer.split("\n"))
 
@@ -133,18 +133,18 @@ def osf(source: Source) -> Form:
         ),
         Field("additional_blinding", "Additional blinding", _withheld(study)),
         Field("design", "Study design", _design(study)),
-        Field("randomization", "Randomization", conduct.randomization(study)),
+        Field("randomization", "Randomization", analysis_plan.randomization(study)),
         Field(
             "data_collection",
             "Data collection procedures",
             _joined(base_sentences(study, corpus), _corpus(source), measures.recorded(study), tasks),
         ),
-        Field("sample_size", "Sample size", conduct.sample_size(study)),
+        Field("sample_size", "Sample size", analysis_plan.sample_size(study)),
         _rationale(source),
         Field(
             "starting_and_stopping",
             "Starting and stopping rules",
-            f"{conduct.starting(study)} {conduct.stopping(study)}",
+            f"{analysis_plan.starting(study)} {analysis_plan.stopping(study)}",
         ),
         Field("manipulated", "Manipulated variables", _manipulated(study)),
         Field("measured", "Measured variables", measures.measured(study)),
@@ -155,19 +155,20 @@ def osf(source: Source) -> Form:
             "inference_criteria",
             "Inference criteria",
             _joined(
-                conduct.families(study),
-                conduct.two_questions(study),
-                conduct.when_both(study),
-                *conduct.plain_outcomes(study),
-                "The study ends with the verdict of the first line that holds:\n" + conduct.decision_sentences(study),
+                analysis_plan.families(study),
+                analysis_plan.two_questions(study),
+                analysis_plan.when_both(study),
+                *analysis_plan.plain_outcomes(study),
+                "The study ends with the verdict of the first line that holds:\n"
+                + analysis_plan.decision_sentences(study),
             ),
         ),
         Field(
             "inclusion_exclusion",
             "Inclusion and exclusion criteria",
-            f"{conduct.exclusions(study)} {conduct.stability(study)}",
+            f"{analysis_plan.exclusions(study)} {analysis_plan.stability(study)}",
         ),
-        Field("missing_data", "Missing data", conduct.missing(study)),
+        Field("missing_data", "Missing data", analysis_plan.missing(study)),
         Field("other_planned_analysis", "Other planned analysis", _other(study)),
         Field("context", "Context and additional information", _context(source)),
     )
@@ -253,9 +254,9 @@ def _manipulated(study: Study) -> str:
 def _models(study: Study) -> str:
     return _joined(
         "δ is the mean, over seeds, of the left side of a claim minus its right side.",
-        conduct.deciding_test(study),
-        *conduct.grouped_nulls(study),
-        conduct.estimand(study),
+        analysis_plan.deciding_test(study),
+        *analysis_plan.grouped_nulls(study),
+        analysis_plan.estimand(study),
     )
 
 
@@ -267,7 +268,7 @@ def _other(study: Study) -> str:
         if exploratory
         else ""
     )
-    return _joined(conduct.beside(study), said, conduct.tie_breakers(study)) or "None."
+    return _joined(analysis_plan.beside(study), said, analysis_plan.tie_breakers(study)) or "None."
 
 
 def _context(source: Source) -> str:
@@ -290,12 +291,12 @@ def aspredicted(source: Source) -> Form:
     study = source.study
     question = _joined(study.question.strip(), *grouped_statements(study))
     analyses = (
-        conduct.test_in_brief(study),
-        " ".join(conduct.grouped_nulls(study)),
-        "Neither rejected: inconclusive." + conduct.when_both_in_brief(study),
-        conduct.families_in_brief(study),
-        "" if study.analysis.estimand == "new_seeds" else conduct.estimand(study),
-        "Verdict: the first line that holds.\n" + conduct.decision_in_brief(study),
+        analysis_plan.test_in_brief(study),
+        " ".join(analysis_plan.grouped_nulls(study)),
+        "Neither rejected: inconclusive." + analysis_plan.when_both_in_brief(study),
+        analysis_plan.families_in_brief(study),
+        "" if study.analysis.estimand == "new_seeds" else analysis_plan.estimand(study),
+        "Verdict: the first line that holds.\n" + analysis_plan.decision_in_brief(study),
     )
     fields = (
         Field(
@@ -309,12 +310,12 @@ def aspredicted(source: Source) -> Form:
         Field("dependent", "Which are the key dependent variables?", measures.measured(study, brief=True)),
         Field("conditions", "How many and which conditions are there?", _conditions(source)),
         Field("analyses", "Exactly which analyses will be conducted?", _joined(*analyses, join="\n")),
-        Field("outliers", "How are outliers and exclusions handled?", conduct.exclusions_in_brief(study)),
-        Field("sample", "What determines the sample size?", conduct.sample_in_brief(study)),
+        Field("outliers", "How are outliers and exclusions handled?", analysis_plan.exclusions_in_brief(study)),
+        Field("sample", "What determines the sample size?", analysis_plan.sample_in_brief(study)),
         Field(
             "other",
             "Anything else to pre-register?",
-            _joined(conduct.stability_in_brief(study), conduct.tie_breakers(study), identity(source)),
+            _joined(analysis_plan.stability_in_brief(study), analysis_plan.tie_breakers(study), identity(source)),
         ),
         Field("name", "Title", visible(study.title)),
         Field("study_type", "Type of study", "Experiment"),

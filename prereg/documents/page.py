@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from prereg.documents import conduct, measures
+from prereg.documents import analysis_plan, measures
 from prereg.documents.claims import matters, refutation, statement, support
 from prereg.documents.components import ALIASES_LEFT_OUT, alias_rows, design_sentences
 from prereg.documents.configuration import arm_sentences, base_sentences, factor_sentences
@@ -99,28 +99,28 @@ def _blocks(source: Source) -> dict[str, list[Block]]:
         "Hypotheses": _hypotheses(study),
         "Data and training": _training(source),
         "Seeds and stopping": [
-            conduct.sample_size(study),
+            analysis_plan.sample_size(study),
             pairing(study),
-            f"{conduct.starting(study)} {conduct.stopping(study)}",
+            f"{analysis_plan.starting(study)} {analysis_plan.stopping(study)}",
         ],
         "Tests and error rates": [
-            conduct.deciding_test(study),
-            conduct.beside(study),
-            conduct.families(study),
-            conduct.estimand(study),
+            analysis_plan.deciding_test(study),
+            analysis_plan.beside(study),
+            analysis_plan.families(study),
+            analysis_plan.estimand(study),
         ],
         "Decision": [
             "The list is read from the top; the first line that holds is the verdict.",
             Table(
                 ("Line", "If", "Verdict"),
-                [(str(n), *row) for n, row in enumerate(conduct.decision_rows(study), start=1)],
+                [(str(n), *row) for n, row in enumerate(analysis_plan.decision_rows(study), start=1)],
             ),
-            conduct.tie_breakers(study),
+            analysis_plan.tie_breakers(study),
         ],
         "Divergence, stability, missing runs": [
-            conduct.exclusions(study),
-            conduct.stability(study),
-            conduct.missing(study),
+            analysis_plan.exclusions(study),
+            analysis_plan.stability(study),
+            analysis_plan.missing(study),
         ],
         "What this design could find": _design(source),
         "Record": _record(source),
@@ -163,9 +163,9 @@ def _hypotheses(study: Study) -> list[Block]:
         Bullets(said, named=True),
         "δ is the mean, over seeds, of the left side of a claim minus its right side.",
         Table(heads, rows),
-        conduct.two_questions(study),
-        conduct.when_both(study),
-        Bullets(conduct.plain_outcomes(study)),
+        analysis_plan.two_questions(study),
+        analysis_plan.when_both(study),
+        Bullets(analysis_plan.plain_outcomes(study)),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a study registers of its conduct, in words: tests, claims, errors, corrections, stopping, divergence, stability.
+"""What a study registers of its analysis, in words: tests, claims, errors, corrections, stopping, lost runs, stability.
 
 The report and the documents of a registration say these things with the same words, which are here once. Nothing
 here decides anything: what a procedure does is `ablate.judge`'s.

@@ -217,7 +217,8 @@ def beliefs(study: Study, design: Frozen | None) -> str:
     if design is not None and design.seconds_per_run is not None:
         seconds = design.seconds_per_run
     if seconds is not None:
-        text += f" A run is taken to last {duration(seconds)}{_how(design)}."
+        timed = f" ({design.timed})" if design is not None and design.timed else ""
+        text += f" A run is taken to last {duration(seconds)}{timed}."
     return text
 
 
@@ -330,10 +331,6 @@ def _spread(study: Study, metric: str, sd: float, correlation: float) -> str:
 def _three(value: float) -> str:
     """Three significant digits: what is believed is not known better."""
     return compact(float(f"{value:.3g}"))
-
-
-def _how(design: Frozen | None) -> str:
-    return f" ({design.timed})" if design is not None and design.timed else ""
 
 
 def _unit(study: Study, metric: str) -> str:

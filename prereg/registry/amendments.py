@@ -1,8 +1,8 @@
 """What a study's amendments changed, and what may no longer be called confirmatory because of it.
 
 An amendment made before any evidence changes a plan. One made after evidence may have been chosen by it, so what it
-touched is exploratory from then on, in every later table, and no later amendment makes it confirmatory again: the way
-back is another study under another name. `AMENDMENT_EFFECTS` says what a change of each field touches; it is what the
+affects is exploratory from then on, in every later table, and no later amendment makes it confirmatory again: the way
+back is another study under another name. `AMENDMENT_EFFECTS` says what a change of each field affects; it is what the
 code follows and what the documentation shows. Hypotheses of one role correct each other, so an outcome may move
 although nothing of its own was changed: how that is bounded is for `ablate.judge.audit.sensitivity` to say, since it
 takes p values.
@@ -19,7 +19,7 @@ from typing import Literal, get_args
 from pydantic import JsonValue, ValidationError
 
 from prereg.frozen import FrozenModel
-from prereg.registry.history import Difference
+from prereg.registry.history import ABSENT, Difference
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.register import EvidenceState
 from prereg.study.claim import parse_claim
@@ -30,19 +30,18 @@ Scope = Literal[
     "nothing", "hypothesis", "role", "arm", "level", "baseline", "hypotheses", "stability", "everything", "verdict"
 ]
 _STATES: tuple[EvidenceState, ...] = get_args(EvidenceState)
-_ABSENT = "(absent)"
 _NOBODY = "(the baseline)"
 
 
 class AmendmentEffect(FrozenModel):
-    """What a change of some fields touches."""
+    """What a change of some fields affects."""
 
     fields: tuple[str, ...]
     """Fields of the study, with everything below them; the longest that fits counts."""
     scope: Scope
-    """What is touched, for the code."""
+    """What is affected, for the code."""
     said: str
-    """What is touched, in words."""
+    """What is affected, as text."""
     why: str
     """Why."""
 
@@ -134,7 +133,7 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
         why="a rule, or a condition of admissibility, that was chosen after evidence decides nothing",
     ),
 )
-"""From fields to what they touch. A field that is not among them touches everything, and the verdict."""
+"""From fields to what they affect. A field that is not among them affects everything, and the verdict."""
 
 
 class Amendment(FrozenModel):
@@ -171,7 +170,7 @@ class Amendment(FrozenModel):
 
 
 class Affected(FrozenModel):
-    """What amendments after evidence touched: name -> why, one phrase a field."""
+    """What amendments after evidence affect: name -> why, one phrase a field."""
 
     hypotheses: dict[str, tuple[str, ...]] = {}
     """Hypotheses that are exploratory from then on."""
@@ -187,7 +186,7 @@ def amendments_of(entries: Iterable[Entry]) -> tuple[Amendment, ...]:
 
 
 def affected(study: Study, amendments: Iterable[Amendment]) -> Affected:
-    """What all amendments after evidence touched, by the names of the study in force."""
+    """What all amendments after evidence affect, by the names of the study in force."""
     hypotheses: dict[str, list[str]] = {}
     arms: dict[str, list[str]] = {}
     verdict: list[str] = []
@@ -211,7 +210,7 @@ Reach = tuple[set[str], set[str], bool]
 
 
 def reached(study: Study, differences: Sequence[Difference]) -> dict[str, Reach]:
-    """Field -> (hypotheses, arms, whether the verdict) that its change touches."""
+    """Field -> (hypotheses, arms, whether the verdict) that its change affects."""
     everything: Reach = (set(study.hypotheses), set(study.arms), True)
     if not differences:
         return {"what it changed is not on record": everything}
@@ -291,7 +290,7 @@ def _reach_of_arms(study: Study, arms: set[str]) -> Reach:
 
 
 def scope_of(field: str) -> Scope | None:
-    """What the change of a field touches by the table; none for a field that is not in it."""
+    """What the change of a field affects by the table; none for a field that is not in it."""
     found: tuple[int, Scope] | None = None
     for row in AMENDMENT_EFFECTS:
         for known in row.fields:
@@ -315,7 +314,7 @@ def _hypotheses_reached(study: Study, difference: Difference) -> set[str]:
 
 def _reshapes(field: str, name: str, difference: Difference) -> bool:
     """Whether the family of a hypothesis has other members since."""
-    return field == f"hypotheses.{name}.role" or _ABSENT in (difference.registered, difference.now)
+    return field == f"hypotheses.{name}.role" or ABSENT in (difference.registered, difference.now)
 
 
 def _roles(difference: Difference) -> list[str]:
@@ -335,7 +334,7 @@ def _arms_with_level(study: Study, difference: Difference) -> set[str]:
               for level in found}  # fmt: skip
     changed = [levels[name] for name in _named_in(difference.field, "factors", levels)]
     whole = difference.field in {f"factors.{name}" for name in levels}
-    if not changed or (whole and _ABSENT in (difference.registered, difference.now)):
+    if not changed or (whole and ABSENT in (difference.registered, difference.now)):
         return set(study.arms)
     cells = product(*study.factors.values())
     return {"-".join(cell) for cell in cells if any(cell[at] == level for at, level in changed)}

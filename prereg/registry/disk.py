@@ -44,9 +44,13 @@ def read_regular(path: Path, most: int) -> bytes:
         return stream.read(size)
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file atomically and durably: temporary file, fsync, rename, fsync of the folder."""
-    _write(path, data, earlier=None)
+def write_whole(path: Path, data: bytes, *, earlier: Path | None = None) -> None:
+    """Replace a file atomically and durably: temporary file, fsync, rename, fsync of the folder.
+
+    The file that is replaced is kept under the name `earlier`, if one is given, in place of what that was. At no moment
+    are both gone, and between the two renames only `earlier` is there.
+    """
+    _write(path, data, earlier=earlier)
 
 
 def write_passing(path: Path, data: bytes) -> None:
@@ -68,14 +72,6 @@ def write_in_turn(files: Sequence[tuple[Path, bytes]]) -> None:
         for temporary, _ in written:
             temporary.unlink(missing_ok=True)
         raise _named(error, path) from None
-
-
-def rotate_whole(path: Path, data: bytes, *, earlier: Path) -> None:
-    """The same, and the file that is replaced is kept under the name `earlier`, in place of what stood there.
-
-    At no moment are both gone, and between the two renames only `earlier` is there.
-    """
-    _write(path, data, earlier=earlier)
 
 
 def _write(path: Path, data: bytes, *, earlier: Path | None, durable: bool = True) -> None:

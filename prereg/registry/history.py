@@ -129,7 +129,12 @@ def differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Differe
     below: list[tuple[str | int, JsonValue, JsonValue]] | None = None
     if isinstance(old, dict) and isinstance(new, dict):
         below = [(key, old.get(key, ABSENT), new.get(key, ABSENT)) for key in dict.fromkeys([*old, *new])]
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and _all_mappings(old, new):
+    elif (
+        isinstance(old, list)
+        and isinstance(new, list)
+        and len(old) == len(new)
+        and all(isinstance(one, dict) for one in (*old, *new))
+    ):
         below = [(at, *pair) for at, pair in enumerate(zip(old, new, strict=True))]
     if below is not None:
         return [found for key, a, b in below for found in differences(a, b, (*path, key))]
@@ -137,10 +142,6 @@ def differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Differe
     if canonical_bytes(old) == canonical_bytes(new):
         return []
     return [Difference(field=dotted(path), registered=old, now=new)]
-
-
-def _all_mappings(*lists: list[JsonValue]) -> bool:
-    return all(isinstance(item, dict) for items in lists for item in items)
 
 
 def code_of(pins: dict[str, CheckPin]) -> dict[str, Any]:
@@ -279,13 +280,13 @@ def _lock(root: Root, study: str, entry: Entry) -> tuple[dict[str, Any] | None, 
 
 def _hash(whole: dict[str, Any]) -> str | None:
     try:
-        pins, read = (
-            [{"path": path, "sha256": sha256} for path, sha256 in sorted(whole[kind].items())]
+        files: dict[str, Any] = {
+            kind: [{"path": path, "sha256": sha256} for path, sha256 in sorted(whole[kind].items())]
             for kind in ("scripts", "data_files")
-        )
-        scripts = pins if whole["study"]["trainer"] == "command" else None
-        parts = (whole["own_checks"], scripts, whole["data"])
-        return promise_sha256(whole["study"], whole["corpus"], *parts, tasks=whole["tasks"], data_files=read)
+        }
+        if whole["study"]["trainer"] != "command":
+            files["scripts"] = None
+        return promise_sha256(whole | files)
     except (ValueError, TypeError, KeyError):
         return None
 

@@ -151,4 +151,4 @@ def is_unfinished(registration: Registration, entries: Iterable[Entry]) -> bool:
     mine = [entry for entry in entries if entry.registration == registration.sha256]
     sealed = newest_seals(mine, registration.sha256)
     decided = any(entry.event == "decided" for entry in mine)
-    return not decided and any((spec.variant, spec.seed) not in sealed for spec in plan(registration))
+    return not decided and any(spec.cell not in sealed for spec in plan(registration))

@@ -25,6 +25,9 @@ from prereg.study.measure import Measure
 from prereg.study.spec import MetricsFile, Study
 from prereg.study.training import Training
 
+Cell = tuple[str, int]
+"""A run by its variant and seed."""
+
 
 class Planned(FrozenModel):
     """One run to do, on any machine."""
@@ -37,6 +40,11 @@ class Planned(FrozenModel):
     """The arm."""
     seed: int
     """The seed."""
+
+    @property
+    def cell(self) -> Cell:
+        """Its variant and seed."""
+        return self.variant, self.seed
 
     @property
     def run_id(self) -> str:
@@ -178,10 +186,6 @@ def needed_metrics(study: Study) -> dict[str, tuple[int, ...]]:
         read = study.hypotheses[name].read
         found.setdefault(claim.metric, set()).update([read.step] if isinstance(read, AtStep) else [])
     return {metric: tuple(sorted(steps)) for metric, steps in found.items()}
-
-
-Cell = tuple[str, int]
-"""A run by its variant and seed."""
 
 
 def cell_of(entry: Entry) -> Cell:

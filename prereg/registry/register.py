@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -53,7 +53,7 @@ from prereg.study.load import Loaded
 from prereg.study.spec import Study
 
 EvidenceState = Literal["none", "runs started", "outcomes read"]
-"""What a difference says of a field that one side lacks."""
+"""What is known of a study's outcome, from nothing to most."""
 
 # Without -text, version control may rewrite line ends, and every hash would differ on another machine.
 _EARLIER_ATTRIBUTES = b"*.lock.json -text\nledger.jsonl -text\n*.yaml -text\n"
@@ -152,9 +152,7 @@ def amend(
             design=design,
             tool=tool,
             at=at,
-            previous=registered.sha256,
-            reason=reason.strip(),
-            body=body,
+            amendment=body,
             override=override,
         )
 
@@ -238,36 +236,31 @@ def _commit(
     design: dict[str, JsonValue] | None,
     tool: dict[str, str],
     at: str,
-    previous: str | None = None,
-    reason: str | None = None,
-    body: dict[str, JsonValue] | None = None,
-    override: Override | None = None,
+    amendment: Mapping[str, JsonValue] | None = None,
+    override: Override | None,
 ) -> tuple[Registration, Entry]:
-    """Write the lock next to its place, let the ledger take it, move it there."""
+    """Write the lock next to its place, let the ledger take it, move it there. `amendment` is what its entry says."""
     source = _relative(root, loaded.path)
     ledger.head()  # a damaged ledger is refused before anything is written
-    name, study = loaded.study.study, plain(loaded.study)
-    corpus, data, tasks = plain(pins.corpus), plain(pins.data), plain(pins.tasks)
-    files = None if pins.scripts is None else [plain(pin) for pin in pins.scripts]
-    read = [plain(pin) for pin in pins.data_files]
-    sha256 = promise_sha256(study, corpus, code_of(code), files, data, tasks=tasks, data_files=read)
+    name, own_checks = loaded.study.study, code_of(code)
     accepted = {} if override is None else {"override": plain(override)}
     # Keys stand in the order of the study's file, not sorted: the order of the factors names the arms.
+    promise: dict[str, Any] = {"study": plain(loaded.study), "corpus": plain(pins.corpus)}
+    promise |= {} if pins.scripts is None else {"scripts": [plain(pin) for pin in pins.scripts]}
+    promise |= {"data_files": [plain(pin) for pin in pins.data_files]} if pins.data_files else {}
+    promise |= {} if pins.data is None else {"data": plain(pins.data)}
+    promise |= {} if pins.tasks is None else {"tasks": plain(pins.tasks)}
+    sha256 = promise_sha256(promise | {"own_checks": own_checks})
     document = {
-        "study": study,
-        "corpus": corpus,
-        **({} if files is None else {"scripts": files}),
-        **({} if not read else {"data_files": read}),
-        **({} if data is None else {"data": data}),
-        **({} if tasks is None else {"tasks": tasks}),
+        **promise,
         "sha256": sha256,
         "source_sha256": sha256_bytes(loaded.source_bytes),
         "registered_at": at,
         "tool": tool,
         "design": design,
-        "previous": previous,
-        "reason": reason,
-        **({"own_checks": code_of(code)} if code else {}),
+        "previous": None if amendment is None else amendment["previous"],
+        "reason": None if amendment is None else amendment["reason"],
+        **({"own_checks": own_checks} if own_checks else {}),
         **accepted,
     }
     written = (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
@@ -282,7 +275,7 @@ def _commit(
         ) from None
     registration = read_lock(pending_lock(root, name))
     entry = ledger.append(
-        "registered" if previous is None else "amended",
+        "registered" if amendment is None else "amended",
         study=name,
         registration=sha256,
         at=at,
@@ -292,7 +285,7 @@ def _commit(
             "file": source,
             **accepted,
             **_runs_of_others(root, loaded.study),
-            **(body or {}),
+            **(amendment or {}),
         },
     )
     move(pending_lock(root, name), root.lock(name))

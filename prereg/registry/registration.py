@@ -7,7 +7,7 @@ comes about is `prereg.registry.register`'s work, and what differs from it `prer
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -189,32 +189,15 @@ def reading_sha256(pins: Iterable[tuple[str, str]]) -> str:
     return next(iter(named.values())) if len(named) == 1 else sha256_of({"mixture": named})
 
 
-def promise_sha256(
-    study: dict[str, Any],
-    corpus: dict[str, Any] | None,
-    own_checks: dict[str, Any] | None = None,
-    scripts: list[dict[str, Any]] | None = None,
-    data: dict[str, Any] | None = None,
-    *,
-    tasks: dict[str, Any] | None = None,
-    data_files: list[dict[str, Any]] | None = None,
-) -> str:
-    """Hash of a promise, from the JSON forms of study, corpus, own checks' code, scripts, pins of more data, tasks, and
-    files that a user's own trainer reads.
+def promise_sha256(promise: Mapping[str, Any]) -> str:
+    """Hash of a promise, from the JSON forms of its parts as a lock names them; other fields of a lock do not count.
 
     Canonical JSON sorts keys, so order in the file does not matter. The one order that means
     something is that of the factors, which names the arms: it is hashed with them.
     """
-    code: dict[str, Any] = {"own_checks": own_checks} if own_checks else {}
-    if scripts is not None:
-        code["scripts"] = scripts
-    if data is not None:
-        code["data"] = data
-    if tasks is not None:
-        code["tasks"] = tasks
-    if data_files:
-        code["data_files"] = data_files
-    return sha256_of({"study": study, "corpus": corpus, "factor_order": list(study["factors"]), **code})
+    parts = {"study": promise["study"], "corpus": promise["corpus"], "factor_order": list(promise["study"]["factors"])}
+    parts |= {name: promise[name] for name in ("own_checks", "data_files") if promise.get(name)}
+    return sha256_of(parts | {n: promise[n] for n in ("scripts", "data", "tasks") if promise.get(n) is not None})
 
 
 def load_registration(root: Root, name: str) -> Registration | None:
@@ -334,15 +317,7 @@ def read_lock(path: Path) -> Registration:
         ) from None
     try:
         document = json.loads(data)
-        kept = promise_sha256(
-            document["study"],
-            document["corpus"],
-            document.get("own_checks"),
-            document.get("scripts"),
-            document.get("data"),
-            tasks=document.get("tasks"),
-            data_files=document.get("data_files"),
-        )
+        kept = promise_sha256(document)
         whole = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
         registration = Registration.model_validate_json(whole)
     except (ValueError, TypeError, KeyError, RecursionError, ValidationError, StudyError) as error:

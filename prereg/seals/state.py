@@ -106,7 +106,7 @@ def attested(entries: Iterable[Entry], study: str) -> tuple[Attested, ...]:
 
 
 def newest_attestations(entries: Iterable[Entry], study: str) -> tuple[Attested, ...]:
-    """What is to be checked: every file, the newest anchor and the newest calendars' proof of each lock, unpaid debts.
+    """What is to be checked: every file, the newest anchor and calendars' proof of each lock, and what is pending.
 
     A proof that calendars have completed holds what the earlier one held.
     """

@@ -14,8 +14,7 @@ from math import sqrt
 
 from ablate.judge.audit.stability import false_alarm_text
 from ablate.judge.design.assumptions import Belief, Beliefs, assumed, groups_of, over_new_items
-from ablate.judge.design.choice import notes_on_choice
-from ablate.judge.design.error_rate import correlations, worst_case
+from ablate.judge.design.error_rate import correlations, notes_on_choice, worst_case
 from ablate.judge.design.power import Planning, planned
 from ablate.judge.design.reach import (
     HypothesisDesign,
@@ -98,7 +97,7 @@ class Design(GrownModel):
     hypotheses: tuple[HypothesisDesign, ...]
     """In the order of the study."""
     scenarios: tuple[Scenario, ...]
-    """Simulated truths."""
+    """Simulated states of the world."""
     unreachable: tuple[str, ...]
     """Verdicts that no data could produce."""
     remedy: str
@@ -165,7 +164,8 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
     notes = [unknown] if unknown else _notes(study, lacking, believed)
     if study.components is not None:
         notes.insert(0, f"component ablation, {study.components.title()}; arms: {listed(study.arms)}")
-    notes += [_OVER_NEW_ITEMS + _said_tasks(study)] if over_items and not unknown else []
+    if over_items and not unknown:
+        notes.append(_OVER_NEW_ITEMS + ("; tasks are taken to be of equal size" if _unit(study) == "task" else ""))
     notes += [_OVER_THESE_ITEMS] if registered == "items" and not over_items else []
     correlation = study.assume.metric_correlation or 0.0
     states = [] if lacking else effect_scenarios(study, divergence=believed.divergence, correlation=correlation)
@@ -275,10 +275,6 @@ def _unknown_items(study: Study, beliefs: Beliefs) -> str:
 def _unit(study: Study) -> str:
     harness = study.measure.harness
     return "task" if harness is not None and harness.clusters == "tasks" else "item"
-
-
-def _said_tasks(study: Study) -> str:
-    return "; tasks are taken to be of equal size" if _unit(study) == "task" else ""
 
 
 def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:

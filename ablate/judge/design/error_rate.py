@@ -11,6 +11,11 @@ its margin. A gate bounds some rules (`prereg.rule.bound`), and this one as litt
 The search draws few studies and the cases that come out worst are drawn afresh with many, so that the rate is not the
 luckiest of a thousand. Differences are normal and no run diverges; skewed differences and divergence are scenarios of
 their own, because no test over few seeds holds its level there.
+
+And what a pilot that misses the best setting does to a tuned comparison. The tests hold their level for the arms at the
+frozen settings. A verdict about the arms at their best settings needs more: two arms that are equal there differ where
+the pilot froze the best setting of one and another of the other. How often that ends as `supported` depends on how much
+worse the other settings are, so the largest chance over several gaps is given.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
+from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +32,11 @@ from ablate.judge.design.assumptions import Beliefs, groups_of
 from ablate.judge.design.reach import effect_when_true, standard_error
 from ablate.judge.design.scenarios import Law, TrueEffects, alarms_of, constants_of, draw, weights_of
 from ablate.judge.design.simulate import Scenario, adopting_verdicts, harmful_verdicts, is_true, simulate
+from ablate.judge.stats.null_hypotheses import nulls_in
 from ablate.judge.stats.paired_t import Floats
-from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, batchable, code_rows, weigh_rows_at
+from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, batchable, code_rows, weigh_rows
 from prereg.study.spec import Study
+from prereg.text import compact, counted
 
 CORRELATIONS = (0.0, 0.5, 1.0)
 _FAR = 40.0
@@ -188,8 +196,8 @@ class _Screen:
     def _weighed(self, name: str, effect: float) -> tuple[Floats, Floats]:
         if (name, effect) not in self._p:
             wanted = {effect, *self.states.get(name, ())}
-            found = weigh_rows_at(
-                self.study, name, self.differences[name], [Shifted(one) for one in wanted], items=self.items
+            found = weigh_rows(
+                self.study, name, self.differences[name], cases=[Shifted(one) for one in wanted], items=self.items
             )
             self._p |= {(name, one): p for one, p in zip(wanted, found, strict=True)}
         return self._p[name, effect]
@@ -264,3 +272,73 @@ def _named(study: Study, effects: dict[str, float], correlation: float, law: Law
             said.append(f"{name} far {way if effect * sign > 0 else 'the other way'}")
     metrics = f"; metrics correlated {correlation:g}" if len(groups_of(study)) > 1 else ""
     return ", ".join(said) + metrics + ("" if law == "normal" else f"; {law} differences")
+
+
+GAPS = (0.5, 1.0, 1.5, 2.0, 3.0)
+"""How much worse all settings but the best are, in SDs of a run."""
+
+
+def notes_on_choice(study: Study, believed: Beliefs, *, n_sims: int, seed: int) -> list[str]:
+    """A sentence for each claim that reads the metric by which a pilot chooses; none where nothing is tuned."""
+    if study.tune is None:
+        return []
+    settings = study.tune.of(tuple(study.arms))
+    n_settings = max(len(listed) for listed in settings.values())
+    notes = [
+        "error rates and power are those of the arms at the settings that the pilot freezes; no pilot run enters a test"
+    ]
+    for name, claim in study.claims.items():
+        belief = believed.of(claim.metric, study.hypotheses[name].scale)
+        tuned = [arm for arm in claim.weights if arm in settings]
+        if (
+            claim.metric != study.tune.choose_by
+            or belief is None
+            or not tuned
+            or not batchable(study, len(study.seeds))
+        ):
+            continue
+        error, gap = worst_choice(study, name, sd=belief.sd, correlation=belief.correlation, n_sims=n_sims, seed=seed)
+        n_pilot = counted(len(study.tune.seeds), "seed")
+        notes.append(
+            f"{name}, read as a claim about the arms at their best of {n_settings} settings: where it is false there "
+            f"and every other setting is {compact(gap)} SD of a run worse, it is supported in {100 * error:.1f}%, "
+            f"because a pilot of {n_pilot} misses the best one; more of them lower it (n = {len(study.seeds)} seeds, "
+            f"{n_sims:,} simulated studies, the worst of gaps from {compact(GAPS[0])} to {compact(GAPS[-1])} SD)"
+        )
+    return notes
+
+
+def worst_choice(
+    study: Study, name: str, *, sd: float, correlation: float, n_sims: int, seed: int
+) -> tuple[float, float]:
+    """The largest chance of a false `supported` at the arms' best settings, before correction, and its gap in SDs."""
+    claim, tune, n = study.claims[name], study.tune, len(study.seeds)
+    assert tune is not None, study.study
+    settings = tune.of(tuple(study.arms))
+    sizes = {arm: len(settings.get(arm, ((),))) for arm in claim.weights}
+    support, _ = nulls_in(study, name)
+    border, sign = support.points[0][0], 1.0 if claim.better != "higher" else -1.0
+    found = []
+    for place, gap in enumerate(GAPS):
+        rng = np.random.default_rng([seed, place])
+        pilot = _noise(rng, (n_sims, sum(sizes.values()), len(tune.seeds)), correlation).mean(axis=2)
+        judged = _noise(rng, (n_sims, len(sizes), n), correlation)
+        differences, start = np.full((n_sims, n), border), 0
+        for at, (arm, weight) in enumerate(claim.weights.items()):
+            losses = np.full(sizes[arm], gap)
+            losses[0] = 0.0
+            # Of an arm that is not tuned there is one setting, its best.
+            chosen = (pilot[:, start : start + sizes[arm]] + losses).argmin(axis=1)
+            differences += weight * sd * (judged[:, at] + sign * losses[chosen][:, None])
+            start += sizes[arm]
+        ((p, _),) = weigh_rows(study, name, differences, rng_seed=seed)
+        found.append((float((p <= study.analysis.alpha).mean()), gap))
+    return max(found)
+
+
+def _noise(rng: np.random.Generator, shape: tuple[int, int, int], correlation: float) -> Floats:
+    """Standard normal noise of runs, correlated between the runs of one seed."""
+    shared = rng.standard_normal((shape[0], 1, shape[2]))
+    own = rng.standard_normal(shape)
+    found: Floats = sqrt(max(correlation, 0.0)) * shared + sqrt(1.0 - max(correlation, 0.0)) * own
+    return found

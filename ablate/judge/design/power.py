@@ -31,7 +31,7 @@ from ablate.judge.stats import t_power
 from ablate.judge.stats.multiplicity import EDGE
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.unpaired import welch_df
-from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, code_rows, weigh_rows, weigh_rows_at
+from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, code_rows, weigh_rows
 from ablate.judge.stats.vectorized_unpaired import moved_by
 from prereg.study.spec import Study
 
@@ -134,7 +134,7 @@ class Planning:
         n, n_sims = study.n_seeds, min(self.n_sims, affordable(study, study.n_seeds), 5_000)
         drawn = draw(study, truth, self.beliefs, n_sims=n_sims, n_seeds=n, rng=np.random.default_rng([self.seed, 999]))
         names = list(study.corrected_with(name))
-        p = {one: weigh_rows(study, one, drawn.differences[one], items=drawn.items) for one in names}
+        p = {one: weigh_rows(study, one, drawn.differences[one], items=drawn.items)[0] for one in names}
         centred = (
             drawn.differences[name] - truth.effects[name]
             if study.paired
@@ -148,7 +148,7 @@ class Planning:
         def powers(sizes: Floats) -> Floats:
             cases = [Shifted(smallest=size) if absence else Shifted(sign * size) for size in sizes.tolist()]
             found = []
-            for mine in weigh_rows_at(study, name, centred, cases, items=drawn.items):
+            for mine in weigh_rows(study, name, centred, cases=cases, items=drawn.items):
                 both = [np.stack([(p | {name: mine})[one][which] for one in names], axis=1) for which in (0, 1)]
                 codes = code_rows(study, names, *both)
                 found.append(float((codes[:, names.index(name)] == OUTCOME.index("supported")).mean()))

@@ -20,7 +20,7 @@ from ablate.judge.stats import t_power
 from ablate.judge.stats.estimate import p_floor, words
 from ablate.judge.stats.gatekeeping import adjusted
 from ablate.judge.stats.multiplicity import Null, p_floor_of
-from ablate.judge.stats.null_hypotheses import is_gated, nulls_of, support_levels
+from ablate.judge.stats.null_hypotheses import is_gated, nulls_in, support_levels
 from ablate.judge.stats.paired_t import Side
 from ablate.judge.stats.sequential import EProcessT
 from ablate.judge.stats.unpaired import Permutation, permutation_floor, proportional, welch_df
@@ -98,7 +98,7 @@ def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDe
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
     n, family = study.n_seeds, len(study.families[hypothesis.role])
     level, kind = level_of(study, name), KIND[claim.verb]
-    _, refuting = nulls_of(claim.verb, claim.better, hypothesis.smallest)
+    _, refuting = nulls_in(study, name)
     floors = (
         support_floor(study, name, n),
         None if refuting is None else floor_of(study, name, family, n, _side(refuting)),
@@ -148,10 +148,7 @@ def support_floor(study: Study, name: str, n: int) -> float:
     """Smallest p for support that any n pairs can give, at the first step of the correction; under a gate with every p
     before it at its own smallest."""
     together = study.corrected_with(name)
-    sides = {
-        one: _side(nulls_of(study.claims[one].verb, study.claims[one].better, study.hypotheses[one].smallest)[0])
-        for one in together
-    }
+    sides = {one: _side(nulls_in(study, one)[0]) for one in together}
     if not is_gated(study, together):
         return floor_of(study, name, len(together), n, sides[name])
     floors = [_floor_alone(study, one, n, sides[one]) for one in together]

@@ -36,7 +36,7 @@ from ablate.judge.design.reach import planned_sizes, verdicts_of
 from ablate.judge.design.scenarios import Drawn, Law, TrueEffects, draw
 from ablate.judge.interim import run_to_the_stop
 from ablate.judge.stats.estimate import NoTestError, prepare, undecided
-from ablate.judge.stats.null_hypotheses import Nulls, judge_families, nulls_of, weigh
+from ablate.judge.stats.null_hypotheses import Nulls, judge_families, nulls_in, weigh
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.resample import ENUMERATED_PAIRS, LISTED_PAIRS
 from ablate.judge.stats.unpaired import Permutation, ways_of
@@ -260,8 +260,7 @@ def _cases(codes: Codes, stable: Kept) -> Iterator[tuple[list[int], list[bool], 
 
 def is_true(study: Study, name: str, effect: float, outcome: str) -> bool:
     """Whether a "supported" or "refuted" would be right: whether the null it rejects is false."""
-    claim = study.claims[name]
-    support, refute = nulls_of(claim.verb, claim.better, study.hypotheses[name].smallest)
+    support, refute = nulls_in(study, name)
     null = support if outcome == "supported" else refute
     return null is not None and null.excludes(effect)
 

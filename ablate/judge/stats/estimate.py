@@ -141,7 +141,7 @@ class Bca(Percentile):
         self.skew = float((centred**3).sum() / (6.0 * (centred**2).sum() ** 1.5))  # the jackknife's, for a mean
 
 
-__all__ = ["NoTestError", "Side", "estimate", "p_against", "p_floor", "prepare", "undecided", "words"]
+__all__ = ["NoTestError", "p_floor", "prepare", "summarise", "undecided", "words"]
 
 _PAIRED: tuple[type[Procedure], ...] = (PairedT, BootstrapT, SignFlip, SignedRank, Percentile, Bca, TwoWay)
 PROCEDURES: dict[str, type[Procedure]] = {kind.name: kind for kind in _PAIRED} | dict(UNPAIRED)
@@ -184,13 +184,6 @@ def undecided(method: Test, n: int) -> str | None:
     return None
 
 
-def estimate(
-    differences: Floats, method: Test, *, alpha: float, rng: np.random.Generator, zeros: Zeros = "pratt"
-) -> Estimate:
-    """The effect shown, two-sided interval at 1 - alpha and two-sided p against zero. Nothing is corrected here."""
-    return summarise(prepare(differences, method, rng, zeros), alpha)
-
-
 def summarise(test: Procedure, alpha: float) -> Estimate:
     """What a prepared test says."""
     interval = test.interval(alpha)
@@ -209,11 +202,6 @@ def summarise(test: Procedure, alpha: float) -> Estimate:
         items=test.items,
         sizes=test.sizes,
     )
-
-
-def p_against(differences: Floats, method: Test, *, null: float, side: Side, rng: np.random.Generator) -> float:
-    """p of the null; `greater` is evidence that the effect is above it. The caller names the side, before data."""
-    return prepare(differences, method, rng).p(null, side)
 
 
 def p_floor(method: Test, n: int, side: Side = "two") -> float:

@@ -82,15 +82,18 @@ Member = tuple[Procedure, Null]
 
 def holm(p: Sequence[float]) -> tuple[float, ...]:
     """Adjusted p values in the order given: monotone in p, never above 1."""
-    m = len(p)
     assert all(0.0 < value <= 1.0 for value in p), p
-    adjusted = [0.0] * m
-    running = 0.0
-    for step, place in enumerate(sorted(range(m), key=lambda i: p[i])):
-        # The running maximum is what makes it monotone: leaving it out is the classical mistake.
-        running = max(running, min(1.0, (m - step) * p[place]))
-        adjusted[place] = running
-    return tuple(adjusted)
+    return tuple(holm_rows(np.array([p]))[0].tolist())
+
+
+def holm_rows(p: Floats) -> Floats:
+    """The same of many studies, one a row."""
+    order = np.argsort(p, axis=1, kind="stable")
+    steps = np.minimum(1.0, np.arange(p.shape[1], 0, -1) * np.take_along_axis(p, order, axis=1))
+    adjusted = np.empty_like(p)
+    # The running maximum is what makes it monotone: leaving it out is the classical mistake.
+    np.put_along_axis(adjusted, order, np.maximum.accumulate(steps, axis=1), axis=1)
+    return adjusted
 
 
 def adjust(members: Sequence[Member | None], *, rng_seed: int) -> tuple[tuple[float, ...], str]:

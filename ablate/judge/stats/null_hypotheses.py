@@ -133,6 +133,11 @@ def nulls_of(verb: Verb, better: Better, smallest: float) -> tuple[Null, Null | 
     return _within(smallest), _towards(0)
 
 
+def nulls_in(study: Study, name: str) -> tuple[Null, Null | None]:
+    """`nulls_of` a hypothesis of a study, at its registered margin."""
+    return nulls_of(study.claims[name].verb, study.claims[name].better, study.hypotheses[name].smallest)
+
+
 @dataclass(frozen=True)
 class AgainstMargin:
     """One-sided p values of an effect against the smallest difference that matters, and the zone after correction."""

@@ -45,6 +45,12 @@ def one_sample(words: str) -> str:
     return words.replace("paired t", "one-sample t")
 
 
+def p_of_t(t: float, df: float, side: Side) -> float:
+    """p of a t statistic, from the lower tail of Student's law, where it loses no digits."""
+    tail = {"two": -abs(t), "greater": -t, "less": t}[side]
+    return max(float(special.stdtr(df, tail)) * (2.0 if side == "two" else 1.0), TINY)
+
+
 def exponent_of(values: Floats) -> int:
     """The power of two just above the largest size, 0 where all are zero."""
     return int(np.frexp(np.abs(values).max(initial=0.0))[1])
@@ -197,12 +203,7 @@ class PairedT(Studentized):
     def p(self, null: float, side: Side) -> float:
         assert self.df is not None
         t = self.statistic(null)
-        if t is None:
-            return 1.0
-        # special.stdtr is the CDF of t; always taken in the lower tail, where it loses no digits.
-        tail = {"two": -abs(t), "greater": -t, "less": t}[side]
-        p = float(special.stdtr(self.df, tail)) * (2.0 if side == "two" else 1.0)
-        return max(p, TINY)
+        return 1.0 if t is None else p_of_t(t, self.df, side)
 
     def bounds(self, alpha: float) -> tuple[float, float] | None:
         assert self.df is not None

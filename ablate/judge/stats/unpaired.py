@@ -28,12 +28,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from ablate.judge.stats.paired_t import EQUAL, TINY, Floats, NoTestError, Procedure, Side, exponent_of
+from ablate.judge.stats.paired_t import EQUAL, TINY, Floats, NoTestError, Procedure, Side, exponent_of, p_of_t
+from ablate.judge.stats.resample import RESAMPLES
 
 MOST_LISTED: Final = 50_000
 """Assignments of runs to two arms up to which all of them are listed."""
-RESAMPLES: Final = 9_999
-"""Random assignments beyond that."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +123,7 @@ class Welch(Unpaired):
             raise NoTestError(
                 f"all runs have one value: their standard error is zero, so Welch's t has no p against {null:.6g}"
             )
-        t = (self.scaled_mean - self.to_unit(null)) / self.scaled_se
-        tail = {"two": -abs(t), "greater": -t, "less": t}[side]
-        return max(float(special.stdtr(self.df, tail)) * (2.0 if side == "two" else 1.0), TINY)
+        return p_of_t((self.scaled_mean - self.to_unit(null)) / self.scaled_se, self.df, side)
 
     def bounds(self, alpha: float) -> tuple[float, float] | None:
         if self.df is None:

@@ -22,13 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.stats.gatekeeping import rejected_rows
-from ablate.judge.stats.multiplicity import Null, ScoredRows, adjust_rows
-from ablate.judge.stats.null_hypotheses import is_gated, levels_of, nulls_of
+from ablate.judge.stats.multiplicity import Null, ScoredRows, adjust_rows, holm_rows
+from ablate.judge.stats.null_hypotheses import is_gated, levels_of, nulls_in, nulls_of
 from ablate.judge.stats.paired_t import TINY, Floats
-from ablate.judge.stats.resample import (
-    ENUMERATED_PAIRS,
-    RESAMPLES,
-)
+from ablate.judge.stats.resample import ENUMERATED_PAIRS, RESAMPLES
 from ablate.judge.stats.vectorized_tests import (
     CHUNK,
     ROWS_LISTED_PAIRS,
@@ -96,18 +93,11 @@ def judge_rows_at_worst(
     `ends` are the ends towards which lost pairs push each hypothesis, each studies x hypotheses.
     """
     names = list(study.hypotheses)
-    weighed = [
-        weigh_rows(
-            study,
-            name,
-            differences[name],
-            None if kept is None else kept[name],
-            rng_seed=rng_seed,
-            rows_of=rows_of,
-            items=items,
-        )
-        for name in names
-    ]
+    weighed = []
+    for name in names:
+        mine = None if kept is None else kept[name]
+        (p,) = weigh_rows(study, name, differences[name], mine, rng_seed=rng_seed, rows_of=rows_of, items=items)
+        weighed.append(p)
     support, refute = (np.stack([p[which] for p in weighed], axis=1) for which in (0, 1))
     codes = _codes(study, differences, kept, support, refute, rng_seed=rng_seed)
     can = np.array([refutable(study, name) for name in study.hypotheses])
@@ -124,25 +114,6 @@ def judge_rows_at_worst(
     return codes, possible
 
 
-def weigh_rows(
-    study: Study,
-    name: str,
-    differences: Floats,
-    kept: Kept | None = None,
-    *,
-    rng_seed: int = 0,
-    rows_of: Callable[[Floats], Rows] | None = None,
-    items: Items | None = None,
-) -> tuple[Floats, Floats]:
-    """p of support and of refutation of one hypothesis, study by study; 1 where it has no p.
-
-    Over new items a p is only known to lie at or below the levels of the correction, which decides the same.
-    """
-    return weigh_rows_at(study, name, differences, [Shifted()], kept, rng_seed=rng_seed, rows_of=rows_of, items=items)[
-        0
-    ]
-
-
 @dataclass(frozen=True)
 class Shifted:
     """The same studies under another truth: every difference moved by `by`, and another margin than the registered."""
@@ -151,18 +122,22 @@ class Shifted:
     smallest: float | None = None
 
 
-def weigh_rows_at(
+def weigh_rows(
     study: Study,
     name: str,
     differences: Floats,
-    cases: Sequence[Shifted],
     kept: Kept | None = None,
     *,
+    cases: Sequence[Shifted] = (Shifted(),),
     rng_seed: int = 0,
     rows_of: Callable[[Floats], Rows] | None = None,
     items: Items | None = None,
 ) -> list[tuple[Floats, Floats]]:
-    """`weigh_rows` in each case, with one preparation of the tests for all: every test moves with its differences."""
+    """p of support and of refutation of one hypothesis, study by study; 1 where it has no p.
+
+    In each case, with one preparation of the tests for all: every test moves with its differences. Over new items a p
+    is only known to lie at or below the levels of the correction, which decides the same.
+    """
     assert rows_of is not None or batchable(study, differences.shape[1]), (study.analysis, study.stopping)
     new_items = study.analysis.estimand == "new_seeds_and_items"
     assert not new_items or items is not None, study.analysis
@@ -220,10 +195,7 @@ def _codes(
         if len(family) > 1:
             places = [names.index(name) for name in family]
             scored = [_scored(study, differences[name], None if kept is None else kept[name]) for name in family]
-            nulls = [
-                nulls_of(study.claims[name].verb, study.claims[name].better, study.hypotheses[name].smallest)
-                for name in family
-            ]
+            nulls = [nulls_in(study, name) for name in family]
             for which, p in enumerate(adjusted):
                 chosen = [both[which] for both in nulls]
                 p[:, places] = adjust_rows(scored, chosen, p[:, places], rng_seed=rng_seed)
@@ -259,6 +231,7 @@ def code_rows(study: Study, names: list[str], support: Floats, refute: Floats, *
     Without their differences p values of a joint correction are corrected by Holm's procedure, unless they already are
     `corrected`.
     """
+    corrected = corrected or study.analysis.correct == "none"
     codes = np.empty(support.shape, dtype=np.int8)
     supported = np.empty(support.shape, dtype=bool)
     for together in dict.fromkeys(study.corrected_with(name) for name in names):
@@ -267,10 +240,10 @@ def code_rows(study: Study, names: list[str], support: Floats, refute: Floats, *
         if is_gated(study, together):
             supported[:, places] = rejected_rows(study.stages, p, study.analysis.alpha)
         else:
-            supported[:, places] = (p if corrected else _corrected(study, p)) <= study.analysis.alpha
+            supported[:, places] = (p if corrected else holm_rows(p)) <= study.analysis.alpha
     for role in dict.fromkeys(study.hypotheses[name].role for name in names):
         places = [names.index(name) for name in study.families[role]]
-        p = refute[:, places] if corrected else _corrected(study, refute[:, places])
+        p = refute[:, places] if corrected else holm_rows(refute[:, places])
         refuted = p <= study.analysis.alpha
         yields = np.array([study.claims[names[place]].verb.startswith("does_not") for place in places])
         kept = supported[:, places] & (~refuted | yields)
@@ -320,15 +293,3 @@ def _p_of(test: Rows, null: Null, by: float) -> Floats:
         return found
     leaning = test.leaning if by == 0.0 else test.leaning_at(-by)
     return np.where(leaning == null.towards, found, 1.0)
-
-
-def _corrected(study: Study, p: Floats) -> Floats:
-    """`multiplicity.holm` over rows, or nothing."""
-    m = p.shape[1]
-    if study.analysis.correct == "none" or m == 1:
-        return p
-    order = np.argsort(p, axis=1, kind="stable")
-    steps = np.minimum(1.0, np.arange(m, 0, -1) * np.take_along_axis(p, order, axis=1))
-    adjusted = np.empty_like(p)
-    np.put_along_axis(adjusted, order, np.maximum.accumulate(steps, axis=1), axis=1)
-    return adjusted

@@ -6,7 +6,7 @@ from ablate.judge.bayes import CREDIBLE, describe
 from ablate.reporting.blocks import Table, columns
 from ablate.reporting.context import ReportContext
 from prereg import text as words
-from prereg.documents.conduct import bayes
+from prereg.documents.analysis_plan import bayes
 
 
 def bayes_table(context: ReportContext) -> Table | None:

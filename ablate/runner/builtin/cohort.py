@@ -165,7 +165,7 @@ class CohortRun:
                     worker, spec, folder, member, initial=initial[spec.seed], resumed=resumed
                 )
         if path == self.checkpoints.previous:
-            # Only now that the records tell of it. Left there, the damaged one would replace the sound one.
+            # Only now that the records say so. Left there, the damaged one would replace the sound one.
             self.checkpoints.fall_back()
         self._saved = time.perf_counter()
         self._saved_step = self.trainer.taken if path is not None and self.open else None

@@ -24,7 +24,7 @@ from ablate.evaluation.user_metrics import Source, measure_own, registered_sourc
 from ablate.records.provenance import collect, differing, made_with
 from ablate.records.run_record import Pairing, Provenance, RunRecord, Status, utc_now
 from ablate.records.store import RunFolder, rows_of
-from ablate.runner.builtin.equipment import THREADS, Equipment, Text
+from ablate.runner.builtin.resources import THREADS, Resources, Text
 from ablate.runner.messages import Asking, Measuring, Message
 from ablate.training.device import Peak
 from ablate.training.kernels.backends import Paths
@@ -169,7 +169,7 @@ class Observer:
 SAY_EVERY_S = 0.5
 
 
-def provenance_of(worker: Equipment, paths: Paths, layout: str) -> Provenance:
+def provenance_of(worker: Resources, paths: Paths, layout: str) -> Provenance:
     """With what this process makes a run."""
     return collect(threads=THREADS, device=worker.device_name, paths=str(paths), layout=layout, lacking=paths.lacking)
 
@@ -180,7 +180,7 @@ class Run(ABC):
     trainer: Trained
     peak: Peak
 
-    def _hold(self, worker: Equipment, spec: RunSpec, folder: RunFolder) -> None:
+    def _hold(self, worker: Resources, spec: RunSpec, folder: RunFolder) -> None:
         self.taken = time.perf_counter()
         self.worker, self.spec, self.folder = worker, spec, folder
         self.own = registered_sources(spec.measure.own, spec.own, worker.study_folder)
@@ -246,7 +246,7 @@ class Run(ABC):
         new: list[str] = []
         resumed_from = self._restored(new) if earlier is not None and not others else None
         if resumed_from is not None:
-            self._rewind()
+            self.folder.cut_back(self.trainer.progress.live_bytes)
             resumed = (*resumed, self.trainer.progress.step)
         else:
             if others and self._was_left():
@@ -292,10 +292,6 @@ class Run(ABC):
             )
         )
         return record
-
-    def _rewind(self) -> None:
-        """Bring the live rows, found to be those that were written, to where the checkpoint left them."""
-        self.folder.cut_back(self.trainer.progress.live_bytes)
 
     def count_rows(self) -> None:
         """Let the next checkpoint say which live rows it goes with. They are durable by now."""

@@ -11,7 +11,7 @@ from ablate.evaluation.harness.adapter import Standing, Stopped
 from ablate.evaluation.harness.evaluate import Answers, evaluate_tasks
 from ablate.records.run_record import utc_now
 from ablate.records.store import Row, RunFolder, rows_of
-from ablate.runner.builtin.equipment import LOST_A_RANK, Equipment
+from ablate.runner.builtin.resources import LOST_A_RANK, Resources
 from ablate.runner.builtin.run import SAY_EVERY_S, Run
 from ablate.runner.messages import Asking, failed, restore_newest, rows_fault, said, save, show_trace
 from ablate.training.device import Peak
@@ -27,7 +27,7 @@ class SingleRun(Run):
 
     trainer: Trainer
 
-    def __init__(self, worker: Equipment, spec: RunSpec, folder: RunFolder) -> None:
+    def __init__(self, worker: Resources, spec: RunSpec, folder: RunFolder) -> None:
         self.peak = Peak.reset()
         self._hold(worker, spec, folder)
         self.trainer = worker.trainer(spec, self.text)
@@ -99,7 +99,7 @@ class SingleRun(Run):
     def _begun(self, resumed_from: Path | None) -> None:
         """Called once its record is written."""
         if resumed_from == self.folder.checkpoints.previous:
-            # Only now that the record tells of it. Left there, the damaged one would replace the sound one.
+            # Only now that the record says so. Left there, the damaged one would replace the sound one.
             self.folder.checkpoints.fall_back()
         self._saved_step = None if resumed_from is None else self.trainer.progress.step
 
@@ -144,7 +144,7 @@ class SingleRun(Run):
         self.folder.write_record(self.record.model_copy(update=self._cost()))
 
 
-class Worker(Equipment):
+class Worker(Resources):
     """Carries out runs one after another."""
 
     def carry_out(self, spec: RunSpec, folder: RunFolder, until: int | None = None) -> None:
@@ -157,7 +157,7 @@ class Worker(Equipment):
         except Exception as error:
             if self.ranks.busy and is_lost_connection(error):
                 error = self._error_of_rank(error)
-            self.forget_trainer()
+            self._trainer = None  # nobody knows in what state this one is
             self.fail(spec, folder, error)
 
     def fail(self, spec: RunSpec, folder: RunFolder, error: Exception) -> None:

@@ -85,7 +85,7 @@ class PrivateCopy:
         for path in map(PurePosixPath, (pin.path for pin in self.spec.scripts)):
             stems.setdefault(path.parent, set()).add(path.stem)
         for folder in set(stems).union(*(inner.parents for inner in stems)):
-            self._link_beside(folder, stems.get(folder, set()))
+            self._link_others(folder, stems.get(folder, set()))
         for pin in self.spec.data_files:
             read = self.place / pin.path
             if not read.exists():
@@ -128,7 +128,7 @@ class PrivateCopy:
         holds = any(inside in PurePosixPath(pin.path).parents for pin in self.spec.scripts)
         return str(self.place / inside) if holds else entry
 
-    def _link_beside(self, folder: PurePosixPath, pinned: set[str]) -> None:
+    def _link_others(self, folder: PurePosixPath, pinned: set[str]) -> None:
         """Link what lies in a folder of the root next to its pinned files, given by their names without endings."""
         here = self.place / folder
         named = {PurePosixPath(name) for name in self.spec.code}

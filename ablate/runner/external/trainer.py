@@ -58,7 +58,7 @@ _GLANCE_BYTES = 64 * 2**10
 
 @dataclass
 class Server:
-    """What runs one after another share: whom to tell, whether to stop, and the child that is at work."""
+    """What runs one after another share: whom to report to, whether to stop, and the child that is at work."""
 
     say: Callable[[Message], None]
     stop: threading.Event = field(default_factory=threading.Event)
@@ -140,7 +140,7 @@ class CommandRun:
         self.folder.clear()
         step: int | None = None
         if earlier is not None and (self.home / RESUMABLE).is_file():
-            step = self._take_up()
+            step = self._resume()
             resumed = (*resumed, step)
         else:
             if self.home.exists():
@@ -178,7 +178,7 @@ class CommandRun:
         )
         return record
 
-    def _take_up(self) -> int:
+    def _resume(self) -> int:
         """Cut off what a killed writer left of a line; returns the last step on record."""
         if not self.metrics.is_file():
             return 0
@@ -257,7 +257,7 @@ class CommandRun:
                 diverged_at(read_rows(self.metrics, self.spec.metrics, torn=True), self.spec.diverged_above) is not None
             )
         except EvidenceError:
-            return False  # the end of the run will tell
+            return False  # the end of the run will show
 
     def _rows(self, child: Child, status: int) -> list[Row]:
         """What the command recorded. Raises where it failed, unless it had diverged by then."""
@@ -369,7 +369,7 @@ class Glance:
 
 
 def main() -> None:
-    """Serve a scheduler over standard input and output, as `ablate.runner.builtin.serving` does."""
+    """Serve a scheduler over standard input and output, as `ablate.runner.builtin.process` does."""
     adopt_orphans()
     pipes = Pipes()
     server = Server(pipes.send, pipes.stop, pipes.wait_until_noted)

@@ -163,32 +163,21 @@ class Joint:
         constants: Mapping[str, Tensor] | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Each member's share of its mean loss over the whole batch, and the gradient of that share."""
-        with torch.enable_grad():
-            leaves = {name: value.detach().requires_grad_() for name, value in weights.items()}
-            known = self.constants if constants is None else constants
-            losses = self._losses(leaves, inputs, targets, masks, known) / self.parts
-            found = torch.autograd.grad(losses.sum(), list(leaves.values()))
-        return losses.detach(), {name: value.contiguous() for name, value in zip(leaves, found, strict=True)}
-
-    def _losses(
-        self,
-        weights: Mapping[str, Tensor],
-        inputs: Tensor,
-        targets: Tensor,
-        masks: dict[str, Tensor],
-        constants: Mapping[str, Tensor],
-    ) -> Tensor:
-        """Mean cross-entropy of every member."""
+        known = self.constants if constants is None else constants
 
         def of_one(own: Mapping[str, Tensor], x: Tensor, y: Tensor, drawn: dict[str, Tensor]) -> Tensor:
-            replaced = {f"model.{name}": value for name, value in (*own.items(), *constants.items())}
+            replaced = {f"model.{name}": value for name, value in (*own.items(), *known.items())}
             loss: Tensor = functional_call(self.loss, replaced, (x, y, Masks(drawn) if drawn else None))
             return loss
 
-        with warnings.catch_warnings(), arithmetic(self.config, self.device):
-            warnings.filterwarnings("ignore", message=_MEMBER_BY_MEMBER)
-            losses: Tensor = vmap(of_one)(weights, inputs, targets, masks)
-        return losses
+        with torch.enable_grad():
+            leaves = {name: value.detach().requires_grad_() for name, value in weights.items()}
+            with warnings.catch_warnings(), arithmetic(self.config, self.device):
+                warnings.filterwarnings("ignore", message=_MEMBER_BY_MEMBER)
+                losses: Tensor = vmap(of_one)(leaves, inputs, targets, masks)
+            losses = losses / self.parts
+            found = torch.autograd.grad(losses.sum(), list(leaves.values()))
+        return losses.detach(), {name: value.contiguous() for name, value in zip(leaves, found, strict=True)}
 
     def clip(self, gradient: Mapping[str, Tensor], vacant: Tensor | None) -> tuple[dict[str, Tensor], Norms]:
         """The gradient with each member clipped by its own norm and vacant ones at zero.

@@ -28,7 +28,7 @@ from ablate.training.cohort.joint import CompiledJoint, Joint, Made, MemberMasks
 from ablate.training.device import COMPILED, EAGER, compiler_name
 from ablate.training.kernels.backends import default_paths
 from ablate.training.model import GPT, count_parameters, initialise
-from ablate.training.trainer import Progress, Step, Trained, learning_rate, optimizers_of
+from ablate.training.trainer import Progress, Step, Trained, learning_rate, optimizer_of, optimizers_of
 from prereg.errors import EvidenceError
 from prereg.study.training import Training
 
@@ -247,7 +247,7 @@ class CohortTrainer:
                         for moment in sorted(kept - {"weight", "average"})
                     }
                     if moments:
-                        self._optimizer_of(parameter).state[parameter] = moments
+                        optimizer_of(parameter, self.optimizers).state[parameter] = moments
             waiting = self.live
             self.live = [seed for seed in self.seeds if seed in cohort]
             for seed in list(self.live):
@@ -258,13 +258,6 @@ class CohortTrainer:
         except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
             raise unreadable(path, error) from error
         assert self.live == waiting, (self.live, waiting)
-
-    def _optimizer_of(self, parameter: Tensor) -> torch.optim.Optimizer:
-        return next(
-            optimizer
-            for optimizer in self.optimizers
-            if any(parameter is one for group in optimizer.param_groups for one in group["params"])
-        )
 
 
 class Member(Trained):

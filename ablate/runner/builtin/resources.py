@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -19,14 +19,13 @@ from ablate.data.batches import Split
 from ablate.data.corpora import Library
 from ablate.data.reading import Tokenizer, read
 from ablate.data.repetition import repetition_in
-from ablate.data.tokenizer_files import FileTokenizer
-from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, StoredVocabulary
+from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, FileTokenizer, StoredVocabulary
 from ablate.evaluation.harness.evaluate import prepare
 from ablate.evaluation.harness.tasks import Questions
 from ablate.evaluation.loss import classes_of
 from ablate.records.run_record import Repetition
+from ablate.runner.layout import WHOLE, Spread
 from ablate.runner.messages import Message
-from ablate.runner.placement import Spread
 from ablate.training.device import CPU, device_name
 from ablate.training.distributed import ALONE, Ranks
 from ablate.training.kernels.backends import choose_paths
@@ -54,7 +53,7 @@ class Text:
 
     @cached_property
     def classes(self) -> np.ndarray | None:
-        """The class of every entry of the vocabulary; none where nobody said what its entries stand for."""
+        """The class of every entry of the vocabulary; none where nobody said what its entries mean."""
         pieces = self.tokenizer.pieces()
         return None if pieces is None else classes_of(pieces)
 
@@ -66,41 +65,35 @@ THREADS = 1
 CHECKPOINT_EVERY_S = 20.0
 
 
-class Equipment:
-    """Everything that a run is given by its process, and everything that stops it.
+@dataclass
+class Resources:
+    """Everything that a run is given by its process, and everything that stops it."""
 
-    `deadly` ends the process where code of the study's own cannot be stopped.
-    """
+    corpora: Path
+    say: Callable[[Message], None]
+    stop: threading.Event
+    study_folder: Path = Path()
+    checkpoint_every_s: float = CHECKPOINT_EVERY_S
+    spread: Spread = WHOLE
+    ranks: Ranks = ALONE
+    device: str = CPU
+    root: Path | None = None
+    """The project; by default the folder that holds `data/corpora`."""
+    deadly: bool = False
+    """Whether the process ends where code of the study's own cannot be stopped."""
+    _texts: dict[str, Text] = field(default_factory=dict)
+    _trainer: tuple[str, Trainer] | None = None
+    _questions: dict[tuple[str, str, str], Questions] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        corpora: Path,
-        say: Callable[[Message], None],
-        stop: threading.Event,
-        study_folder: Path = Path(),
-        *,
-        checkpoint_every_s: float = CHECKPOINT_EVERY_S,
-        spread: Spread | None = None,
-        ranks: Ranks = ALONE,
-        device: str = CPU,
-        root: Path | None = None,
-        deadly: bool = False,
-    ) -> None:
-        self.deadly = deadly
-        self.study_folder = study_folder
-        self.corpora = corpora
-        self.library = Library.of(corpora)
-        self.root = Root(root if root is not None else corpora.parent.parent)
-        self.say = say
-        self.stop = stop
-        self.checkpoint_every_s = checkpoint_every_s
-        self.spread = spread if spread is not None else Spread()
-        self.ranks = ranks
-        self.device = device
-        self.device_name = device_name(device)
-        self._texts: dict[str, Text] = {}
-        self._trainer: tuple[str, Trainer] | None = None
-        self._questions: dict[tuple[str, str, str], Questions] = {}
+    @cached_property
+    def library(self) -> Library:
+        """The corpora."""
+        return Library.of(self.corpora)
+
+    @cached_property
+    def device_name(self) -> str:
+        """The device as a provenance names it."""
+        return device_name(self.device)
 
     def text(self, spec: RunSpec) -> Text:
         """The data of a run, read once a process and checked against the registration's pins."""
@@ -145,7 +138,8 @@ class Equipment:
         assert spec.tasks is not None, spec.run_id  # the registration pins whatever the study declares
         wanted = (harness.model_dump_json(), spec.tasks.sha256, text.tokenizer.sha256)
         if wanted not in self._questions:
-            self._questions[wanted] = prepare(harness, spec.tasks, self.root, text.written_with)
+            root = Root(self.root if self.root is not None else self.corpora.parent.parent)
+            self._questions[wanted] = prepare(harness, spec.tasks, root, text.written_with)
         return self._questions[wanted]
 
     def trainer(self, spec: RunSpec, text: Text) -> Trainer:
@@ -159,7 +153,3 @@ class Equipment:
             trainer = Trainer(spec.config, text.split, text.tokenizer.size, paths, self.ranks, device=self.device)
             self._trainer = (wanted, trainer)
         return self._trainer[1]
-
-    def forget_trainer(self) -> None:
-        """Make a new trainer for the next run. After an error nobody knows in what state this one is."""
-        self._trainer = None

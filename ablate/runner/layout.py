@@ -309,7 +309,7 @@ def records_of(root: Root, registration: Registration) -> dict[tuple[str, int], 
     for spec in plan(registration):
         record = RunFolder(root.run(spec.study, spec.registration, spec.variant, spec.seed)).read_record()
         if record is not None:
-            found[spec.variant, spec.seed] = record
+            found[spec.cell] = record
     return found
 
 
@@ -327,7 +327,7 @@ def cohorts_by_seed(
             members |= dict.fromkeys(together, together)
         first = max(first, end)
     if machine.cohort == "auto":
-        members |= _standing(study, records)
+        members |= _begun_layouts(study, records)
     return members
 
 
@@ -381,7 +381,7 @@ def require_steps(
             step_of(members[seed], machine, records)
 
 
-def _standing(study: Study, records: Mapping[tuple[str, int], RunRecord]) -> dict[int, tuple[int, ...]]:
+def _begun_layouts(study: Study, records: Mapping[tuple[str, int], RunRecord]) -> dict[int, tuple[int, ...]]:
     """What the runs that were begun already say; the layout of most, where they differ."""
     found: dict[int, Counter[tuple[int, ...]]] = {}
     for (_, seed), record in records.items():
