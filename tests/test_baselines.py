@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from math import log
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def split_of(train: list[int], held: list[int]) -> Split:
 
 def test_losses_are_those_of_counts_written_out() -> None:
     train, held, size = [0, 1, 1, 2, 0, 1, 2, 2, 0, 1], [1, 2, 0, 3, 1], 4
-    single, double, after = Counter(train), Counter(zip(train, train[1:], strict=False)), Counter(train[:-1])
+    single, double, after = Counter(train), Counter(pairwise(train)), Counter(train[:-1])
     p1 = {token: (single[token] + 1 / size) / (len(train) + 1) for token in range(size)}
     assert sum(p1.values()) == pytest.approx(1.0)
     for a in range(size):
@@ -32,7 +33,7 @@ def test_losses_are_those_of_counts_written_out() -> None:
     assert isinstance(found, Baselines)
     assert found.uniform == log(4) and found.tokens == 4 and found.floor is None
     assert found.unigram == pytest.approx(-sum(log(p1[b]) for b in held[1:]) / 4, rel=1e-12)
-    pairs = zip(held, held[1:], strict=False)
+    pairs = pairwise(held)
     assert found.bigram == pytest.approx(-sum(log((double[a, b] + p1[b]) / (after[a] + 1)) for a, b in pairs) / 4)
 
 

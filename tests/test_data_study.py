@@ -169,6 +169,7 @@ def test_a_run_of_a_mixture_that_was_stopped_ends_in_the_same_bits_and_says_what
     assert sum(whole.mixture.values()) == STEPS * 4
     assert whole.mixture["tiny"] > whole.mixture["other"] > 0
     assert whole.repetition == again.repetition and whole.repetition is not None
+    assert whole.baselines == again.baselines and whole.baselines is not None
     assert {name: str(found.lines) for name, found in whole.repetition.items()} == {
         "tiny": "repeated=378 units=380",
         "other": "repeated=99 units=100",

@@ -7,7 +7,7 @@ from typing import Any
 
 from report_samples import told
 
-from ablate.records.run_record import Repeated, Repetition
+from ablate.records.run_record import CountedBaselines, Repeated, Repetition
 from ablate.reporting import markdown
 from ablate.reporting.context import ReportContext
 
@@ -67,3 +67,18 @@ def test_the_share_that_mixtures_drew_stands_there_too() -> None:
     drawn = [{"mixture": {name(): n, "other": 100 - n}} for n in (40, 41)]
     assert "40.00% to 41.00% of the windows that a run was trained on came from it" in line(recorded(*drawn))
     assert "windows that a run" not in line(recorded({}))
+
+
+def test_losses_of_counting_are_given_where_runs_recorded_them() -> None:
+    assert "Losses to compare with" not in markdown.render(told())
+    one = CountedBaselines(uniform=4.1744, unigram=3.3091, bigram=2.4612, tokens=111_540)
+    page = markdown.render(recorded({"baselines": one}))
+    assert (
+        "- **Losses to compare with**: guessing evenly 4.174, token frequencies 3.309, the token before 2.461 "
+        "nats/token, counted in the training part and measured on 111,540 validation tokens\n" in page
+    )
+    toy = one.model_copy(update={"floor": 0.3124})
+    assert "; the source's own entropy is 0.312" in markdown.render(recorded({"baselines": toy}))
+    assert "with**: they differ between arms" in markdown.render(recorded({"baselines": one}, {"baselines": toy}))
+    mixed = CountedBaselines(not_computed="not computed for a mixture")
+    assert "with**: not computed for a mixture" in markdown.render(recorded({"baselines": mixed}))

@@ -139,6 +139,23 @@ class Repetition(FrozenModel):
     """Why nothing was counted."""
 
 
+class CountedBaselines(FrozenModel):
+    """Losses of predictors that only count, in nats per token on the validation part; or why they were not computed."""
+
+    uniform: float | None = None
+    """Of guessing evenly."""
+    unigram: float | None = None
+    """Of the training part's token frequencies."""
+    bigram: float | None = None
+    """Of the training part's token pairs."""
+    floor: float | None = None
+    """Entropy rate of the source, where it is known."""
+    tokens: int = 0
+    """Validation tokens that were predicted."""
+    not_computed: str | None = None
+    """Why nothing was computed."""
+
+
 class RunRecord(GrownModel):
     """One run: of one study, one registration, one variant, one seed."""
 
@@ -148,6 +165,7 @@ class RunRecord(GrownModel):
         "harness",
         "mixture",
         "repetition",
+        "baselines",
         "peak_memory_bytes",
         "memory_since",
         "mishaps",
@@ -218,6 +236,9 @@ class RunRecord(GrownModel):
     repetition: dict[str, Repetition] | None = None
     """How much of each corpus that it read repeats itself, by name; not written in records made before it was kept, nor
     by a user's own trainer."""
+    baselines: CountedBaselines | None = None
+    """Validation losses of predictors that only count, on this run's split; not written in records made before they
+    were computed, nor by a user's own trainer."""
     must_match: dict[str, str] | None = None
     """Name -> sha256 of what a user's own trainer says that the runs of a seed must have in common; not written where
     it says nothing."""

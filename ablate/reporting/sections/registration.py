@@ -76,6 +76,22 @@ def _drawn(context: ReportContext, name: str) -> str:
     return "" if not shares else f"; {_ranged(shares)} of the windows that a run was trained on came from it"
 
 
+def baselines_of(context: ReportContext) -> str:
+    """What a validation loss is read next to, per token; empty where no run recorded it."""
+    found = list(dict.fromkeys(run.baselines for run in context.evidence.runs if run.baselines is not None))
+    if not found:
+        return ""
+    if len(found) > 1:
+        return "they differ between arms, which read other data or tokenizers"
+    [one] = found
+    if one.not_computed is not None:
+        return one.not_computed
+    losses = {"guessing evenly": one.uniform, "token frequencies": one.unigram, "the token before": one.bigram}
+    text = ", ".join(f"{name} {value:.3f}" for name, value in losses.items() if value is not None)
+    floor = f"; the source's own entropy is {one.floor:.3f}" if one.floor is not None else ""
+    return f"{text} nats/token, counted in the training part and measured on {one.tokens:,} validation tokens{floor}"
+
+
 def _ranged(shares: Iterable[float]) -> str:
     """Shares that are all alike as one, others from the least to the most."""
     held = sorted(shares)
@@ -129,6 +145,7 @@ def _terms_and_texts(context: ReportContext) -> Iterator[tuple[str, str | None]]
         yield "Tasks", _tasks(study, registration.tasks)
     for corpus in registration.pinned[1:]:
         yield "Corpus", _corpus(context, corpus)
+    yield "Losses to compare with", baselines_of(context)
     fixed = "what the trainer, which is given the same one for every arm, makes of it"
     if study.trainer == "gpt":
         fixed = "initial weights, batches and dropout, the same for every arm"

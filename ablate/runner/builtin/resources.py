@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ablate.data.baselines import kept_baselines
 from ablate.data.batches import Split
 from ablate.data.corpora import Library
 from ablate.data.reading import Tokenizer, read
@@ -23,7 +24,7 @@ from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, FileTokenizer, S
 from ablate.evaluation.harness.evaluate import prepare
 from ablate.evaluation.harness.tasks import Questions
 from ablate.evaluation.loss import classes_of
-from ablate.records.run_record import Repetition
+from ablate.records.run_record import CountedBaselines, Repetition
 from ablate.runner.layout import WHOLE, Spread
 from ablate.runner.messages import Message
 from ablate.training.device import CPU, device_name
@@ -129,6 +130,22 @@ class Resources:
                 else Repetition.model_validate(asdict(counted))
             )
         return found
+
+    def baselines(self, spec: RunSpec, text: Text) -> CountedBaselines:
+        """What a validation loss of a run is read next to, computed once a machine."""
+        found = kept_baselines(
+            self.library.cache,
+            {
+                "corpora": text.corpus_sha256,
+                "tokenizer": text.tokenizer.sha256,
+                "validation": str(spec.config.data.validation),
+            },
+            text.split,
+            text.tokenizer.size,
+            corpora=spec.config.data.sources,
+            characters=isinstance(text.tokenizer, CharTokenizer),
+        )
+        return CountedBaselines(not_computed=found) if isinstance(found, str) else CountedBaselines(**asdict(found))
 
     def questions(self, spec: RunSpec, text: Text) -> Questions | None:
         """The zero- and few-shot tasks of a run, read once a process; what is wrong is found before training."""

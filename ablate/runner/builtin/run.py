@@ -188,6 +188,7 @@ class Run(ABC):
         self.questions = worker.questions(spec, self.text)
         counting = time.perf_counter()
         self.repetition = worker.repetition(spec)
+        self.baselines = worker.baselines(spec, self.text)
         self.taken += time.perf_counter() - counting  # the time of the corpus, and of no run
 
     def _start(self, initial: dict[str, str]) -> None:
@@ -277,6 +278,7 @@ class Run(ABC):
             peak_memory_bytes=earlier.peak_memory_bytes if earlier is not None else None,
             memory_since=earlier.memory_since if earlier is not None else None,
             repetition=self.repetition,
+            baselines=self.baselines,
         )
         self.folder.write_record(record)
         self._begun(resumed_from)
