@@ -45,7 +45,7 @@ from ablate.judge.stats.vectorized_tests import ROWS_LISTED_PAIRS, Kept
 from ablate.judge.verdict import Outcome, Outcomes
 from prereg.frozen import FrozenModel
 from prereg.registry.looks import looks_of
-from prereg.rule.bound import needed_support
+from prereg.rule.bound import adopting_claims, needed_support
 from prereg.rule.divergence import least_pairs
 from prereg.study.analysis import Test
 from prereg.study.spec import Study
@@ -273,15 +273,20 @@ def harmful_verdicts(study: Study, effects: Mapping[str, float]) -> frozenset[st
         arm
         for name, hypothesis in study.hypotheses.items()
         if hypothesis.role != "exploratory" and study.claims[name].verb.startswith("does_not")
-        if not is_true(study, name, effects[name], "supported")
+        if not is_true(study, name, effects[name], "supported") and not _is_gain(study, name, effects[name])
         for arm in _of_arms(study, name)
         if arm != study.baseline
     }
     return frozenset(
         verdict
         for verdict, names in needed_support(study).items()
-        if any(broken & set(_of_arms(study, name)) for name in names)
+        if any(broken & set(_of_arms(study, name)) for name in adopting_claims(study, names))
     )
+
+
+def _is_gain(study: Study, name: str, effect: float) -> bool:
+    """Whether an effect is for the better: it breaks a claim of no change and does no harm."""
+    return effect * {"lower": -1, "higher": 1, "neither": 0}[study.claims[name].better] > 0
 
 
 def _of_arms(study: Study, name: str) -> tuple[str, ...]:
