@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from prereg.metrics.catalogue import Better
-from prereg.rule.bound import bound_in_words, verdict_bound
+from prereg.rule.bound import bound_in_words, tie_errors, verdict_bound
 from prereg.rule.divergence import least_pairs, said_least
 from prereg.study.analysis import Ceiling, EProcess, Looks, Test
 from prereg.study.claim import Claim, Verb
@@ -184,7 +184,10 @@ def power_test(study: Study) -> str:
 
 
 def errors_held(study: Study) -> dict[str, str]:
-    """Per claim, per role and for the verdict: which chance of a false finding is held, and which is not."""
+    """Per claim, per role, for a verdict by a tie-breaker and for any: which chance of an error is held, and which is
+    not."""
+    by_tie = tie_errors(study)
+    tied = {"For a verdict by a tie-breaker": by_tie} if by_tie else {}
     alpha, either = compact(study.analysis.alpha), compact(min(1.0, 2 * study.analysis.alpha))
     said = listed(f"{role} ({counted(len(names), 'claim')})" for role, names in study.families.items())
     if study.stages:
@@ -195,6 +198,7 @@ def errors_held(study: Study) -> dict[str, str]:
             "assumptions hold",
             "Over the gate": f"over {counted(n, 'claim')} together, any false 'supported' at most {alpha}",
             "Per role": f"in each of {said}, any false 'refuted' at most {alpha}",
+            **tied,
             "For the verdict": "not counted, because no verdict adopts anything on the support of a claim"
             if bound is None
             else bound_in_words(bound),
@@ -209,6 +213,7 @@ def errors_held(study: Study) -> dict[str, str]:
         "Per claim": f"a false 'supported' at most {alpha}, a false 'refuted' at most {alpha}, where the test's "
         "assumptions hold",
         "Per role": family,
+        **tied,
         "For the verdict": "not held by any correction, which ends at a role; ablate design simulates how often the "
         "rule gives a wrong verdict, under the assumptions it states",
     }

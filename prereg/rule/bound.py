@@ -17,10 +17,12 @@ Lines that rest on the absence of a finding are listed, also where no claim of n
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import combinations, product
 
 from prereg.frozen import FrozenModel
-from prereg.rule.condition import OUTCOMES, All, AnyOf, Condition, Not, Outcome, Question, holds
+from prereg.rule.condition import OUTCOMES, All, AnyOf, Condition, Not, Outcome, Question, holds, questions
+from prereg.study.designs.ties import ROLE, TieBreakers, line_of_the_tie
 from prereg.study.spec import Study
 from prereg.text import compact, listed
 
@@ -45,6 +47,13 @@ def needed_support(study: Study) -> dict[str, set[str]]:
         if condition is not None and line.verdict != "inconclusive":
             found[line.verdict] |= _supports(condition)
     return found
+
+
+def adopting_claims(study: Study, names: Collection[str]) -> tuple[str, ...]:
+    """Of the hypotheses whose support a verdict needs those whose arms it adopts: the tie-breakers among them, else
+    all."""
+    deciding = tuple(name for name in names if study.hypotheses[name].role == ROLE)
+    return deciding or tuple(names)
 
 
 def _supports(condition: Condition, wanted: bool = True) -> set[str]:
@@ -129,13 +138,26 @@ def bound_in_words(bound: VerdictBound) -> str:
 
 def _harm_claims(study: Study, names: set[str]) -> set[str]:
     """Claims of no harm about the arms that are adopted where the support of some hypotheses is needed."""
-    adopted = {arm for name in names for arm in study.claims[name].left if arm != study.baseline}
+    adopted = {
+        arm for name in adopting_claims(study, names) for arm in study.claims[name].left if arm != study.baseline
+    }
     return {
         name
         for name, hypothesis in study.hypotheses.items()
         if hypothesis.role != "exploratory" and study.claims[name].verb.startswith("does_not")
-        if adopted & set(study.claims[name].left)
+        if adopted & set(study.claims[name].left) and not _ruled_out_by_a_gain(study, name, names)
     }
+
+
+def _ruled_out_by_a_gain(study: Study, name: str, names: set[str]) -> bool:
+    """Whether a claim of no change can be broken towards worse only where a gain that the verdict needs is false: both
+    read the same difference."""
+    claim = study.claims[name]
+    verb = {"lower": "lowers", "higher": "raises", "neither": ""}[claim.better]
+    gains = [study.claims[one] for one in names if study.claims[one].plain_verb == verb]
+    return claim.verb == "does_not_change" and any(
+        (gain.metric, gain.weights) == (claim.metric, claim.weights) for gain in gains
+    )
 
 
 def _roles_refuted(study: Study, outcomes: dict[str, Outcome], stable: dict[str, bool], verdict: str) -> set[str]:
@@ -150,3 +172,72 @@ def _roles_refuted(study: Study, outcomes: dict[str, Outcome], stable: dict[str,
             if _verdict(study, outcomes | dict.fromkeys(chosen, "inconclusive"), stable) != verdict:
                 smallest.append(set(chosen))
     return {study.hypotheses[min(one)].role for one in smallest}
+
+
+def tie_errors(study: Study) -> str:
+    """What bounds a verdict by a tie-breaker, in a sentence's part; nothing where tie-breakers do not decide.
+
+    Such a verdict is wrong if the arm is not better by the margin, or if a finding that the tie needs is false. Where
+    the tie needs all of its findings, one that is false must have been made, which has at most alpha; where none is
+    false, a tie-breaking claim must be, and over all of them that has at most alpha too (intersection-union test).
+    """
+    ties = study.tie_breakers
+    if not isinstance(ties, TieBreakers):
+        return ""
+    alpha, n = study.analysis.alpha, len(study.families[ROLE])
+    condition, absent = _tie(study), absences_of_the_tie(study)
+    if study.analysis.correct == "none" and not study.stages:
+        return f"not held: no correction is registered, and the errors of {n} tie-breaking claims add up"
+    if absent:
+        return (
+            f"the arm that it names is not better by the margin in at most {compact(alpha)}, where the tests' "
+            "assumptions hold; nothing bounds how often arms are called tied that are not, because the tie rests on "
+            f"the absence of a finding ({listed(absent)}), which is the likeliest end of a small study"
+        )
+    kinds = {(one.state, study.hypotheses[one.name].role) for one in questions(condition) if one.state != "stable"}
+    several = _either(condition)
+    at_most = min(1.0, alpha * (len(kinds) if several else 1))
+    return (
+        "wrong (a finding that the tie needs is false, or the arm is not better by the margin) in at most "
+        f"{compact(at_most)}, where the tests' assumptions hold: the tie is a finding, and any false support of the "
+        f"{n} tie-breaking claims has at most {compact(alpha)}"
+    )
+
+
+def absences_of_the_tie(study: Study) -> tuple[str, ...]:
+    """The parts of the tie's condition that hold where nothing was found; nothing where tie-breakers do not decide."""
+    return absences_of(_tie(study)) if isinstance(study.tie_breakers, TieBreakers) else ()
+
+
+def _tie(study: Study) -> Condition:
+    condition = study.rule.conditions[line_of_the_tie(study)]
+    assert condition is not None, study.decision
+    return condition
+
+
+def absences_of(condition: Condition, wanted: bool = True) -> tuple[str, ...]:
+    """The parts of a condition that hold where nothing was found: `inconclusive(H)`, `not supported(H)`, `not
+    refuted(H)`."""
+    match condition:
+        case Question(state="stable"):
+            return ()
+        case Question(state=state, name=name):
+            absent = (state == "inconclusive") is wanted
+            return (f"{'' if wanted else 'not '}{state}({name})",) if absent else ()
+        case Not(part=part):
+            return absences_of(part, not wanted)
+        case All(parts=parts) | AnyOf(parts=parts):
+            return tuple(dict.fromkeys(one for part in parts for one in absences_of(part, wanted)))
+
+
+def _either(condition: Condition) -> bool:
+    """Whether a condition may hold by one of several findings."""
+    match condition:
+        case Question():
+            return False
+        case Not(part=part):
+            return _either(part)
+        case All(parts=parts):
+            return any(_either(part) for part in parts)
+        case AnyOf():
+            return True

@@ -94,7 +94,7 @@ class EProcess(FrozenModel):
 
 
 Stopping = Literal["fixed"] | Looks | EProcess
-Role = Literal["primary", "secondary", "guardrail", "exploratory"]
+Role = Literal["primary", "secondary", "guardrail", "exploratory", "tie_breaker"]
 Scale = Literal["raw", "log", "log10"]
 
 
@@ -141,7 +141,8 @@ class Hypothesis(GrownModel):
     """The smallest difference that matters, in the metric's own unit on the claim's scale. A claim `by at least D` says
     it already, and `smallest` is then D. A percentage, 2%, is a ratio: it is turned into a margin on `scale: log`."""
     role: Role = "primary"
-    """The family it is corrected in. Exploratory hypotheses are reported and can decide nothing."""
+    """The family it is corrected in. Exploratory hypotheses are reported and can decide nothing; those of the role
+    tie_breaker are written from `tie_breakers` alone."""
     scale: Scale = "raw"
     """Scale on which differences are taken: raw, natural logarithm, or log10."""
     read: Read = "final"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
@@ -208,3 +209,12 @@ class Assume(GrownModel):
     power_floor: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
     """Registration is refused where a claim that the decision needs has less power than this, unless the reason for
     going on is put on record."""
+
+
+def own_better(document: Mapping[str, Any]) -> dict[str, Better]:
+    """Which way the study's own metrics improve, as far as plain data say it in a form that can be read."""
+    measure = document.get("measure")
+    own = measure.get("own") if isinstance(measure, dict) else None
+    rows = [one for one in own if isinstance(one, dict)] if isinstance(own, list) else []
+    sides: tuple[Better, ...] = ("lower", "higher")
+    return {str(one.get("name")): side for one in rows for side in sides if one.get("better") == side}

@@ -38,6 +38,8 @@ from prereg.study.designs import percent
 from prereg.study.designs.components import Components
 from prereg.study.designs.gate import Stage, stages_of
 from prereg.study.designs.resolve_components import check_components, placed, with_components
+from prereg.study.designs.ties import TieBreakers, check_ties, with_ties
+from prereg.study.designs.ties import placed as placed_in_ties
 from prereg.study.designs.trends import with_weights
 from prereg.study.designs.tune import Pilot, Tune, pilots_of
 from prereg.study.designs.unpaired import with_arm_seeds
@@ -144,8 +146,10 @@ class Study(GrownModel):
     """When the number of seeds is settled."""
     decision: tuple[DecisionLine, ...]
     """Read from the top; the first line that holds is the verdict."""
-    tie_breakers: tuple[str, ...] = ()
-    """Metrics shown next to the verdict when several adopting lines hold; they never decide."""
+    tie_breakers: tuple[str, ...] | TieBreakers = ()
+    """A list of metrics: shown next to the verdict when several adopting lines hold, deciding nothing. A mapping
+    {between, tie, order}: they decide between two arms where the outcome is a tie, by hypotheses and lines of the
+    decision that are written from it when the study is read."""
     assume: Assume = Assume()
     """Beliefs for the design."""
     checks: tuple[OwnCheck, ...] = ()
@@ -175,8 +179,10 @@ class Study(GrownModel):
             object.__setattr__(self, "match", Match(by=self.match))
         try:
             check_components(self)
+            check_ties(self)
             check_promises(self)
         except SpecError as error:
+            error = placed_in_ties(error, self.tie_breakers, self.decision)
             raise error if self.components is None else placed(error, self.components) from None
         object.__setattr__(self, "match", self._matched(self._as_written))
         return self
@@ -319,6 +325,11 @@ class Study(GrownModel):
             contradictions=contradictions(self.hypotheses, self.claims),
         )
 
+    @property
+    def shown_at_ties(self) -> tuple[str, ...]:
+        """Metrics that describe where several lines hold, and decide nothing."""
+        return () if isinstance(self.tie_breakers, TieBreakers) else self.tie_breakers
+
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with fields replaced and every promise checked again; nothing cached is carried over."""
         assert not deep, "a study is frozen: a deep copy is the study itself"
@@ -357,8 +368,9 @@ class Study(GrownModel):
 
 def study_from_document(document: Mapping[str, Any]) -> Study:
     """A study from plain data (what YAML or a lock holds). Raises `SpecError` naming the field."""
-    document = with_arm_seeds(with_components(document))
+    document = with_arm_seeds(with_ties(with_components(document)))
     try:
         return Study.model_validate_json(json.dumps(document, allow_nan=False))
     except ValidationError as error:
-        raise spec_error(error, document, Study) from None
+        fault = spec_error(error, document, Study)
+        raise placed_in_ties(fault, document.get("tie_breakers"), document.get("decision", ())) from None

@@ -68,7 +68,7 @@ def _blocks(context: ReportContext) -> Iterator[Block]:
 def _named(context: ReportContext) -> list[str]:
     """Metrics of the hypotheses, in their order, and of the tie-breakers."""
     return list(
-        dict.fromkeys([*(claim.metric for claim in context.study.claims.values()), *context.study.tie_breakers])
+        dict.fromkeys([*(claim.metric for claim in context.study.claims.values()), *context.study.shown_at_ties])
     )
 
 

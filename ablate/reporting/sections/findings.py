@@ -16,7 +16,7 @@ from ablate.reporting.blocks import Block, Facts, Figure, Panel, Paragraph, Sect
 from ablate.reporting.charts import forest
 from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
 from ablate.reporting.estimates import NONE
-from ablate.reporting.sections.bayes import bayes_table
+from ablate.reporting.sections.described import bayes_table, stopped_table
 from ablate.reporting.sections.seed_values import seed_figures
 from ablate.reporting.sections.unpaired import about_pairing, any_unpaired, runs_in_words, runs_tables, what_n_counts
 from prereg import text as words
@@ -72,8 +72,7 @@ def findings_section(context: ReportContext) -> Section:
     blocks += [_details(findings), _effects(findings)]
     if any(finding.also or finding.beside for finding in findings):
         blocks.append(_also(findings))
-    if (described := bayes_table(context)) is not None:
-        blocks.append(described)
+    blocks += [table for table in (bayes_table(context), stopped_table(context)) if table is not None]
     if context.decision.tie_breakers:
         blocks.append(_tie_breakers(context))
     return Section("findings", "What was found", tuple(blocks))

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from prereg.errors import FieldPath, SpecError, field_error, nearest
-from prereg.metrics.catalogue import Better
 from prereg.study.analysis import Hypothesis
 from prereg.study.designs.components import Components, combination, pair_of
 from prereg.study.designs.fractions import MOST_SEARCHED, generator_text, read_generators, roman, smallest_fraction
 from prereg.study.faults import spec_error
+from prereg.study.measure import own_better
 from prereg.text import counted
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def with_components(document: Mapping[str, Any]) -> Mapping[str, Any]:
         found = found.model_copy(update={"generators": set_by})
         raw = raw | {"generators": {**set_by}}
     written: dict[str, Any] = {**document, "components": raw}
-    made = {"variants": found.overrides(), "hypotheses": _plain(found.hypotheses(_own_better(document)))}
+    made = {"variants": found.overrides(), "hypotheses": _plain(found.hypotheses(own_better(document)))}
     here = {"variants": variants or {}, "hypotheses": hypotheses or {}}
     if any(not isinstance(names, dict) for names in here.values()):
         return document
@@ -242,15 +242,6 @@ def _clash(kind: str, name: str) -> SpecError:
         f"{kind} of other names next to those that components write",
         f"rename '{name}', or the part",
     )
-
-
-def _own_better(document: Mapping[str, Any]) -> dict[str, Better]:
-    """Which way the study's own metrics improve, as far as plain data say it in a form that can be read."""
-    measure = document.get("measure")
-    own = measure.get("own") if isinstance(measure, dict) else None
-    rows = [one for one in own if isinstance(one, dict)] if isinstance(own, list) else []
-    sides: tuple[Better, ...] = ("lower", "higher")
-    return {str(one.get("name")): side for one in rows for side in sides if one.get("better") == side}
 
 
 def _plain(hypotheses: Mapping[str, Hypothesis]) -> dict[str, Any]:
