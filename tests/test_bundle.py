@@ -123,6 +123,7 @@ def test_a_bundle_stands_and_its_verdict_is_judged_again_to_the_same_bytes(bundl
     assert said["verdict, judged again"].endswith("the same bytes")
     assert said["sealed records"] == "6 of 6 sealed runs hold"
     assert found.sha256 == sha256_bytes(bundle.read_bytes())
+    assert found.contents_sha256 == json.loads(files_of(bundle)["MANIFEST.json"])["sha256"]
 
 
 def test_it_holds_what_the_house_holds_and_says_what_it_lacks(decided: House, bundle: Path) -> None:
@@ -366,16 +367,81 @@ def test_records_that_make_the_judge_stumble_are_a_fault_and_no_bug_of_ours(
     assert "cannot be judged: ZeroDivisionError" in faults(checked(bundle))
 
 
-def test_nothing_is_unpacked_before_every_byte_is_accounted_for(
+def zipped_again(bundle: Path, path: Path, *, inside: str = "", **more: bytes) -> Path:
+    """The same files as another program packs them: deflated, the other way round, with today's date."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in {**{f"{inside}{name}": data for name, data in files_of(bundle).items()}, **more}.items():
+            archive.writestr(name, data)
+    return path
+
+
+def laid_out(files: Files, folder: Path) -> Path:
+    """Files in a folder, as an archive is unpacked."""
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return folder
+
+
+def test_it_is_checked_alike_when_it_is_zipped_again_or_unpacked(bundle: Path, tmp_path: Path) -> None:
+    first = checked(bundle)
+    litter = {"__MACOSX/tiny/._run.json": b"x", "tiny/.DS_Store": b"x"}
+    again = checked(zipped_again(bundle, tmp_path / "mine.zip", inside="tiny/", **litter))
+    folder = checked(laid_out(files_of(bundle), tmp_path / "here" / "tiny.ablate"))
+    outer = checked(tmp_path / "here")
+    assert first.intact and again.intact and folder.intact and outer.intact, faults(again) + faults(folder)
+    assert {one.contents_sha256 for one in (again, folder, outer)} == {first.contents_sha256}
+    assert {one.head for one in (again, folder, outer)} == {first.head}
+    assert again.sha256 != first.sha256 and folder.sha256 == ""
+    assert again.size_bytes < first.size_bytes
+    assert "in an archive, below 'tiny'; 2 files of a file manager ignored (.DS_Store and ._run.json)" in notes(again)
+    assert "in a folder, below 'tiny.ablate'" in notes(outer)
+    judged = [one.items[1:] for one in (first, again, folder)]
+    assert judged[0] == judged[1] == judged[2]
+
+
+@pytest.mark.parametrize(
+    "kind", ["MANIFEST.json", "run.json", "metrics.parquet", "report.html", "ledger.slice.jsonl", "lock.json"]
+)
+def test_one_changed_byte_of_any_file_is_found_in_a_folder_and_in_an_archive_zipped_again(
+    kind: str, bundle: Path, tmp_path: Path
+) -> None:
+    folder = laid_out(files_of(bundle), tmp_path / "given")
+    path = next(iter(sorted(folder.rglob(f"*{kind}"))))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    said = "not the file that the manifest lists" if kind != "MANIFEST.json" else "the manifest does not have its own"
+    assert said in faults(checked(folder))
+    again = zipped_again(bundle, tmp_path / "again.zip")
+    with zipfile.ZipFile(tmp_path / "spoilt.zip", "w") as archive:
+        for name, held in files_of(again).items():
+            archive.writestr(name, bytes(data) if (folder / name) == path else held)
+    found = checked(tmp_path / "spoilt.zip")
+    assert said in faults(found) and found.contents_sha256 == ""
+
+
+def test_a_file_that_is_added_or_removed_is_found(bundle: Path, tmp_path: Path) -> None:
+    folder = laid_out(files_of(bundle), tmp_path / "given")
+    (folder / "notes.txt").write_text("mine")
+    assert faults(checked(folder)) == "'notes.txt' is in the bundle and not in the manifest"
+    (folder / "notes.txt").unlink()
+    (folder / "studies" / "tiny.lock.json").unlink()
+    assert faults(checked(folder)) == "'studies/tiny.lock.json' is in the manifest and missing from the bundle"
+    (folder / "studies" / "tiny.lock.json").write_text("longer than it was" * 9999)
+    assert "it has another size" in faults(checked(folder))
+
+
+def test_what_would_expand_beyond_measure_is_refused_before_it_does(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ablate.verification.bundle.check.scratch", None)
-    data = bytearray(bundle.read_bytes())
-    data[-1] ^= 1
-    broken = tmp_path / "b.zip"
-    broken.write_bytes(data)
-    found = checked(broken)
-    assert not found.intact and found.study == "" and "end of the directory" in faults(found)
+    files = files_of(bundle) | {"reports/tiny/aspredicted.md": bytes(2**23)}
+    bomb = zipped_again(forged(tmp_path / "f.zip", files), tmp_path / "bomb.zip")
+    monkeypatch.setattr("ablate.verification.bundle.container.FREE_BYTES", 2**20)
+    monkeypatch.setattr("ablate.verification.bundle.container.MOST_EXPANSION", 20)
+    monkeypatch.setattr("ablate.verification.bundle.container.scratch", None)
+    assert "would expand to 8," in faults(checked(bomb))
 
 
 def test_a_registered_study_can_be_bundled_and_shows_no_contrast(
@@ -415,12 +481,13 @@ def test_what_is_no_bundle_is_a_mistake_and_what_is_a_broken_one_is_not(
         opened.writestr("notes.txt", "hello")
     text = tmp_path / "text.ablate.zip"
     text.write_text("hello")
-    for path in (foreign, text, tmp_path / "missing.ablate.zip", tmp_path):
+    (tmp_path / "folder").mkdir()
+    for path in (foreign, text, tmp_path / "missing.ablate.zip", tmp_path / "folder"):
         assert ablate(monkeypatch, "verify", path) == 2, path
         assert "Traceback" not in capsys.readouterr().err
     out = tmp_path / "b.ablate.zip"
     assert ablate(monkeypatch, "bundle", registered, "--out", out) == 0
-    assert "bundle sha256" in capsys.readouterr().out.lower()
+    assert "Contents sha256" in capsys.readouterr().out
     assert ablate(monkeypatch, "verify", out) == 0
     capsys.readouterr()
     assert ablate(monkeypatch, "verify", out, "--json") == 0
@@ -478,24 +545,27 @@ def test_a_sequential_study_is_bundled_at_a_look_and_at_its_end(house: House, tm
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # half a minute on an idle machine
-def test_ten_thousand_single_changed_bytes_are_all_found(bundle: Path, tmp_path: Path) -> None:
+def test_of_ten_thousand_single_changed_bytes_all_are_found_that_change_a_file(bundle: Path, tmp_path: Path) -> None:
     whole, rng = bundle.read_bytes(), random.Random(20)  # noqa: S311
-    broken = tmp_path / "broken.ablate.zip"
-    missed = []
+    files, broken = files_of(bundle), tmp_path / "broken.ablate.zip"
+    missed, harmless = [], 0
     for _ in range(10_000):
         place, change = rng.randrange(len(whole)), rng.randrange(1, 256)
         data = bytearray(whole)
         data[place] ^= change
         broken.write_bytes(data)
         try:
-            stands = checked(broken).intact
+            intact = checked(broken).intact
         except StudyFileError:
-            stands = False  # not even the beginning of a bundle
-        if stands:
-            missed.append((place, change))
+            intact = False  # not even the beginning of a bundle
+        if intact:  # a date or an attribute
+            harmless += 1
+            if files_of(broken) != files:
+                missed.append((place, change))
     assert missed == []
+    assert harmless < 200, "of the headers alone, and of these not all"
     broken.write_bytes(whole)
-    assert checked(broken).intact, "and the bundle itself stands"
+    assert checked(broken).intact, "and the bundle itself is sound"
 
 
 @pytest.mark.slow

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 def verify(
     study: Annotated[
-        Path | None, typer.Argument(metavar="[STUDY]", help="A study file or a bundle; all studies if left out.")
+        Path | None,
+        typer.Argument(
+            metavar="[STUDY]", help="A study file, or a bundle: zip file or folder; all studies if left out."
+        ),
     ] = None,
     root: RootFolder = None,
     as_json: AsJson = False,
@@ -40,15 +43,16 @@ def verify(
     """Check every frozen byte and name what changed.
 
     Study, lock, pinned code, ledger, seals, sealed records, verdict; of one study, or of all. Asks no server. Of a
-    bundle, with nothing but its file. Derives outcomes and judges the verdict again where the
+    bundle, as a zip file or unpacked, with nothing but itself. Derives outcomes and judges the verdict again where the
     records are here; ends with 4 if something has changed, or if the records give no verdict.
 
     Example:  ablate verify studies/embnorm.yaml
     """
     from ablate.reporting.summaries.proof import bundle_check_section, verification_section
+    from ablate.verification.bundle.container import is_bundle
     from ablate.verification.verify import verify_project, verify_study
 
-    if study is not None and _is_bundle(study):
+    if study is not None and is_bundle(study):
         checked = api.check_bundle(study, signers=signers, roots=roots)
         show_or_json(checked, bundle_check_section, as_json=as_json)
         if not checked.intact or checked.inadmissible:
@@ -91,16 +95,6 @@ def bundle(
     show(bundle_section(made.path, made.check, written=made.written))
     put(f"next:  ablate verify {made.path}")
     return None
-
-
-def _is_bundle(path: Path) -> bool:
-    """Whether a word on the command line means a bundle: by its name, or by its first bytes whatever its name."""
-    if path.suffix == ".zip":
-        return True
-    if not path.is_file():
-        return False
-    with path.open("rb") as stream:
-        return stream.read(4) == b"PK\x03\x04"
 
 
 _PLAIN_EVERY_S = 10.0

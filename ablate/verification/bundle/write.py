@@ -1,6 +1,6 @@
 """One file for readers without access to the repository. A bundle that its own check would reject is never left behind.
 
-The same study gives the same bytes: nothing in a bundle looks at a clock, and the archive leaves no choice.
+The same study gives the same bytes: nothing in a bundle looks at a clock, and what writes the archive has no choice.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from ablate.verification.bundle.archive import (
     write_archive,
 )
 from ablate.verification.bundle.check import BundleCheck
+from ablate.verification.bundle.container import contents_sha256
 from ablate.verification.bundle.manifest import LedgerPart, LeftOut, Member, manifest_bytes, this_tool
 from prereg.errors import EvidenceError, StudyFileError, Where
 from prereg.metrics.user_code import brought, kind_of, read_source
-from prereg.registry.canon import sha256_bytes, sha256_file
+from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import move
 from prereg.registry.ledger import SLICE_NAME, Ledger, sliced
 from prereg.registry.ledger_entry import FIRST, Entry
@@ -252,7 +253,7 @@ class Bundled:
     path: Path
     check: BundleCheck
     written: bool
-    """Whether it was written now; the same bytes may have been there."""
+    """Whether it was written now; the same contents may have been there."""
 
 
 def write_bundle(
@@ -302,7 +303,7 @@ def write_bundle(
                 required="a study of which nothing frozen has changed, and which this version judges as it was judged",
                 fix=f"ablate verify {study}; if that passes, ablate decide {study}",
             )
-        written = not (target.is_file() and sha256_file(target) == found.sha256)
+        written = not (target.exists() and contents_sha256(target) == found.contents_sha256)
         if written and target.exists():
             raise StudyFileError(
                 "there is another file in the place of the bundle, and it is kept",
