@@ -16,14 +16,16 @@ from pathlib import Path
 
 from ablate.verification.bundle.archive import UnsoundError, is_safe
 from ablate.verification.bundle.container import Unpacked, opened, unpacked
+from ablate.verification.bundle.guide import README, guide_differs
 from ablate.verification.bundle.manifest import LeftOut, Manifest, Tool, this_tool
-from ablate.verification.rejudge import Tell, judged_again, oversized
+from ablate.verification.rejudge import Tell, is_this, judged_again, oversized, tool_versions
 from ablate.verification.result import Item, Verification
 from ablate.verification.verify import verify_root
 from prereg.errors import StudyError
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
+from prereg.registry.registration import load_registration
 from prereg.text import counted, listed
 
 HERE = "bundle"
@@ -79,7 +81,7 @@ def check_bundle(path: Path, *, tell: Tell, signers: Path | None = None, roots: 
         )
 
 
-PACKING = "files and manifest"
+PACKING, GUIDE = "files and manifest", "README and figures"
 
 
 def _packing_item(found: Unpacked, *, packed: bool) -> Item:
@@ -119,8 +121,25 @@ def _contents(found: Unpacked, tell: Tell, believed: dict[str, Path | None]) -> 
         items.append(Item(study=manifest.study, what="contents", faults=(f"cannot be read: {error}",)))
     items = [_in_a_bundle(item) for item in items]
     if not any(item.faults for item in items):
+        items += _guide_items(found, root)
         items += judged_again(root, manifest.study, entries, manifest.made_with, tell)
     return items, ledger.head()
+
+
+def _guide_items(found: Unpacked, root: Root) -> list[Item]:
+    """What a reader without ablate reads, against the files it tells of."""
+    manifest = found.manifest
+    registration = load_registration(root, manifest.study)
+    if README not in manifest.members or registration is None:
+        return []
+    other = guide_differs(found.folder, manifest, registration)
+    if not other:
+        return [Item(study=HERE, what=GUIDE, faults=(), note="as the other files say")]
+    if is_this(manifest.made_with):
+        fault = f"{other}: not what the other files say, and the same version wrote them"
+        return [Item(study=HERE, what=GUIDE, faults=(fault,))]
+    note = f"not compared: {other} as another version writes it; {tool_versions(manifest.made_with)}"
+    return [Item(study=HERE, what=GUIDE, faults=(), note=note)]
 
 
 def _outside(entries: tuple[Entry, ...]) -> list[str]:
