@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from conftest import House, tiny_document
@@ -74,6 +75,11 @@ def files_of(path: Path) -> Files:
         return {name: opened.read(name) for name in opened.namelist()}
 
 
+def unguided(files: Files) -> Files:
+    """Files without what explains them, as earlier versions wrote bundles."""
+    return {name: data for name, data in files.items() if name != "README.txt" and not name.startswith("figures/")}
+
+
 def forged(path: Path, files: Files, **changes: Any) -> Path:
     """A bundle written anew around changed files: the manifest, its hash and every checksum are right again."""
     manifest = json.loads(files["MANIFEST.json"])
@@ -121,20 +127,46 @@ def test_a_bundle_stands_and_its_verdict_is_judged_again_to_the_same_bytes(bundl
     assert found.intact, faults(found)
     said = {item.what: item.note for item in found.items}
     assert said["verdict, judged again"].endswith("the same bytes")
-    assert said["sealed records"] == "6 of 6 sealed runs hold"
+    assert said["sealed records"].startswith("6 of 6 sealed runs hold; final weights of 6 are not in the bundle")
     assert found.sha256 == sha256_bytes(bundle.read_bytes())
     assert found.contents_sha256 == json.loads(files_of(bundle)["MANIFEST.json"])["sha256"]
 
 
 def test_it_holds_what_the_house_holds_and_says_what_it_lacks(decided: House, bundle: Path) -> None:
     files, house = files_of(bundle), decided.snapshot()
-    assert all(house[name] == data for name, data in files.items() if name not in ("MANIFEST.json", SLICE))
+    assert all(house[name] == data for name, data in unguided(files).items() if name not in ("MANIFEST.json", SLICE))
     assert sum(name.endswith(("run.json", "metrics.parquet")) for name in files) == 12
     assert {"reports/tiny/verdict.json", "reports/tiny/report.md", "reports/tiny/report.html"} < set(files)
     assert not any("weights" in name or "corpora" in name for name in files)
     said = " ".join(f"{one.what}: {one.why}" for one in checked(bundle).left_out)
     assert "weights of 6 runs" in said and "the corpus 'tiny'" in said and "of other studies (1 entry)" in said
     assert not any(str(decided.path).encode() in data for data in files.values()), "no path of the machine"
+
+
+def test_a_reader_without_the_tool_finds_the_verdict_the_command_and_the_figures(bundle: Path) -> None:
+    files = files_of(bundle)
+    text = files["README.txt"].decode()
+    assert "keep none" in text and "ablate verify FOLDER-OR-FILE" in text and "gain is" in text and "(n = 3)" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert json.loads(files["MANIFEST.json"])["ledger"]["head"] in text
+    told = " ".join(text.split())
+    for name in files:
+        assert name in told or name.startswith(("data/runs/", "figures/")), name
+    figures = [data for name, data in files.items() if name.startswith("figures/")]
+    assert len(figures) >= 3
+    for data in figures:
+        assert ElementTree.fromstring(data).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314 - our own drawing
+        assert data.strip() in files["reports/tiny/report.html"]
+
+
+@pytest.mark.parametrize("part", ["README.txt", "figures/figure-01.svg"])
+def test_a_guide_that_says_something_else_is_found_by_writing_it_again(part: str, bundle: Path, tmp_path: Path) -> None:
+    files = files_of(bundle)
+    changed = files | {part: files[part].replace(b"layernorm", b"rmsnorm").replace(b"keep", b"drop") + b" "}
+    assert f"{part}: not what the other files say" in faults(checked(forged(tmp_path / "f.zip", changed)))
+    other = json.loads(files["MANIFEST.json"])["made_with"] | {"version": "0.0.1"}
+    found = checked(forged(tmp_path / "g.zip", changed, made_with=other))
+    assert found.intact and "not compared" in notes(found) and part in notes(found)
 
 
 def test_other_studies_are_links_unless_asked_for(decided: House, bundle: Path, tmp_path: Path) -> None:
@@ -280,7 +312,7 @@ def rewritten(files: Files, verdict: bytes) -> tuple[Files, dict[str, Any]]:
 def test_a_made_up_verdict_with_a_ledger_to_match_is_found_by_judging_again(bundle: Path, tmp_path: Path) -> None:
     files = files_of(bundle)
     lie = files["reports/tiny/verdict.json"].replace(b'"verdict": "keep none"', b'"verdict": "adopt layernorm"')
-    files, ledger = rewritten(files, lie)
+    files, ledger = rewritten(unguided(files), lie)
     found = checked(forged(tmp_path / "f.zip", files, ledger=ledger))
     assert [item.what for item in found.items if item.faults] == ["verdict, judged again"]
     assert 'verdict is "adopt layernorm", and "keep none" when judged here' in faults(found)
@@ -310,7 +342,7 @@ def test_whoever_writes_the_whole_anew_shows_in_the_head_alone(bundle: Path, tmp
     data, head = rechained(files[SLICE], earlier)
     ledger = json.loads(files["MANIFEST.json"])["ledger"] | {"head": head}
     dated = ("report.md", "report.html", "registration.md")  # these tell dates, and a liar would write them anew too
-    files = {name: content for name, content in files.items() if not name.endswith(dated)} | {SLICE: data}
+    files = {name: held for name, held in unguided(files).items() if not name.endswith(dated)} | {SLICE: data}
     found, honest = checked(forged(tmp_path / "f.zip", files, ledger=ledger)), checked(bundle)
     assert found.intact, "the limit that the docs state: no check of a bundle alone can see this"
     assert found.head != honest.head and found.sha256 != honest.sha256
