@@ -21,6 +21,7 @@ from test_cli import ablate
 from ablate import api
 from ablate.runner.progress import PlainWatcher
 from ablate.verification import rejudge
+from ablate.verification.bundle import manifest
 from ablate.verification.bundle.archive import Source, measure, write_archive
 from ablate.verification.bundle.check import BundleCheck, check_bundle
 from ablate.verification.bundle.manifest import manifest_bytes
@@ -176,6 +177,16 @@ def test_other_studies_are_links_unless_asked_for(decided: House, bundle: Path, 
     assert ledger == (decided.path / "studies" / "ledger.jsonl").read_bytes()
     assert whole.check.intact and whole.check.head == checked(bundle).head
     assert "cannot be checked" in notes(checked(bundle)) and "withheld" not in notes(whole.check)
+
+
+def test_what_made_a_bundle_is_known_by_its_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = manifest._code()
+    (tmp_path / "prereg").mkdir()
+    (tmp_path / "prereg" / "text.py").write_text("x = 1\n")
+    monkeypatch.setattr(manifest, "_SOURCE", tmp_path)
+    first = manifest._code()
+    (tmp_path / "prereg" / "text.py").write_text("x = 2\n")
+    assert len({before, first, manifest._code(), sha256_of({})}) == 4
 
 
 def test_the_same_study_gives_the_same_bytes_and_weights_only_when_asked(

@@ -22,12 +22,12 @@ from ablate.cli.options import (
     console,
     put,
     put_json,
+    put_note,
     show,
     show_or_json,
 )
 from ablate.cli.proof import report_bundle
 from prereg.errors import RunError, SpecError
-from prereg.escape import visible
 from prereg.text import counted
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False, m
 
     decided = api.decide(study, root=root, mirror=mirror or (), note=partial(print, file=sys.stderr))
     if decided.evidence_path is not None:
-        print(visible(_from_evidence(decided.evidence_path)), file=sys.stderr)
+        put_note(_from_evidence(decided.evidence_path))
     if as_json:
         put_json(decided.decision.model_dump_json(indent=2))
     else:

@@ -85,7 +85,7 @@ def gather(root: Root, registration: Registration) -> Evidence:
         planned=planned,
         runs=tuple(runs),
         metrics=_tidy([]),
-        broken=tuple(root.relative(text) for text in broken),
+        broken=tuple(root.shortened(text) for text in broken),
         extra=_strangers(root, registration, set(planned)),
         ledger=mine,
         elsewhere=repeated_elsewhere(entries, registration),

@@ -243,7 +243,7 @@ def _outcome(root: Root, folder: RunFolder, record: RunRecord, entry: Entry) -> 
     """What is wrong with the outcome of a run whose files are those sealed: it is derived again from their values."""
     if entry.body.get("outcome_sha256") != record.outcome_sha256:
         return [f"{root.relative(folder.record_path)} names another outcome than the ledger sealed at {entry.at}"]
-    return [root.relative(fault) for fault in folder.outcome_faults(record)]
+    return [root.shortened(fault) for fault in folder.outcome_faults(record)]
 
 
 def _weights(folder: RunFolder, record: RunRecord) -> str | None:

@@ -136,9 +136,15 @@ class Root:
         """The committed evidence of a decided study: a bundle without weights."""
         return self.report(name) / "evidence.ablate.zip"
 
-    def relative(self, text: Path | str) -> str:
-        """A path below this root, or below the one that runs are read from, without that root; or a text with such."""
-        plain = str(text)
+    def relative(self, path: Path) -> str:
+        """The name of a path below this root, or below the one that runs are read from; any other path as it is."""
         for folder in (self.runs_from, self.path):
-            plain = plain if folder is None else plain.replace(f"{folder}/", "")
-        return plain
+            if folder is not None and path.is_relative_to(folder):
+                return path.relative_to(folder).as_posix()
+        return path.as_posix()
+
+    def shortened(self, text: str) -> str:
+        """A text that names paths, each without its root."""
+        for folder in (self.runs_from, self.path):
+            text = text if folder is None else text.replace(f"{folder}/", "")
+        return text
