@@ -43,3 +43,12 @@ def test_paths_of_the_house(tmp_path: Path) -> None:
     assert root.run("s", "abcdefgh01", "none", 3) == tmp_path / "data" / "runs" / "s" / "abcdefgh" / "none" / "3"
     assert root.lock("s").name == "s.lock.json"
     assert root.ledger == tmp_path / "studies" / "ledger.jsonl"
+
+
+def test_a_name_is_relative_to_the_root_or_to_where_runs_are_read_from() -> None:
+    root = Root(Path("/r"), runs_from=Path("/there/it"))
+    assert root.run("s", "0a1b2c3d" * 8, "a", 1) == Path("/there/it/data/runs/s/0a1b2c3d/a/1")
+    assert root.relative(root.run("s", "0a1b2c3d" * 8, "a", 1)) == "data/runs/s/0a1b2c3d/a/1"
+    assert root.relative(Path("/r/studies/r/s.yaml")) == "studies/r/s.yaml"
+    assert root.relative(Path("/other/r/s.yaml")) == "/other/r/s.yaml"
+    assert root.shortened("/there/it/data/x and /r/studies/y") == "data/x and studies/y"

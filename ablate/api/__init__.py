@@ -21,7 +21,7 @@ from ablate.api.deciding import decide, report
 from ablate.api.exporting import export_model
 from ablate.api.peeking import peek, record_look
 from ablate.api.planning import plan_at_scale, plan_runs
-from ablate.api.proof import bundle, check_bundle, reproduce
+from ablate.api.proof import bundle, check_bundle, report_bundle, reproduce
 from ablate.api.registering import (
     amend,
     design,
@@ -62,6 +62,7 @@ __all__ = [
     "register",
     "registrations",
     "report",
+    "report_bundle",
     "reproduce",
     "require_pinned",
     "require_registered",

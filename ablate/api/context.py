@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from prereg.errors import CorpusError, RegistrationError, RunError, StudyError, UnsupportedError, Where, missing_gpt
+from prereg.errors import (
+    CorpusError,
+    EvidenceError,
+    RegistrationError,
+    RunError,
+    StudyError,
+    UnsupportedError,
+    Where,
+    missing_gpt,
+)
 from prereg.registry.paths import Root
 
 if TYPE_CHECKING:
@@ -85,6 +95,29 @@ def published_beside(context: StudyContext) -> LoadedPublished | None:
     from prereg.documents.published import load_published
 
     return load_published(context.root, context.study)
+
+
+@contextmanager
+def with_evidence(context: StudyContext) -> Iterator[tuple[StudyContext, Path | None]]:
+    """The study with its runs: those of `data/runs`, or, where none of its sealed runs is there, those of its committed
+    evidence. The second value is the file of that evidence, if its runs are read.
+
+    Raises `EvidenceError` where they would be read and are not what was committed.
+    """
+    from ablate.verification.bundle.evidence import committed_evidence
+    from prereg.registry.ledger import Ledger
+
+    study = context.study.study
+    with committed_evidence(context.root, study, Ledger(context.root.ledger).readable()) as evidence:
+        runs = context.root.all_runs(study)
+        if evidence.item is not None and evidence.item.faults and not any(runs.glob("*/*/*/run.json")):
+            raise EvidenceError(
+                evidence.item.faults[0],
+                required="the evidence as it was committed, since no run is in data/runs",
+                fix=f"ablate verify {context.path}; restore the file from version control",
+            )
+        used = context.root.evidence(study) if evidence.in_use else None
+        yield replace(context, root=evidence.root), used
 
 
 def require_registered(context: StudyContext) -> Registration:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import Clock, StudyContext, open_study, published_beside, require_registered, utc_now
+from ablate.api.context import (
+    Clock,
+    StudyContext,
+    open_study,
+    published_beside,
+    require_registered,
+    utc_now,
+    with_evidence,
+)
 from prereg.errors import EvidenceError, Where
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import write_whole
@@ -39,6 +47,8 @@ class Decided:
     """Runs whose sealed records are not on this disk, so that the pages were kept, under a notice, and not judged."""
     earlier: tuple[Entry, ...] = ()
     """Decisions of the same registration before this one."""
+    evidence_path: Path | None = None
+    """The committed evidence that was judged, because no sealed run is in `data/runs`."""
 
 
 def decide(
@@ -54,17 +64,17 @@ def decide(
     Raises `RunError` where a tracker of `mirror` cannot be used, before anything is logged. One that fails later is
     named in a note.
     """
-    context = open_study(Path(path), root)
-    registration = require_registered(context)
-    if not mirror:
-        return _decide(context, registration, now)
-    from ablate.api.mirroring import mirror_decided
-    from ablate.trackers.target import usable
+    with with_evidence(open_study(Path(path), root)) as (context, used):
+        registration = require_registered(context)
+        if not mirror:
+            return replace(_decide(context, registration, now), evidence_path=used)
+        from ablate.api.mirroring import mirror_decided
+        from ablate.trackers.target import usable
 
-    targets = [usable(word) for word in mirror]
-    decided = _decide(context, registration, now)
-    mirror_decided(context, decided, targets, note)
-    return decided
+        targets = [usable(word) for word in mirror]
+        decided = _decide(context, registration, now)
+        mirror_decided(context, decided, targets, note)
+        return replace(decided, evidence_path=used)
 
 
 def _decide(context: StudyContext, registration: Registration, now: Clock) -> Decided:
@@ -127,13 +137,18 @@ def _log_look(
 def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) -> Decided:
     """Write the reports of a decision again, from the evidence and the ledger; decides nothing new.
 
-    Another version of this tool may write other bytes; the ledger then takes their hashes. Where sealed records are no
-    longer on this disk, the pages are kept and a notice above them says so (`ablate.reporting.withdrawn`).
+    Another version of this tool may write other bytes; the ledger then takes their hashes. Where no sealed record is on
+    this disk, those of the committed evidence are read; where there is none, the pages are kept and a notice above them
+    says so (`ablate.reporting.withdrawn`).
     """
+    with with_evidence(open_study(Path(path), root)) as (context, used):
+        return replace(_report(context, now), evidence_path=used)
+
+
+def _report(context: StudyContext, now: Clock) -> Decided:
     from ablate.judge.verdict import verdict_bytes
     from prereg.registry.ledger import Ledger
 
-    context = open_study(Path(path), root)
     registration = require_registered(context)
     published = published_beside(context)
     mine = [entry for entry in Ledger(context.root.ledger).entries() if entry.study == context.study.study]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ablate.api.context import StudyContext, open_study, require_pinned, require_registered
-from prereg.errors import EvidenceError, RunError, nearest
+from ablate.api.context import StudyContext, open_study, require_pinned, require_registered, with_evidence
+from prereg.errors import EvidenceError, RunError, SpecError, StudyFileError, Where, nearest
 from prereg.registry.disk import scratch
 from prereg.registry.paths import Root
 from prereg.text import listed
@@ -44,11 +44,24 @@ def reproduce(
 
     `steps` makes only so many, of the same schedule. `within` is the largest relative difference to accept where equal
     bits are not promised: another processor, other libraries, other code. `keep` keeps the records of the new run.
+    Where no sealed run is in `data/runs`, the record is the one in the committed evidence.
     """
+    with with_evidence(open_study(Path(path), root)) as (context, _):
+        return _reproduce(context, run, steps=steps, within=within, keep=keep, onlooker=onlooker)
+
+
+def _reproduce(
+    context: StudyContext,
+    run: str,
+    *,
+    steps: int | None,
+    within: float | None,
+    keep: Path | None,
+    onlooker: Callable[[Message], None] | None,
+) -> Reproduction:
     from prereg.registry.ledger import Ledger
     from prereg.registry.looks import is_unfinished
 
-    context = open_study(Path(path), root)
     registration = require_registered(context)
     spec, sealed = recorded_run(context, registration, run)
     _require_possible(context, spec, sealed, steps)
@@ -204,16 +217,56 @@ def bundle(
     out: Path | None = None,
     whole_ledger: bool = False,
     weights: bool = False,
+    evidence: bool = False,
 ) -> Bundled:
-    """Write the bundle of a registered study, and check it as a stranger would before it is left behind."""
+    """Write the bundle of a registered study, and check it as a stranger would before it is left behind.
+
+    `evidence` writes the committed evidence of a decided study, every sealed run in it, over what was committed before.
+    """
     from ablate.verification.bundle.write import SUFFIX, write_bundle
 
-    context = open_study(Path(path), root)
-    registration = require_registered(context)
-    target = out or Path(f"{context.study.study}{SUFFIX}")
-    return write_bundle(
-        context.root, registration, target, check=check_bundle, whole_ledger=whole_ledger, weights=weights
-    )
+    with with_evidence(open_study(Path(path), root)) as (context, _):
+        registration = require_registered(context)
+        target = out or Path(f"{context.study.study}{SUFFIX}")
+        if evidence:
+            target = _place_of_evidence(context, registration, given=out is not None or weights)
+        return write_bundle(
+            context.root,
+            registration,
+            target,
+            check=check_bundle,
+            whole_ledger=whole_ledger,
+            weights=weights,
+            replace=evidence,
+        )
+
+
+def _place_of_evidence(context: StudyContext, registration: Registration, *, given: bool) -> Path:
+    """Where the committed evidence lies, of a decided study of which every sealed run is here."""
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.plan import sealed_places
+
+    mine = [entry for entry in Ledger(context.root.ledger).entries() if entry.study == context.study.study]
+    if given:
+        raise SpecError(
+            "--evidence with --out or --weights",
+            required="one or the other: what is committed has its place, and holds no weights",
+            fix=f"ablate bundle {context.path} --evidence",
+        )
+    if not any(entry.event == "decided" and entry.registration == registration.sha256 for entry in mine):
+        raise EvidenceError(
+            f"'{context.study.study}' has not been decided",
+            required="a decision whose evidence is to be kept",
+            fix=f"ablate decide {context.path}",
+        )
+    sealed = [place for runs in sealed_places(context.root, mine).values() for place in runs]
+    if absent := [context.root.relative(place) for place in sealed if not place.exists()]:
+        raise EvidenceError(
+            f"{len(absent)} of {len(sealed)} sealed runs are not here, {absent[0]} among them",
+            required="every run that the ledger sealed: evidence with gaps would take the place of the whole",
+            fix="restore them from where they were made",
+        )
+    return context.root.evidence(context.study.study)
 
 
 def check_bundle(path: Path, *, signers: Path | None = None, roots: Path | None = None) -> BundleCheck:
@@ -221,6 +274,49 @@ def check_bundle(path: Path, *, signers: Path | None = None, roots: Path | None 
     from ablate.verification.bundle.check import check_bundle as check
 
     return check(path, tell=_told_again, signers=signers, roots=roots)
+
+
+def report_bundle(path: Path, out: Path | None = None) -> tuple[BundleCheck, tuple[Path, ...]]:
+    """Write the reports of a bundle, as this version writes them, into a folder; its check, and the pages.
+
+    The folder is `STUDY.report` next to the bundle unless `out` names one. Nothing is written where the bundle has a
+    fault or no decision, or where another file is in the place of a page (`EvidenceError`, `StudyFileError`).
+    """
+    from ablate.verification.bundle.check import check_bundle as check
+    from prereg.registry.disk import write_whole
+
+    written: dict[str, bytes] = {}
+
+    def keep(*decided: Any) -> dict[str, bytes]:
+        written.update(_told_again(*decided))
+        return written
+
+    found = check(path, tell=keep)
+    if fault := next((fault for item in found.items for fault in item.faults), ""):
+        raise EvidenceError(
+            f"the bundle is not sound: {fault}", required="a bundle that verifies", fix=f"ablate verify {path}"
+        )
+    if not written:
+        notes = "; ".join(item.note for item in found.items if item.what == "verdict, judged again")
+        raise EvidenceError(
+            f"there is no decision to report: {notes}",
+            required="a bundle of a decided study",
+            fix=f"ablate verify {path}",
+        )
+    folder = out or path.resolve().parent / f"{found.study}.report"
+    for name, data in written.items():
+        page = folder / name
+        if page.exists() and not (page.is_file() and page.read_bytes() == data):
+            raise StudyFileError(
+                "there is another file in the place of the report, and it is kept",
+                required="an empty or new folder",
+                fix=f"ablate report {path} --out FOLDER",
+                where=Where(file=page),
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in written.items():
+        write_whole(folder / name, data)
+    return found, tuple(folder / name for name in written)
 
 
 def _told_again(

@@ -102,6 +102,11 @@ def put(*lines: str) -> None:
         print(visible(line))
 
 
+def put_note(line: str) -> None:
+    """A line of words on standard error, next to what a verb answers."""
+    print(visible(line), file=sys.stderr)
+
+
 def put_document(text: str) -> None:
     """A text of several lines, which ends its own last line."""
     print(visible(text, lines=True), end="")

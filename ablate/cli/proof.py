@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 def verify(
     study: Annotated[
-        Path | None, typer.Argument(metavar="[STUDY]", help="A study file or a bundle; all studies if left out.")
+        Path | None,
+        typer.Argument(
+            metavar="[STUDY]", help="A study file, or a bundle: zip file or folder; all studies if left out."
+        ),
     ] = None,
     root: RootFolder = None,
     as_json: AsJson = False,
@@ -40,15 +43,16 @@ def verify(
     """Check every frozen byte and name what changed.
 
     Study, lock, pinned code, ledger, seals, sealed records, verdict; of one study, or of all. Asks no server. Of a
-    bundle, with nothing but its file. Derives outcomes and judges the verdict again where the
+    bundle, as a zip file or unpacked, with nothing but itself. Derives outcomes and judges the verdict again where the
     records are here; ends with 4 if something has changed, or if the records give no verdict.
 
     Example:  ablate verify studies/embnorm.yaml
     """
     from ablate.reporting.summaries.proof import bundle_check_section, verification_section
+    from ablate.verification.bundle.container import is_bundle
     from ablate.verification.verify import verify_project, verify_study
 
-    if study is not None and _is_bundle(study):
+    if study is not None and is_bundle(study):
         checked = api.check_bundle(study, signers=signers, roots=roots)
         show_or_json(checked, bundle_check_section, as_json=as_json)
         if not checked.intact or checked.inadmissible:
@@ -74,33 +78,40 @@ def bundle(
         bool, typer.Option("--whole-ledger", help="Show the entries of other studies too, not only their links.")
     ] = False,
     weights: Annotated[bool, typer.Option("--weights", help="Include the trained weights.")] = False,
+    evidence: Annotated[
+        bool,
+        typer.Option("--evidence", help="Write reports/STUDY/evidence.ablate.zip, to be committed with the study."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a study into one file that others can check.
 
-    Lock, ledger, sealed records, verdict and reports. `ablate verify FILE` needs no repository, corpus or network.
+    Lock, ledger, sealed records, verdict and reports. `ablate verify FILE` needs no repository, corpus or network, and
+    takes the file zipped again or unpacked too. With --evidence, verify, report and decide work in a clone that has no
+    data/runs, from what is committed.
 
     Example:  ablate bundle studies/embnorm.yaml
     """
     from ablate.reporting.summaries.proof import bundle_section
 
-    made = api.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights)
+    made = api.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights, evidence=evidence)
     if as_json:
         facts = {"path": str(made.path), "written": made.written, "check": made.check.model_dump(mode="json")}
         return put_json(json.dumps(facts, indent=2))
     show(bundle_section(made.path, made.check, written=made.written))
-    put(f"next:  ablate verify {made.path}")
+    put(f"next:  git add {made.path.parent} && git commit" if evidence else f"next:  ablate verify {made.path}")
     return None
 
 
-def _is_bundle(path: Path) -> bool:
-    """Whether a word on the command line means a bundle: by its name, or by its first bytes whatever its name."""
-    if path.suffix == ".zip":
-        return True
-    if not path.is_file():
-        return False
-    with path.open("rb") as stream:
-        return stream.read(4) == b"PK\x03\x04"
+def report_bundle(path: Path, out: Path | None, *, as_json: bool) -> None:
+    """Write the reports of a bundle, and say where they are and what the bundle's verdict was found to be."""
+    found, pages = api.report_bundle(path, out)
+    if as_json:
+        facts = {"wrote": [str(page) for page in pages], "contents": found.contents_sha256, "head": found.head}
+        return put_json(json.dumps(facts, indent=2))
+    judged = "; ".join(item.note for item in found.items if item.what == "verdict, judged again")
+    put(f"judged from the bundle alone, {path} (contents {found.contents_sha256[:8]}): {judged}")
+    return put(*(f"wrote {page}" for page in pages), f"ledger head {found.head}")
 
 
 _PLAIN_EVERY_S = 10.0

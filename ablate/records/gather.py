@@ -85,7 +85,7 @@ def gather(root: Root, registration: Registration) -> Evidence:
         planned=planned,
         runs=tuple(runs),
         metrics=_tidy([]),
-        broken=tuple(_relative(text, root) for text in broken),
+        broken=tuple(root.shortened(text) for text in broken),
         extra=_strangers(root, registration, set(planned)),
         ledger=mine,
         elsewhere=repeated_elsewhere(entries, registration),
@@ -359,7 +359,3 @@ def _strangers(root: Root, registration: Registration, planned: set[tuple[str, i
         if (variant, seed) not in names:
             found.append(f"{variant}/{seed}")
     return tuple(found)
-
-
-def _relative(text: str, root: Root) -> str:
-    return text.replace(f"{root.path}/", "")

@@ -239,15 +239,15 @@ def _verdict_item(study: str, decision: Decision, found: Comparison, maker: Tool
     said = _said(decision)
     if found.matter:
         faults = [f"verdict.json: {what}" for what in found.matter[:8]]
-        return _item(study, JUDGED, *faults, *([] if maker is None else [_versions(maker)]))
+        return _item(study, JUDGED, *faults, *([] if maker is None else [tool_versions(maker)]))
     if found.words:
         where = f"written otherwise: {', '.join(found.words[:4])}{' and more' if len(found.words) > 4 else ''}"
-        if _is_this(maker):
+        if is_this(maker):
             return _item(study, JUDGED, f"verdict.json is {where}, and the same version wrote it")
-        return _item(study, JUDGED, note=f"{said}; {where}; {_versions(maker)}")
+        return _item(study, JUDGED, note=f"{said}; {where}; {tool_versions(maker)}")
     if found.digits:
         return _item(study, JUDGED, note=f"{said}; the same but for digits beyond the ninth, as on another processor")
-    versions = "" if maker is None or _is_this(maker) else f"; {_versions(maker)}"
+    versions = "" if maker is None or is_this(maker) else f"; {tool_versions(maker)}"
     return _item(study, JUDGED, note=f"{said}; the same bytes{versions}")
 
 
@@ -259,7 +259,7 @@ def _reports_item(folder: Path, study: str, pages: Mapping[str, bytes], maker: T
     for name, data in there.items():
         found = compare_pages(name, (folder / name).read_bytes(), data)
         text = f"{name} is not what the decision gives here: {'; '.join(found.words)}"
-        if found.words and _is_this(maker) and any("text" in words for words in found.words):
+        if found.words and is_this(maker) and any("text" in words for words in found.words):
             faults.append(text)
         elif found.words:
             notes.append(text)
@@ -267,7 +267,7 @@ def _reports_item(folder: Path, study: str, pages: Mapping[str, bytes], maker: T
             notes.append(f"{name} the same" + (" but for last digits" if found.digits else " bytes"))
     if faults:
         return _item(study, TOLD, *faults, "the same version wrote it, so somebody changed it afterwards")
-    return _item(study, TOLD, note="; ".join([*notes, *([] if _is_this(maker) else [_versions(maker)])]))
+    return _item(study, TOLD, note="; ".join([*notes, *([] if is_this(maker) else [tool_versions(maker)])]))
 
 
 def oversized(folder: Path) -> str:
@@ -287,18 +287,20 @@ def oversized(folder: Path) -> str:
     return ""
 
 
-def _is_this(maker: Tool | None) -> bool:
+def is_this(maker: Tool | None) -> bool:
+    """Whether what made a bundle is what runs here."""
     if maker is None:
         return False
     here = this_tool()
     return (maker.version, maker.code, maker.libraries) == (here.version, here.code, here.libraries)
 
 
-def _versions(maker: Tool | None) -> str:
+def tool_versions(maker: Tool | None) -> str:
+    """Which version made a bundle, and which is here."""
     here = this_tool()
     if maker is None:
         return f"as another version writes it, or by hand: this is {here.words}"
-    if _is_this(maker):
+    if is_this(maker):
         return f"judged by the version that made the bundle ({here.words})"
     others = [name for name in here.libraries if maker.libraries.get(name) != here.libraries[name]]
     libraries = f" with other versions of {', '.join(others[:4])}{' and more' if others[4:] else ''}" if others else ""

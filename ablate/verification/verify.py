@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
+from ablate.verification.bundle.evidence import CommittedEvidence, committed_evidence
 from ablate.verification.result import Item, Verification, check_corpus, check_more_pins
 from prereg.documents.page import compare_page
 from prereg.errors import StudyError, StudyFileError, nearest
@@ -70,7 +71,8 @@ def _verify(root: Root, studies: tuple[str, ...], trust: Trust, *, judge: bool) 
     items = [chain]
     seals: list[SealCheck] = []
     for name in studies:
-        items += _study_items(root, name, entries, ledger_stands=not chain.faults, judge=judge)
+        with committed_evidence(root, name, entries) as evidence:
+            items += _study_items(evidence, name, entries, ledger_stands=not chain.faults, judge=judge)
         checks = examine_seals(root, name, entries, trust)
         unnamed = unnamed_seals(root, name, entries) if not chain.faults else ()
         if checks or unnamed:
@@ -121,23 +123,37 @@ def _entries(root: Root) -> tuple[Entry, ...]:
         return ()
 
 
-def _study_items(root: Root, name: str, entries: tuple[Entry, ...], *, ledger_stands: bool, judge: bool) -> list[Item]:
+def _study_items(
+    evidence: CommittedEvidence, name: str, entries: tuple[Entry, ...], *, ledger_stands: bool, judge: bool
+) -> list[Item]:
+    root = evidence.root
     mine = [entry for entry in entries if entry.study == name]
     if not any(entry.event in ("registered", "amended") for entry in mine) and not root.lock(name).exists():
         return [Item(study=name, what="registration", faults=(), note="not registered: nothing is frozen yet")]
     items = [check_registration(root, name, ledger_stands=ledger_stands)]
     items += _page(root, name)
     if ledger_stands:
-        items += [check_records(root, name, mine), check_verdict(root, name, mine)]
+        items += [*_committed(evidence, name, mine), check_records(root, name, mine), check_verdict(root, name, mine)]
         if judge:
             items += _judged(root, name, mine, changed=any(item.faults for item in items))
         items.append(check_reports(root, name, mine))
     return [*items, check_corpus(root, name), *check_more_pins(root, name)]
 
 
+def _committed(evidence: CommittedEvidence, name: str, mine: list[Entry]) -> list[Item]:
+    """The committed evidence, whether or not its runs are read; where they are, `check_records` says what is wrong."""
+    if evidence.item is None:
+        return []
+    if evidence.in_use or evidence.bundled is None:
+        return [evidence.item]
+    place = evidence.root.relative(evidence.root.evidence(name))
+    records = check_records(evidence.bundled, name, mine)
+    return [evidence.item.model_copy(update={"faults": tuple(f"{place}: {fault}" for fault in records.faults)})]
+
+
 def _page(root: Root, name: str) -> list[Item]:
     """The registration in words. It promises nothing by itself, and a reader without the tool believes it."""
-    what, path = "registration in words", root.page(name).relative_to(root.path)
+    what, path = "registration in words", root.relative(root.page(name))
     try:
         if load_registration(root, name) is None:
             return []
@@ -177,10 +193,9 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
     ]
     for sha256, paths in gone.items():
         if len(paths) < len(sealed[sha256]):
-            places = [path.relative_to(root.path).as_posix() for path in paths]
-            faults += [f"{place} is missing, and other sealed runs are here" for place in places]
+            faults += [f"{root.relative(path)} is missing, and other sealed runs are here" for path in paths]
     absent = sum(len(paths) for paths in gone.values())
-    held = unhashed = 0
+    held = unhashed = unweighed = 0
     for path, entry in newest.items():
         folder = RunFolder(path)
         if not path.exists():
@@ -190,9 +205,7 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
         if "items_sha256" in entry.body or folder.items_path.exists():
             files.append((folder.items_path, "items_sha256"))
         wrong = [
-            file.relative_to(root.path).as_posix()
-            for file, key in files
-            if not file.is_file() or sha256_file(file) != entry.body.get(key)
+            root.relative(file) for file, key in files if not file.is_file() or sha256_file(file) != entry.body.get(key)
         ]
         faults += [f"{file} is not what the ledger sealed at {entry.at}" for file in wrong]
         record = None if wrong else folder.read_record()
@@ -201,9 +214,10 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
         other = _outcome(root, folder, record, entry)
         weights = _weights(folder, record)
         unhashed += weights is None
+        unweighed += record.weights_sha256 is not None and not folder.weights_path.exists()
         faults += other
         if weights:
-            faults.append(f"{folder.weights_path.relative_to(root.path).as_posix()} {weights}")
+            faults.append(f"{root.relative(folder.weights_path)} {weights}")
         held += not other and not weights
     note = f"{held} of {len(newest)} sealed runs hold"
     if absent and absent == len(newest):
@@ -211,10 +225,12 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
         note = f"{absent} sealed {are} not on this disk; none could be checked"
     elif absent:
         note += f"; {absent} are not on this disk and could not be checked"
+    if unweighed:
+        note += f"; final weights of {unweighed} are not on this disk: only their hashes are on record"
     if unhashed:
         note += f"; weights.safetensors of {unhashed} are not covered: no hash was kept when they were sealed"
     # A crash between a seal and its entry leaves one such run a worker; `run` takes it into the ledger.
-    unnamed = [path.parent for path in (root.path / "data" / "runs" / name).glob("*/*/*/metrics.parquet")]
+    unnamed = [path.parent for path in root.all_runs(name).glob("*/*/*/metrics.parquet")]
     unnamed = [path for path in unnamed if path not in newest]
     if unnamed:
         note += (
@@ -226,9 +242,8 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
 def _outcome(root: Root, folder: RunFolder, record: RunRecord, entry: Entry) -> list[str]:
     """What is wrong with the outcome of a run whose files are those sealed: it is derived again from their values."""
     if entry.body.get("outcome_sha256") != record.outcome_sha256:
-        place = folder.record_path.relative_to(root.path).as_posix()
-        return [f"{place} names another outcome than the ledger sealed at {entry.at}"]
-    return [fault.replace(f"{root.path}/", "") for fault in folder.outcome_faults(record)]
+        return [f"{root.relative(folder.record_path)} names another outcome than the ledger sealed at {entry.at}"]
+    return [root.shortened(fault) for fault in folder.outcome_faults(record)]
 
 
 def _weights(folder: RunFolder, record: RunRecord) -> str | None:
@@ -247,13 +262,13 @@ def check_verdict(root: Root, name: str, entries: list[Entry]) -> Item:
     path = root.report(name) / "verdict.json"
     if not decided:
         # The one trace that a ledger cut at the end of a line leaves on the disk next to it.
-        gone = f"{path.relative_to(root.path)} is here and the ledger has no decision: its end may have been cut off"
+        gone = f"{root.relative(path)} is here and the ledger has no decision: its end may have been cut off"
         return Item(study=name, what="verdict", faults=(gone,) if path.exists() else (), note="not decided yet")
     if not path.is_file():
-        there = (f"{path.relative_to(root.path)} is not a file",) if path.exists() else ()
+        there = (f"{root.relative(path)} is not a file",) if path.exists() else ()
         return Item(study=name, what="verdict", faults=there, note="verdict.json is not on this disk")
     if sha256_file(path) != decided[-1].body.get("verdict_sha256"):
-        fault = f"{path.relative_to(root.path)} is not the decision the ledger recorded at {decided[-1].at}"
+        fault = f"{root.relative(path)} is not the decision the ledger recorded at {decided[-1].at}"
         return Item(study=name, what="verdict", faults=(fault,))
     note = str(decided[-1].body.get("verdict") or decided[-1].body.get("status"))
     if any(look.index > decided[-1].index for look in recorded_afterwards(entries)):
@@ -280,7 +295,7 @@ def _judged(root: Root, name: str, entries: list[Entry], *, changed: bool) -> li
 def _published(root: Root, name: str, recorded: object) -> tuple[str, str]:
     """A fault and a note about the published figures that the reports tell; they promise nothing, and may be gone."""
     path = root.published(name)
-    here, place = path.is_file(), path.relative_to(root.path)
+    here, place = path.is_file(), root.relative(path)
     if recorded is None:
         return "", f"{place} is not in them (ablate report adds it)" if here else ""
     if not here:
@@ -300,13 +315,11 @@ def check_reports(root: Root, name: str, entries: list[Entry]) -> Item:
         )
         if not pages or any(entry.event == "decided" for entry in entries):
             return Item(study=name, what="reports", faults=(), note=note)
-        gone = (
-            f"{pages[0].relative_to(root.path)} is here and the ledger has no decision: its end may have been cut off"
-        )
+        gone = f"{root.relative(pages[0])} is here and the ledger has no decision: its end may have been cut off"
         return Item(study=name, what="reports", faults=(gone,))
     last = written[-1]
     faults = [
-        f"{path.relative_to(root.path)} is not what was written at {last.at} (ablate report writes it again)"
+        f"{root.relative(path)} is not what was written at {last.at} (ablate report writes it again)"
         for path in pages
         if not path.is_file() or sha256_file(path) != last.body.get(path.name)
     ]

@@ -28,6 +28,8 @@ class Root:
     path: Path
     ledger_name: str = "ledger.jsonl"
     """Another name only where a bundle has been unpacked that holds a slice of its ledger."""
+    runs_from: Path | None = None
+    """Another root to read runs from: where committed evidence has been unpacked, because no run is here."""
 
     @classmethod
     def find(cls, study_file: Path, given: Path | None = None) -> Root:
@@ -109,7 +111,11 @@ class Root:
 
     def runs(self, name: str, registration: str) -> Path:
         """All runs made under one registration (the first eight hex digits of its sha256)."""
-        return self.path / "data" / "runs" / name / registration[:8]
+        return self.all_runs(name) / registration[:8]
+
+    def all_runs(self, name: str) -> Path:
+        """All runs made of a study, under any registration."""
+        return (self.runs_from or self.path) / "data" / "runs" / name
 
     def run(self, name: str, registration: str, variant: str, seed: int) -> Path:
         return self.runs(name, registration) / variant / str(seed)
@@ -125,3 +131,20 @@ class Root:
 
     def report(self, name: str) -> Path:
         return self.path / "reports" / name
+
+    def evidence(self, name: str) -> Path:
+        """The committed evidence of a decided study: a bundle without weights."""
+        return self.report(name) / "evidence.ablate.zip"
+
+    def relative(self, path: Path) -> str:
+        """The name of a path below this root, or below the one that runs are read from; any other path as it is."""
+        for folder in (self.runs_from, self.path):
+            if folder is not None and path.is_relative_to(folder):
+                return path.relative_to(folder).as_posix()
+        return path.as_posix()
+
+    def shortened(self, text: str) -> str:
+        """A text that names paths, each without its root."""
+        for folder in (self.runs_from, self.path):
+            text = text if folder is None else text.replace(f"{folder}/", "")
+        return text

@@ -106,7 +106,10 @@ def _limits(found: BundleCheck) -> Iterator[Block]:
         "No check of a bundle can show that it was not made up as a whole. Compare one of these with what somebody "
         "else holds, or look at the seals of its lock:"
     )
-    yield Facts((("Bundle sha256", found.sha256), ("Ledger head", found.head or "unknown")))
+    hashes = [("Contents sha256", found.contents_sha256 or "unknown"), ("Ledger head", found.head or "unknown")]
+    if found.sha256:
+        hashes.append(("File sha256", f"{found.sha256} (another one once it is zipped again)"))
+    yield Facts(tuple(hashes))
 
 
 def ledger_section(sound: Sound, *, study: str | None = None) -> Section:

@@ -1,53 +1,47 @@
 """A bundle checked by somebody who has nothing else: no repository, no corpus, no network.
 
-First the file, byte for byte, before anything of it is written to disk; then, unpacked into a folder of its own that is
-removed again, what `ablate verify` checks in a repository; then the verdict, judged again from the records.
+First its files against the manifest, wherever they lie (`ablate.verification.bundle.container`); then, in a folder of
+its own that is removed again, what `ablate verify` checks in a repository; then the verdict, judged again from the
+records.
 
 What this shows: the bundle is as it was made, its parts belong together, and its records give its verdict. What it
 cannot show: that the whole was not made up. Somebody who writes every part anew, ledger and all, passes. Against that
-stand only things that somebody else holds: the sha256 of the bundle, the head of the ledger, a seal of the lock.
+stand only things that somebody else holds: the sha256 of the contents, the head of the ledger, a seal of the lock.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
-from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
-from ablate.verification.bundle.archive import (
-    MANIFEST,
-    Slot,
-    UnsoundError,
-    begins_a_bundle,
-    contents,
-    is_safe,
-    read_archive,
-)
-from ablate.verification.bundle.manifest import LARGEST_BYTES, LeftOut, Manifest, Tool, read_manifest, this_tool
-from ablate.verification.rejudge import Tell, judged_again, oversized
+from ablate.verification.bundle.archive import UnsoundError, is_safe
+from ablate.verification.bundle.container import Unpacked, opened, unpacked
+from ablate.verification.bundle.guide import README, guide_differs
+from ablate.verification.bundle.manifest import LeftOut, Manifest, Tool, this_tool
+from ablate.verification.rejudge import Tell, is_this, judged_again, oversized, tool_versions
 from ablate.verification.result import Item, Verification
 from ablate.verification.verify import verify_root
-from prereg.errors import StudyError, StudyFileError, Where
-from prereg.registry.disk import scratch
+from prereg.errors import StudyError
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
+from prereg.registry.registration import load_registration
+from prereg.text import counted, listed
 
 HERE = "bundle"
-LARGEST_TEXT = 2**27
-"""Bytes of a member that is read whole: JSON, YAML, pages, code."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 class BundleCheck(Verification):
     """Everything that was checked of a bundle."""
 
+    contents_sha256: str = ""
+    """The manifest's own hash, which covers every other file: the same however the bundle is packed, and the one to
+    quote. Empty where not even the manifest could be read."""
     sha256: str
-    """sha256 of the file, to be compared with one that somebody else holds."""
+    """sha256 of the file as it is packed; empty for a folder."""
     size_bytes: int
-    """Its size."""
+    """Size of the file; of a folder, of what it holds."""
     study: str = ""
     """The study; empty where not even the manifest could be read."""
     left_out: tuple[LeftOut, ...] = ()
@@ -59,33 +53,27 @@ class BundleCheck(Verification):
 
 
 def check_bundle(path: Path, *, tell: Tell, signers: Path | None = None, roots: Path | None = None) -> BundleCheck:
-    """Check a bundle. Raises if the file is not a bundle; returns failed checks otherwise.
+    """Check a bundle: a zip archive or a folder. Raises if it is none; returns failed checks otherwise.
 
     A bundle brings no word on whom to believe: `signers` and `roots` are the reader's own.
     """
-    with _opened(path) as stream:
-        if not begins_a_bundle(stream):
-            raise StudyFileError(
-                "this is not a bundle",
-                required=f"a file that `ablate bundle` wrote: a zip archive that begins with {MANIFEST}",
-                fix="ablate verify studies/NAME.yaml, for a study in its repository",
-                where=Where(file=path),
-            )
-        manifest, items, head = None, [], ""
+    with opened(path) as bundle:
+        manifest, items, head, size = None, [], "", 0
         try:
-            slots = read_archive(stream)
-            manifest = _manifest(stream, slots)
-            note = f"{len(slots)} files; every byte accounted for"
-            items.append(Item(study=HERE, what="archive and manifest", faults=(), note=note))
-            found, head = _unpacked(stream, slots, manifest, tell, {"signers": signers, "roots": roots})
-            items += found
+            with unpacked(bundle) as found:
+                size = sum(member.size_bytes for member in found.packing.members.values())
+                manifest = found.manifest
+                items.append(_packing_item(found, packed=bundle.stream is not None))
+                more, head = _contents(found, tell, {"signers": signers, "roots": roots})
+                items += more
         except UnsoundError as error:
-            items = [Item(study=HERE, what="archive and manifest", faults=(str(error),))]
+            manifest, items = None, [Item(study=HERE, what=PACKING, faults=(str(error),))]
         return BundleCheck(
             items=tuple(items),
             head=head,
-            sha256=_sha256(stream),
-            size_bytes=stream.seek(0, 2),
+            contents_sha256="" if manifest is None else manifest.sha256,
+            sha256=bundle.sha256,
+            size_bytes=size if bundle.stream is None else bundle.stream.seek(0, 2),
             study="" if manifest is None else manifest.study,
             left_out=() if manifest is None else manifest.left_out,
             made_with=None if manifest is None else manifest.made_with,
@@ -93,89 +81,65 @@ def check_bundle(path: Path, *, tell: Tell, signers: Path | None = None, roots: 
         )
 
 
-def _sha256(stream: BufferedReader) -> str:
-    """Of the very file that was checked, whatever is at its path by now."""
-    stream.seek(0)
-    return hashlib.file_digest(stream, "sha256").hexdigest()
+PACKING, GUIDE = "files and manifest", "README and figures"
 
 
-def _opened(path: Path) -> BufferedReader:
-    if not path.is_file():
-        raise StudyFileError(
-            "there is no such file",
-            required="a bundle, or a study file",
-            fix="ablate bundle STUDY writes one",
-            where=Where(file=path),
-        )
-    return path.open("rb")
+def _packing_item(found: Unpacked, *, packed: bool) -> Item:
+    packing = found.packing
+    note = f"{counted(len(packing.members), 'file')}; each is what the manifest lists"
+    if not packed or packing.inside:
+        note += f"; in {'an archive' if packed else 'a folder'}" + f", below {packing.inside!a}" * bool(packing.inside)
+    if packing.ignored:
+        names = listed(sorted({name.removesuffix("/").rpartition("/")[2] for name in packing.ignored})[:3])
+        note += f"; {counted(len(packing.ignored), 'file')} of a file manager ignored ({ascii(names)[1:-1]})"
+    return Item(study=HERE, what=PACKING, faults=(), note=note)
 
 
-def _manifest(stream: BinaryIO, slots: tuple[Slot, ...]) -> Manifest:
-    """The manifest, once it agrees with every member."""
-    if slots[0].size_bytes > LARGEST_BYTES:
-        raise UnsoundError(f"the manifest has {slots[0].size_bytes:,} bytes, and at most {LARGEST_BYTES:,}")
-    manifest = read_manifest(b"".join(contents(stream, slots[0])))
-    listed = {name: (member.sha256, member.size_bytes) for name, member in manifest.members.items()}
-    there = {slot.name: (slot.sha256, slot.size_bytes) for slot in slots[1:]}
-    for name in sorted(listed.keys() | there.keys()):
-        if name not in there:
-            raise UnsoundError(f"{name!a} is in the manifest and not in the archive")
-        if name not in listed:
-            raise UnsoundError(f"{name!a} is in the archive and not in the manifest")
-        if listed[name] != there[name]:
-            raise UnsoundError(f"{name!a} is not the file that the manifest names")
-    for slot in slots:
-        if not slot.name.endswith((".parquet", ".safetensors")) and slot.size_bytes > LARGEST_TEXT:
-            raise UnsoundError(f"{slot.name!a} has {slot.size_bytes:,} bytes, and a text at most {LARGEST_TEXT:,}")
-    if manifest.ledger.file not in there:
-        raise UnsoundError("the manifest names a ledger that is not in the archive")
-    return manifest
-
-
-def _unpacked(
-    stream: BinaryIO, slots: tuple[Slot, ...], manifest: Manifest, tell: Tell, believed: dict[str, Path | None]
-) -> tuple[list[Item], str]:
+def _contents(found: Unpacked, tell: Tell, believed: dict[str, Path | None]) -> tuple[list[Item], str]:
     """Every check of the contents, and the ledger's head."""
-    with scratch("bundle") as folder:
-        root = Root(folder.resolve() / "root", ledger_name=Path(manifest.ledger.file).name)
-        root.path.mkdir()
-        _unpack(stream, slots, root.path)
-        if manifest.ledger.file != root.ledger.relative_to(root.path).as_posix():
-            raise UnsoundError(f"the ledger is at {manifest.ledger.file!a}")
-        ledger = Ledger(root.ledger)
-        if faults := ledger.faults():
-            return [Item(study=HERE, what="ledger", faults=tuple(faults))], ""
-        entries = ledger.entries()
-        if faults := _outside(entries):
-            return [Item(study=HERE, what="ledger", faults=tuple(faults))], ""
-        items = [_ledger_item(ledger, manifest, entries)]
-        # Before anything reads a table's values.
-        if large := oversized(root.path / "data" / "runs"):
-            return [*items, Item(study=manifest.study, what="sealed records", faults=(large,))], ledger.head()
-        try:
-            # Its first item is the chain, which was reported with what is withheld of it.
-            items += verify_root(root, manifest.study, **believed).items[1:]
-        except StudyError as error:
-            items.append(Item(study=manifest.study, what="contents", faults=(error.found,)))
-        except (ValueError, TypeError, KeyError) as error:
-            # Well-formed and yet not what any version writes: a stranger's ledger may say anything.
-            items.append(Item(study=manifest.study, what="contents", faults=(f"cannot be read: {error}",)))
-        items = [_in_a_bundle(item) for item in items]
-        if not any(item.faults for item in items):
-            items += judged_again(root, manifest.study, entries, manifest.made_with, tell)
-        return items, ledger.head()
+    manifest = found.manifest
+    root = Root(found.folder, ledger_name=Path(manifest.ledger.file).name)
+    if manifest.ledger.file != root.ledger.relative_to(root.path).as_posix():
+        raise UnsoundError(f"the ledger is at {manifest.ledger.file!a}")
+    ledger = Ledger(root.ledger)
+    if faults := ledger.faults():
+        return [Item(study=HERE, what="ledger", faults=tuple(faults))], ""
+    entries = ledger.entries()
+    if faults := _outside(entries):
+        return [Item(study=HERE, what="ledger", faults=tuple(faults))], ""
+    items = [_ledger_item(ledger, manifest, entries)]
+    # Before anything reads a table's values.
+    if large := oversized(root.path / "data" / "runs"):
+        return [*items, Item(study=manifest.study, what="sealed records", faults=(large,))], ledger.head()
+    try:
+        # Its first item is the chain, which was reported with what is withheld of it.
+        items += verify_root(root, manifest.study, **believed).items[1:]
+    except StudyError as error:
+        items.append(Item(study=manifest.study, what="contents", faults=(error.found,)))
+    except (ValueError, TypeError, KeyError) as error:
+        # Well-formed and yet not what any version writes: a stranger's ledger may say anything.
+        items.append(Item(study=manifest.study, what="contents", faults=(f"cannot be read: {error}",)))
+    items = [_in_a_bundle(item) for item in items]
+    if not any(item.faults for item in items):
+        items += _guide_items(found, root)
+        items += judged_again(root, manifest.study, entries, manifest.made_with, tell)
+    return items, ledger.head()
 
 
-def _unpack(stream: BinaryIO, slots: tuple[Slot, ...], folder: Path) -> None:
-    """Write every member below a folder that is new and ours. Names have been found safe; they are checked again
-    here."""
-    for slot in slots:
-        target = folder.joinpath(*slot.name.split("/"))
-        assert is_safe(slot.name) and target.is_relative_to(folder), slot.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("xb") as file:
-            for piece in contents(stream, slot):
-                file.write(piece)
+def _guide_items(found: Unpacked, root: Root) -> list[Item]:
+    """What a reader without ablate reads, against the files it tells of."""
+    manifest = found.manifest
+    registration = load_registration(root, manifest.study)
+    if README not in manifest.members or registration is None:
+        return []
+    other = guide_differs(found.folder, manifest, registration)
+    if not other:
+        return [Item(study=HERE, what=GUIDE, faults=(), note="as the other files say")]
+    if is_this(manifest.made_with):
+        fault = f"{other}: not what the other files say, and the same version wrote them"
+        return [Item(study=HERE, what=GUIDE, faults=(fault,))]
+    note = f"not compared: {other} as another version writes it; {tool_versions(manifest.made_with)}"
+    return [Item(study=HERE, what=GUIDE, faults=(), note=note)]
 
 
 def _outside(entries: tuple[Entry, ...]) -> list[str]:

@@ -1,8 +1,9 @@
 """`MANIFEST.json`: every other member of a bundle by hash, the ledger's head, and what is not in the bundle and why.
 
-It carries a hash of itself, as an entry of the ledger does, so that no byte of it can change unseen. That is a
-checksum and no seal: somebody who writes the whole bundle anew writes this hash anew. Only what somebody else holds
-tells such a bundle from the first: its sha256, the ledger's head, a seal of the lock.
+It carries a hash of itself, as an entry of the ledger does, so that no byte of it can change unseen. This hash covers
+all contents and none of the packing: it is the one to quote. It is a checksum and no seal: somebody who writes the
+whole bundle anew writes this hash anew. Only what somebody else holds tells such a bundle from the first: this hash,
+the ledger's head, a seal of the lock.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LARGEST_BYTES = 1 << 24
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 _DISTRIBUTION = "ablate-prereg"
-_SOURCE = Path(__file__).resolve().parents[2]
+_SOURCE = Path(__file__).resolve().parents[3]
 _JUDGING = ("prereg", "ablate/judge", "ablate/records", "ablate/reporting", "ablate/api")
 
 
@@ -159,6 +160,7 @@ def _code() -> str:
         for file in sorted((_SOURCE / place).rglob("*"))
         if file.suffix in (".py", ".html", ".css")
     }
+    assert files, _SOURCE
     return sha256_of(files)
 
 

@@ -1,6 +1,6 @@
 """One file for readers without access to the repository. A bundle that its own check would reject is never left behind.
 
-The same study gives the same bytes: nothing in a bundle looks at a clock, and the archive leaves no choice.
+The same study gives the same bytes: nothing in a bundle looks at a clock, and what writes the archive has no choice.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from ablate.verification.bundle.archive import (
     write_archive,
 )
 from ablate.verification.bundle.check import BundleCheck
+from ablate.verification.bundle.container import contents_sha256
+from ablate.verification.bundle.guide import GUIDED, guide
 from ablate.verification.bundle.manifest import LedgerPart, LeftOut, Member, manifest_bytes, this_tool
 from prereg.errors import EvidenceError, StudyFileError, Where
 from prereg.metrics.user_code import brought, kind_of, read_source
-from prereg.registry.canon import sha256_bytes, sha256_file
+from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import move
 from prereg.registry.ledger import SLICE_NAME, Ledger, sliced
 from prereg.registry.ledger_entry import FIRST, Entry
@@ -35,6 +37,7 @@ from prereg.registry.looks import is_unfinished
 from prereg.registry.paths import Root
 from prereg.registry.plan import sealed_places
 from prereg.registry.registration import Registration
+from prereg.text import counted, listed
 
 SEALS = (".sig", ".tsr", ".ots")
 """Endings of the seals that may lie next to a lock, as NAME.HASH8.sig or NAME.HASH8.2.sig."""
@@ -55,7 +58,7 @@ class Gathered:
 
     def take(self, path: Path, data: bytes | None = None) -> None:
         """One file under its path from the root. Small files are read at once, so that they cannot change later."""
-        name = path.relative_to(self.root.path).as_posix()
+        name = self.root.relative(path)
         if not is_safe(name):
             raise StudyFileError(
                 "this file cannot be in a bundle under its name",
@@ -73,7 +76,7 @@ class Gathered:
 def gathered(
     root: Root, registration: Registration, *, whole_ledger: bool, weights: bool
 ) -> tuple[list[Source], list[LeftOut], LedgerPart]:
-    """The files of a bundle in the order of their names, what is not among them, and what is known of the ledger."""
+    """The files of a bundle but its guide, what is not among them, and what is known of the ledger."""
     study = registration.study.study
     found = Gathered(root)
     entries = Ledger(root.ledger).entries()  # raises when it is damaged
@@ -99,7 +102,7 @@ def gathered(
         if path.is_file():
             found.take(path, path.read_bytes())
     _explain(found, registration, promised)
-    return sorted(found.sources, key=lambda source: source.name), found.left_out, ledger
+    return found.sources, found.left_out, ledger
 
 
 def _ledger(found: Gathered, entries: tuple[Entry, ...], study: str, also: set[int], *, whole: bool) -> LedgerPart:
@@ -109,7 +112,7 @@ def _ledger(found: Gathered, entries: tuple[Entry, ...], study: str, also: set[i
     found.take(path, sliced(entries, study if withheld else None, also))
     if withheld:
         found.skip(
-            f"what the ledger says of other studies ({_counted(withheld, 'entry', 'entries')})",
+            f"what the ledger says of other studies ({counted(withheld, 'entry', 'entries')})",
             "only its links are there (--whole-ledger takes the entries in)",
         )
     return LedgerPart(
@@ -180,10 +183,10 @@ def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, wei
     None while the study is unfinished.
     """
     root, study = found.root, registration.study.study
-    records = sorted((root.path / "data" / "runs" / study).glob("*/*/*/run.json"))
+    records = sorted(root.all_runs(study).glob("*/*/*/run.json"))
     if records and is_unfinished(registration, mine):
         why = "planned runs are missing: reading the records is an early look (ablate peek logs such a look)"
-        found.skip(f"the records of {_counted(len(records), 'run')}", why)
+        found.skip(f"the records of {counted(len(records), 'run')}", why)
         return
     taken: set[Path] = set()
     live = heavy = 0
@@ -204,13 +207,13 @@ def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, wei
             if weights:
                 found.take(folder.weights_path)
     if heavy and not weights:
-        found.skip(f"the weights of {_counted(heavy, 'run')}", "not requested (--weights includes them)")
+        found.skip(f"the weights of {counted(heavy, 'run')}", "not requested (--weights includes them)")
     if live:
-        found.skip(f"curve and checkpoint of {_counted(live, 'run')}", "not ended, so nothing vouches for them")
+        found.skip(f"curve and checkpoint of {counted(live, 'run')}", "not ended, so nothing vouches for them")
     absent = {path for runs in sealed_places(root, mine).values() for path in runs} - taken
     if absent:
         found.skip(
-            f"the records of {_counted(len(absent), 'sealed run')}",
+            f"the records of {counted(len(absent), 'sealed run')}",
             "they are not on the disk where the bundle was made",
         )
 
@@ -222,7 +225,7 @@ def _explain(found: Gathered, registration: Registration, promised: list[Entry])
             f"only training needs it; the lock names its sha256, {corpus.sha256[:12]}",
         )
     if registration.data_files:
-        read = _counted(len(registration.data_files), "data file")
+        read = counted(len(registration.data_files), "data file")
         found.skip(f"{read} of the trainer", "only training needs them; the lock names the path and sha256 of each")
     if registration.tasks is not None:
         found.skip(
@@ -231,15 +234,14 @@ def _explain(found: Gathered, registration: Registration, promised: list[Entry])
         )
     if len(promised) > 1:
         found.skip(
-            f"the lock of {_counted(len(promised) - 1, 'earlier registration')}",
+            f"the lock of {counted(len(promised) - 1, 'earlier registration')}",
             "replaced by an amendment; the ledger names their hashes and what differed",
         )
-    if "report.html" not in {Path(source.name).name for source in found.sources}:
+    there = {Path(source.name).name for source in found.sources}
+    if not there & set(REPORTS):
         found.skip("verdict and reports", "the study has not been decided, or they were not on this disk")
-
-
-def _counted(n: int, one: str, many: str = "") -> str:
-    return f"{n} {one if n == 1 else many or one + 's'}"
+    elif absent := [name for name in REPORTS if name not in there]:
+        found.skip(listed(absent), "not on the disk where the bundle was made")
 
 
 SUFFIX = ".ablate.zip"
@@ -252,7 +254,7 @@ class Bundled:
     path: Path
     check: BundleCheck
     written: bool
-    """Whether it was written now; the same bytes may have been there."""
+    """Whether it was written now; the same contents may have been there."""
 
 
 def write_bundle(
@@ -263,10 +265,28 @@ def write_bundle(
     check: Callable[[Path], BundleCheck],
     whole_ledger: bool = False,
     weights: bool = False,
+    replace: bool = False,
 ) -> Bundled:
-    """Write the bundle of a registered study, check it as a stranger would, and move it to its place."""
+    """Write the bundle of a registered study, check it as a stranger would, and move it to its place.
+
+    Where another file is there, `replace` says to replace it; else it is kept, and `StudyFileError` raised.
+    """
     study = registration.study.study
     sources, left_out, ledger = gathered(root, registration, whole_ledger=whole_ledger, weights=weights)
+    held = {source.name: source.content for source in sources}
+    page, verdict = (held.get(f"reports/{study}/{name}") for name in GUIDED)
+    assert not isinstance(page, Path) and not isinstance(verdict, Path), "small files are read at once"
+    guided = guide(
+        held,
+        page,
+        verdict,
+        registration=registration,
+        head=ledger.head,
+        left_out=left_out,
+        version=this_tool().version,
+    )
+    sources += [Source(name, data) for name, data in guided.items()]
+    sources.sort(key=lambda source: source.name)
     measured = [(source, measure(source)) for source in sources]
     size = sum(slot.size_bytes for _, slot in measured)
     if size > LARGEST_BYTES - (1 << 24) or len(measured) >= MOST_MEMBERS:
@@ -302,8 +322,8 @@ def write_bundle(
                 required="a study of which nothing frozen has changed, and which this version judges as it was judged",
                 fix=f"ablate verify {study}; if that passes, ablate decide {study}",
             )
-        written = not (target.is_file() and sha256_file(target) == found.sha256)
-        if written and target.exists():
+        written = not (target.exists() and contents_sha256(target) == found.contents_sha256)
+        if written and target.exists() and not replace:
             raise StudyFileError(
                 "there is another file in the place of the bundle, and it is kept",
                 required="a new name, or none",

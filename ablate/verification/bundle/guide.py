@@ -1,0 +1,185 @@
+"""What lets a reader without ablate read a bundle: `README.txt`, and the figures of the report as files.
+
+Both follow from the other files alone, so that a check writes them again and compares: a README that states another
+verdict than `verdict.json` is found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from textwrap import wrap
+
+from ablate.judge.verdict import Decision
+from ablate.verification.bundle.manifest import LeftOut, Manifest
+from prereg.escape import visible
+from prereg.registry.registration import Registration
+from prereg.text import counted
+
+GUIDED = ("report.html", "verdict.json")
+README, FIGURES = "README.txt", "figures/"
+_CHART = re.compile(rb"<svg xmlns=\"http://www\.w3\.org/2000/svg\".*?</svg>", re.DOTALL)
+_LABEL = re.compile(rb'aria-label="([^"]*)"')
+_WIDTH = 78
+_KINDS = (
+    ("MANIFEST.json", "every other file with its sha256 and size, and a hash over all of that"),
+    (README, "this text"),
+    ("studies/{study}.yaml", "the study, as its authors wrote it"),
+    ("studies/{study}.lock.json", "its registration: what was promised before the first run, exactly"),
+    ("studies/{study}.registration.md", "the same in words"),
+    ("studies/ledger.jsonl", "the log of registration, runs and decision, each line with the hash of the last"),
+    ("studies/ledger.slice.jsonl", "the same; of other studies only the hashes that keep the chain whole"),
+    ("reports/{study}/verdict.json", "the verdict, every finding and check behind it, as data"),
+    ("reports/{study}/report.html", "the report, with its figures; open it in a browser"),
+    ("reports/{study}/report.md", "the report as text"),
+)
+
+
+def guide(
+    files: Iterable[str],
+    page: bytes | None,
+    verdict: bytes | None,
+    *,
+    registration: Registration,
+    head: str,
+    left_out: Sequence[LeftOut],
+    version: str,
+) -> dict[str, bytes]:
+    """`README.txt` and the figures, by name, of a bundle that holds `files`.
+
+    `page` is its report.html and `verdict` its verdict.json, where it has them; `version` is that of ablate.
+    """
+    figures = figures_of(page or b"")
+    named = sorted({README, "MANIFEST.json", *files, *figures})
+    decision = None if verdict is None else Decision.model_validate_json(verdict)
+    text = _readme(named, decision, registration=registration, head=head, left_out=left_out, version=version)
+    return {README: text.encode(), **figures}
+
+
+def guide_differs(folder: Path, manifest: Manifest, registration: Registration) -> str:
+    """What in a bundle's guide is not what its other files say; empty where all is, or where it has none."""
+    if README not in manifest.members:
+        return ""
+    own = {name for name in manifest.members if name == README or name.startswith(FIGURES)}
+    held = {name: (folder / name).read_bytes() for name in own}
+    report = folder / "reports" / manifest.study
+    page, verdict = (path.read_bytes() if (path := report / name).is_file() else None for name in GUIDED)
+    expected = guide(
+        manifest.members.keys() - own,
+        page,
+        verdict,
+        registration=registration,
+        head=manifest.ledger.head,
+        left_out=manifest.left_out,
+        version=manifest.made_with.version,
+    )
+    other = sorted(name for name in held.keys() | expected.keys() if held.get(name) != expected.get(name))
+    return f"{', '.join(other[:3])}{' and others' if other[3:] else ''}" if other else ""
+
+
+def figures_of(page: bytes) -> dict[str, bytes]:
+    """The drawings of report.html as files, in their order; one that only a narrow screen shows is left out."""
+    seen: dict[bytes, bytes] = {}
+    for drawing in _CHART.findall(page):
+        label = _LABEL.search(drawing)
+        seen.setdefault(label[1] if label else drawing, drawing)
+    return {f"{FIGURES}figure-{number:02}.svg": drawing + b"\n" for number, drawing in enumerate(seen.values(), 1)}
+
+
+def _readme(
+    files: Sequence[str],
+    decision: Decision | None,
+    *,
+    registration: Registration,
+    head: str,
+    left_out: Sequence[LeftOut],
+    version: str,
+) -> str:
+    study = registration.study
+    page = f"reports/{study.study}/report.html"
+    parts = [
+        f"Evidence of the study '{study.study}'",
+        f"{registration.worded.title}\n"
+        "This folder holds a pre-registered comparison of ways to train a model: what was promised before the first "
+        "run, the records of every run, and the verdict that the promised rule gives on them.",
+        _heading("Verdict"),
+        _verdict(decision, study.analysis.test),
+        f"Registered {registration.registered_at}, sha256 {registration.sha256}.",
+    ]
+    if page in files:
+        parts += [_heading("Read it"), f"Open {page} in a browser. It needs no other file and no network."]
+    parts += [
+        _heading("Check it"),
+        f"With ablate {version} or later (the Python package ablate-prereg), one command checks this folder, or the "
+        "zip file it came in, also when it was zipped again:",
+        "    ablate verify FOLDER-OR-FILE",
+        "It compares every file with its hash, derives every outcome from the records again, judges again by the "
+        "registered rule, and compares the verdict. It asks no server. `ablate report FOLDER-OR-FILE` writes the "
+        "report again. Without ablate: the sha256 of each file is in MANIFEST.json.",
+        "No check can show that all of this was not made up as a whole. Compare the contents sha256 that `ablate "
+        f"verify` prints, or the head of the ledger, with one that somebody else has held. The head is {head}.",
+        _heading("What each file is"),
+        *_listing(files, study.study),
+    ]
+    if left_out:
+        parts += [_heading("What is not here"), *(f"- {one.what}: {one.why}." for one in left_out)]
+    return "\n".join(line for part in parts for line in _lines(part)) + "\n"
+
+
+def _heading(text: str) -> str:
+    return f"\n{text.upper()}\n"
+
+
+def _lines(part: str) -> list[str]:
+    """A part in lines of plain text: no character of it hides another."""
+    lines: list[str] = []
+    for line in part.split("\n"):
+        indent = re.match(r" *(?:- )?", line)
+        hanging = " " * len(indent[0]) if indent else ""
+        lines += wrap(visible(line), _WIDTH, subsequent_indent=hanging, break_on_hyphens=False) or [""]
+    return lines
+
+
+def _verdict(decision: Decision | None, test: str) -> str:
+    if decision is None:
+        return "None yet: the study has not been decided, or its verdict is not in this bundle."
+    if decision.status == "inadmissible":
+        failed = [check.name for check in decision.checks if not check.passed and check.severity == "inadmissible"]
+        why = "".join(f"\n- not so: {name}" for name in failed)
+        return f"No verdict: the evidence is inadmissible by the registered rules.\n{decision.because}{why}"
+    counts = ", ".join(f"{one.hypothesis} is {one.outcome} (n = {one.n})" for one in decision.findings)
+    verdict = "No verdict" if decision.verdict is None else decision.verdict
+    return f"{verdict}\n{decision.because}" + f"\nHypotheses, by the test {test}: {counts}." * bool(counts)
+
+
+def _listing(files: Sequence[str], study: str) -> list[str]:
+    said = {name.format(study=study): text for name, text in _KINDS}
+    runs = [name for name in files if name.startswith("data/runs/")]
+    figures = [name for name in files if name.startswith(FIGURES)]
+    more = [name for name in files if name not in said and name not in runs and name not in figures]
+    lines = [f"- {name}: {text}" for name, text in said.items() if name in files]
+    if figures:
+        lines.append(f"- {FIGURES}: the {counted(len(figures), 'drawing')} of the report as SVG files")
+    if runs:
+        kinds = sorted({name.rpartition("/")[2] for name in runs})
+        text = {
+            "run.json": "run.json (configuration, versions, hashes)",
+            "metrics.parquet": "metrics.parquet (every measured value by step)",
+            "items.parquet": "items.parquet (the score of every test item)",
+            "weights.safetensors": "weights.safetensors (the trained weights)",
+        }
+        n = len({name.rpartition("/")[0] for name in runs})
+        held = ", ".join(text.get(kind, kind) for kind in kinds)
+        lines.append(f"- data/runs/: {counted(n, 'run')}, in folders by registration, arm and seed: {held}")
+    ends: Mapping[str, str] = {
+        ".sig": "a signature of the registration",
+        ".tsr": "a timestamp of the registration by an authority",
+        ".ots": "a timestamp of the registration in a public calendar",
+        ".published.yaml": "published figures that the report compares with",
+        ".py": "code that the registration pins",
+    }
+    for name in more:
+        what = next((text for end, text in ends.items() if name.endswith(end)), "a file that belongs to the study")
+        lines.append(f"- {name}: {what}")
+    return lines
