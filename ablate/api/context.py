@@ -59,7 +59,7 @@ def open_study(path: Path, root: Path | None = None) -> StudyContext:
 
     if path.suffix not in (".yaml", ".yml") and not path.exists():
         path = (root or Path()) / "studies" / f"{path.name}.yaml"
-    loaded, found = load_study(path), Root.find(path, root)
+    loaded, found = load_study(path, root), Root.find(path, root)
     try:
         registered = load_registration(found, loaded.study.study)
     except StudyError:

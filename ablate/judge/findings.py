@@ -230,7 +230,7 @@ def _finding(
     items: pd.DataFrame | None,
 ) -> Finding:
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
-    family = len(study.families[hypothesis.role])
+    family = len(study.family_of(name))
     level = _level(study, claim)
     notes = [*pairs.notes, *([judged.note] if judged.note else [])]
     shared = shared_seeds(pairs.samples) if pairs.samples else None

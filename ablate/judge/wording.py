@@ -273,8 +273,8 @@ def _said_correction(study: Study, name: str, adjusted: float, outcome: Outcome)
 
 
 def _corrected_over(study: Study, name: str) -> int:
-    """How many hypotheses of its role a hypothesis is corrected with, itself among them."""
-    return 1 if study.analysis.correct == "none" else len(study.families[study.hypotheses[name].role])
+    """How many hypotheses of its family a hypothesis is corrected with, itself among them."""
+    return 1 if study.analysis.correct == "none" else len(study.family_of(name))
 
 
 def _kind_of_interval(study: Study) -> str:

@@ -16,6 +16,7 @@ from prereg.errors import FieldPath, field_error, nearest
 from prereg.metrics.catalogue import ITEM_METRICS
 from prereg.study.command import check_command
 from prereg.study.designs.gate import check_gate
+from prereg.study.designs.per_task import check_per_task
 from prereg.study.designs.tune import check_tune
 from prereg.study.designs.unpaired import check_seeds_of_arms, check_unpaired
 from prereg.study.measure import OWN_TASKS, is_folder
@@ -39,6 +40,7 @@ def check_promises(study: Study) -> None:
         check_seeds_of_arms,
         check_measure,
         check_claims,
+        check_per_task,
         check_unpaired,
         _check_analysis,
         _check_assumptions,

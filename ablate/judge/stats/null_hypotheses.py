@@ -84,7 +84,7 @@ class Judged:
 
 def levels_of(study: Study, name: str) -> tuple[float, ...]:
     """The levels at which the correction may test a hypothesis, descending; under a gate of support and refutation."""
-    family = 1 if study.analysis.correct == "none" else len(study.families[study.hypotheses[name].role])
+    family = 1 if study.analysis.correct == "none" else len(study.family_of(name))
     steps = tuple(study.analysis.alpha / step for step in range(1, family + 1))
     return tuple(sorted({*steps, *support_levels(study, name)}, reverse=True)) if study.stages else steps
 
