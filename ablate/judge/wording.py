@@ -241,12 +241,16 @@ def _over_items(estimate: Estimate, items: ItemLayout) -> list[str]:
             f"for new seeds on these {items.unit}",
         ]
     units = f"{items.n_units - 1:,} over {items.unit}"
+    of_which = ""
+    if items.strata is not None and items.df is not None:
+        count += f" within {items.strata:,} tasks"
+        units, of_which = f"{items.df:,.4g} over items", " of these tasks"
     if items.effective is not None:
         units = f"exact over {items.effective:.3g} effective tasks"
     return [
         f"two-way t over {estimate.n} seeds x {count}",
         f"df {estimate.n - 1} over seeds and {units}",
-        f"for new seeds and new {items.unit}",
+        f"for new seeds and new {items.unit}{of_which}",
     ]
 
 

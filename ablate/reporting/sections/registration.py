@@ -32,6 +32,7 @@ from prereg.documents.procedures import (
     test,
 )
 from prereg.documents.tuning import tuning
+from prereg.metrics.catalogue import ITEM_METRICS
 from prereg.registry.registration import CorpusPin, TaskPin
 from prereg.study.command import ScriptPin, command_line
 from prereg.study.designs.gate import in_words
@@ -207,7 +208,9 @@ def _estimand(study: Study) -> str:
     if study.analysis.estimand == "new_seeds":
         return f"new seeds on these {units}"
     together = " (the items of a task belong together)" if units == "tasks" else ""
-    return f"new seeds and new {units}{together}"
+    claimed = [ITEM_METRICS[claim.metric] for claim in study.claims.values() if claim.metric in ITEM_METRICS]
+    macro = any(metric.counts_alike == "tasks" for metric in claimed)
+    return f"new seeds and new {units}{together}" + " of these tasks" * (macro and units == "items")
 
 
 def units_of(study: Study) -> str:
