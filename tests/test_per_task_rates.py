@@ -155,7 +155,7 @@ def test_a_family_of_tasks_and_the_macro_interval_hold_their_levels_over_new_ite
     supported, refuted, missed = over_items(n_tasks, shared, 400)
     assert max(supported, refuted, missed) <= 0.05 + error(0.05, 400)
     # A t over seeds alone speaks of these items only: of new ones it errs more than it says.
-    assert misses_over_seeds(n_tasks, shared, 2_000, suits=0.5) > 0.06
+    assert misses_over_seeds(n_tasks, shared, 2_000, suits=2.0) > 0.08
 
 
 def main(n: int) -> None:

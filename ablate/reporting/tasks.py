@@ -56,6 +56,12 @@ def task_tables(context: ReportContext) -> list[Table]:
     return tables
 
 
+def family_label(finding: Finding) -> str:
+    """The name of the line `per: task` that a finding's claim is written from, or else its own name."""
+    task = task_of(finding.metric)
+    return finding.hypothesis.removesuffix(f".{task}") if task is not None else finding.hypothesis
+
+
 def summary_of_family(findings: Sequence[Finding]) -> str:
     """How the claims of a family ended, by outcome, with the tasks of those that are refuted."""
     counts = Counter(finding.outcome for finding in findings)
