@@ -258,19 +258,14 @@ class _Proof:
         self, possible: Mapping[str, Collection[Outcome]], stable: Mapping[str, Collection[bool]] | None = None
     ) -> tuple[int, ...]:
         """Numbers of the lines that settle a case within the possible outcomes, and answers of `stable`."""
-        within = TRUE
+        within: dict[int, set[int]] = {}
         for (of_variant, name), position in self.order.items():
             if of_variant and name in (stable or {}):
-                values = {int(answer) for answer in (stable or {})[name]}
+                within[position] = {int(answer) for answer in (stable or {})[name]}
             elif not of_variant and name in possible:
-                values = {OUTCOMES.index(outcome) for outcome in possible[name]}
-            else:
-                continue
-            within = self.diagrams.both(within, self.diagrams.among(position, values))
+                within[position] = {OUTCOMES.index(outcome) for outcome in possible[name]}
         return tuple(
-            number
-            for number, settled in enumerate(self.settled, start=1)
-            if self.diagrams.both(settled, within) != FALSE
+            number for number, settled in enumerate(self.settled, start=1) if self.diagrams.meets(settled, within)
         )
 
     def _excluded_by(self, index: int) -> str:
