@@ -42,8 +42,9 @@ def task_tables(context: ReportContext) -> list[Table]:
         mine = [one for one in wholes if _alike(context, one, members[0])]
         placed |= {one.hypothesis for one in mine}
         rows = [_row(context, one, study.tasks_claimed[one.hypothesis], items, chances) for one in members]
-        level = next((one.simultaneous for one in members if one.simultaneous is not None), None)
-        said = "each by itself" if level is None else f"{words.level(level.level)}, {level.method}, of the tasks"
+        shown = (estimates.shown_interval(one) for one in members)
+        methods = words.listed(dict.fromkeys(bounds.method for bounds in shown if bounds is not None))
+        said = f"of the tasks {methods or 'none'}, at the level shown"
         tables.append(_table(f"{family}, by task.", [*rows, *_wholes(context, mine, items, chances)], said, mine))
     for one in wholes:
         if one.hypothesis not in placed and one.pairs:
@@ -54,12 +55,6 @@ def task_tables(context: ReportContext) -> list[Table]:
             title = f"{one.label}, by task."
             tables.append(_table(title, [*rows, *_wholes(context, [one], items, chances)], said, [one]))
     return tables
-
-
-def family_label(finding: Finding) -> str:
-    """The name of the line `per: task` that a finding's claim is written from, or else its own name."""
-    task = task_of(finding.metric)
-    return finding.hypothesis.removesuffix(f".{task}") if task is not None else finding.hypothesis
 
 
 def summary_of_family(findings: Sequence[Finding]) -> str:
@@ -91,7 +86,7 @@ def _table(title: str, rows: list[tuple[str, ...]], said: str, wholes: Sequence[
     for one in wholes:
         bounds = estimates.shown_interval(one)
         if bounds is not None:
-            note += f"; of {one.label}, {words.level(bounds.level)}, {bounds.method}"
+            note += f"; of {one.label} {bounds.method.removesuffix(', Bonferroni over 1')}"
     return Table(title, columns(*HEADS), tuple(rows), note=f"{note}.")
 
 

@@ -21,7 +21,7 @@ from prereg.registry.register import words_alone
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
 from prereg.study.designs.gate import in_words
-from prereg.study.designs.per_task import of_any_task, said_once, tasks_of
+from prereg.study.designs.per_task import by_family, of_any_task, said_once, tasks_of
 from prereg.study.designs.trends import weights_in_words
 from prereg.study.measure import is_folder
 from prereg.study.sizes import WIDTH, Count, Match, count, fit, mismatch, other_file, vocabulary_of
@@ -300,11 +300,13 @@ def _hypotheses(design: Design) -> Table:
     from ablate.reporting.sections.registration import TERMS, detectable_of, power_cell
 
     rows = []
-    for one in design.hypotheses:
+    for label, members in by_family(design.hypotheses).items():
+        one = min(members, key=lambda one: one.power_at_smallest or 0.0)
         endings = ["supported"] * one.can_be_supported + ["refuted"] * one.can_be_refuted
         ends = "any outcome" if len(endings) == 2 else " or ".join([*endings, "inconclusive"])
         seeds = NONE if one.seeds_80 is None else str(one.seeds_80)
-        rows.append((one.hypothesis, ends, detectable_of(one), power_cell(one), seeds))
+        shown = label if len(members) == 1 else f"{label}, per task ({len(members)}), least power"
+        rows.append((shown, ends, detectable_of(one), power_cell(one), seeds))
     heads = columns("Hypothesis", "Can end as", "Detectable:", "Power:", "Seeds:")
     return Table("", heads, tuple(rows), note=f"{TERMS} Seeds: for power 80% there.")
 
@@ -331,11 +333,13 @@ def power_section(design: Design) -> Section:
     from ablate.reporting.sections.registration import power_cell
 
     lines = []
-    for one in (one for one in design.hypotheses if one.needed):
+    for label, members in by_family(one for one in design.hypotheses if one.needed).items():
+        one = min(members, key=lambda one: one.power_at_smallest or 0.0)
         power = f"{power_cell(one)}, n = {one.n} seeds, by simulation"
         if one.power_at_smallest is None:
             power = "unknown, because nothing is assumed of the spread of its metric"
-        lines.append(Paragraph(f"power of {one.hypothesis}: {power}"))
+        of = label if len(members) == 1 else f"{label}, the task with least of {len(members)}"
+        lines.append(Paragraph(f"power of {of}: {power}"))
     return Section("power", "", tuple(lines))
 
 

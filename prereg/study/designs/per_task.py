@@ -11,8 +11,8 @@ registration holds them one by one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
 from prereg.errors import FieldPath, field_error
 from prereg.metrics.catalogue import OF_TASKS, task_of
@@ -100,6 +100,31 @@ def of_any_task(study: Study, label: str, text: str) -> str:
 def tasks_of(study: Study, label: str) -> tuple[str, ...]:
     """The tasks of a family; none of a single hypothesis."""
     return tuple(study.tasks_claimed[name] for name in study.task_families.get(label, ()))
+
+
+class OfClaim(Protocol):
+    """Anything about one hypothesis."""
+
+    @property
+    def hypothesis(self) -> str:
+        """Its name."""
+
+    @property
+    def claim(self) -> str:
+        """Its claim, as written."""
+
+
+T = TypeVar("T", bound=OfClaim)
+
+
+def by_family(each: Iterable[T]) -> dict[str, list[T]]:
+    """What is about single hypotheses, by their names, and about claims per task together, by their line's name."""
+    found: dict[str, list[T]] = {}
+    for one in each:
+        task = next((task for word in one.claim.split() if (task := task_of(word)) is not None), None)
+        label = one.hypothesis if task is None else one.hypothesis.removesuffix(f".{task}")
+        found.setdefault(label, []).append(one)
+    return found
 
 
 def families_listed(study: Study) -> str:
