@@ -30,6 +30,8 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.markdown import render
 from ablate.runner.options import RunOptions
 from ablate.verification.verify import verify_study
+from prereg.documents import conduct
+from prereg.documents.claims import grouped_statements, statements
 from prereg.errors import ClaimError, RuleError, SpecError, StudyError, StudyFileError
 from prereg.metrics.catalogue import ITEM_METRICS, TASK_METRICS, task_of
 from prereg.registry.paths import Root
@@ -323,6 +325,19 @@ def page_of(made: Study, gains: Mapping[str, float]) -> str:
     registration, evidence = case(made, gains)
     decision = decide(registration, evidence)
     return render(ReportContext(decision, registration, evidence, "0" * 64, "2026-05-04T15:20:11+00:00"))
+
+
+def test_forms_and_pages_say_a_family_once_with_its_tasks_and_its_correction() -> None:
+    made = study(analysis=NEW_ITEMS)
+    said = statements(made)
+    assert len(said) == 2 and said[1].startswith("no_harm (guardrail): The harness/accuracy is not lower")
+    assert said[1].endswith("Claimed of each of 3 tasks, and corrected over them: a-easy, b and c.")
+    assert "on each of 3 tasks." in grouped_statements(made)[1]
+    assert "no_harm (one for each of 3 tasks; guardrail)" in conduct.families(made)
+    assert "of the same tasks, which are strata" in conduct.estimand(made)
+    rows = dict(conduct.decision_rows(made))
+    assert rows["macro is supported and every claim of no_harm is supported"] == "adopt"
+    assert rows["macro is refuted or some claim of no_harm is refuted"] == "keep"
 
 
 def test_the_report_has_the_table_of_tasks_with_the_macro_line() -> None:

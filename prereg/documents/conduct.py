@@ -27,7 +27,7 @@ from prereg.rule.condition import All, AnyOf, Condition, Not, Question, parse_co
 from prereg.rule.divergence import cost_of_divergence, least_pairs, said_least
 from prereg.study.analysis import Ceiling, EProcess, Looks
 from prereg.study.designs.gate import in_words
-from prereg.study.designs.per_task import families_listed, of_any_task, said_once
+from prereg.study.designs.per_task import families_listed, of_any_task, said_once, tasks_are_strata
 from prereg.study.spec import Study
 from prereg.text import compact, counted, listed, ranged
 
@@ -308,7 +308,8 @@ def estimand(study: Study) -> str:
     """What the verdict speaks of."""
     if study.analysis.estimand == "new_seeds":
         return "The verdict speaks of new seeds on the same validation data."
-    return "The verdict speaks of new seeds and of new validation items."
+    these = " of the same tasks, which are strata that count alike" * tasks_are_strata(study)
+    return f"The verdict speaks of new seeds and of new validation items{these}."
 
 
 def decision_rows(study: Study) -> list[tuple[str, str]]:

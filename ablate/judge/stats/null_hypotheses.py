@@ -24,7 +24,8 @@ true, so that either error is at most alpha. `changes` cannot be refuted at d = 
 be nothing.
 
 What is promised. The p values for support of one role are corrected together, and separately those for
-refutation. Within a role the chance of any false "supported" is therefore at most alpha, of any false "refuted" at
+refutation; claims written from one line `per: task` are a family of their own, and everything said of a role holds of
+it. Within a role the chance of any false "supported" is therefore at most alpha, of any false "refuted" at
 most alpha, and of either at most 2 alpha. (For a single `lowers` with d > 0 the two nulls exclude each other, so
 there either is at most alpha.) A hypothesis that cannot be tested keeps its place in the family with p = 1: a
 family that shrank with the data would correct too little.

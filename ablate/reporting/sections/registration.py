@@ -32,10 +32,10 @@ from prereg.documents.procedures import (
     test,
 )
 from prereg.documents.tuning import tuning
-from prereg.metrics.catalogue import ITEM_METRICS
 from prereg.registry.registration import CorpusPin, TaskPin
 from prereg.study.command import ScriptPin, command_line
 from prereg.study.designs.gate import in_words
+from prereg.study.designs.per_task import tasks_are_strata
 from prereg.study.spec import Study
 
 _NOT_RECORDED = "; how much of it repeats itself was not recorded"
@@ -143,6 +143,7 @@ def _terms_and_texts(context: ReportContext) -> Iterator[tuple[str, str | None]]
     over = over if study.paired else ", without pairs"
     yield "Test", f"{test(study)}{over}, the effect always left side minus right side"
     each = f"each family; correction: {CORRECTIONS[analysis.correct]}, over the hypotheses of one role"
+    each += " or of one claim per task" * bool(study.task_families)
     if analysis.correct == "none":
         each = "each test, no correction"
     if study.stages:
@@ -208,9 +209,7 @@ def _estimand(study: Study) -> str:
     if study.analysis.estimand == "new_seeds":
         return f"new seeds on these {units}"
     together = " (the items of a task belong together)" if units == "tasks" else ""
-    claimed = [ITEM_METRICS[claim.metric] for claim in study.claims.values() if claim.metric in ITEM_METRICS]
-    macro = any(metric.counts_alike == "tasks" for metric in claimed)
-    return f"new seeds and new {units}{together}" + " of these tasks" * (macro and units == "items")
+    return f"new seeds and new {units}{together}" + " of these tasks" * tasks_are_strata(study)
 
 
 def units_of(study: Study) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
 from prereg.errors import FieldPath, field_error
-from prereg.metrics.catalogue import OF_TASKS, task_of
+from prereg.metrics.catalogue import ITEM_METRICS, OF_TASKS, task_of
 from prereg.study.analysis import Hypothesis, Role
 from prereg.text import counted, listed
 
@@ -100,6 +100,15 @@ def of_any_task(study: Study, label: str, text: str) -> str:
 def tasks_of(study: Study, label: str) -> tuple[str, ...]:
     """The tasks of a family; none of a single hypothesis."""
     return tuple(study.tasks_claimed[name] for name in study.task_families.get(label, ()))
+
+
+def tasks_are_strata(study: Study) -> bool:
+    """Whether some claimed mean counts tasks alike and speaks of new items of these very tasks."""
+    harness = study.measure.harness
+    if study.analysis.estimand == "new_seeds" or harness is None or harness.clusters == "tasks":
+        return False
+    claimed = [ITEM_METRICS[claim.metric] for claim in study.claims.values() if claim.metric in ITEM_METRICS]
+    return any(metric.counts_alike == "tasks" for metric in claimed)
 
 
 class OfClaim(Protocol):
