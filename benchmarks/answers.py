@@ -124,7 +124,8 @@ def measure_items() -> dict[str, Any]:
     import numpy as np
     from scipy import stats
 
-    from ablate.judge.stats.crossed_items import Crossed, TwoWay, pigeonhole, pigeonhole_interval
+    from ablate.judge.stats.crossed_items import Crossed, TwoWay
+    from ablate.judge.stats.effects import pigeonhole, pigeonhole_interval
     from ablate.judge.stats.resample import RESAMPLES
 
     values = np.random.default_rng(0).integers(-1, 2, size=(5, 10_000)).astype(float)

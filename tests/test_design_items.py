@@ -180,7 +180,8 @@ def test_without_the_spread_of_items_it_says_what_to_write_and_gives_no_number()
 def test_the_number_of_items_is_that_of_the_pack_unless_it_is_given() -> None:
     harness = Harness(tasks="blimp", shots=(0, 1))
     assert units_of(METRICS[0], harness) == 6_700
-    assert units_of("harness/macro_accuracy", harness) == 67
+    assert units_of("harness/macro_accuracy", harness) == 67 * harness.items_per_task
+    assert units_of("harness/accuracy/adjunct_island", harness) == harness.items_per_task
     assert units_of(METRICS[0], harness.model_copy(update={"clusters": "tasks"})) == 67
     assert units_of(METRICS[0], harness.model_copy(update={"items_per_task": 1_001})) is None
     assert units_of(METRICS[0], Harness(tasks="lm_eval:piqa")) is None

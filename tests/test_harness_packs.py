@@ -19,13 +19,13 @@ from ablate.evaluation.harness.packs import (
     read_items,
     read_pack,
     read_prompts,
-    search_path,
 )
 from ablate.evaluation.harness.pins import draw, pin_tasks, pool
 from prereg.errors import CorpusError
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.paths import Root
 from prereg.study.measure import Harness
+from prereg.study.tasks import search_path
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -46,7 +46,6 @@ def test_a_study_over_items_says_so_in_one_line_and_is_taken() -> None:
         ("hypotheses.h.scale", "scale is 'log'", {"hypothesis": {"scale": "log"}}),
         ("hypotheses.h.claim", "val/loss has no items", {"claim": "layernorm lowers val/loss"}),
         ("hypotheses.h.claim", "harness/ece has no items", {"claim": "layernorm lowers harness/ece"}),
-        ("measure.harness.clusters", "over new items", {"claim": "layernorm raises harness/macro_accuracy"}),
         (
             "analysis.test",
             "no item is measured",

@@ -17,11 +17,10 @@ from ablate.judge.stats.crossed_items import (
     TwoWay,
     _critical,
     cross,
-    pigeonhole,
-    pigeonhole_interval,
     spread_of,
     tail_of,
 )
+from ablate.judge.stats.effects import pigeonhole, pigeonhole_interval
 from ablate.judge.stats.paired_t import Floats, NoTestError
 from ablate.records.evidence import ITEM_COLUMNS
 
@@ -258,7 +257,7 @@ def test_drawing_kinds_of_items_is_drawing_items(monkeypatch: pytest.MonkeyPatch
     rng = np.random.default_rng(8)
     values = rng.integers(-1, 2, size=(3, 60)).astype(float)
     kinds = pigeonhole(crossed(values), np.random.default_rng(0), resamples=8_000)
-    monkeypatch.setattr("ablate.judge.stats.crossed_items._FEW_KINDS", 0)
+    monkeypatch.setattr("ablate.judge.stats.effects._FEW_KINDS", 0)
     singly = pigeonhole(crossed(values), np.random.default_rng(0), resamples=8_000)
     assert stats.ks_2samp(kinds, singly).pvalue > 1e-4
     assert kinds.std() == pytest.approx(singly.std(), rel=0.05)

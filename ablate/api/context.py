@@ -61,7 +61,7 @@ def open_study(path: Path, root: Path | None = None) -> StudyContext:
 
     if path.suffix not in (".yaml", ".yml") and not path.exists():
         path = (root or Path()) / "studies" / f"{path.name}.yaml"
-    loaded, found = load_study(path), Root.find(path, root)
+    loaded, found = load_study(path, root), Root.find(path, root)
     try:
         registered = load_registration(found, loaded.study.study)
     except StudyError:
@@ -276,7 +276,9 @@ def pin_tasks(context: StudyContext, readings: Mapping[str, Reading]) -> TaskPin
     checked = dict.fromkeys(
         one if isinstance(one, CharTokenizer | FileTokenizer) else None for one in _different(readings)
     )
-    found = [placed(context, partial(pinned, harness, context.root, tokenizer)) for tokenizer in checked]
+    claimed = tuple(context.study.tasks_claimed.values())
+    pin_each = partial(pinned, harness, context.root, claimed=claimed)
+    found = [placed(context, partial(pin_each, tokenizer)) for tokenizer in checked]
     if len(set(found)) > 1:
         left_out = sorted({one.n_unencodable for one in found})
         raise UnsupportedError(

@@ -19,8 +19,8 @@ import pandas as pd
 
 from ablate.judge.readings import reading_of
 from ablate.judge.samples import notes_on_seeds, samples_of, scaled, shared_seeds, slope, stated, unusable
-from ablate.judge.stats.crossed_items import TwoWay, cross, pigeonhole, pigeonhole_interval
-from ablate.judge.stats.effects import effect_sizes, independent_effects
+from ablate.judge.stats.crossed_items import TwoWay, cross
+from ablate.judge.stats.effects import effect_sizes, independent_effects, pigeonhole, pigeonhole_interval
 from ablate.judge.stats.estimate import NoTestError, prepare, summarise, undecided, words
 from ablate.judge.stats.null_hypotheses import (
     AgainstMargin,
@@ -210,8 +210,8 @@ def _crossed(study: Study, name: str, pairs: Contrast, items: pd.DataFrame | Non
     if items is None:
         raise NoTestError("no item was recorded")
     claim, harness = study.claims[name], study.measure.harness
-    clustered = harness is not None and harness.clusters == "tasks"
-    crossed = cross(items, claim.metric, claim.left, claim.right, pairs.seeds, clustered=clustered)
+    sides, clustered = (claim.left, claim.right), harness is not None and harness.clusters == "tasks"
+    crossed = cross(items, claim.metric, *sides, pairs.seeds, clustered=clustered, new_items=estimand != "new_seeds")
     # The pairs are means of these items, except under `also`, where they are the recorded values of the metric.
     differences = pairs.differences if study.analysis.test == TwoWay.name else None
     return TwoWay(crossed, estimand=estimand, differences=differences)
@@ -230,7 +230,7 @@ def _finding(
     items: pd.DataFrame | None,
 ) -> Finding:
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
-    family = len(study.families[hypothesis.role])
+    family = len(study.family_of(name))
     level = _level(study, claim)
     notes = [*pairs.notes, *([judged.note] if judged.note else [])]
     shared = shared_seeds(pairs.samples) if pairs.samples else None

@@ -7,7 +7,8 @@
     area           the area under the curve over steps (trapezoids), divided by the steps: the curve's mean, in the
                    metric's own unit. All arms read as many tokens a step, so it is the mean over tokens too
 
-Under `test: items` it is the mean of the run's items, so that a finding's pairs are those of its test.
+Under `test: items`, and of the accuracy on one task, it is the mean of the run's items, so that a finding's pairs are
+those of its test. Accuracies by task are recorded nowhere else.
 
 A run without the value that the claim needs gives none here, and the audit says so.
 """
@@ -20,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from ablate.records.evidence import Evidence
-from prereg.metrics.catalogue import ITEM_METRICS
+from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.registry.plan import Cell
 from prereg.study.analysis import AtStep, Ceiling, OverLast
 from prereg.study.spec import Study
@@ -41,7 +42,7 @@ def read_values(study: Study, hypothesis: str, evidence: Evidence) -> dict[Cell,
     """(arm, seed) -> the value that the claim reads, of every finished run that has it."""
     metric, read = study.claims[hypothesis].metric, study.hypotheses[hypothesis].read
     done = {run.cell: run.steps for run in evidence.runs if run.status == "done"}
-    if study.analysis.test == "items":
+    if study.analysis.test == "items" or task_of(metric) is not None:
         means = {} if evidence.items is None else item_means(evidence.items, metric)
         return {cell: value for cell, value in means.items() if cell in done}
     if read == "final":
@@ -80,10 +81,18 @@ def final_values(study: Study, evidence: Evidence) -> dict[str, dict[Cell, float
     return values
 
 
+def rows_of(items: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The rows of an items table that a mean over items is over."""
+    task = task_of(metric)
+    if task is not None:
+        items = items[items["task"] == task]
+    return items[items["metric"] == ITEM_METRICS[metric].scores]
+
+
 def item_means(items: pd.DataFrame, metric: str) -> dict[Cell, float]:
     """(arm, seed) -> the metric's value, from the scores of the run's items; not a number where a score is none."""
     declared = ITEM_METRICS[metric]
-    rows = items[items["metric"] == declared.scores]
+    rows = rows_of(items, metric)
     found: dict[Cell, float] = {}
     # In the order of the items' names: a sum depends on its order in the last bit.
     for (arm, seed), run in rows.sort_values(["task", "item"], kind="stable").groupby(["variant", "seed"], sort=True):

@@ -345,11 +345,11 @@ def _unpaired(study: Study, finding: Finding) -> Iterator[Number]:
 
 
 def _holm(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
-    """Adjusted p values by role, by Holm's procedure; a claim without a p keeps its place with 1."""
+    """Adjusted p values by family, by Holm's procedure; a claim without a p keeps its place with 1."""
     import pingouin
 
-    for role, names in study.families.items():
-        family = [finding for finding in findings if finding.role == role]
+    for names in study.families.values():
+        family = [finding for finding in findings if finding.hypothesis in names]
         for which in ("p_refute",) if is_gated(study, names) else ("p_support", "p_refute"):
             p = [1.0 if (value := getattr(one, which)) is None else value for one in family]
             adjusted = pingouin.multicomp(p, method="holm")[1] if len(p) > 1 else p

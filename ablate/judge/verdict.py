@@ -39,7 +39,7 @@ class Interval(FrozenModel):
 class ItemLayout(GrownModel):
     """The items that a test over seeds and items met."""
 
-    later_fields = ("effective",)
+    later_fields = ("effective", "strata", "df")
 
     n_items: int
     """Items that every run was scored on."""
@@ -51,6 +51,10 @@ class ItemLayout(GrownModel):
     """Whether they are fixed, or a sample as the seeds are."""
     effective: float | None = None
     """Equal tasks that would weigh like these, where tasks of unequal size are a sample: (sum n)^2 / sum n^2."""
+    strata: int | None = None
+    """Tasks that the items are new items of, where tasks are fixed and count alike; not written otherwise."""
+    df: float | None = None
+    """Degrees of freedom over the items of such strata (Satterthwaite)."""
 
 
 class Estimate(GrownModel):

@@ -241,12 +241,16 @@ def _over_items(estimate: Estimate, items: ItemLayout) -> list[str]:
             f"for new seeds on these {items.unit}",
         ]
     units = f"{items.n_units - 1:,} over {items.unit}"
+    of_which = ""
+    if items.strata is not None and items.df is not None:
+        count += f" within {items.strata:,} tasks"
+        units, of_which = f"{items.df:,.4g} over items", " of these tasks"
     if items.effective is not None:
         units = f"exact over {items.effective:.3g} effective tasks"
     return [
         f"two-way t over {estimate.n} seeds x {count}",
         f"df {estimate.n - 1} over seeds and {units}",
-        f"for new seeds and new {items.unit}",
+        f"for new seeds and new {items.unit}{of_which}",
     ]
 
 
@@ -273,8 +277,8 @@ def _said_correction(study: Study, name: str, adjusted: float, outcome: Outcome)
 
 
 def _corrected_over(study: Study, name: str) -> int:
-    """How many hypotheses of its role a hypothesis is corrected with, itself among them."""
-    return 1 if study.analysis.correct == "none" else len(study.families[study.hypotheses[name].role])
+    """How many hypotheses of its family a hypothesis is corrected with, itself among them."""
+    return 1 if study.analysis.correct == "none" else len(study.family_of(name))
 
 
 def _kind_of_interval(study: Study) -> str:

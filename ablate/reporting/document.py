@@ -33,8 +33,10 @@ from ablate.reporting.sections.registration import registration_section
 from ablate.reporting.sections.reliability import reliability_section
 from ablate.reporting.sections.tuning import tuning_section
 from ablate.reporting.sections.unpaired import any_unpaired
+from ablate.reporting.tasks import summary_of_family
 from prereg import text as words
 from prereg.registry.ledger_entry import Entry
+from prereg.study.designs.per_task import by_family
 
 STATUS_WORDS = {
     "decided": "Decided",
@@ -146,7 +148,10 @@ def _findings(decision: Decision) -> Iterator[Block]:
         yield Paragraph("These findings are shown for the record. They are not to be used.", "lead")
     heads = columns("Outcome", "Claim", "Difference [interval]:", "p:", "n:")
     yield Table("", heads, tuple(map(_row, findings)))
-    yield from (Paragraph(_sentence(finding)) for finding in findings)
+    for label, members in by_family(findings).items():
+        yield Paragraph(
+            _sentence(members[0]) if len(members) == 1 else f"{label}, per task: {summary_of_family(members)}"
+        )
     if any(finding.amended for finding in findings):
         yield Paragraph("Exploratory: touched by an amendment after evidence; no verdict rests on it.", "lead")
     yield Paragraph(_legend(findings), "aside")

@@ -16,7 +16,8 @@ from prereg.registry.registration import CorpusPin, load_registration
 from prereg.seals.examine import SealCheck
 from prereg.study.command import ScriptPin, differing_files
 from prereg.study.corpora import KNOWN, Manifest, read_manifest, search_path, whole_sha256
-from prereg.study.measure import OWN_TASKS, is_folder
+from prereg.study.measure import OWN_TASKS
+from prereg.study.tasks import task_folder
 from prereg.study.training import Bpe, TokenizerFile
 
 
@@ -161,14 +162,11 @@ def _tokenizers(root: Root, registered: Iterable[str]) -> tuple[tuple[str, ...],
 
 def _tasks(root: Root, name: str, registered: str) -> tuple[str, str]:
     """What is wrong with the files of zero- and few-shot tasks, or else what was found. Every file is read."""
-    from ablate.evaluation.harness.packs import KNOWN as KNOWN_PACKS
-    from ablate.evaluation.harness.packs import find_pack, search_path
+    from ablate.evaluation.harness.packs import find_pack
 
     if name.startswith(OWN_TASKS):
         return "", f"'{name}' are fetched by the harness and were not checked"
-    folder = KNOWN_PACKS[name].folder if name in KNOWN_PACKS else name
-    places = [root.path] if is_folder(name) else search_path(root)
-    if not any((place / folder).is_dir() for place in places):
+    if task_folder(name, root) is None:
         return "", f"'{name}' are not on this disk and were not checked"
     try:
         found = find_pack(name, root).sha256

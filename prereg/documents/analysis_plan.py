@@ -28,6 +28,7 @@ from prereg.rule.divergence import cost_of_divergence, least_pairs, said_least
 from prereg.study.analysis import Ceiling, EProcess, Looks
 from prereg.study.designs import ties
 from prereg.study.designs.gate import in_words
+from prereg.study.designs.per_task import families_listed, of_any_task, said_once, tasks_are_strata
 from prereg.study.spec import Study
 from prereg.text import compact, counted, listed, ranged
 
@@ -237,10 +238,11 @@ def two_questions(study: Study) -> str:
 def plain_outcomes(study: Study) -> list[str]:
     """What each outcome says, hypothesis by hypothesis: a refuted claim of no harm is a finding of harm."""
     said = []
-    for name in study.hypotheses:
-        supported, refuted = meanings(study, name, f"the {reading(study, name)}")
-        second = f"; {name} refuted: {refuted}" if can_be_refuted(study, name) else ""
-        said.append(f"{name} supported: {supported}{second}.")
+    for label, name in said_once(study).items():
+        supported, refuted = meanings(study, name, f"the {of_any_task(study, label, reading(study, name))}")
+        of_one = label + " of a task" * (label in study.task_families)
+        second = f"; {of_one} refuted: {refuted}" if can_be_refuted(study, name) else ""
+        said.append(f"{of_one} supported: {supported}{second}.")
     return said
 
 
@@ -268,7 +270,7 @@ def _can_reject_both(study: Study) -> tuple[bool, bool]:
 
 def families(study: Study) -> str:
     """Which hypotheses are corrected together, how, and what error rate that holds."""
-    said = listed(f"{role} ({listed(names)})" for role, names in study.families.items())
+    said = families_listed(study)
     word = "family" if len(study.families) == 1 else "families"
     alpha = compact(study.analysis.alpha)
     held = errors_held(study)
@@ -283,7 +285,8 @@ def families(study: Study) -> str:
             f"{word.capitalize()} by role: {said}. {verdict}"
         )
     return (
-        f"Alpha is {alpha} within each family of hypotheses of one role, and p values are corrected "
+        f"Alpha is {alpha} within each family of hypotheses of one role"
+        f"{' or of one claim per task' * bool(study.task_families)}, and p values are corrected "
         f"{ABOUT_CORRECTIONS[study.analysis.correct]}. {word.capitalize()}: {said}. The chance of any false "
         f'"supported" in a family is at most {alpha}, that of any false "refuted" likewise, and that of either at most '
         f"{compact(min(1.0, 2 * study.analysis.alpha))}. {verdict}"
@@ -301,20 +304,23 @@ def families_in_brief(study: Study) -> str:
             "each role."
         )
     correction = CORRECTIONS[study.analysis.correct]
-    return f"Correction: {correction}, alpha {alpha} within each role, supports and refutations separately."
+    each = "role" if not study.task_families else f"role, {listed(study.task_families)} apart"
+    return f"Correction: {correction}, alpha {alpha} within each {each}, supports and refutations separately."
 
 
 def estimand(study: Study) -> str:
     """What the verdict speaks of."""
     if study.analysis.estimand == "new_seeds":
         return "The verdict speaks of new seeds on the same validation data."
-    return "The verdict speaks of new seeds and of new validation items."
+    these = " of the same tasks, which are strata that count alike" * tasks_are_strata(study)
+    return f"The verdict speaks of new seeds and of new validation items{these}."
 
 
 def decision_rows(study: Study) -> list[tuple[str, str]]:
     """(condition, verdict) of every line of the decision list, in words."""
     return [
-        (OTHERWISE if line.when is None else condition(line.when), visible(line.verdict)) for line in study.decision
+        (OTHERWISE if parsed is None else _words(parsed, outer=True), visible(line.verdict))
+        for line, parsed in zip(study.decision, study.rule.conditions, strict=True)
     ]
 
 
@@ -329,8 +335,7 @@ def decision_sentences(study: Study) -> str:
 def decision_in_brief(study: Study) -> str:
     """The same with the verbs left out."""
     conditions = (
-        "otherwise" if line.when is None else _words(parse_condition(line.when), outer=True, verb="")
-        for line in study.decision
+        "otherwise" if parsed is None else _words(parsed, outer=True, verb="") for parsed in study.rule.conditions
     )
     rows = zip(conditions, study.decision, strict=True)
     return "\n".join(f"{number}. {when}: {visible(line.verdict)}" for number, (when, line) in enumerate(rows, 1))
@@ -361,8 +366,8 @@ def nulls_sentence(study: Study, name: str) -> str:
 def grouped_nulls(study: Study) -> list[str]:
     """The nulls of all hypotheses, those with the same nulls in one sentence."""
     groups: dict[str, list[str]] = {}
-    for name in study.hypotheses:
-        groups.setdefault(nulls_sentence(study, name), []).append(name)
+    for label, name in said_once(study).items():
+        groups.setdefault(nulls_sentence(study, name), []).append(label)
     return [f"{listed(names)}: {text}." for text, names in groups.items()]
 
 
@@ -385,6 +390,10 @@ def _words(condition_: Condition, *, outer: bool = False, verb: str = "is ") -> 
             return f"{name} {verb}not {state}"
         case Not(part=part):
             return f"it is not so that ({_words(part, outer=True, verb=verb)})"
+        case All(over=Question(state=state, name=family)):
+            text, outer = f"every claim of {family} {verb}{state}", True
+        case AnyOf(over=Question(state=state, name=family)):
+            text, outer = f"some claim of {family} {verb}{state}", True
         case All(parts=parts):
             text = listed(_words(part, verb=verb) for part in parts)
         case AnyOf(parts=parts):

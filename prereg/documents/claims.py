@@ -15,9 +15,10 @@ from prereg.escape import visible
 from prereg.metrics.catalogue import TASK_METRICS
 from prereg.study.analysis import AtStep, OverLast
 from prereg.study.claim import BEYOND, Claim
+from prereg.study.designs.per_task import of_any_task, said_once, tasks_of
 from prereg.study.designs.trends import weights_in_words
 from prereg.study.spec import Study
-from prereg.text import compact, listed, side
+from prereg.text import compact, counted, listed, side
 
 PLAIN = {
     "train/loss": "training loss",
@@ -116,6 +117,18 @@ def statement(study: Study, name: str) -> str:
     return f"{said} In this fraction {aliased}." if aliased else said
 
 
+def statements(study: Study, *, mark: str = "") -> list[str]:
+    """Every claim with its role and what matters, those of one family per task in one, with all its tasks; names are
+    set between two `mark`."""
+    found = []
+    for label, name in said_once(study).items():
+        tasks = tasks_of(study, label)
+        said = of_any_task(study, label, f"{statement(study, name)} {matters(study, name)}".strip())
+        each = f" Claimed of each of {counted(len(tasks), 'task')}, and corrected over them: {listed(tasks)}."
+        found.append(f"{mark}{label}{mark} ({study.hypotheses[name].role}): {said}{each * bool(tasks)}")
+    return found
+
+
 def _left(study: Study, name: str, *, any_part: bool = False) -> str:
     claim = study.claims[name]
     return _sides(claim, any_part=any_part)[0] if claim.trend is None else claim.trend.text
@@ -124,15 +137,17 @@ def _left(study: Study, name: str, *, any_part: bool = False) -> str:
 def grouped_statements(study: Study) -> list[str]:
     """Every claim, those that differ in nothing but their left side in one sentence, with role and what matters."""
     groups: dict[str, list[str]] = {}
-    for name in study.hypotheses:
-        role = study.hypotheses[name].role
+    shown = said_once(study)
+    for label, name in shown.items():
+        role, task = study.hypotheses[name].role, f"{label} " * (label in study.task_families)
         said = _statement(study, name, "", any_part=True)
-        groups.setdefault(f"{role} {said} {matters(study, name)}", []).append(name)
+        groups.setdefault(f"{task}{role} {said} {matters(study, name)}", []).append(label)
     sentences = []
     for names in groups.values():
-        first, role = names[0], study.hypotheses[names[0]].role
+        first = shown[names[0]]
+        role, n_tasks = study.hypotheses[first].role, len(tasks_of(study, names[0]))
         many = len(names) > 1
-        lefts = [_left(study, name, any_part=True) for name in names]
+        lefts = [_left(study, shown[name], any_part=True) for name in names]
         if many and all(left.startswith('arm "') for left in lefts):
             lefts = [left.removeprefix("arm ") for left in lefts]
             lefts[0] = f"arms {lefts[0]}"
@@ -140,6 +155,8 @@ def grouped_statements(study: Study) -> list[str]:
         if study.arm_groups and many and len(set(lefts)) == 1:
             left, many = f"{lefts[0]} ({listed(names)})", False
         said = _statement(study, first, left, many=many, any_part=True)
+        if n_tasks:
+            said = f"{of_any_task(study, names[0], said)[:-1]}, on each of {counted(n_tasks, 'task')}."
         sentences.append(f"{capital(role)}: {said} {matters(study, first)}".strip())
     return sentences
 

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 
 from prereg.documents import analysis_plan, measures
-from prereg.documents.claims import grouped_statements, matters, quoted, statement
+from prereg.documents.claims import grouped_statements, quoted, statements
 from prereg.documents.components import design_sentences
 from prereg.documents.configuration import arm_sentences, arms_in_brief, base_in_brief, base_sentences, factor_sentences
 from prereg.documents.pairs import pairing
@@ -27,6 +27,7 @@ from prereg.documents.source import (
     versions,
 )
 from prereg.escape import json_visible, markdown_sentence, visible
+from prereg.study.designs.per_task import said_once
 from prereg.study.spec import Study
 from prereg.text import counted, listed
 
@@ -176,11 +177,7 @@ def osf(source: Source) -> Form:
 
 
 def _hypotheses(study: Study) -> str:
-    lines = [
-        f"{name} ({study.hypotheses[name].role}): {_joined(statement(study, name), matters(study, name))}"
-        for name in study.hypotheses
-    ]
-    return "\n".join(part for part in (study.question.strip(), *lines) if part)
+    return "\n".join(part for part in (study.question.strip(), *statements(study)) if part)
 
 
 def _causal(study: Study) -> str:
@@ -261,7 +258,7 @@ def _models(study: Study) -> str:
 
 
 def _other(study: Study) -> str:
-    exploratory = study.families.get("exploratory")
+    exploratory = [label for label, name in said_once(study).items() if study.hypotheses[name].role == "exploratory"]
     said = (
         f"{listed(exploratory)} {'is' if len(exploratory) == 1 else 'are'} exploratory: reported, and asked by no line "
         "of the decision list."

@@ -6,6 +6,7 @@ from prereg.documents.claims import PLAIN, capital, per, plain, reading
 from prereg.metrics.catalogue import TASK_METRICS
 from prereg.registry.registration import TaskPin
 from prereg.study.analysis import OverLast
+from prereg.study.designs.per_task import of_any_task, said_once
 from prereg.study.measure import OwnMetric
 from prereg.study.spec import Study
 from prereg.text import compact, counted, listed
@@ -14,13 +15,16 @@ from prereg.text import compact, counted, listed
 def measured(study: Study, *, brief: bool = False) -> str:
     """Every claimed metric: its name, its definition, its unit, and when it is read."""
     sentences = []
-    for metric in dict.fromkeys(claim.metric for claim in study.claims.values()):
+    read = {name: of_any_task(study, label, study.claims[name].metric) for label, name in said_once(study).items()}
+    for metric in dict.fromkeys(read.values()):
         known = study.metric(metric) or (TASK_METRICS.get(metric) if study.trainer == "gpt" else None)
         own = "" if brief or plain(metric) == metric else f" ({metric})"
         text = f"{capital(plain(metric)) if metric in PLAIN else metric}{own}"
         if known is not None:
             unit = f", in {per(known.unit)}" if known.unit not in ("", "share") else ""
             text += f": {known.definition}{unit}"
+            if any(study.hypotheses[name].family and one == metric for name, one in read.items()):
+                text += ", and of the items of each task"
             better = known.better
             if not brief and better != "neither":
                 text += f"; {better} is better"
@@ -116,12 +120,12 @@ def transformations(study: Study) -> str:
     """Scales on which differences are taken."""
     logs = [
         f"{name} on the {'natural' if hypothesis.scale == 'log' else 'base-10'} logarithm"
-        for name, hypothesis in study.hypotheses.items()
+        for name, hypothesis in ((one, study.hypotheses[two]) for one, two in said_once(study).items())
         if hypothesis.scale != "raw"
     ]
     if not logs:
         return "None. Differences are taken on the raw scale of every metric."
-    rest = "" if len(logs) == len(study.hypotheses) else " All other differences are taken on the raw scale."
+    rest = "" if len(logs) == len(said_once(study)) else " All other differences are taken on the raw scale."
     return f"Differences are taken for {listed(logs)}.{rest}"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from prereg.documents import analysis_plan, measures
-from prereg.documents.claims import matters, refutation, statement, support
+from prereg.documents.claims import refutation, statements, support
 from prereg.documents.components import ALIASES_LEFT_OUT, alias_rows, design_sentences
 from prereg.documents.configuration import arm_sentences, base_sentences, factor_sentences
 from prereg.documents.pairs import pairing
@@ -39,6 +39,7 @@ from prereg.errors import RegistrationError, Where
 from prereg.escape import markdown_sentence
 from prereg.registry.disk import write_whole
 from prereg.registry.paths import Root
+from prereg.study.designs.per_task import said_once
 from prereg.study.spec import Study
 from prereg.text import counted, listed, moment
 
@@ -148,19 +149,15 @@ def _arms(study: Study) -> list[Block]:
 
 
 def _hypotheses(study: Study) -> list[Block]:
-    said = [
-        f"**{name}** ({study.hypotheses[name].role}): {statement(study, name)} {matters(study, name)}".strip()
-        for name in study.hypotheses
-    ]
     rows = []
-    for name in study.hypotheses:
+    for label, name in said_once(study).items():
         first, second = support(study, name), refutation(study, name)
         refuted = (second.null, second.alternative, second.sided) if second else ("no data can refute it", "–", "–")
-        rows.append((name, first.null, first.alternative, first.sided, *refuted))
+        rows.append((label, first.null, first.alternative, first.sided, *refuted))
     of_a_null = ("in favour of", "test")
     heads = ("Hypothesis", "Supported by rejecting", *of_a_null, "Refuted by rejecting", *of_a_null)
     return [
-        Bullets(said, named=True),
+        Bullets(statements(study, mark="**"), named=True),
         "δ is the mean, over seeds, of the left side of a claim minus its right side.",
         Table(heads, rows),
         analysis_plan.two_questions(study),

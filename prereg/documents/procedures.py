@@ -14,6 +14,7 @@ from prereg.rule.divergence import least_pairs, said_least
 from prereg.study.analysis import Ceiling, EProcess, Looks, Test
 from prereg.study.claim import Claim, Verb
 from prereg.study.designs.gate import in_words
+from prereg.study.designs.per_task import families_listed
 from prereg.study.spec import Study
 from prereg.text import compact, counted, level, listed, without_pairs
 
@@ -189,7 +190,7 @@ def errors_held(study: Study) -> dict[str, str]:
     by_tie = tie_errors(study)
     tied = {"For a verdict by a tie-breaker": by_tie} if by_tie else {}
     alpha, either = compact(study.analysis.alpha), compact(min(1.0, 2 * study.analysis.alpha))
-    said = listed(f"{role} ({counted(len(names), 'claim')})" for role, names in study.families.items())
+    said = listed(f"{family} ({counted(len(names), 'claim')})" for family, names in study.families.items())
     if study.stages:
         bound = verdict_bound(study)
         n = len(study.corrected_together["gate"])
@@ -221,9 +222,10 @@ def errors_held(study: Study) -> dict[str, str]:
 
 def gatekeeping(study: Study) -> str:
     """How the gate tests its hypotheses, and what error rates that holds."""
-    alpha, apart = compact(study.analysis.alpha), study.families.get("exploratory")
+    alpha = compact(study.analysis.alpha)
+    apart = [name for names in (*study.corrected_together.values(),)[1:] for name in names]
     left_out = f" Corrected apart, by Holm's procedure: {listed(apart)} (exploratory)." if apart else ""
-    roles = listed(f"{role} ({listed(names)})" for role, names in study.families.items())
+    roles = families_listed(study)
     return (
         f"One alpha of {alpha} holds over the support of {listed(study.corrected_together['gate'])}. They are tested "
         f"{in_words(study)}. P values are adjusted {ABOUT_CORRECTIONS['gate']}; a hypothesis passes when its null is "

@@ -204,11 +204,18 @@ def frozen_design(registration: Registration | None) -> Frozen | None:
 def beliefs(study: Study, design: Frozen | None) -> str:
     """What the design takes for granted."""
     said = (
-        [f"{_spread(study, one.metric, one.sd, one.correlation)} ({one.source})" for one in design.beliefs]
+        [
+            f"{_spread(study, study.assume.name_of(one.metric), one.sd, one.correlation)} ({one.source})"
+            for one in design.beliefs
+        ]
         if design is not None and design.beliefs
         else [_spread(study, name, one.sd, one.correlation) for name, one in study.assume.metrics.items()]
     )
-    text = f"Believed before data: {'; '.join(said)}." if said else "No belief about the spread of a metric is stated."
+    text = (
+        f"Believed before data: {'; '.join(dict.fromkeys(said))}."
+        if said
+        else "No belief about the spread of a metric is stated."
+    )
     # A design of the first version drew no divergence, and the default that its study now has was never promised.
     drawn = design is None or any(scenario.divergence for scenario in design.scenarios)
     if study.assume.divergence and drawn:

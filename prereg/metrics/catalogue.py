@@ -223,6 +223,9 @@ _NUMBERED: Final = re.compile(r"(.+_)(0|[1-9][0-9]{0,3})")
 OF_SOURCES: Final = ("val/loss", "val/bits_per_byte")
 """Metrics that are recorded of each source of a mixture too, as METRIC/SOURCE."""
 _SOURCE: Final = re.compile(rf"({'|'.join(OF_SOURCES)})/([A-Za-z0-9][A-Za-z0-9_-]*)")
+OF_TASKS: Final = r"harness/accuracy(?:_shots_(?:0|[1-9][0-9]{0,3}))?"
+"""Metrics that can be claimed of each task too, as METRIC/TASK: means over the scored items of that task."""
+_TASK: Final = re.compile(rf"({OF_TASKS})/([A-Za-z0-9][\w.-]*)")
 
 
 @dataclass(frozen=True)
@@ -258,7 +261,7 @@ class Metric:
     @property
     def scores(self) -> str:
         """Of a mean over items: the metric of the items table that it averages."""
-        return self.name.replace("macro_", "")
+        return self.name.replace("macro_", "").removesuffix(f"/{task_of(self.name)}")
 
     @property
     def counts_alike(self) -> Literal["items", "tasks"]:
@@ -301,7 +304,11 @@ class Catalogue(Mapping[str, Metric]):
         family, number = self._member(name)
         if family is not None:
             return replace(family, name=name, definition=re.sub(r"\bN\b", number, family.definition))
-        source = source_of(name)
+        source, task = source_of(name), task_of(name)
+        if task is not None:
+            all_tasks = self[name.removesuffix(f"/{task}")]
+            of_one = all_tasks.definition.replace("the items of all tasks", f"the items of the task {task}")
+            return replace(all_tasks, name=name, definition=of_one)
         if source is None:
             raise KeyError(name)
         whole = self._listed[name.removesuffix(f"/{source}")]
@@ -316,7 +323,7 @@ class Catalogue(Mapping[str, Metric]):
 
     def number(self, name: str, counted: str) -> int | None:
         """The block, bin, prompt or number of shots that a metric is about; none where it is about no single one."""
-        family, number = self._member(name)
+        family, number = self._member(name.removesuffix(f"/{task_of(name)}"))
         return int(number) if family is not None and family.counted == counted else None
 
     def layer(self, name: str) -> int | None:
@@ -335,6 +342,12 @@ class Catalogue(Mapping[str, Metric]):
 def source_of(name: str) -> str | None:
     """The source of a mixture that a metric is about; none where it is about no single one."""
     found = _SOURCE.fullmatch(name)
+    return found[2] if found else None
+
+
+def task_of(name: str) -> str | None:
+    """The task that a metric is about; none where it is about all of them, or of no task."""
+    found = _TASK.fullmatch(name)
     return found[2] if found else None
 
 

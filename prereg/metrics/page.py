@@ -36,6 +36,9 @@ What a study with `measure.harness` records once, at the end of each run: text c
 over seeds and items (`analysis.test: items`). The same seed on the same machine gives the same bits.
 
 {items}
+`harness/accuracy/TASK` and `harness/accuracy_shots_N/TASK` are the means over the items of one task. They are derived
+from the scored items, and no run records them; a claim `per: task` is about one of each task.
+
 The rest are numbers of a run, judged over seeds:
 
 {others}

@@ -305,11 +305,12 @@ def _hypotheses_reached(study: Study, difference: Difference) -> set[str]:
     own = _named_in(field, "hypotheses", study.hypotheses)
     if study.analysis.correct == "none":
         return own
-    moved = [*_roles(difference), *(study.hypotheses[name].role for name in own if _reshapes(field, name, difference))]
-    joint = [study.hypotheses[name].role for name in own] if study.analysis.correct == "max_t" else []
+    of = {name: one.family or one.role for name, one in study.hypotheses.items()}
+    moved = [*_families(difference), *(of[name] for name in own if _reshapes(field, name, difference))]
+    joint = [of[name] for name in own] if study.analysis.correct == "max_t" else []
     if study.stages and moved:
         return own | set(study.hypotheses)
-    return own | {name for name, hypothesis in study.hypotheses.items() if hypothesis.role in (*moved, *joint)}
+    return own | {name for name, family in of.items() if family in (*moved, *joint)}
 
 
 def _reshapes(field: str, name: str, difference: Difference) -> bool:
@@ -317,12 +318,12 @@ def _reshapes(field: str, name: str, difference: Difference) -> bool:
     return field == f"hypotheses.{name}.role" or ABSENT in (difference.registered, difference.now)
 
 
-def _roles(difference: Difference) -> list[str]:
-    """Roles that a hypothesis left or came to, from the values of the difference."""
+def _families(difference: Difference) -> list[str]:
+    """Families that a hypothesis left or came to, from the values of the difference."""
     found = []
     for value in (difference.registered, difference.now):
-        if isinstance(value, dict) and isinstance(role := value.get("role"), str):
-            found.append(role)
+        if isinstance(value, dict) and isinstance(family := value.get("family") or value.get("role"), str):
+            found.append(family)
         elif difference.field.endswith(".role") and isinstance(value, str):
             found.append(value)
     return found

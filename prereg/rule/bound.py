@@ -113,7 +113,7 @@ def verdict_bound(study: Study) -> VerdictBound | None:
         return VerdictBound(at_most=None, why=why, absences=lines)
     alpha = study.analysis.alpha
     if by_refutation:
-        roles = listed(role for role in study.families if role in by_refutation)
+        roles = listed(family for family in study.families if family in by_refutation)
         why = f"any false 'supported' at most {compact(alpha)}, and any false 'refuted', on which it can rest, likewise"
         at_most = min(1.0, (1.0 + len(by_refutation)) * alpha)
         return VerdictBound(at_most=at_most, why=f"{why} for each role: {roles}", absences=lines)
@@ -171,7 +171,7 @@ def _roles_refuted(study: Study, outcomes: dict[str, Outcome], stable: dict[str,
                 continue
             if _verdict(study, outcomes | dict.fromkeys(chosen, "inconclusive"), stable) != verdict:
                 smallest.append(set(chosen))
-    return {study.hypotheses[min(one)].role for one in smallest}
+    return {study.hypotheses[min(one)].family or study.hypotheses[min(one)].role for one in smallest}
 
 
 def tie_errors(study: Study) -> str:

@@ -4,6 +4,10 @@
     both     := denied { 'and' denied }
     denied   := 'not' denied | '(' either ')' | question
     question := ('supported' | 'refuted' | 'inconclusive' | 'stable') '(' NAME ')'
+              | ('all' | 'any') ('supported' | 'refuted' | 'inconclusive') '(' FAMILY ')'
+
+A FAMILY is a line `per: task`: `all` is the conjunction of the question over its hypotheses, `any` the disjunction, and
+nothing that reads a condition needs to know more.
 
 Nothing else exists, and no text is ever handed to an interpreter. Whether the names belong to a study
 and whether a list of conditions decides every case is `prereg.rule.rule`'s work.
@@ -15,10 +19,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, get_args
 
 from prereg.errors import RuleError, nearest
 from prereg.study.claim import Claim
+from prereg.text import listed
 
 if TYPE_CHECKING:
     from prereg.study.analysis import Hypothesis
@@ -34,6 +40,7 @@ _LONGEST = 10_000
 _DEEPEST = 50
 _TOKEN = re.compile(r"(?P<mark>[()])|(?P<word>[A-Za-z0-9_.\-]+)|(?P<other>\S)")
 _JOINS = ("and", "or", "not")
+_QUANTIFIERS = ("all", "any")
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,8 @@ class All:
     """True when every part is."""
 
     parts: tuple[Condition, ...]
+    over: Question | None = None
+    """What is asked of a family, under its own name, where it is written `all STATE(FAMILY)`."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,8 @@ class AnyOf:
     """True when one part is."""
 
     parts: tuple[Condition, ...]
+    over: Question | None = None
+    """The same, where it is written `any STATE(FAMILY)`."""
 
 
 Condition = Question | Not | All | AnyOf
@@ -97,7 +108,11 @@ def questions(condition: Condition) -> Iterator[Question]:
                 yield from questions(part)
 
 
-def parse_condition(text: str) -> Condition:
+Groups = Mapping[str, tuple[str, ...]]
+"""Family -> its hypotheses, of every family that `all` and `any` can ask about."""
+
+
+def parse_condition(text: str, groups: Groups = MappingProxyType({})) -> Condition:
     """Read one condition. Raises `RuleError` with a caret under the place."""
     if len(text) > _LONGEST:
         raise RuleError(f"a condition of {len(text)} characters", required=f"at most {_LONGEST}")
@@ -107,7 +122,7 @@ def parse_condition(text: str) -> Condition:
             required="a condition, or no 'when' at all on the last line",
             fix='when: "supported(H)"',
         )
-    return _Parser(text).whole()
+    return _Parser(text, groups).whole()
 
 
 def pointed(text: str, column: int, message: str) -> str:
@@ -126,8 +141,9 @@ class _Token:
 class _Parser:
     """Recursive descent over the tokens of one condition."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, groups: Groups) -> None:
         self.text = text
+        self.groups = groups
         self.tokens = [_Token(match.group(), match.start() + 1) for match in _TOKEN.finditer(text)]
         self.end = _Token("", len(text.rstrip()) + 1)
         self.position = 0
@@ -174,7 +190,26 @@ class _Parser:
                 self.close(token)
             self.depth -= 1
             return inner
-        return self.question(token)
+        if token.text in _QUANTIFIERS and self.peek().text in STATES:
+            return self.quantified(token)
+        found = self.question(token)
+        if found.name in self.groups and found.state != "stable":
+            wrong = _Token(found.name, found.column)
+            said = f"'{found.name}' is a family of {len(self.groups[found.name])} hypotheses"
+            asked = f"{found.state}({found.name})"
+            raise self.error(wrong, said, f"all {asked} or any {asked}", f"all {asked}")
+        return found
+
+    def quantified(self, token: _Token) -> Condition:
+        """`all` or `any` of a family: the plain conjunction, or disjunction, over its hypotheses."""
+        asked = self.question(self.take())
+        if asked.name not in self.groups or asked.state == "stable":
+            wrong = _Token(asked.name, asked.column)
+            known = listed(self.groups) or "none: no hypothesis of this study is `per: task`"
+            fix = nearest(asked.name, tuple(self.groups)) or f"{asked.state}({asked.name})"
+            raise self.error(wrong, f"'{asked.name}' is no family", f"a family of hypotheses ({known})", fix)
+        each = tuple(Question(asked.state, name, asked.column) for name in self.groups[asked.name])
+        return All(each, asked) if token.text == "all" else AnyOf(each, asked)
 
     def question(self, token: _Token) -> Question:
         state = next((known for known in STATES if known == token.text), None)

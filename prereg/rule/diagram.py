@@ -8,7 +8,7 @@ This module knows numbers only; names and words are `prereg.rule.rule`'s.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 FALSE, TRUE = 0, 1
 
@@ -47,6 +47,22 @@ class Diagrams:
             level, children = self._nodes[diagram]
             self._denied[diagram] = self._node(level, tuple(self.denied(child) for child in children))
         return self._denied[diagram]
+
+    def meets(self, diagram: int, within: Mapping[int, Collection[int]]) -> bool:
+        """Whether the diagram is true for some case in which each variable has one of the values listed for it, any
+        value where none are. No diagram is made, so that any number of such questions can be answered."""
+        if not all(within.values()):
+            return False  # a variable without a value leaves no case, whether or not the diagram looks at it
+        known: dict[int, bool] = {FALSE: False, TRUE: True}
+
+        def below(node: int) -> bool:
+            if node not in known:
+                level, children = self._nodes[node]
+                values = within.get(level, range(self.arities[level]))
+                known[node] = any(below(children[value]) for value in values)
+            return known[node]
+
+        return below(diagram)
 
     def count(self, diagram: int) -> int:
         """Number of cases for which the diagram is true."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
+from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import Field
@@ -24,6 +25,7 @@ from prereg.rule.condition import (
     AnyOf,
     Condition,
     Contradiction,
+    Groups,
     Not,
     Outcome,
     Question,
@@ -34,7 +36,7 @@ from prereg.rule.condition import (
 )
 from prereg.rule.diagram import FALSE, TRUE, Diagrams, TooLargeError
 
-_MOST_NAMES = 100
+_MOST_NAMES = 250
 
 
 class DecisionLine(FrozenModel):
@@ -43,7 +45,8 @@ class DecisionLine(FrozenModel):
     verdict: Annotated[str, Field(pattern=r"\S", max_length=200)]
     """The words of the verdict."""
     when: str | None = None
-    """The condition: supported(H), refuted(H), inconclusive(H), stable(V), and, or, not, parentheses.
+    """The condition: supported(H), refuted(H), inconclusive(H), stable(V), and, or, not, parentheses; of a line H
+    `per: task` all supported(H), any refuted(H) and so on.
     The last line may leave it out, and then holds always."""
 
 
@@ -92,8 +95,10 @@ class Rule:
         variants: Sequence[str],
         exploratory: Sequence[str] = (),
         contradictions: Sequence[Contradiction] = (),
+        groups: Groups = MappingProxyType({}),
     ) -> Rule:
-        """Read and prove a decision list. Raises `RuleError` with the field, a caret or a witness."""
+        """Read and prove a decision list. Raises `RuleError` with the field, a caret or a witness. `groups` are the
+        families that `all` and `any` can ask about."""
         if not lines:
             raise RuleError(
                 "no decision line",
@@ -104,7 +109,7 @@ class Rule:
         conditions = []
         for index, line in enumerate(lines):
             try:
-                condition = None if line.when is None else parse_condition(line.when)
+                condition = None if line.when is None else parse_condition(line.when, groups)
                 if condition is not None and line.when is not None:
                     _check_names(condition, line.when, hypotheses, variants, exploratory)
             except RuleError as error:
@@ -253,19 +258,14 @@ class _Proof:
         self, possible: Mapping[str, Collection[Outcome]], stable: Mapping[str, Collection[bool]] | None = None
     ) -> tuple[int, ...]:
         """Numbers of the lines that settle a case within the possible outcomes, and answers of `stable`."""
-        within = TRUE
+        within: dict[int, set[int]] = {}
         for (of_variant, name), position in self.order.items():
             if of_variant and name in (stable or {}):
-                values = {int(answer) for answer in (stable or {})[name]}
+                within[position] = {int(answer) for answer in (stable or {})[name]}
             elif not of_variant and name in possible:
-                values = {OUTCOMES.index(outcome) for outcome in possible[name]}
-            else:
-                continue
-            within = self.diagrams.both(within, self.diagrams.among(position, values))
+                within[position] = {OUTCOMES.index(outcome) for outcome in possible[name]}
         return tuple(
-            number
-            for number, settled in enumerate(self.settled, start=1)
-            if self.diagrams.both(settled, within) != FALSE
+            number for number, settled in enumerate(self.settled, start=1) if self.diagrams.meets(settled, within)
         )
 
     def _excluded_by(self, index: int) -> str:
@@ -322,10 +322,11 @@ class _Proof:
                 return self.diagrams.among(self.order[False, name], {[*STATES].index(state)})
             case Not(part=part):
                 return self.diagrams.denied(self._diagram(part))
+            # From the last part on: names are in the order of first mention, and each step then adds a node on top.
             case All(parts=parts):
-                return reduce(self.diagrams.both, (self._diagram(part) for part in parts))
+                return reduce(self.diagrams.both, (self._diagram(part) for part in reversed(parts)))
             case AnyOf(parts=parts):
-                return reduce(self.diagrams.either, (self._diagram(part) for part in parts))
+                return reduce(self.diagrams.either, (self._diagram(part) for part in reversed(parts)))
 
 
 def _said(ending: tuple[str, Outcome]) -> str:

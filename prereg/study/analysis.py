@@ -127,7 +127,7 @@ def _smallest_may_be_in_the_claim(schema: dict[str, Any]) -> None:
 class Hypothesis(GrownModel):
     """One claim that will end as supported, refuted or inconclusive."""
 
-    later_fields = ("percent",)
+    later_fields = ("percent", "per", "family")
 
     model_config = ConfigDict(json_schema_extra=_smallest_may_be_in_the_claim)
 
@@ -153,6 +153,13 @@ class Hypothesis(GrownModel):
     percent: Annotated[float, Field(gt=0.0)] | None = None
     """The margin in percent, where `smallest` or the claim says it so: filled in when the study is read, and not
     written by hand."""
+    per: Literal["task"] | None = None
+    """task: one such claim for each task of measure.harness, NAME.TASK, written when the study is read. They are a
+    family of their own: corrected over the tasks, apart from others of their role. The claim is about harness/accuracy
+    or harness/accuracy_shots_N; the decision asks `all supported(NAME)` or `any refuted(NAME)`."""
+    family: Annotated[str, Field(max_length=80)] | None = None
+    """The line `per: task` that the claim is written from: filled in when the study is read, and not written by
+    hand."""
 
     @model_validator(mode="before")
     @classmethod

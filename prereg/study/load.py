@@ -24,8 +24,10 @@ from pydantic import JsonValue
 
 from prereg.errors import FieldPath, StudyError, StudyFileError, Where, nearest
 from prereg.registry.disk import open_regular, read_regular
-from prereg.registry.paths import PUBLISHED_SUFFIX
+from prereg.registry.paths import PUBLISHED_SUFFIX, Root
+from prereg.study.designs.per_task import names_tasks, with_tasks
 from prereg.study.spec import Study, study_from_document
+from prereg.study.tasks import task_names
 
 _FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LARGEST_BYTES = 1 << 20
@@ -73,14 +75,18 @@ class Loaded:
         return line_of(path, self.lines)
 
 
-def load_study(path: Path) -> Loaded:
-    """Read a study file. Raises a child of `StudyError` placed at file, line and field."""
+def load_study(path: Path, root: Path | None = None) -> Loaded:
+    """Read a study file. Raises a child of `StudyError` placed at file, line and field.
+
+    The task pack of claims `per: task` is looked for from the root, which is that of the file where none is given.
+    """
     source = read_text_file(path)
     lines: Lines = {}
     try:
         document = parse_yaml(source, lines)
         _refuse_published(document, path)
         document |= _with_fresh_seeds(document, path)
+        document = _with_claims_per_task(document, path, root, lines)
         study = study_from_document(document)
         _check_name(study.study, path)
     except StudyError as error:
@@ -223,6 +229,44 @@ def _with_fresh_seeds(document: dict[str, JsonValue], path: Path) -> dict[str, J
             used.update([*seeds, *pilot])
     free = (seed for seed in count(1) if seed not in used and seed not in own)
     return {"seeds": [*own, *islice(free, max(0, int(number[1]) - len(own)))][: int(number[1])]}
+
+
+def _with_claims_per_task(
+    document: dict[str, JsonValue], path: Path, root: Path | None, lines: Lines
+) -> dict[str, JsonValue]:
+    """The document with claims `per: task` written out, each on the line that it is written from: over the tasks of the
+    pack that lies here, else over those of the study's own lock."""
+    pack = names_tasks(document)
+    if not pack:
+        return document
+    tasks = task_names(pack, Root.find(path, root)) or _tasks_of_lock(path, pack)
+    if not tasks:
+        raise _fault(
+            f"per: task, and the tasks of '{pack}' are not known here",
+            "the pack's files on this machine, from which one claim a task is written; of a folder of *.yaml no claim "
+            "is",
+            "put the pack into data/, or write the claims out: harness/accuracy/TASK",
+            field=("measure", "harness", "tasks"),
+        )
+    written = with_tasks(document, tasks)
+    for name, one in written["hypotheses"].items():
+        line = one.get("family") if isinstance(one, dict) else None
+        for place, at in [*lines.items()] if isinstance(line, str) else ():
+            if place[:2] == ("hypotheses", line):
+                lines["hypotheses", name, *place[2:]] = at
+    return written
+
+
+def _tasks_of_lock(path: Path, pack: str) -> tuple[str, ...]:
+    """The tasks of claims `per: task` in the study's own lock, if it registered this pack."""
+    try:
+        study = json.loads(read_regular(path.with_suffix(".lock.json"), _LARGEST_LOCK))["study"]
+        if study["measure"]["harness"]["tasks"] != pack:
+            return ()
+        written = [(name, one["family"]) for name, one in study["hypotheses"].items() if one.get("family")]
+        return tuple(dict.fromkeys(name.removeprefix(f"{family}.") for name, family in written))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return ()
 
 
 def line_of(field: FieldPath, lines: Lines) -> int | None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from prereg.frozen import FrozenModel, GrownModel
-from prereg.metrics.catalogue import ITEM_METRICS, Better, Suite
+from prereg.metrics.catalogue import Better, Suite, task_of
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*$", max_length=80)]
 Limit = Annotated[float, Field(gt=0.0, le=604_800.0)]
@@ -74,7 +74,9 @@ class Harness(FrozenModel):
     """Which examples are drawn."""
     clusters: Literal["none", "tasks"] = "none"
     """What comes together when items are a sample: each item comes by itself (none), or the items of a task belong
-    together and it is tasks that are sampled (tasks), as for the paradigms of a pack of minimal pairs."""
+    together and it is tasks that are sampled (tasks), as for the paradigms of a pack of minimal pairs. A macro accuracy
+    over new items speaks under none of new items of these very tasks, which are then strata, and under tasks of new
+    tasks."""
 
 
 PACKS: dict[str, tuple[int, int]] = {"blimp": (67, 1_000), "blimp-prompts": (67, 1_000), "zorro": (23, 0)}
@@ -92,9 +94,11 @@ def is_folder(tasks: str) -> bool:
 
 def units_of(metric: str, harness: Harness) -> int | None:
     """How many items, or tasks where these are what is sampled, a mean of this metric is over; none where it is not
-    known before the tasks are read."""
+    known before the tasks are read. Of one task it is the items that are asked for."""
     tasks, each = PACKS.get(harness.tasks, (0, 0))
-    if harness.clusters == "tasks" or ITEM_METRICS[metric].counts_alike == "tasks":
+    if task_of(metric) is not None:
+        return harness.items_per_task
+    if harness.clusters == "tasks":
         return tasks or None
     return tasks * harness.items_per_task if harness.items_per_task <= each else None
 
@@ -185,8 +189,9 @@ class Assumption(GrownModel):
     correlation: Annotated[float, Field(gt=-1.0, lt=1.0)] = 0.0
     """Correlation between two variants over shared seeds."""
     over_items: ItemSpread | None = None
-    """For `estimand: new_seeds_and_items`: without it such a test is not simulated. Under `clusters: tasks`, and of a
-    metric that counts tasks alike, its items are the tasks, of equal size. Not written where there is none."""
+    """For `estimand: new_seeds_and_items`: without it such a test is not simulated. Under `clusters: tasks` its
+    items are the tasks, of equal size; of a macro accuracy under `clusters: none` they are all items, and `sd_items` is
+    that within a task. Not written where there is none."""
 
 
 class Assume(GrownModel):
@@ -195,7 +200,7 @@ class Assume(GrownModel):
     later_fields = ("effects", "metric_correlation", "power_floor")
 
     metrics: dict[str, Assumption] = Field(default_factory=dict)
-    """By metric."""
+    """By metric. harness/accuracy/* is that of each task, where a task has no entry of its own."""
     seconds_per_run: Annotated[float, Field(gt=0.0)] | None = None
     """Time of one run, for the cost of a design."""
     divergence: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
@@ -209,6 +214,20 @@ class Assume(GrownModel):
     power_floor: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
     """Registration is refused where a claim that the decision needs has less power than this, unless the reason for
     going on is put on record."""
+
+    def of(self, metric: str) -> Assumption | None:
+        """What is assumed of a metric; of one task's what is assumed of each task, if nothing is of this one."""
+        return self.metrics.get(self.name_of(metric))
+
+    def name_of(self, metric: str) -> str:
+        """The name that what is assumed of a metric has; of a task without an entry of its own that of each task."""
+        return metric if metric in self.metrics else of_each_task(metric)
+
+
+def of_each_task(metric: str) -> str:
+    """`harness/accuracy/*` of a task's `harness/accuracy/TASK`; any other metric as it is."""
+    task = task_of(metric)
+    return metric if task is None else f"{metric.removesuffix(task)}*"
 
 
 def own_better(document: Mapping[str, Any]) -> dict[str, Better]:

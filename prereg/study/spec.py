@@ -28,10 +28,10 @@ from pydantic import (
 
 from prereg.errors import SpecError
 from prereg.frozen import GrownModel
-from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better, Metric
+from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better, Metric, task_of
 from prereg.rule.condition import contradictions
 from prereg.rule.rule import DecisionLine, Rule
-from prereg.study.analysis import UNPAIRED_TESTS, Analysis, Ceiling, Hypothesis, Role, Stable, Stopping
+from prereg.study.analysis import UNPAIRED_TESTS, Analysis, Ceiling, Hypothesis, Stable, Stopping
 from prereg.study.arms import Arm, resolve_arms
 from prereg.study.claim import Claim, parse_claim, with_groups
 from prereg.study.designs import percent
@@ -291,10 +291,28 @@ class Study(GrownModel):
         return any(claim.is_paired for claim in self.claims.values())
 
     @cached_property
-    def families(self) -> dict[Role, tuple[str, ...]]:
-        """Role -> its hypotheses, of every role that has any: corrected together, but for support under a gate."""
-        roles = dict.fromkeys(hypothesis.role for hypothesis in self.hypotheses.values())
-        return {role: tuple(name for name, one in self.hypotheses.items() if one.role == role) for role in roles}
+    def families(self) -> dict[str, tuple[str, ...]]:
+        """Family -> its hypotheses, corrected together but for support under a gate: those of a role, or of a line
+        `per: task`, whatever its role."""
+        found: dict[str, list[str]] = {}
+        for name, one in self.hypotheses.items():
+            found.setdefault(one.family or one.role, []).append(name)
+        return {family: tuple(names) for family, names in found.items()}
+
+    @property
+    def task_families(self) -> dict[str, tuple[str, ...]]:
+        """The families among them that are written from a line `per: task`."""
+        return {family: names for family, names in self.families.items() if self.hypotheses[names[0]].family}
+
+    def family_of(self, name: str) -> tuple[str, ...]:
+        """The hypotheses of a hypothesis' own family, itself among them."""
+        return self.families[self.hypotheses[name].family or self.hypotheses[name].role]
+
+    @cached_property
+    def tasks_claimed(self) -> dict[str, str]:
+        """Hypothesis -> the one task that it is about, where it is about one."""
+        tasks = {name: task_of(claim.metric) for name, claim in self.claims.items()}
+        return {name: task for name, task in tasks.items() if task is not None}
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
@@ -307,7 +325,7 @@ class Study(GrownModel):
         the order of its stages."""
         if not self.stages:
             return dict(self.families.items())
-        apart = {role: names for role, names in self.families.items() if role == "exploratory"}
+        apart = {key: names for key, names in self.families.items() if self._is_exploratory(names[0])}
         return {"gate": tuple(name for stage in self.stages for name in stage.names)} | apart
 
     def corrected_with(self, name: str) -> tuple[str, ...]:
@@ -321,14 +339,18 @@ class Study(GrownModel):
             self.decision,
             hypotheses=tuple(self.hypotheses),
             variants=tuple(self.arms),
-            exploratory=tuple(n for n, h in self.hypotheses.items() if h.role == "exploratory"),
+            exploratory=tuple(filter(self._is_exploratory, self.hypotheses)),
             contradictions=contradictions(self.hypotheses, self.claims),
+            groups=self.task_families,
         )
 
     @property
     def shown_at_ties(self) -> tuple[str, ...]:
         """Metrics that describe where several lines hold, and decide nothing."""
         return () if isinstance(self.tie_breakers, TieBreakers) else self.tie_breakers
+
+    def _is_exploratory(self, name: str) -> bool:
+        return self.hypotheses[name].role == "exploratory"
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with fields replaced and every promise checked again; nothing cached is carried over."""

@@ -13,12 +13,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from prereg.errors import FieldPath, field_error, nearest
-from prereg.metrics.catalogue import ITEM_METRICS
+from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.study.command import check_command
 from prereg.study.designs.gate import check_gate
+from prereg.study.designs.per_task import check_per_task
 from prereg.study.designs.tune import check_tune
 from prereg.study.designs.unpaired import check_seeds_of_arms, check_unpaired
-from prereg.study.measure import OWN_TASKS, is_folder
+from prereg.study.measure import OWN_TASKS, is_folder, of_each_task
 from prereg.study.validate_measures import check_claims, check_known, check_measure, check_readings
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def check_promises(study: Study) -> None:
         check_seeds_of_arms,
         check_measure,
         check_claims,
+        check_per_task,
         check_unpaired,
         _check_analysis,
         _check_assumptions,
@@ -137,12 +139,13 @@ def _check_analysis(study: Study) -> None:
 
 def _check_assumptions(study: Study) -> None:
     claimed = {claim.metric for claim in study.claims.values()}
+    claimed |= {of_each_task(metric) for metric in claimed}
     for metric, assumed in study.assume.metrics.items():
         place: FieldPath = ("assume", "metrics", metric)
         if metric not in claimed:
-            required = "one of " + ", ".join(sorted(claimed))
+            required = "one of " + ", ".join(sorted(one for one in claimed if task_of(one) is None))
             raise field_error(place, f"'{metric}' is in no claim", required, nearest(metric, claimed))
-        if assumed.over_items is not None and metric not in ITEM_METRICS:
+        if assumed.over_items is not None and metric.removesuffix("/*") not in ITEM_METRICS:
             raise field_error(
                 (*place, "over_items"),
                 f"{metric} is no mean over items",
@@ -216,15 +219,6 @@ def _check_items(study: Study) -> None:
             )
     if decides:
         _check_item_settings(study)
-    over_new_items = described or analysis.estimand == "new_seeds_and_items"
-    for name, metric in claimed.items() if over_new_items and study.measure.harness.clusters != "tasks" else ():
-        if metric in ITEM_METRICS and ITEM_METRICS[metric].counts_alike == "tasks":
-            raise field_error(
-                ("measure", "harness", "clusters"),
-                f"{name} is about {metric} over new items, and clusters is 'none'",
-                "clusters: tasks, because every task counts the same there, so that tasks are what is sampled",
-                "clusters: tasks, or a claim about harness/accuracy",
-            )
 
 
 def _check_item_settings(study: Study) -> None:

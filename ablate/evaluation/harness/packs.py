@@ -27,6 +27,7 @@ from prereg.errors import CorpusError, Where, nearest
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.paths import Root
 from prereg.study.measure import is_folder
+from prereg.study.tasks import PACK_FOLDERS, search_path
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class Known:
 
 
 _BLIMP = Known(
-    folder="blimp",
+    folder=PACK_FOLDERS["blimp"],
     files_sha256="8219d73f0b6a9fe332f720776d9c328653202356032aeac62ba9bca539f04935",
     n_tasks=67,
     source="the 67 files of data/ in https://github.com/alexwarstadt/blimp (Warstadt et al. 2020, CC BY)",
@@ -175,7 +176,7 @@ KNOWN: Mapping[str, Known] = {
     "blimp": _BLIMP,
     "blimp-prompts": Known(_BLIMP.folder, _BLIMP.files_sha256, _BLIMP.n_tasks, _BLIMP.source, dict(THREE)),
     "zorro": Known(
-        folder="zorro",
+        folder=PACK_FOLDERS["zorro"],
         files_sha256="3ebda86a964f75c100bcf9e550302a7888350d23f8e7d59d11d15a7685a30631",
         n_tasks=23,
         source="the 23 files of sentences/babyberta in https://github.com/phueb/Zorro (Huebner et al. 2021, MIT)",
@@ -238,13 +239,6 @@ def find_pack(tasks: str, root: Root, environment: Mapping[str, str] = os.enviro
             where=_FIELD,
         )
     return pack
-
-
-def search_path(root: Root, environment: Mapping[str, str] = os.environ) -> list[Path]:
-    """Folders that packs are looked for in, in order."""
-    listed = [Path(one) for one in environment.get("ABLATE_CORPORA", "").split(os.pathsep) if one]
-    cached = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ablate" / "corpora"
-    return [*listed, root.corpora, root.path / "data", cached]
 
 
 def read_pack(name: str, folder: Path, known: Known | None = None) -> Pack:

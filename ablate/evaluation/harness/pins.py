@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from ablate.evaluation.harness.packs import BETWEEN, Item, Pack, filled, find_pack
-from prereg.errors import CorpusError, Where
+from prereg.errors import CorpusError, Where, nearest
 from prereg.registry.canon import canonical_bytes
 from prereg.registry.paths import Root
 from prereg.registry.registration import TaskPin
@@ -52,20 +52,28 @@ def prefix_of(tokenizer: Tokenizer) -> str:
     )
 
 
-def pin_tasks(harness: Harness, root: Root, tokenizer: Tokenizer | None = None) -> TaskPin:
-    """The pin of a study's tasks. Enough items, and enough others for the examples, or an error.
+def pin_tasks(
+    harness: Harness, root: Root, tokenizer: Tokenizer | None = None, *, claimed: Iterable[str] = ()
+) -> TaskPin:
+    """The pin of a study's tasks. Enough items, enough others for the examples, and every task that a claim is about,
+    or an error.
 
     Without a tokenizer every text can be written, as byte-level ones can.
     """
     if harness.tasks.startswith(OWN_TASKS):
         from ablate.evaluation.harness.tasks import own_tasks
 
-        return own_tasks(harness).pin(harness, tokenizer)
+        foreign = own_tasks(harness)
+        _require_claimed(claimed, foreign.tasks)
+        return foreign.pin(harness, tokenizer)
     pack = find_pack(harness.tasks, root)
     if pack.foreign:
         from ablate.evaluation.harness.tasks import folder_tasks
 
-        return folder_tasks(pack).pin(harness, tokenizer)
+        foreign = folder_tasks(pack)
+        _require_claimed(claimed, foreign.tasks)
+        return foreign.pin(harness, tokenizer)
+    _require_claimed(claimed, pack.items)
     drawn = draw(pack, harness, tokenizer)
     return TaskPin(
         name=pack.name,
@@ -77,6 +85,19 @@ def pin_tasks(harness: Harness, root: Root, tokenizer: Tokenizer | None = None) 
         n_unencodable=drawn.unencodable,
         prompts=tuple(pack.prompts),
     )
+
+
+def _require_claimed(claimed: Iterable[str], tasks: Iterable[str]) -> None:
+    """Raise `CorpusError` where a claim is about a task that is not among these."""
+    known = list(tasks)
+    other = next((task for task in claimed if task not in known), None)
+    if other is not None:
+        raise CorpusError(
+            f"a claim is about the task '{other}', which is none of the {len(known)} tasks",
+            required="tasks of measure.harness",
+            fix=nearest(other, known) or f"one of {', '.join(known[:5])}",
+            where=Where(field=("measure", "harness", "tasks")),
+        )
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ import numpy as np
 from scipy import stats
 
 from ablate.judge.audit.headroom import ROOM_SD, no_room
+from ablate.judge.readings import item_means
 from ablate.judge.stats.paired_t import Floats
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, SpecError, Where
 from prereg.frozen import FrozenModel, GrownModel
-from prereg.metrics.catalogue import ITEM_METRICS
+from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.registry.registration import Registration
 from prereg.rule.divergence import is_worse
 from prereg.study.analysis import Ceiling, Scale
@@ -104,7 +105,7 @@ def assumed(study: Study) -> Beliefs:
     """The beliefs of the study's own `assume:` block. Raises `SpecError` where those about items contradict the SD."""
     found = []
     for metric, scale in groups_of(study):
-        belief = study.assume.metrics.get(metric)
+        belief = study.assume.of(metric)
         if belief is not None:
             plain = Belief(
                 metric=metric, scale=scale, sd=belief.sd, correlation=_used(study, belief.correlation), source="assumed"
@@ -127,7 +128,7 @@ def over_new_items(study: Study) -> bool:
 
 def _with_items(study: Study, belief: Belief) -> Belief:
     """The belief with what `assume` says of the items of its metric."""
-    known = study.assume.metrics.get(belief.metric)
+    known = study.assume.of(belief.metric)
     spread, harness = None if known is None else known.over_items, study.measure.harness
     if spread is None or harness is None or belief.metric not in ITEM_METRICS or not over_new_items(study):
         return belief
@@ -180,6 +181,9 @@ def learned(study: Study, pilot: Registration, evidence: Evidence) -> Beliefs:
 def _learned(study: Study, group: Group, pilot: Registration, evidence: Evidence) -> Belief:
     metric, scale = group
     name, final = pilot.study.study, evidence.final(metric)
+    if task_of(metric) is not None and evidence.items is not None:
+        done = {run.cell for run in evidence.runs if run.status == "done"}
+        final = {cell: value for cell, value in item_means(evidence.items, metric).items() if cell in done}
     arms = list(pilot.study.arms)
     seeds = [seed for seed in pilot.study.seeds if all(isfinite(final.get((arm, seed), np.nan)) for arm in arms)]
     if len(seeds) < 3:

@@ -259,17 +259,17 @@ def _unknown_items(study: Study, beliefs: Beliefs) -> str:
         belief = beliefs.of(metric, scale)
         if belief is not None and belief.n_items is not None:
             continue
-        known = study.assume.metrics.get(metric)
+        known = study.assume.of(metric)
         spread = None if known is None else known.over_items
         counted = study.measure.harness is None or units_of(metric, study.measure.harness) is None
         lacking |= {"the SD of a run's mean over its items"} if belief is None else set()
         lacking |= {"the spread of items"} if spread is None else set()
         lacking |= {"the number of items"} if counted and (spread is None or spread.items is None) else set()
         fields = "sd_items: SD, sd_residual: SD" + (", items: N" if counted else "")
-        fix.append(f"{metric}: {{sd: SD, correlation: R, over_items: {{{fields}}}}}")
+        fix.append(f"{study.assume.name_of(metric)}: {{sd: SD, correlation: R, over_items: {{{fields}}}}}")
     if not fix:
         return ""
-    return _NOT_OVER_ITEMS.format(lacking=listed(sorted(lacking)), unit=_unit(study), fix=", ".join(fix))
+    return _NOT_OVER_ITEMS.format(lacking=listed(sorted(lacking)), unit=_unit(study), fix=", ".join(dict.fromkeys(fix)))
 
 
 def _unit(study: Study) -> str:

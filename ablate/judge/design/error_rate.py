@@ -20,6 +20,7 @@ worse the other settings are, so the largest chance over several gaps is given.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
@@ -35,6 +36,7 @@ from ablate.judge.design.simulate import Scenario, adopting_verdicts, harmful_ve
 from ablate.judge.stats.null_hypotheses import nulls_in
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, batchable, code_rows, weigh_rows
+from prereg.study.designs.per_task import said_once
 from prereg.study.spec import Study
 from prereg.text import compact, counted
 
@@ -259,19 +261,19 @@ def _states(study: Study, name: str, beliefs: Beliefs) -> tuple[float, ...]:
 
 def _named(study: Study, effects: dict[str, float], correlation: float, law: Law) -> str:
     """The state of the world in words."""
-    said = []
+    said: dict[str, str] = {}
     for name, effect in effects.items():
         smallest = study.hypotheses[name].smallest
         sign = study.claims[name].direction or 1
         if effect == 0.0:
-            said.append(f"{name} " + ("without effect" if study.claims[name].constant is None else "at its constant"))
+            said[name] = "without effect" if study.claims[name].constant is None else "at its constant"
         elif smallest and abs(abs(effect) - smallest) <= 1e-9 * smallest:
-            said.append(f"{name} at its margin" if effect * sign > 0 else f"{name} at its margin, the other way")
+            said[name] = "at its margin" if effect * sign > 0 else "at its margin, the other way"
         else:
             way = "worse" if study.claims[name].verb == "does_not_worsen" else "the claimed way"
-            said.append(f"{name} far {way if effect * sign > 0 else 'the other way'}")
+            said[name] = f"far {way if effect * sign > 0 else 'the other way'}"
     metrics = f"; metrics correlated {correlation:g}" if len(groups_of(study)) > 1 else ""
-    return ", ".join(said) + metrics + ("" if law == "normal" else f"; {law} differences")
+    return ", ".join(_by_family(study, said)) + metrics + ("" if law == "normal" else f"; {law} differences")
 
 
 GAPS = (0.5, 1.0, 1.5, 2.0, 3.0)
@@ -342,3 +344,14 @@ def _noise(rng: np.random.Generator, shape: tuple[int, int, int], correlation: f
     own = rng.standard_normal(shape)
     found: Floats = sqrt(max(correlation, 0.0)) * shared + sqrt(1.0 - max(correlation, 0.0)) * own
     return found
+
+
+def _by_family(study: Study, said: dict[str, str]) -> Iterator[str]:
+    """What is said of each hypothesis; of a family per task what most have in common once, after those that differ."""
+    for label, first in said_once(study).items():
+        names = study.task_families.get(label, (first,))
+        common = Counter(said[name] for name in names).most_common(1)[0][0]
+        apart = [name for name in names if said[name] != common]
+        yield from (f"{name} {said[name]}" for name in apart)
+        which = "" if len(names) == 1 else f" of every {'other ' * bool(apart)}task"
+        yield f"{label}{which} {common}" if len(names) > 1 else f"{first} {common}"

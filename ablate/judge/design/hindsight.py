@@ -153,7 +153,7 @@ def _assumed_correlation(study: Study, finding: Finding, design: Design | None) 
     for belief in () if design is None else design.beliefs:
         if (belief.metric, belief.scale) == (finding.metric, finding.scale):
             return belief.correlation
-    assumption = study.assume.metrics.get(finding.metric)
+    assumption = study.assume.of(finding.metric)
     return None if assumption is None else assumption.correlation
 
 

@@ -96,7 +96,7 @@ class HypothesisDesign(FrozenModel):
 
 def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDesign:
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
-    n, family = study.n_seeds, len(study.families[hypothesis.role])
+    n, family = study.n_seeds, len(study.family_of(name))
     level, kind = level_of(study, name), KIND[claim.verb]
     _, refuting = nulls_in(study, name)
     floors = (

@@ -26,6 +26,7 @@ from ablate.judge.stats.multiplicity import EDGE
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.vectorized_tests import Kept, OverItems
 from prereg.study.analysis import Ceiling
+from prereg.study.designs.per_task import said_once
 from prereg.study.designs.ties import ROLE, TieBreakers
 from prereg.study.spec import Study
 
@@ -75,14 +76,16 @@ def effect_scenarios(study: Study, *, divergence: float = 0.0, correlation: floa
     if len(study.hypotheses) > 1:
         found += [
             TrueEffects(f"only {name} true, at its smallest", nothing | _with_opposite(study, name, gains[name]))
-            for name in study.hypotheses
+            for name in said_once(study).values()
             if name not in absences and gains[name] != 0.0 and gains != nothing | {name: gains[name]}
         ]
     if margins:
         found.append(TrueEffects("gains true, every does_not claim false at its margin", gains | margins))
     if len(margins) > 1:
+        # Of a family per task one stands for all; which of them is worst the search sees.
+        shown = [name for name in said_once(study).values() if name in margins]
         found += [
-            TrueEffects(f"all true but {name}, false at its margin", gains | {name: margins[name]}) for name in margins
+            TrueEffects(f"all true but {name}, false at its margin", gains | {name: margins[name]}) for name in shown
         ]
     found += [
         TrueEffects(f"no effect anywhere, {law} differences", nothing, law) for law in ("exponential", "lognormal")

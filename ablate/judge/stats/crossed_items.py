@@ -46,7 +46,14 @@ weigh like 4.6, and a t of df 9 errs .14 at .05), so t_I gives way to the exact 
 number of tasks, 1 / h, is reported. Sizes are taken as saying nothing of a task's effect: where it rises by half of its
 SD with an SD of log size (ten tasks, that SD being 1), the error is .09 at .05.
 
-**Metrics that count tasks alike** (macro accuracy) are means of tasks' means, and those are the values here.
+**Metrics that count tasks alike** (macro accuracy) are means of tasks' means, and those are the values where tasks are
+sampled, or nothing but seeds is. With `clusters: none` new items are new items of these very tasks: tasks are strata,
+each with 1/K of the weight, and items vary about their own task's mean (Cochran 1977, section 5.3). Of task k with n_k
+items, deviations d_i of the items' means over seeds and r_si of the interaction, both within the task:
+
+    items: sum over k of sum d_i^2 / (K^2 n_k (n_k - 1))        interaction: the same of r_si^2 / (S (S - 1))
+
+and t_I has Satterthwaite's degrees of freedom over the tasks, at least those of the smallest task.
 
 **Pigeonhole bootstrap** (McCullagh 2000, Owen 2007): seeds and items are drawn independently, each with replacement,
 and every drawn cell is counted as often as its row times its column. Its percentile interval is description: its
@@ -65,7 +72,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import floor, log, pi, sqrt
+from math import log, pi, sqrt
 from typing import Final
 
 import numpy as np
@@ -73,15 +80,10 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import optimize, special
 
+from ablate.judge.readings import rows_of
 from ablate.judge.stats.paired_t import EQUAL, TINY, Floats, NoTestError, PairedT, Procedure, Side
-from ablate.judge.stats.resample import RESAMPLES
-from ablate.judge.verdict import Estimand, Interval, ItemLayout
-from prereg.metrics.catalogue import ITEM_METRICS
-
-_CHUNK: Final = 1_500_000
-"""Cells of resampling counts held at a time: 12 MB as integers and as many as floats."""
-_FEW_KINDS: Final = 2_000
-"""Up to so many different columns, counts are drawn kind by kind; above, item by item, which is then cheaper."""
+from ablate.judge.verdict import Estimand, ItemLayout
+from prereg.metrics.catalogue import ITEM_METRICS, task_of
 
 _FAR: Final = 1e150
 """Where a critical value ends: its square is finite."""
@@ -98,6 +100,8 @@ class Crossed:
     clusters: npt.NDArray[np.int64]
     averaged: int | None = None
     """Items behind the values, where these are means of tasks; none where they are items."""
+    strata: npt.NDArray[np.int64] | None = None
+    """The task of each item, where tasks are fixed and count alike, and items are sampled within them."""
 
     def layout(self, estimand: Estimand) -> ItemLayout:
         """What is crossed with the seeds, in numbers."""
@@ -111,6 +115,7 @@ class Crossed:
             n_units=n_units,
             estimand=estimand,
             effective=float(1.0 / (self.weights**2).sum()) if unequal else None,
+            strata=None if self.strata is None else int(self.strata[-1]) + 1,
         )
 
     @property
@@ -125,7 +130,10 @@ class Crossed:
 
     @property
     def weights(self) -> Floats:
-        """Share of each cluster in the items."""
+        """Share of each cluster in the items; of each item in the mean over strata."""
+        if self.strata is not None:
+            n_items = np.bincount(self.strata)
+            return np.asarray(1.0 / (n_items.size * n_items[self.strata]))
         return np.asarray(self.sizes / self.sizes.sum())
 
     @property
@@ -142,13 +150,15 @@ def cross(
     seeds: Sequence[int],
     *,
     clustered: bool = False,
+    new_items: bool = False,
 ) -> Crossed:
-    """Left minus right on every item and seed. Raises `NoTestError` when the arms did not all meet the same items."""
+    """Left minus right on every item and seed; for `new_items`, tasks that count alike and are not themselves sampled
+    (`clustered`) are strata. Raises `NoTestError` when the arms did not all meet the same items."""
     if metric not in ITEM_METRICS:
         raise NoTestError(f"{metric} is no mean over items ({', '.join(ITEM_METRICS)} are)")
     arms = list(dict.fromkeys([*left, *right]))
     named = items["seed"].isin(list(seeds)) & items["variant"].isin(arms)
-    rows = items[(items["metric"] == ITEM_METRICS[metric].scores) & named]
+    rows = rows_of(items[named], metric)
     key = ["task", "item"]
     contents = rows.groupby(key)["item_sha256"].nunique()
     if (contents > 1).any():
@@ -170,10 +180,13 @@ def cross(
     tasks = np.asarray(pd.factorize(wide.columns.get_level_values("task"))[0], dtype=np.int64)
     n_items = values.shape[1]
     if ITEM_METRICS[metric].counts_alike == "tasks":
+        if new_items and not clustered:
+            return Crossed(values, tuple(seeds), np.arange(n_items, dtype=np.int64), strata=tasks)
         by_task = Crossed(values, tuple(seeds), tasks)
         means = np.asarray(by_task.totals / by_task.sizes)
         return Crossed(means, tuple(seeds), np.arange(means.shape[1], dtype=np.int64), averaged=n_items)
-    return Crossed(values, tuple(seeds), tasks if clustered else np.arange(n_items, dtype=np.int64))
+    by_itself = not clustered or task_of(metric) is not None
+    return Crossed(values, tuple(seeds), np.arange(n_items, dtype=np.int64) if by_itself else tasks)
 
 
 class TwoWay(Procedure):
@@ -207,11 +220,15 @@ class TwoWay(Procedure):
         self.words = f"two-way t over seeds and {unit}"
         if n_units < 2:
             raise NoTestError(f"{n_units} {unit[:-1]}: the variance over {unit} is unknown, not zero")
-        self.spread = spread_of(table, weights)
+        if crossed.strata is not None:
+            self.spread, df = spread_within(table, crossed.strata)
+            self.tail: Tail = lambda critical: 2.0 * float(special.stdtr(df, -critical))
+            self.items = self.items.model_copy(update={"df": df})
+        else:
+            self.spread, self.tail = spread_of(table, weights), tail_of(weights)
         self.se = float(self.spread.half(1.0, 1.0))
         if self.se <= EQUAL * size:
             raise NoTestError(f"the standard error over {self.n} seeds and {n_units} {unit} is zero: there is no p")
-        self.tail = tail_of(weights)
         if self.items.effective is not None:
             sizes = crossed.sizes
             self.notes += (
@@ -306,6 +323,23 @@ def spread_of(table: Floats, weights: Floats) -> Spread:
     )
 
 
+def spread_within(table: Floats, strata: npt.NDArray[np.int64]) -> tuple[Spread, float]:
+    """The same of seeds x items within strata that weigh alike, and Satterthwaite's degrees of freedom of the units.
+    Raises `NoTestError` where a stratum has one item."""
+    sizes = np.bincount(strata).astype(np.float64)
+    if sizes.min() < 2.0:
+        raise NoTestError(f"{int((sizes < 2.0).sum())} task(s) have one item: the variance over items is unknown")
+    by_task = np.stack([np.bincount(strata, weights=row) for row in table]) / sizes
+    n_seeds, share = table.shape[0], 1.0 / (sizes.size**2 * sizes * (sizes - 1.0))
+    apart = table.mean(axis=0) - by_task.mean(axis=0)[strata]
+    rest = table - by_task[:, strata] - apart
+    units = np.bincount(strata, weights=apart**2) * share
+    both = np.bincount(strata, weights=(rest**2).sum(axis=0)) * share / (n_seeds * (n_seeds - 1))
+    total, squares = float(units.sum()), float((units**2 / (sizes - 1.0)).sum())
+    spread = Spread(seeds=float(by_task.mean(axis=1).var(ddof=1)) / n_seeds, units=total, both=float(both.sum()))
+    return spread, total**2 / squares if squares > 0.0 else float((sizes - 1.0).sum())
+
+
 def tail_of(weights: Floats) -> Tail:
     """c -> P(|mean - effect| > c sqrt(units' variance)), exactly, for normal means of units without seeds.
 
@@ -345,39 +379,3 @@ def tail_of(weights: Floats) -> Tail:
         return min(float((np.exp(-0.5 * beyond) @ steps).max()) / 2.0, 1.0)
 
     return tail
-
-
-def pigeonhole(crossed: Crossed, rng: np.random.Generator, *, resamples: int = RESAMPLES) -> Floats:
-    """Means over resampled seeds x resampled items (or clusters), each factor drawn by itself."""
-    columns = np.vstack([crossed.totals, crossed.sizes])
-    n_seeds, n_items = len(crossed.seeds), columns.shape[1]
-    kinds, count = np.unique(columns, axis=1, return_counts=True)
-    grouped = kinds.shape[1] <= _FEW_KINDS
-    if not grouped:
-        kinds = columns
-    made = np.empty(resamples)
-    step = max(1, _CHUNK // kinds.shape[1])
-    for start in range(0, resamples, step):
-        many = min(step, resamples - start)
-        if grouped:
-            drawn = rng.multinomial(n_items, count / n_items, size=many)
-        else:
-            places = rng.integers(0, n_items, size=(many, n_items), dtype=np.int64)
-            places += n_items * np.arange(many)[:, None]
-            drawn = np.bincount(places.ravel(), minlength=many * n_items).reshape(many, n_items)
-        sums = drawn @ kinds.T
-        seeds = rng.multinomial(n_seeds, np.full(n_seeds, 1.0 / n_seeds), size=many)
-        made[start : start + many] = (sums[:, :-1] * seeds).sum(axis=1) / (n_seeds * sums[:, -1])
-    return made
-
-
-def pigeonhole_interval(means: Floats, alpha: float) -> Interval:
-    """Percentile interval of the resampled means: description next to the two-way t."""
-    rank = max(1, floor(alpha / 2.0 * (means.size + 1)))
-    ordered = np.sort(means)
-    return Interval(
-        low=float(ordered[rank - 1]),
-        high=float(ordered[-rank]),
-        level=1.0 - alpha,
-        method=f"pigeonhole bootstrap, percentile, {means.size} resamples; description only",
-    )

@@ -24,7 +24,8 @@ true, so that either error is at most alpha. `changes` cannot be refuted at d = 
 be nothing.
 
 What is promised. The p values for support of one role are corrected together, and separately those for
-refutation. Within a role the chance of any false "supported" is therefore at most alpha, of any false "refuted" at
+refutation; claims written from one line `per: task` are a family of their own, and everything said of a role holds of
+it. Within a role the chance of any false "supported" is therefore at most alpha, of any false "refuted" at
 most alpha, and of either at most 2 alpha. (For a single `lowers` with d > 0 the two nulls exclude each other, so
 there either is at most alpha.) A hypothesis that cannot be tested keeps its place in the family with p = 1: a
 family that shrank with the data would correct too little.
@@ -84,7 +85,7 @@ class Judged:
 
 def levels_of(study: Study, name: str) -> tuple[float, ...]:
     """The levels at which the correction may test a hypothesis, descending; under a gate of support and refutation."""
-    family = 1 if study.analysis.correct == "none" else len(study.families[study.hypotheses[name].role])
+    family = 1 if study.analysis.correct == "none" else len(study.family_of(name))
     steps = tuple(study.analysis.alpha / step for step in range(1, family + 1))
     return tuple(sorted({*steps, *support_levels(study, name)}, reverse=True)) if study.stages else steps
 

@@ -241,8 +241,8 @@ def code_rows(study: Study, names: list[str], support: Floats, refute: Floats, *
             supported[:, places] = rejected_rows(study.stages, p, study.analysis.alpha)
         else:
             supported[:, places] = (p if corrected else holm_rows(p)) <= study.analysis.alpha
-    for role in dict.fromkeys(study.hypotheses[name].role for name in names):
-        places = [names.index(name) for name in study.families[role]]
+    for family in dict.fromkeys(study.family_of(name) for name in names):
+        places = [names.index(name) for name in family]
         p = refute[:, places] if corrected else holm_rows(refute[:, places])
         refuted = p <= study.analysis.alpha
         yields = np.array([study.claims[names[place]].verb.startswith("does_not") for place in places])

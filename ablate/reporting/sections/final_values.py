@@ -134,3 +134,17 @@ def _cell(summary: ArmSummary | None, n: int) -> str:
 def _decimals(found: Sequence[ArmSummary]) -> int:
     spreads = [summary.sd for summary in found if summary.sd]
     return estimates.decimals_for(min(spreads)) if spreads else 3
+
+
+def tie_breakers_table(context: ReportContext) -> Table:
+    """Means of tie-breaking metrics by arm."""
+    rows: list[tuple[str, ...]] = []
+    for metric, value in context.decision.tie_breakers.items():
+        for arm, mean in (value if isinstance(value, dict) else {"": value}).items():
+            shown = words.compact(float(mean)) if isinstance(mean, int | float) else str(mean)
+            rows.append((metric, arm, shown, words.unit_of(metric, own=context.study.own_units)))
+    return Table(
+        "Tie-breaking metrics: means by arm, as a later line that holds gives another verdict. They decide nothing.",
+        columns("Metric", "Arm", "Mean:", "Unit"),
+        tuple(rows),
+    )

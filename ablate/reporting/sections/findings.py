@@ -5,7 +5,7 @@ While runs are missing there are no findings, and nothing that separates the arm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from ablate.judge.stats.paired_t import one_sample
@@ -17,11 +17,14 @@ from ablate.reporting.charts import forest
 from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
 from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.described import bayes_table, stopped_table
+from ablate.reporting.sections.final_values import tie_breakers_table
 from ablate.reporting.sections.seed_values import seed_figures
 from ablate.reporting.sections.unpaired import about_pairing, any_unpaired, runs_in_words, runs_tables, what_n_counts
+from ablate.reporting.tasks import of_all_tasks, summary_of_family, task_tables
 from prereg import text as words
 from prereg.documents.procedures import PSEUDOMEDIAN
 from prereg.study.designs.gate import in_words
+from prereg.study.designs.per_task import said_once
 
 EXPLORATORY = (
     "Findings marked (exploratory) were touched by an amendment that was made after evidence existed. Their numbers "
@@ -59,7 +62,8 @@ def findings_section(context: ReportContext) -> Section:
     if any(finding.amended for finding in findings):
         blocks.append(Paragraph(EXPLORATORY, "warning"))
     blocks += [
-        Facts(tuple((f"{finding.label}: {finding.outcome}", _sentence(finding)) for finding in findings)),
+        Facts(tuple(_facts(context))),
+        *task_tables(context),
         _numbers(findings),
         _outcomes(findings),
     ]
@@ -74,8 +78,19 @@ def findings_section(context: ReportContext) -> Section:
         blocks.append(_also(findings))
     blocks += [table for table in (bayes_table(context), stopped_table(context)) if table is not None]
     if context.decision.tie_breakers:
-        blocks.append(_tie_breakers(context))
+        blocks.append(tie_breakers_table(context))
     return Section("findings", "What was found", tuple(blocks))
+
+
+def _facts(context: ReportContext) -> Iterator[tuple[str, str]]:
+    """A sentence for each hypothesis, and one for each family per task."""
+    by_name = {finding.hypothesis: finding for finding in context.decision.findings}
+    for label, name in said_once(context.study).items():
+        names = context.study.task_families.get(label)
+        if names is not None:
+            yield f"{label}, per task", summary_of_family([by_name[one] for one in names])
+        else:
+            yield f"{by_name[name].label}: {by_name[name].outcome}", _sentence(by_name[name])
 
 
 def any_paired(findings: Iterable[Finding]) -> bool:
@@ -102,7 +117,7 @@ def test_of(estimate: Estimate, *, paired: bool = True) -> str:
         return name if paired else one_sample(name)
     if items.estimand == "new_seeds":
         return f"paired t over seeds' means, new seeds on these {items.unit}"
-    return f"two-way t, new seeds and new {items.unit}"
+    return f"two-way t, new seeds and new {items.unit}" + " of these tasks" * (items.strata is not None)
 
 
 def df_of(estimate: Estimate) -> str:
@@ -112,7 +127,8 @@ def df_of(estimate: Estimate) -> str:
         return words.compact(round(estimate.df, 2))
     if items is None:
         return NONE
-    return f"{estimate.n - 1}; {f'{items.n_units - 1:,}' if items.effective is None else 'exact'}"
+    units = f"{items.n_units - 1:,}" if items.df is None else f"{items.df:,.4g}"
+    return f"{estimate.n - 1}; {units if items.effective is None else 'exact'}"
 
 
 def n_of(estimate: Estimate | None, pairs: int) -> str:
@@ -226,12 +242,13 @@ def _interval_methods(findings: Iterable[Finding]) -> str:
 def _by_scale(findings: Iterable[Finding]) -> list[list[Finding]]:
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
-        groups.setdefault((finding.metric, finding.scale, finding.unit), []).append(finding)
+        # The tasks of a family share one figure.
+        groups.setdefault((of_all_tasks(finding.metric), finding.scale, finding.unit), []).append(finding)
     return list(groups.values())
 
 
 def _forest(findings: list[Finding]) -> Figure:
-    metric = findings[0].metric
+    metric = findings[0].metric if len(findings) == 1 else of_all_tasks(findings[0].metric)
     said = "; ".join(
         f"{f.label}: {estimates.difference_of(f)} {estimates.interval_of(f)}, {f.outcome}, n = {f.n}" for f in findings
     )
@@ -371,19 +388,6 @@ def _also(findings: Sequence[Finding]) -> Table:
     what = "Other tests, registered as description" if any(f.also for f in findings) else "Other intervals"
     heads = ("Hypothesis", "Test", "Difference:", "Interval:", "Two-sided p, alone:", "Smallest p possible:", "n:")
     return Table(f"{what}. They decide nothing.", columns(*heads), tuple(rows), note=_joined(notes))
-
-
-def _tie_breakers(context: ReportContext) -> Table:
-    rows: list[tuple[str, ...]] = []
-    for metric, value in context.decision.tie_breakers.items():
-        for arm, mean in (value if isinstance(value, dict) else {"": value}).items():
-            shown = words.compact(float(mean)) if isinstance(mean, int | float) else str(mean)
-            rows.append((metric, arm, shown, words.unit_of(metric, own=context.study.own_units)))
-    return Table(
-        "Tie-breaking metrics: means by arm, as a later line that holds gives another verdict. They decide nothing.",
-        columns("Metric", "Arm", "Mean:", "Unit"),
-        tuple(rows),
-    )
 
 
 def _joined(notes: Iterable[str]) -> str:

@@ -22,6 +22,7 @@ from prereg.documents.procedures import (
 )
 from prereg.registry.looks import Look
 from prereg.study.analysis import EProcess, Looks
+from prereg.study.designs.per_task import tasks_are_strata
 from prereg.study.spec import Study
 
 ABOUT_ESTIMANDS = {
@@ -34,6 +35,10 @@ ABOUT_ESTIMANDS = {
     "unequal size have the exact quantile of their mean over its standard error in place of t. The pigeonhole "
     "bootstrap next to it (McCullagh 2000, Owen 2007) resamples seeds and {units} apart, and is description.",
 }
+ABOUT_STRATA = (
+    " Of a mean in which tasks count alike the tasks are strata: items are sampled within them and vary about their "
+    "own task's mean (Cochran 1977), with Satterthwaite's degrees of freedom over the tasks."
+)
 
 
 MATCHING = (
@@ -147,6 +152,7 @@ def _tests(study: Study) -> str:
         )
     if study.analysis.test == "items":
         deciding += ABOUT_ESTIMANDS[study.analysis.estimand].format(units=units_of(study))
+        deciding += ABOUT_STRATA * tasks_are_strata(study)
     return (
         f"{deciding} Each hypothesis answers two questions: whether the data establish the claim (supported), and "
         "whether they rule it out (refuted). A claimed direction (lowers, raises, changes) is tested against zero and "

@@ -35,6 +35,7 @@ from prereg.documents.tuning import tuning
 from prereg.registry.registration import CorpusPin, TaskPin
 from prereg.study.command import ScriptPin, command_line
 from prereg.study.designs.gate import in_words
+from prereg.study.designs.per_task import tasks_are_strata
 from prereg.study.spec import Study
 
 _NOT_RECORDED = "; how much of it repeats itself was not recorded"
@@ -159,6 +160,7 @@ def _terms_and_texts(context: ReportContext) -> Iterator[tuple[str, str | None]]
     over = over if study.paired else ", without pairs"
     yield "Test", f"{test(study)}{over}, the effect always left side minus right side"
     each = f"each family; correction: {CORRECTIONS[analysis.correct]}, over the hypotheses of one role"
+    each += " or of one claim per task" * bool(study.task_families)
     if analysis.correct == "none":
         each = "each test, no correction"
     if study.stages:
@@ -224,7 +226,7 @@ def _estimand(study: Study) -> str:
     if study.analysis.estimand == "new_seeds":
         return f"new seeds on these {units}"
     together = " (the items of a task belong together)" if units == "tasks" else ""
-    return f"new seeds and new {units}{together}"
+    return f"new seeds and new {units}{together}" + " of these tasks" * tasks_are_strata(study)
 
 
 def units_of(study: Study) -> str:

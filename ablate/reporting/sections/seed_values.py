@@ -24,7 +24,8 @@ def seed_figures(context: ReportContext) -> tuple[Figure, ...]:
     paired: list[Panel] = []
     single: list[Panel] = []
     for finding in context.decision.findings:
-        if finding.pairs:
+        # Dozens of claims per task would be dozens of panels; their pairs are in the table of pairs.
+        if finding.pairs and not context.study.hypotheses[finding.hypothesis].family:
             of_pairs = context.study.claims[finding.hypothesis].is_paired
             (paired if of_pairs else single).append((_paired if of_pairs else _single)(context, finding))
     figures = []

@@ -22,6 +22,7 @@ from prereg.rule.bound import absences_of_the_tie
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
 from prereg.study.designs.gate import in_words
+from prereg.study.designs.per_task import by_family, of_any_task, said_once, tasks_of
 from prereg.study.designs.trends import weights_in_words
 from prereg.study.measure import is_folder
 from prereg.study.sizes import WIDTH, Count, Match, count, fit, mismatch, other_file, vocabulary_of
@@ -60,11 +61,16 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
     blocks += [replace(arms_table(study), caption="")]
     blocks += [Paragraph(tuning(study))] if study.tune is not None else []
     blocks += [replace(hypotheses_table(study), caption="")]
-    for name in study.hypotheses:
-        supported, refuted = meanings(study, name)
-        blocks.append(Paragraph(f"{name} supported: {supported}."))
+    for label, name in said_once(study).items():
+        supported, refuted = (of_any_task(study, label, said) for said in meanings(study, name))
+        tasks = tasks_of(study, label)
+        of_one = f"{label}{'.TASK' * bool(tasks)}"
+        blocks.append(Paragraph(f"{of_one} supported: {supported}."))
         if can_be_refuted(study, name):
-            blocks.append(Paragraph(f"{name} refuted: {refuted}."))
+            blocks.append(Paragraph(f"{of_one} refuted: {refuted}."))
+        if tasks:
+            family = f"{of_one}: {len(tasks)} hypotheses, a family of their own, corrected over the tasks"
+            blocks.append(Paragraph(f"{family}: {', '.join(tasks)}."))
     blocks += map(Paragraph, _own_code(study))
     rows = tuple((str(row.line), row.when, row.verdict, f"{row.settles:,} of {row.of:,}") for row in study.rule.table())
     decides = (
@@ -124,23 +130,29 @@ def _tuned(study: Study, arm: str) -> list[str]:
 def hypotheses_table(study: Study) -> Table:
     """Every hypothesis with its claim, role, smallest difference that matters and the better direction."""
 
-    def smallest(name: str) -> str:
-        hypothesis = study.hypotheses[name]
-        unit = study.unit(name)
-        return margin(study.claims[name], hypothesis.smallest, unit)
+    shown = said_once(study)
+
+    def smallest(label: str) -> str:
+        name = shown[label]
+        return margin(study.claims[name], study.hypotheses[name].smallest, study.unit(name))
+
+    def claim(label: str) -> str:
+        tasks = tasks_of(study, label)
+        said = of_any_task(study, label, study.hypotheses[shown[label]].claim)
+        return f"{said}, per task ({len(tasks)})" if tasks else said
 
     trends = dict.fromkeys(
         weights_in_words(claim.trend, study.factors) for claim in study.claims.values() if claim.trend is not None
     )
     return table_of(
-        study.hypotheses,
+        shown,
         "Hypotheses, in the registered words.",
         {
             "Hypothesis": str,
-            "Claim": lambda name: study.hypotheses[name].claim,
-            "Role": lambda name: study.hypotheses[name].role,
+            "Claim": claim,
+            "Role": lambda label: study.hypotheses[shown[label]].role,
             "Smallest difference that matters": smallest,
-            "Better": lambda name: study.claims[name].better.replace("neither", "neither way"),
+            "Better": lambda label: study.claims[shown[label]].better.replace("neither", "neither way"),
         },
         note="; ".join(trends),
     )
@@ -293,11 +305,13 @@ def _hypotheses(design: Design) -> Table:
     from ablate.reporting.sections.registration import TERMS, detectable_of, power_cell
 
     rows = []
-    for one in design.hypotheses:
+    for label, members in by_family(design.hypotheses).items():
+        one = min(members, key=lambda one: one.power_at_smallest or 0.0)
         endings = ["supported"] * one.can_be_supported + ["refuted"] * one.can_be_refuted
         ends = "any outcome" if len(endings) == 2 else " or ".join([*endings, "inconclusive"])
         seeds = NONE if one.seeds_80 is None else str(one.seeds_80)
-        rows.append((one.hypothesis, ends, detectable_of(one), power_cell(one), seeds))
+        shown = label if len(members) == 1 else f"{label}, per task ({len(members)}), least power"
+        rows.append((shown, ends, detectable_of(one), power_cell(one), seeds))
     heads = columns("Hypothesis", "Can end as", "Detectable:", "Power:", "Seeds:")
     return Table("", heads, tuple(rows), note=f"{TERMS} Seeds: for power 80% there.")
 
@@ -324,11 +338,13 @@ def power_section(design: Design) -> Section:
     from ablate.reporting.sections.registration import power_cell
 
     lines = []
-    for one in (one for one in design.hypotheses if one.needed):
+    for label, members in by_family(one for one in design.hypotheses if one.needed).items():
+        one = min(members, key=lambda one: one.power_at_smallest or 0.0)
         power = f"{power_cell(one)}, n = {one.n} seeds, by simulation"
         if one.power_at_smallest is None:
             power = "unknown, because nothing is assumed of the spread of its metric"
-        lines.append(Paragraph(f"power of {one.hypothesis}: {power}"))
+        of = label if len(members) == 1 else f"{label}, the task with least of {len(members)}"
+        lines.append(Paragraph(f"power of {of}: {power}"))
     return Section("power", "", tuple(lines))
 
 

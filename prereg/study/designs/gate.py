@@ -153,12 +153,12 @@ def _members(study: Study, step: str | tuple[str, ...]) -> Iterator[str]:
         if one in study.hypotheses:
             yield one
         else:
-            yield from (name for name, hypothesis in study.hypotheses.items() if hypothesis.role == one)
+            yield from study.families.get(one, ())
 
 
 def _check_order(study: Study, gate: Order) -> None:
     place = (*_PLACE, "order")
-    roles = dict.fromkeys(hypothesis.role for hypothesis in study.hypotheses.values())
+    roles = study.families
     written = [one for step in gate.order for one in ((step,) if isinstance(step, str) else step)]
     for one in written:
         if one in study.hypotheses and one in roles:

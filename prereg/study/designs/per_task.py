@@ -1,0 +1,188 @@
+"""Claims for each task of the harness: `per: task` on a hypothesis is written out as one hypothesis a task.
+
+    no_harm: {claim: fast does_not_worsen harness/accuracy, smallest: 0.02, per: task}
+
+becomes no_harm.TASK about harness/accuracy/TASK for every task of `measure.harness`, in the order of their names. They
+are a family of their own, corrected over the tasks, and the decision asks of all or any of them by the one name. They
+are written when the file is read, from the pack that lies here, or where it does not from the study's own lock; the
+registration holds them one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
+
+from prereg.errors import FieldPath, field_error
+from prereg.metrics.catalogue import ITEM_METRICS, OF_TASKS, task_of
+from prereg.study.analysis import Hypothesis, Role
+from prereg.text import counted, listed
+
+if TYPE_CHECKING:
+    from prereg.study.spec import Study
+
+_METRIC = re.compile(rf"(?<!\S){OF_TASKS}(?!\S)")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*")
+_LONGEST = 80
+_ROLES: tuple[Role, ...] = get_args(Role)
+
+
+def names_tasks(document: Mapping[str, Any]) -> str:
+    """The tasks whose names a document needs before it is a study; empty where it has no line `per: task`."""
+    lines = _lines(document)
+    if not lines:
+        return ""
+    measure = document.get("measure")
+    harness = measure.get("harness") if isinstance(measure, Mapping) else None
+    tasks = harness.get("tasks") if isinstance(harness, Mapping) else None
+    if not isinstance(tasks, str):
+        place: FieldPath = ("hypotheses", next(iter(lines)), "per")
+        raise field_error(place, "per: task, and no harness is declared", "measure.harness", "harness: {tasks: blimp}")
+    return tasks
+
+
+def with_tasks(document: Mapping[str, Any], tasks: tuple[str, ...]) -> dict[str, Any]:
+    """Plain data of a study with every line `per: task` written out. Raises `SpecError` where it cannot be."""
+    lines = _lines(document)
+    written: dict[str, Any] = {}
+    for name, one in document["hypotheses"].items():
+        for made, hypothesis in (_of_line(name, one, tasks) if name in lines else {name: one}).items():
+            if made in written or (made != name and made in document["hypotheses"]):
+                clash = f"'{name}' is written out as '{made}', and there is a hypothesis of that name"
+                raise field_error(("hypotheses", name), clash, "another name")
+            written[made] = hypothesis
+    found = {**document, "hypotheses": written}
+    assume = document.get("assume")
+    effects = assume.get("effects") if isinstance(assume, Mapping) else None
+    if isinstance(assume, Mapping) and isinstance(effects, Mapping):
+        each = {f"{name}.{task}": effects[name] for name in effects if name in lines for task in tasks}
+        kept = {name: effect for name, effect in effects.items() if name not in lines}
+        found["assume"] = {**assume, "effects": each | kept}
+    return found
+
+
+def check_per_task(study: Study) -> None:
+    """Raise `SpecError` where hypotheses of a family are not those that one line `per: task` writes."""
+    for name, one in study.hypotheses.items():
+        if one.per is not None:
+            raise field_error(
+                ("hypotheses", name, "per"),
+                "per: task, and the names of the tasks are not known here",
+                "a study read from its file, next to the task pack",
+                "ablate check STUDY, in the root of the project",
+            )
+    for family, names in study.task_families.items():
+        place: FieldPath = ("hypotheses", names[0], "family")
+        if family in (*study.hypotheses, *_ROLES):
+            raise field_error(place, f"the family is named '{family}'", "a name that no hypothesis and no role has")
+        shared = {_without_task(name, study) for name in names}
+        if len(shared) > 1 or any(name != f"{family}.{study.tasks_claimed.get(name)}" for name in names):
+            found = f"the family '{family}' holds other claims than one for each task"
+            raise field_error(place, found, "what a line `per: task` writes", f"{family}: {{..., per: task}}")
+
+
+def said_once(study: Study) -> dict[str, str]:
+    """Label -> the hypothesis that is shown for it: every one by its own name, and of a family the first by the
+    family's."""
+    found: dict[str, str] = {}
+    for name, one in study.hypotheses.items():
+        found.setdefault(one.family or name, name)
+    return found
+
+
+def of_any_task(study: Study, label: str, text: str) -> str:
+    """What is said of the first hypothesis of a family, without its task; any other text as it is."""
+    names = study.task_families.get(label)
+    return text if names is None else text.replace(f"/{study.tasks_claimed[names[0]]}", "")
+
+
+def tasks_of(study: Study, label: str) -> tuple[str, ...]:
+    """The tasks of a family; none of a single hypothesis."""
+    return tuple(study.tasks_claimed[name] for name in study.task_families.get(label, ()))
+
+
+def tasks_are_strata(study: Study) -> bool:
+    """Whether some claimed mean counts tasks alike and speaks of new items of these very tasks."""
+    harness = study.measure.harness
+    if study.analysis.estimand == "new_seeds" or harness is None or harness.clusters == "tasks":
+        return False
+    claimed = [ITEM_METRICS[claim.metric] for claim in study.claims.values() if claim.metric in ITEM_METRICS]
+    return any(metric.counts_alike == "tasks" for metric in claimed)
+
+
+class OfClaim(Protocol):
+    """Anything about one hypothesis."""
+
+    @property
+    def hypothesis(self) -> str:
+        """Its name."""
+
+    @property
+    def claim(self) -> str:
+        """Its claim, as written."""
+
+
+T = TypeVar("T", bound=OfClaim)
+
+
+def by_family(each: Iterable[T]) -> dict[str, list[T]]:
+    """What is about single hypotheses, by their names, and about claims per task together, by their line's name."""
+    found: dict[str, list[T]] = {}
+    for one in each:
+        task = next((task for word in one.claim.split() if (task := task_of(word)) is not None), None)
+        label = one.hypothesis if task is None else one.hypothesis.removesuffix(f".{task}")
+        found.setdefault(label, []).append(one)
+    return found
+
+
+def families_listed(study: Study) -> str:
+    """Every family with its hypotheses: `primary (gain) and no_harm (one for each of 23 tasks)`."""
+    return listed(
+        f"{family} (one for each of {counted(len(names), 'task')}; {study.hypotheses[names[0]].role})"
+        if family in study.task_families
+        else f"{family} ({listed(names)})"
+        for family, names in study.families.items()
+    )
+
+
+def _lines(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The lines `per: task` of plain data."""
+    hypotheses = document.get("hypotheses")
+    found = hypotheses.items() if isinstance(hypotheses, Mapping) else ()
+    return {name: one for name, one in found if isinstance(one, Mapping) and one.get("per") == "task"}
+
+
+def _of_line(name: str, one: Mapping[str, Any], tasks: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    place: FieldPath = ("hypotheses", name)
+    claim = one.get("claim")
+    if name in _ROLES:
+        raise field_error(place, f"per: task, and '{name}' is a role", "a name that is no role's")
+    if not isinstance(claim, str) or len(_METRIC.findall(claim)) != 1:
+        raise field_error(
+            (*place, "claim"),
+            f"claim '{claim}' for each task",
+            "harness/accuracy, or harness/accuracy_shots_N, which a task has of its own",
+            "claim: layernorm does_not_worsen harness/accuracy",
+        )
+    rest = {field: value for field, value in one.items() if field not in ("per", "claim")}
+    made = {}
+    for task in tasks:
+        full = f"{name}.{task}"
+        if not _NAME.fullmatch(full) or len(full) > _LONGEST:
+            raise field_error(
+                place,
+                f"the claim about the task '{task}' would be named '{full}'",
+                f"at most {_LONGEST} letters, digits and underscores, parts joined by '-' or '.'",
+                "a shorter name of the line, or claims written out: harness/accuracy/TASK",
+            )
+        about = _METRIC.sub(lambda metric, task=task: f"{metric[0]}/{task}", claim)  # type: ignore[misc]
+        made[full] = {"claim": about, **rest, "family": name}
+    return made
+
+
+def _without_task(name: str, study: Study) -> str:
+    """A claim and its settings but for the task."""
+    one, task = study.hypotheses[name], task_of(study.claims[name].metric)
+    plain: Hypothesis = one.model_copy(update={"claim": one.claim.replace(f"/{task}", "")})
+    return plain.model_dump_json()
