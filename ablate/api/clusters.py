@@ -116,8 +116,8 @@ def _prepared(
         raise RunError("--part with --on", required="one of them: each task is a part", fix="leave --part out")
     options = replace(one_by_one(replace(options, part="1/1"), context.study), part=None)
     Spread.of(options.devices_per_run, options.shard).require_possible(context.study)
-    wanted = planned_runs(context.study, options.only)
     before = load_registration(context.root, context.study.study)
+    planned_runs(context.study if before is None else before.study, options.only)
     if before is not None:
         require_pinned(context, before)
     registration, entry = register(context.path, root=root, now=now, accept_underpowered=accepted, pilot=pilot)
@@ -125,6 +125,7 @@ def _prepared(
     seeds = {seed for _, seed in registration.study.cells} if look is None else registration.study.seeds[: look.n_seeds]
     records = records_of(context.root, registration)
     sealed = {f"{arm}/{seed}" for (arm, seed), one in records.items() if one.status in ("done", "diverged")}
+    wanted = planned_runs(registration.study, options.only)
     left = [name for name in wanted if name not in sealed and int(name.rpartition("/")[2]) in seeds]
     words = ("run", str(context.path.resolve()), "--root", str(context.root.path.resolve()), *options.words())
     return Prepared(context.root, registration, entry is not None, len(left), words)

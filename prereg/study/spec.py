@@ -37,6 +37,7 @@ from prereg.study.claim import Claim, parse_claim, with_groups
 from prereg.study.designs import percent
 from prereg.study.designs.components import Components
 from prereg.study.designs.gate import Stage, stages_of
+from prereg.study.designs.path import candidates_of, pilot_sizes, steps_of
 from prereg.study.designs.resolve_components import check_components, placed, with_components
 from prereg.study.designs.trends import with_weights
 from prereg.study.designs.tune import Pilot, Tune, pilots_of
@@ -184,9 +185,9 @@ class Study(GrownModel):
     @cached_property
     def arms(self) -> dict[str, Arm]:
         """Every arm with its resolved configuration, in the order of the file; a tuned arm at the setting that the
-        ledger froze, and as it is written until then."""
+        ledger froze, a step of a path with the parts that it froze, and as they are written until then."""
         if self.tune is None or not self.tune.chosen:
-            return self.untuned
+            return self.untuned | steps_of(self)
         return self.untuned | {
             pilot.of: Arm(pilot.of, self.untuned[pilot.of].overrides, pilot.config)
             for pilot in self.pilots.values()
@@ -204,8 +205,9 @@ class Study(GrownModel):
 
     @cached_property
     def pilots(self) -> dict[str, Pilot]:
-        """The arms of the pilot that tunes this study's, by name; none where nothing is tuned."""
-        return pilots_of(self)
+        """The arms of the pilot by name: all that are tuned, or of a path those of the rounds whose start is known;
+        none where nothing is chosen."""
+        return pilots_of(self) or candidates_of(self)
 
     @cached_property
     def trained(self) -> dict[str, Arm]:
@@ -213,15 +215,38 @@ class Study(GrownModel):
         return {**self.pilots, **self.arms}
 
     @property
+    def piloting(self) -> Tune | Components | None:
+        """What is chosen by a pilot before the runs that are judged: settings, or a path; none where nothing is."""
+        on_path = self.components is not None and self.components.design == "path"
+        return self.tune or (self.components if on_path else None)
+
+    @property
     def settings_known(self) -> bool:
-        """Whether the settings of all arms are known: nothing is tuned, or the ledger has the choice."""
+        """Whether the configurations of all arms are known: nothing is chosen by a pilot, or the ledger has it all."""
+        if isinstance(self.piloting, Components):
+            return len(self.piloting.path) == len(self.piloting.parts)
         return self.tune is None or bool(self.tune.chosen)
+
+    @property
+    def pilot_seeds(self) -> tuple[int, ...]:
+        """The seeds of the pilot; none where nothing is chosen by one."""
+        return () if self.piloting is None else self.piloting.seeds
+
+    @cached_property
+    def pilot_runs(self) -> dict[str, int]:
+        """Arm -> how many runs of the pilot choose for it, those of later rounds of a path included."""
+        return {arm: size * len(self.pilot_seeds) for arm, size in pilot_sizes(self).items()}
+
+    @property
+    def n_runs(self) -> int:
+        """Every run that will be made: more than `cells` while later rounds of a path are not known."""
+        return sum(self.pilot_runs.values()) + len(self.judged)
 
     @cached_property
     def cells(self) -> tuple[tuple[str, int], ...]:
-        """Every planned run by arm and seed: those of the pilot, then those that are judged, seed by seed."""
-        pilot_seeds = () if self.tune is None else self.tune.seeds
-        return (*((arm, seed) for seed in pilot_seeds for arm in self.pilots), *self.judged)
+        """Every planned run by arm and seed: those of the pilot, of a path as far as it is known, then those that are
+        judged, seed by seed."""
+        return (*((arm, seed) for seed in self.pilot_seeds for arm in self.pilots), *self.judged)
 
     @cached_property
     def judged(self) -> tuple[tuple[str, int], ...]:
@@ -232,8 +257,8 @@ class Study(GrownModel):
 
     def seeds_of(self, arm: str) -> tuple[int, ...]:
         """The planned seeds of an arm that is judged, or of one of the pilot."""
-        if self.tune is not None and arm in self.pilots:
-            return self.tune.seeds
+        if arm in self.pilots:
+            return self.pilot_seeds
         return self.arm_seeds.get(arm, self.seeds)
 
     @property
@@ -278,6 +303,15 @@ class Study(GrownModel):
     def arm_groups(self) -> dict[str, tuple[str, ...]]:
         """Groups of arms that a claim can name: those of a factorial of `components`."""
         return {} if self.components is None else self.components.groups()
+
+    @property
+    def open_steps(self) -> tuple[str, ...]:
+        """Arms of a path whose parts its pilot has still to choose; until then their configuration is not theirs."""
+        return () if self.components is None else self.components.open_steps
+
+    def part_of(self, hypothesis: str) -> str:
+        """The part that a step of a path takes, by its hypothesis; empty where it is not known, and elsewhere."""
+        return "" if self.components is None else self.components.part_of(hypothesis)
 
     @cached_property
     def compares_sides(self) -> bool:

@@ -57,7 +57,7 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
         blocks += _command(study, scripts, data)
     blocks += _components(study)
     blocks += [replace(arms_table(study), caption="")]
-    blocks += [Paragraph(tuning(study))] if study.tune is not None else []
+    blocks += [Paragraph(tuning(study))] if study.piloting is not None else []
     blocks += [replace(hypotheses_table(study), caption="")]
     for name in study.hypotheses:
         supported, refuted = meanings(study, name)
@@ -85,7 +85,7 @@ def study_json(study: Study, notes: Sequence[str]) -> str:
         {"line": row.line, "when": row.when, "verdict": row.verdict, "decides": row.settles, "of": row.of}
         for row in study.rule.table()
     ]
-    n_runs = len(study.cells)
+    n_runs = study.n_runs
     whole = {"study": study.model_dump(mode="json"), "runs": n_runs, "decision": rule, "notes": list(notes)}
     return json.dumps(whole, indent=2, ensure_ascii=False)
 
@@ -97,6 +97,8 @@ def arms_table(study: Study) -> Table:
         moved = "; ".join(
             [*(f"{field} = {json.dumps(value)}" for field, value in arm.overrides.items()), *_tuned(study, arm.name)]
         )
+        if arm.name in study.open_steps:
+            moved = "the parts that the pilot has taken by then"
         rows.append((arm.name, moved or "the base, unchanged", "baseline" if arm.name == study.baseline else ""))
     return Table(
         "Arms and what each changes in the base configuration.",
@@ -197,7 +199,7 @@ def sizes_sections(study: Study, vocabulary: int | None) -> list[Section]:
     of a text at hand.
     """
     base = study.training(study.baseline)
-    configs = {arm: study.training(arm) for arm in study.arms}
+    configs = {arm: study.training(arm) for arm in study.arms if arm not in study.open_steps}
     if not any(mismatch(config, base, kind, vocabulary=1) for config in configs.values() for kind, _ in _COUNTS):
         return []
     given = study.match.vocabulary if isinstance(study.match, Match) else None
@@ -337,11 +339,16 @@ def runs_section(runs: PlannedRuns) -> Section:
         extent = words.listed(each)
     title = f"{runs.study}: {n_runs}: {extent}, all arms of the first seed first"
     said = tuple(map(Paragraph, runs.about))
-    if any(arm.parameters is None for arm in runs.arms):
+    if all(arm.parameters is None for arm in runs.arms):
         names = (Paragraph(f"Arms: {words.listed(arm.arm for arm in runs.arms)}."),) if said else ()
         unknown = Paragraph("Of a trainer of the study's own, size and cost are not known.")
         return Section("runs", title, (*said, *names, unknown))
-    rows = tuple((arm.arm, f"{arm.parameters:,}", f"{arm.tokens:,}", f"{arm.flops:.3e}") for arm in runs.arms)
+    rows = tuple(
+        (arm.arm, "?", "?", "?")
+        if arm.parameters is None
+        else (arm.arm, f"{arm.parameters:,}", f"{arm.tokens:,}", f"{arm.flops:.3e}")
+        for arm in runs.arms
+    )
     heads = columns("Arm", "Parameters:", "Tokens per run:", "FLOPs per run:")
     hint = 'Memory, time and cost:  ablate plan STUDY --scale "on 1 H100" --mfu 0.4'
     return Section("runs", title, (*said, Table("", heads, rows), Paragraph(hint)))
