@@ -182,7 +182,7 @@ def test_report_and_terminal_name_the_part_of_every_step(finished: OwnHouse) -> 
     code, shown = terminal("status", str(study_path(finished)))
     assert code == 0 and "17 runs: 17 done." in shown and "more" not in shown
     code, shown = terminal("ledger", str(study_path(finished)))
-    assert code == 0 and "chosen by val/loss over 5 pilot runs" in shown
+    assert code == 0 and shown.count(" tuned ") == 2
 
 
 def test_decide_again_verify_and_a_bundle_hold(finished: OwnHouse, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_path_that_is_stopped_anywhere_is_the_same_path(house: OwnHouse, monke
     path, quiet = study_path(house), {"watcher": QUIET}
     house.register(document(seeds=[1, 2]))
     before = Root(house.path).ledger.read_bytes()
-    with pytest.raises(RunError, match="has not chosen its setting yet"):
+    with pytest.raises(RunError, match="has not chosen the path yet"):
         api.run(path, RunOptions(only=("source/1",)), **quiet)
     with pytest.raises(RunError, match="step_2"):
         api.run(path, RunOptions(only=("step_2.norm/101",)), **quiet)
@@ -319,6 +319,8 @@ def one(**changes: Any) -> dict[str, Any]:
             "components.parts",
             "a path of 10 parts",
         ),
+        (one(parts={"A": {"with": {"gate": True}}, "a": PARTS["sink"]}), "components.parts", "named 'step_1.a'"),
+        (document(variants={"step_2.gate": {"fails": [1]}}), "components.parts", "named 'step_2.gate'"),
         (document(stopping={"looks": [2, 3]}), "components", "pilot before a sequential design"),
         (
             document(tune={"grid": {"fails": [[], ["x"]]}, "seeds": [7], "choose_by": "val/loss"}),
@@ -589,6 +591,40 @@ def test_a_plan_of_a_path_counts_the_runs_of_all_rounds() -> None:
     study = gpt(MODEL_PARTS)
     assert _runs_by_arm(study, None) == {"source": 3, "step_1": 6, "step_2": 5, "target": 3}
     assert planned_design(study, n_sims=200).n_runs == 5 + 12
+
+
+def test_a_plan_at_scale_counts_the_pilot_and_says_whose_parts_are_not_known(tmp_path: Path) -> None:
+    path = OwnHouse(tmp_path / "house").write(json.loads(gpt(MODEL_PARTS).model_dump_json(exclude={"checks"})))
+    scaled = api.plan_at_scale(path, "on 1 H100", mfu=0.4)
+    assert scaled.value("runs") == 5 + 12 and any(
+        "step_1 and step_2 are chosen by a pilot" in one for one in scaled.notes
+    )
+    sized = {arm.arm: arm.parameters for arm in api.plan_runs(path).arms}
+    assert sized["step_1"] is None and sized["step_2"] is None
+    assert sized["target"] is not None and sized["source"] is not None and sized["target"] > sized["source"]
+
+
+@pytest.mark.slow
+def test_a_path_of_the_built_in_trainer_from_file_to_bundle(tmp_path: Path) -> None:
+    house = OwnHouse(tmp_path / "house")
+    optim = {"lr": 1.0e-2, "warmup": 2, "schedule": "constant"}
+    model = {"layers": 1, "width": 16, "heads": 2, "context": 8}
+    written = document(
+        MODEL_PARTS,
+        {"claim": "improves val/loss", "smallest": 0.001, "seeds": [101, 102]},
+        base={"model": model, "budget": {"steps": 30, "batch": 8}, "data": {"corpus": "toy"}, "optim": optim},
+        measure={"every": 30},
+        seeds=[1, 2, 3, 4],
+    )
+    del written["trainer"], written["command"]
+    path = house.write(written)
+    for verb in ("check", "plan", "run", "status", "decide", "verify", "bundle"):
+        code, shown = terminal(verb, str(path))
+        assert code in ((0, 3) if verb == "decide" else (0,)), (verb, shown)
+    verdict = json.loads((house.path / "reports" / "own" / "verdict.json").read_text())
+    assert {one["part"] for one in verdict["findings"][:3]} == set(MODEL_PARTS)
+    assert all(one["passed"] or one["severity"] == "note" for one in verdict["checks"])
+    assert len(Ledger(Root(house.path).ledger).entries()) > 2 * (10 + 16)
 
 
 def test_a_trial_runs_each_arm_with_its_parts_in_the_order_of_the_file(house: OwnHouse) -> None:

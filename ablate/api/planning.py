@@ -126,6 +126,7 @@ def plan_at_scale(
             vocabulary_from=text,
             n_seeds=wanted.seeds or study.n_seeds,
             runs=_runs_by_arm(study, wanted.seeds),
+            open_steps=study.open_steps,
             tokens=wanted.tokens,
             devices=wanted.devices,
             device=device,

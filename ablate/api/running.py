@@ -200,7 +200,7 @@ def _require_choice(context: StudyContext, registration: Registration, only: Seq
     early = [name for name in only if name.rpartition("/")[0] in study.arms]
     if early and not study.settings_known:
         raise RunError(
-            f"--only {early[0]}, and the pilot has not chosen its setting yet",
+            f"--only {early[0]}, and the pilot has not chosen {'its setting' if study.tune else 'the path'} yet",
             required=f"the {sum(study.pilot_runs.values())} runs of the pilot first",
             fix=f"ablate run {context.path}",
         )

@@ -37,9 +37,10 @@ def tuning(study: Study) -> str:
 def _path(study: Study, components: Components) -> str:
     best = "highest" if better(study) == "higher" else "lowest"
     sizes = [str(len(components.steps) - at) for at in range(len(components.steps) - 1)]
+    seeds = f"seed{'s' * (len(components.seeds) > 1)} {ranged(components.seeds)}"
     runs = counted(sum(study.pilot_runs.values()), "run")
     return (
-        f"Before any run that is judged, a pilot on seeds {ranged(components.seeds)} chooses the part of each step: in "
+        f"Before any run that is judged, a pilot on {seeds} chooses the part of each step: in "
         f"{counted(len(sizes), 'round')} of {listed(sizes)} candidates ({runs}) each part that is left is added to "
         f"those taken so far, and the one with the {best} mean {components.choose_by} at the last step of training is "
         "taken; one with a diverged run comes last, and of equal ones the first in the list of parts counts. The last "

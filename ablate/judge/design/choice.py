@@ -62,7 +62,7 @@ def notes_on_choice(study: Study, believed: Beliefs, *, n_sims: int, seed: int) 
 def _note_on_path(study: Study, components: Components, believed: Beliefs, *, n_sims: int, seed: int) -> str:
     said = (
         "error rates and power are those of the steps of the path that the pilot freezes, whichever parts they take; "
-        "no pilot run enters a test, so choosing the path costs no error"
+        "no pilot run enters a test, so the tests keep their level whatever the pilot chose"
     )
     belief = believed.of(components.choose_by, "raw")
     if belief is None:

@@ -186,15 +186,13 @@ class Components(GrownModel):
         return found
 
     def _reasons_of_steps(self) -> dict[str, str]:
-        found, whole = {SOURCE: "the system without the parts"}, len(self.steps)
+        found = {SOURCE: "the system without the parts"}
         for at, step in enumerate(self.steps, start=1):
-            said = "one part" if at == 1 else f"{at} parts" if at < whole else f"all {whole} parts"
-            taken = "the pilot chooses the part" if at < whole else "the part that is left"
+            taken = "the pilot chooses it" if step in self.open_steps else "the one that is left"
             if at <= len(self.path):
-                taken = f"it takes {self.path[at - 1]}"
                 why = self.parts[self.path[at - 1]].why.strip()
-                taken += f" ({why})" if why else ""
-            found[step] = f"{said}: {taken}"
+                taken = self.path[at - 1] + (f" ({why})" if why else "")
+            found[step] = f"one part{' more' * (at > 1)}: {taken}"
         return found
 
     def of_one_part(self) -> tuple[str, ...]:

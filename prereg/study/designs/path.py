@@ -109,6 +109,11 @@ def check_path(study: Study) -> None:
     if data and study.trainer == "gpt":
         required = "parts of model, optim, budget or numerics: what arms read is pinned before the path is known"
         raise field_error((*_PLACE, "parts", *data[0]), f"'{data[0][2]}' on a path", required, "leave_one_out")
+    runs = [name.casefold() for name in (*tried_in_any_round(study), *study.arms)]
+    twice = next((name for name in runs if runs.count(name) > 1), None)
+    if twice is not None:
+        found = f"two arms, pilot arms among them, would be named '{twice}' but for capital letters"
+        raise field_error((*_PLACE, "parts"), found, "other names of the parts, or of the variants")
     names = () if components.chosen else tuple(components.parts)  # checked once, before any round
     for size in range(len(names) + 1):
         for present in combinations(names, size):
