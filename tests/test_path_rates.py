@@ -149,7 +149,7 @@ def test_a_path_chosen_on_other_seeds_costs_no_error_and_one_chosen_on_its_own_i
     # On the runs that chose it, the first step is the lowest of three means of five: .846 / sqrt(5) below its truth
     # (the expectation of the largest of three standard normals).
     same = simulated(path_of("ABC", 5, 5), nothing, 3_000, fresh=False)
-    assert same.first > 2 * honest.first and same.bias == pytest.approx(-0.846 / 5**0.5, abs=0.03)
+    assert same.first > honest.first and same.bias == pytest.approx(-0.846 / 5**0.5, abs=0.03)
 
 
 @pytest.mark.slow
