@@ -625,20 +625,21 @@ def test_a_path_of_the_built_in_trainer_from_file_to_bundle(tmp_path: Path) -> N
     model = {"layers": 1, "width": 16, "heads": 2, "context": 8}
     written = document(
         MODEL_PARTS,
-        {"claim": "improves val/loss", "smallest": 0.001, "seeds": [101, 102]},
-        base={"model": model, "budget": {"steps": 30, "batch": 8}, "data": {"corpus": "toy"}, "optim": optim},
-        measure={"every": 30},
-        seeds=[1, 2, 3, 4],
+        {"claim": "improves val/loss", "smallest": 0.001},
+        base={"model": model, "budget": {"steps": 10, "batch": 4}, "data": {"corpus": "toy"}, "optim": optim},
+        measure={"every": 10},
+        seeds=[1, 2, 3],
     )
     del written["trainer"], written["command"]
     path = house.write(written)
     for verb in ("check", "plan", "run", "status", "decide", "verify", "bundle"):
-        code, shown = terminal(verb, str(path))
+        out = ("--out", str(tmp_path / "own.ablate.zip")) if verb == "bundle" else ()
+        code, shown = terminal(verb, str(path), *out)
         assert code in ((0, 3) if verb == "decide" else (0,)), (verb, shown)
     verdict = json.loads((house.path / "reports" / "own" / "verdict.json").read_text())
     assert {one["part"] for one in verdict["findings"][:3]} == set(MODEL_PARTS)
     assert all(one["passed"] or one["severity"] == "note" for one in verdict["checks"])
-    assert len(Ledger(Root(house.path).ledger).entries()) > 2 * (10 + 16)
+    assert len(Ledger(Root(house.path).ledger).entries()) > 2 * (5 + 12)
 
 
 @pytest.mark.slow

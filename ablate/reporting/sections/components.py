@@ -101,8 +101,10 @@ def _steps(context: ReportContext, components: Components) -> Table:
     arms, found = list(components.arms()), _findings(context)
     steps, whole = components.of_one_part(), found[TOTAL]
     found = {name: found[name] for name in (*steps, TOTAL)}
-    # Mean differences of the same seeds add up; medians, and means of other seeds, do not.
-    alike = all(
+    # Mean differences of the same seeds add up; medians, and means of other seeds, do not. Of a difference that may as
+    # well be none there are no shares.
+    differs = whole.outcome == "supported" and not context.study.claims[TOTAL].verb.startswith("does_not")
+    alike = differs and all(
         one.n == whole.n and one.estimate is not None and not is_pseudomedian(one.estimate) for one in found.values()
     )
     first = _means(found[steps[0]])[1]
@@ -119,8 +121,8 @@ def _steps(context: ReportContext, components: Components) -> Table:
         columns("Step", "Part", "Arm", "n:", "Mean:", "Difference:", "Interval:", "Outcome", "Share:", *_COSTS),
         tuple(rows),
         note=f"Difference: the arm minus the arm of the step before, in the last row minus {arms[0]}. Share: of the "
-        f"difference between {arms[-1]} and {arms[0]}, as description; it may be negative, or above 100%. "
-        f"{_noted(found.values())} {_SAID_COST} In brackets: minus the step before.",
+        f"difference between {arms[-1]} and {arms[0]}, where there is one, as description; it may be negative. "
+        f"{_noted(found.values())} {_SAID_COST} In brackets: minus the same arm.",
     )
 
 

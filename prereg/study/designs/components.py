@@ -278,14 +278,9 @@ class Components(GrownModel):
 
     def _decision_of_a_path(self, verb: str) -> list[dict[str, JsonValue]]:
         """Whether target and source differ as claimed, and whether every step does."""
-        better = verb == "improves"
-        words = ("the target is better, and every step helps", "the target is better", "the target is not better")
-        if not better:
-            words = (
-                "every claim is supported",
-                "the total is supported",
-                "the total is refuted",
-            )
+        words = ("every claim is supported", "the total is supported", "the total is refuted")
+        if verb == "improves":
+            words = ("the target is better, and every step helps", "the target is better", "the target is not better")
         every = " and ".join(f"supported({name})" for name in (TOTAL, *self.of_one_part()))
         whens = (every, f"supported({TOTAL})", f"refuted({TOTAL})")
         lines: list[dict[str, JsonValue]] = [
