@@ -458,6 +458,14 @@ def test_the_path_is_the_greedy_one_whatever_the_order_of_the_file(seed: int) ->
         assert walked(lettered("".join(order)), lambda present, _: table[present]) == tuple(expected)
 
 
+def test_an_entry_that_is_no_path_leaves_the_plan_to_the_others() -> None:
+    study, first = lettered("abc"), {"chosen": {"step_1": {"part": "b"}}}
+    for odd in ({"step_1": {"part": "x"}}, {"step_2": {"part": "a"}}, {"step_1": {"part": ["b"]}}, None):
+        assert with_choice(study, [{"chosen": odd}, first]).pilots.keys() == with_choice(study, [first]).pilots.keys()
+    twice = {"chosen": {"step_1": {"part": "b"}, "step_2": {"part": "b"}}}
+    assert with_choice(study, [first, twice]).open_steps == ("step_2",)
+
+
 def test_ties_go_to_the_first_part_and_a_part_with_a_diverged_run_comes_last() -> None:
     study = lettered("abc", seeds=[101, 102])
     assert walked(study, lambda present, seed: 1.0) == ("a", "b", "c")

@@ -187,7 +187,7 @@ def freeze_choice(
     for arm, setting in chosen.items():
         if arm not in given.chosen:
             said = ", ".join(f"{k} {json.dumps(v)}" for k, v in setting.items())
-            note(f"the pilot chose for {arm}: {said}" if study.tune else f"the path takes {setting['part']} to {arm}")
+            note(f"the pilot chose for {arm}: {said}" if study.tune else f"path: {arm} takes {setting['part']}")
     found = load_registration(context.root, study.study)
     assert found is not None and found.study.piloting is not None, study.study
     assert chosen.items() <= found.study.piloting.chosen.items(), (study.study, chosen)

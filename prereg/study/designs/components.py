@@ -117,6 +117,10 @@ class Components(GrownModel):
             taken.append(part)
         return tuple(taken)
 
+    def follows(self, chosen: Mapping[str, dict[str, JsonValue]]) -> bool:
+        """Whether these choices are the beginning of a path: parts of it, each once, from the first step on."""
+        return len(self.frozen(chosen).path) == len(chosen)
+
     @property
     def open_steps(self) -> tuple[str, ...]:
         """Of a path: the arms whose parts the pilot has still to choose."""

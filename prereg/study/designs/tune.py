@@ -228,7 +228,9 @@ def with_choice(study: Study, logged: Sequence[Mapping[str, JsonValue]]) -> Stud
         found = body.get("chosen")
         known = found if isinstance(found, dict) else {}
         settings = {arm: setting for arm, setting in known.items() if isinstance(setting, dict)}
-        chosen = settings if chosen.items() <= settings.items() else chosen
+        # An entry that is no path is for the audit to find; the runs that are left to do follow from the others.
+        is_path = study.tune is not None or study.components is None or study.components.follows(settings)
+        chosen = settings if is_path and chosen.items() <= settings.items() else chosen
     return _at_choice(study, chosen) if chosen else study
 
 
