@@ -77,9 +77,9 @@ class OwnHouse:
         path.write_text(yaml.safe_dump(whole, sort_keys=False), encoding="utf-8")
         return path
 
-    def register(self, **changes: Any) -> Registration:
+    def register(self, document: Mapping[str, Any] | None = None, **changes: Any) -> Registration:
         """The study, registered without a design, which would take long to simulate."""
-        loaded = load_study(self.write(**changes))
+        loaded = load_study(self.write(document, **changes))
         root = Root(self.path.resolve())
         pins, read = pin_scripts(root, loaded.study), pin_data(root, loaded.study)
         return register(root, loaded, pins=Pins(scripts=pins, data_files=read), design=None, tool={}, at=AT)[0]

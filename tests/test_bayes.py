@@ -17,7 +17,7 @@ from ablate.judge.decide import decide
 from ablate.judge.verdict import verdict_bytes
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from prereg.documents.analysis_plan import bayes
+from prereg.documents.procedures import bayes
 from prereg.errors import SpecError
 
 SLEEP = np.array([-1.2, -2.4, -1.3, -1.3, 0.0, -1.0, -1.8, -0.8, -4.6, -1.4])

@@ -168,7 +168,7 @@ def test_the_designs_page_shows_studies_that_are_valid(tmp_path: Path) -> None:
                 (house.path / "tasks" / "mine").mkdir(parents=True, exist_ok=True)
                 (house.path / "tasks" / "mine" / f"{task}.jsonl").write_text("")
         study = load_study(house.write(document)).study
-        stated = given["components"]["parts"] if "components" in given else given.get("hypotheses", ["gain"])
+        stated = study.components.of_one_part() if study.components else given.get("hypotheses", ["gain"])
         assert set(stated) <= set(said_once(study)), fragment
 
 

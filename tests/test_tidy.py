@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ablate.records.rows import diverged_at, read_rows
 from ablate.records.store import Row
 from prereg.errors import EvidenceError
-from prereg.study.spec import MetricsFile
+from prereg.study.command import MetricsFile
 
 GOOD = '{"step": 1, "metric": "val/loss", "value": 2.5}\n'
 

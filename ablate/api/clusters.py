@@ -116,11 +116,11 @@ def _prepared(
         raise RunError("--part with --on", required="one of them: each task is a part", fix="leave --part out")
     options = replace(one_by_one(replace(options, part="1/1"), context.study), part=None)
     Spread.of(options.devices_per_run, options.shard).require_possible(context.study)
-    wanted = planned_runs(context.study, options.only)
     before = load_registration(context.root, context.study.study)
+    planned_runs(context.study if before is None else before.study, options.only)
     if before is not None:
         require_pinned(context, before)
     registration, entry = register(context.path, root=root, now=now, accept_underpowered=accepted, pilot=pilot)
-    left, _ = runs_left(context, registration, wanted)
+    left, _ = runs_left(context, registration, planned_runs(registration.study, options.only))
     words = ("run", str(context.path.resolve()), "--root", str(context.root.path.resolve()), *options.words())
     return Prepared(context.root, registration, entry is not None, len(left), words)

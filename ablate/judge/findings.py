@@ -250,10 +250,8 @@ def _finding(
         # Without a correction no interval of a family of several is simultaneous, and none is given as if it were.
         if analysis.correct != "none" or family == 1:
             # Doubled where the claim is one-sided, as its own interval is.
-            share, over = (
-                interval_level(study, name) * (level / analysis.alpha),
-                f", Bonferroni over {len(study.corrected_with(name))}",
-            )
+            share = interval_level(study, name) * (level / analysis.alpha)
+            over = f", Bonferroni over {len(study.corrected_with(name))}"
             over += " by the share of alpha that it starts with" if judged.gate is not None else ""
             interval = together or (test.interval(share, suffix=over) if share else None)
             if interval is None:
@@ -323,6 +321,7 @@ def _finding(
         percent=hypothesis.percent,
         samples=stated(pairs.samples),
         shared=shared,
+        part=study.part_of(name),
     )
 
 

@@ -19,7 +19,7 @@ from ablate.judge.stats.multiplicity import Null
 from ablate.judge.stats.null_hypotheses import is_gated, levels_of, nulls_of
 from ablate.judge.stats.paired_t import EQUAL, one_sample
 from ablate.judge.verdict import Estimate, Interval, ItemLayout, MarginTest, Outcome
-from prereg.documents.components import alias_note
+from prereg.documents.components import alias_note, part_note
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.spec import Study
@@ -90,7 +90,8 @@ def sentence(
     if margin is not None:
         ending += f"; zone: {zone_in_words(claim.verb, claim.better, margin.zone)}"
     aliased = alias_note(study, name)
-    ending += f"{f'; in this fraction {aliased}' if aliased else ''}.{same}"
+    taken = part_note(study, name)
+    ending += f"{f'; in this fraction {aliased}' if aliased else ''}{f'; {taken}' if taken else ''}.{same}"
     flip = outcome == "supported" and claim.verb in ("lowers", "lowers_below")
     evidence = _evidence(study, name, estimate, adjusted, margin, flip=flip, outcome=outcome)
     head = _capital(meaning(claim, outcome, hypothesis.smallest, unit=unit.strip(), baseline=study.baseline))

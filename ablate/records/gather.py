@@ -57,7 +57,7 @@ def gather(root: Root, registration: Registration) -> Evidence:
 
     No metric is read while runs are missing (of a sequential study: runs of the look that is due, and never those of
     later seeds): the tables are then `withheld`, and only `open_tables` gives them, for a look that the ledger holds.
-    Until the ledger has what the pilot of a tuned study chose, those of the pilot alone are read.
+    Until the ledger has all that a pilot chooses, those of the pilot alone are read.
     """
     study = registration.study.study
     ledger = Ledger(root.ledger)
@@ -189,11 +189,10 @@ def _folder(runs: Path, run: RunRecord) -> RunFolder:
 def _seeds_to_see(registration: Registration, ledger: Sequence[Entry], runs: Sequence[RunRecord]) -> tuple[int, ...]:
     """The seeds whose runs must have ended before any value is read, and whose values are read then."""
     study = registration.study
-    pilot = () if study.tune is None else study.tune.seeds
     if not study.settings_known:
-        return pilot
+        return study.pilot_seeds
     look = due_look(registration, ledger, {run.seed for run in runs})
-    return (*pilot, *study.seeds) if look is None else study.seeds[: look.n_seeds]
+    return (*study.pilot_seeds, *study.seeds) if look is None else study.seeds[: look.n_seeds]
 
 
 def read_metrics(sealed: list[Path]) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from pathlib import Path
 from ablate.records.store import Row
 from prereg.errors import EvidenceError, Where
 from prereg.escape import visible
-from prereg.study.spec import MetricsFile
+from prereg.study.command import MetricsFile
 
 CURVE = "train/loss"
 """The metric by which a run diverges, and by which it is stable."""

@@ -318,7 +318,7 @@ def cohorts_by_seed(
 ) -> dict[int, tuple[int, ...]]:
     """Seed -> the seeds it is trained with, itself included. Nothing is grouped across a look."""
     members: dict[int, tuple[int, ...]] = {}
-    pilot, first = () if study.tune is None else study.tune.seeds, 0
+    pilot, first = study.pilot_seeds, 0
     for start in range(0, len(pilot), machine.members):
         members |= dict.fromkeys(pilot[start : start + machine.members], pilot[start : start + machine.members])
     for end in (*(look.n_seeds for look in looks_of(study)), len(study.seeds)):

@@ -27,6 +27,7 @@ from prereg.frozen import FrozenModel
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, RunSpec, plan
 from prereg.registry.registration import Registration
+from prereg.study.designs.tune import Setting, with_choice
 
 Values = list[tuple[int, str, float]]
 """Step, metric and value of every row of a run."""
@@ -96,12 +97,19 @@ class Trial(FrozenModel):
 
 
 def at_first_setting(registration: Registration) -> Registration:
-    """A study that is not tuned yet, each arm at the first of its settings; any other as it is."""
-    tune = registration.study.tune
-    if tune is None or tune.chosen:
+    """A study whose pilot has not chosen yet, each arm at the first of its settings, and a path in the order of the
+    file; any other as it is."""
+    study = registration.study
+    if study.settings_known:
         return registration
-    first = {arm: settings[0] for arm, settings in tune.of(tuple(registration.study.arms)).items()}
-    return registration.model_copy(update={"study": registration.study.model_copy(update={"tune": tune.frozen(first)})})
+    first: dict[str, Setting] = {}
+    if study.tune is not None:
+        first = {arm: settings[0] for arm, settings in study.tune.of(tuple(study.arms)).items()}
+    elif study.components is not None:
+        first = {
+            step: {"part": part} for step, part in zip(study.components.steps, study.components.parts, strict=True)
+        }
+    return registration.model_copy(update={"study": with_choice(study, [{"chosen": {**first}}])})
 
 
 class TrialMaker:

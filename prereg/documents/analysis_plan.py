@@ -10,6 +10,7 @@ from prereg.documents.procedures import (
     SPENDING,
     TESTS,
     about_test,
+    bayes,
     can_be_refuted,
     counted_as,
     errors_held,
@@ -211,18 +212,6 @@ def beside(study: Study) -> str:
     also = listed(f"the {TESTS[test]}" for test in study.analysis.also)
     said = f"Reported beside the deciding test, and deciding nothing: {also}." if also else ""
     return f"{said} {bayes(study)}".strip()
-
-
-def bayes(study: Study) -> str:
-    """The prior of Bayes factors; empty where none is registered."""
-    prior = study.analysis.bayes
-    if prior is None:
-        return ""
-    return (
-        "Bayes factors of some effect against none describe and decide nothing: differences are normal, the mean "
-        f"difference in their SDs has a Cauchy prior of scale {compact(float(f'{prior.scale:.4g}'))} about 0, and the "
-        "variance a Jeffreys prior (Rouder et al. 2009)."
-    )
 
 
 def two_questions(study: Study) -> str:

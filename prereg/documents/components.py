@@ -17,6 +17,8 @@ _OF_A_PART = {
     "leave_one_out": "Each part is left out of the whole system, one at a time, and the rest is kept: a claim is about "
     "a part given all the others.",
     "add_one_in": "Each part is added to the plain system, one at a time: a claim is about a part without the others.",
+    "path": "Each step adds one part to those of the steps before it: the claim about a step is about its part given "
+    "those, and total is about all parts together.",
 }
 
 
@@ -37,7 +39,10 @@ def design_sentences(study: Study) -> str:
         return ""
     said = f"Component ablation, {components.title()}."
     if components.fraction is None:
-        return f"{said} {_OF_A_PART[components.design]}"
+        said += f" {_OF_A_PART[components.design]}"
+        return (
+            f"{said} The path: {', then '.join(components.path)}." if study.settings_known and components.path else said
+        )
     said += (
         " The effect of a part is the mean of the arms with it minus the mean of the arms without it: an average over "
         "the other parts."
@@ -50,6 +55,12 @@ def design_sentences(study: Study) -> str:
             "is about that sum, and about the part alone only where the others are nothing."
         )
     return said
+
+
+def part_note(study: Study, name: str) -> str:
+    """Which part a step of a path takes, where it is known; else nothing."""
+    part = study.part_of(name)
+    return f"this step takes {part}" if part else ""
 
 
 def effect_text(effect: Effect) -> str:

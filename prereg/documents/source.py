@@ -19,6 +19,7 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration, load_registration
+from prereg.study.designs.tune import before_choice
 from prereg.study.spec import Study
 from prereg.text import compact, counted, duration, listed, moment, share, unit_of
 
@@ -54,6 +55,8 @@ def registered_source(root: Root, name: str) -> Source | None:
         for entry in Ledger(root.ledger).readable()
         if entry.study == name and entry.event in ("registered", "amended")
     )
+    # What is described is the promise: what a pilot chose since is no part of it.
+    registration = registration.model_copy(update={"study": before_choice(registration.study)})
     return Source(registration.study, registration, entries)
 
 

@@ -106,6 +106,8 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
             "base",
             "match",
             "tune",
+            "components.seeds",
+            "components.choose_by",
             "corpus",
             "data",
             "seeds",

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from prereg.errors import FieldPath, RegistrationError, SpecError, Where, field_error, nearest
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, GrownModel
 from prereg.registry.canon import sha256_file, sha256_of
 
 if TYPE_CHECKING:
@@ -36,6 +36,22 @@ _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _OWN = ("seed", "variant", "python", "root", "run_dir")
 _FLAG = re.compile(r"\{([^{}\s][^{}]*) if ([^{}\s]+)\}")
 _MOST_FILES = 2000
+
+
+class MetricsFile(GrownModel):
+    """Where a user's own trainer leaves its metrics."""
+
+    later_fields = ("step", "columns")
+
+    file: str = "metrics.jsonl"
+    """A file in the run's own directory. JSON objects, one per line, each a long row
+    {"step": 10, "metric": "val/loss", "value": 2.31} or a wide one {"step": 10, "val/loss": 2.31, "train/loss": 2.4};
+    or, where the name ends in .csv, a wide table with a header. A blank or null is no value."""
+    step: str = "step"
+    """Key or column of the step in wide rows."""
+    columns: dict[str, str] = {}
+    """Metric -> key or column of wide rows that holds it, for instance {val/loss: valid_loss}; other columns are left
+    out then. Without it every column but the step is a metric of its own name."""
 
 
 class ScriptPin(FrozenModel):

@@ -34,10 +34,12 @@ from prereg.rule.rule import DecisionLine, Rule
 from prereg.study.analysis import UNPAIRED_TESTS, Analysis, Ceiling, Hypothesis, Stable, Stopping
 from prereg.study.arms import Arm, resolve_arms
 from prereg.study.claim import Claim, parse_claim, with_groups
+from prereg.study.command import MetricsFile
 from prereg.study.designs import percent
 from prereg.study.designs.components import Components
 from prereg.study.designs.gate import Stage, stages_of
-from prereg.study.designs.resolve_components import check_components, placed, with_components
+from prereg.study.designs.path import candidates_of, pilot_sizes, steps_of
+from prereg.study.designs.resolve_components import check_components, components_write_the_rest, placed, with_components
 from prereg.study.designs.ties import TieBreakers, check_ties, with_ties
 from prereg.study.designs.ties import placed as placed_in_ties
 from prereg.study.designs.trends import with_weights
@@ -53,35 +55,13 @@ from prereg.text import unit_of
 Overrides = dict[str, JsonValue]
 
 
-class MetricsFile(GrownModel):
-    """Where a user's own trainer leaves its metrics."""
-
-    later_fields = ("step", "columns")
-
-    file: str = "metrics.jsonl"
-    """A file in the run's own directory. JSON objects, one per line, each a long row
-    {"step": 10, "metric": "val/loss", "value": 2.31} or a wide one {"step": 10, "val/loss": 2.31, "train/loss": 2.4};
-    or, where the name ends in .csv, a wide table with a header. A blank or null is no value."""
-    step: str = "step"
-    """Key or column of the step in wide rows."""
-    columns: dict[str, str] = {}
-    """Metric -> key or column of wide rows that holds it, for instance {val/loss: valid_loss}; other columns are left
-    out then. Without it every column but the step is a metric of its own name."""
-
-
 _MAPPING: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
-
-
-def _components_write_the_rest(schema: dict[str, Any]) -> None:
-    written = ["baseline", "hypotheses", "decision"]
-    schema["required"] = [field for field in schema["required"] if field not in written]
-    schema["anyOf"] = [{"required": written}, {"required": ["components"]}]
 
 
 class Study(GrownModel):
     """One pre-registered comparison of training configurations."""
 
-    model_config = ConfigDict(json_schema_extra=_components_write_the_rest)
+    model_config = ConfigDict(json_schema_extra=components_write_the_rest)
     later_fields = ("arm_seeds", "checks", "code", "components", "data", "match", "tune", "working_directory")
 
     study: Name
@@ -100,14 +80,13 @@ class Study(GrownModel):
     paths of the arm's configuration, such as {optim.lr}, are filled in. A word "{--amp if optim.amp}" is --amp where
     that value is true, and left out where it is false."""
     working_directory: Literal["run", "root"] = "run"
-    """Where the command starts: in the run's own directory, or in the root as the run sees it, with the pinned code as
-    a private copy. Either way its metrics belong in the run's own directory, {run_dir}."""
+    """Where the command starts: in {run_dir}, where its metrics belong, or in the root as the run sees it."""
     code: tuple[str, ...] = ()
     """Files and folders of the user's own trainer, from the root: pinned at registration, like files that the command
     itself names."""
     data: tuple[str, ...] = ()
     """Files and folders that the user's own trainer reads, from the root: pinned at registration, compared before and
-    after each run, and read where they lie; not written where there are none."""
+    after each run."""
     metrics: MetricsFile = MetricsFile()
     """Where the user's own trainer writes."""
     variants: dict[Name, Overrides] = Field(default_factory=dict)
@@ -115,17 +94,14 @@ class Study(GrownModel):
     factors: dict[Name, dict[Name, Overrides]] = Field(default_factory=dict)
     """Factors and their levels; arms are all combinations, named by their levels in the order of the factors."""
     components: Components | None = None
-    """A component ablation: arms, claims, baseline and decision are written from the parts of a system when the study
-    is read, next to those that the study has itself; not written where there is none."""
+    """Parts of a system, from which arms, claims, baseline and decision are written when the study is read."""
     match: Match | Count | None = None
-    """Make arms as large as the baseline by the width of their feed-forward layers, set when the study is read:
-    `parameters`, `flops` (of training on a token), or a mapping that says more."""
+    """Make arms as large as the baseline by the width of their feed-forward layers, set when the study is read."""
     baseline: Name
     """The arm that claims compare with unless they say otherwise."""
     seeds: tuple[Seed, ...]
-    """A seed fixes initial weights, batches and dropout, the same for every variant. In a file also `fresh 5`: the five
-    lowest that no other study registered beside it uses. With a test without pairs (welch, permutation) also a mapping
-    ARM -> list, kept as `arm_seeds`; here is then every seed once."""
+    """A seed fixes initial weights, batches and dropout, the same for every variant. In a file also `fresh 5`, and with
+    a test without pairs a mapping ARM -> list, kept as `arm_seeds`; here is then every seed once."""
     arm_seeds: dict[Name, tuple[Seed, ...]] = Field(default_factory=dict)
     """Arm -> its seeds, where `seeds` is such a mapping; not written otherwise."""
     tune: Tune | None = None
@@ -135,9 +111,8 @@ class Study(GrownModel):
     stable: Stable = Stable()
     """What counts as an unstable run."""
     on_divergence: Literal["exclude_pair", "rank"] | Ceiling = "exclude_pair"
-    """How a diverged run enters the tests: its pair is left out (and a verdict is given only if it is the same with
-    the pair at its worst), it ranks worst, or it is scored at a registered ceiling. In a test without pairs the run
-    itself is left out, under the same condition."""
+    """How a diverged run enters the tests: it is left out with its pair (and a verdict is given only if it is the same
+    with the pair at its worst), it ranks worst, or it is scored at a registered ceiling."""
     hypotheses: dict[Name, Hypothesis]
     """The claims, by name."""
     analysis: Analysis = Analysis()
@@ -147,9 +122,8 @@ class Study(GrownModel):
     decision: tuple[DecisionLine, ...]
     """Read from the top; the first line that holds is the verdict."""
     tie_breakers: tuple[str, ...] | TieBreakers = ()
-    """A list of metrics: shown next to the verdict when several adopting lines hold, deciding nothing. A mapping
-    {between, tie, order}: they decide between two arms where the outcome is a tie, by hypotheses and lines of the
-    decision that are written from it when the study is read."""
+    """A list of metrics: shown next to the verdict when several adopting lines hold, deciding nothing. A mapping: they
+    decide between two arms, by hypotheses and lines that are written when the study is read."""
     assume: Assume = Assume()
     """Beliefs for the design."""
     checks: tuple[OwnCheck, ...] = ()
@@ -189,10 +163,9 @@ class Study(GrownModel):
 
     @cached_property
     def arms(self) -> dict[str, Arm]:
-        """Every arm with its resolved configuration, in the order of the file; a tuned arm at the setting that the
-        ledger froze, and as it is written until then."""
+        """Every arm with its configuration, in the order of the file; of a pilot what the ledger froze."""
         if self.tune is None or not self.tune.chosen:
-            return self.untuned
+            return self.untuned | steps_of(self)
         return self.untuned | {
             pilot.of: Arm(pilot.of, self.untuned[pilot.of].overrides, pilot.config)
             for pilot in self.pilots.values()
@@ -210,8 +183,8 @@ class Study(GrownModel):
 
     @cached_property
     def pilots(self) -> dict[str, Pilot]:
-        """The arms of the pilot that tunes this study's, by name; none where nothing is tuned."""
-        return pilots_of(self)
+        """The arms of the pilot by name: all that are tuned, or of a path those of the rounds whose start is known."""
+        return pilots_of(self) or candidates_of(self)
 
     @cached_property
     def trained(self) -> dict[str, Arm]:
@@ -219,15 +192,37 @@ class Study(GrownModel):
         return {**self.pilots, **self.arms}
 
     @property
+    def piloting(self) -> Tune | Components | None:
+        """What is chosen by a pilot before the runs that are judged: settings, or a path; none where nothing is."""
+        on_path = self.components is not None and self.components.design == "path"
+        return self.tune or (self.components if on_path else None)
+
+    @property
     def settings_known(self) -> bool:
-        """Whether the settings of all arms are known: nothing is tuned, or the ledger has the choice."""
+        """Whether the configurations of all arms are known: nothing is chosen by a pilot, or the ledger has it all."""
+        if isinstance(self.piloting, Components):
+            return len(self.piloting.path) == len(self.piloting.parts)
         return self.tune is None or bool(self.tune.chosen)
+
+    @property
+    def pilot_seeds(self) -> tuple[int, ...]:
+        """The seeds of the pilot; none where nothing is chosen by one."""
+        return () if self.piloting is None else self.piloting.seeds
+
+    @cached_property
+    def pilot_runs(self) -> dict[str, int]:
+        """Arm -> how many runs of the pilot choose for it, those of later rounds of a path included."""
+        return {arm: size * len(self.pilot_seeds) for arm, size in pilot_sizes(self).items()}
+
+    @property
+    def n_runs(self) -> int:
+        """Every run that will be made: more than `cells` while later rounds of a path are not known."""
+        return sum(self.pilot_runs.values()) + len(self.judged)
 
     @cached_property
     def cells(self) -> tuple[tuple[str, int], ...]:
-        """Every planned run by arm and seed: those of the pilot, then those that are judged, seed by seed."""
-        pilot_seeds = () if self.tune is None else self.tune.seeds
-        return (*((arm, seed) for seed in pilot_seeds for arm in self.pilots), *self.judged)
+        """Every planned run: those of the pilot, of a path as far as it is known, then those that are judged."""
+        return (*((arm, seed) for seed in self.pilot_seeds for arm in self.pilots), *self.judged)
 
     @cached_property
     def judged(self) -> tuple[tuple[str, int], ...]:
@@ -238,8 +233,8 @@ class Study(GrownModel):
 
     def seeds_of(self, arm: str) -> tuple[int, ...]:
         """The planned seeds of an arm that is judged, or of one of the pilot."""
-        if self.tune is not None and arm in self.pilots:
-            return self.tune.seeds
+        if arm in self.pilots:
+            return self.pilot_seeds
         return self.arm_seeds.get(arm, self.seeds)
 
     @property
@@ -285,6 +280,15 @@ class Study(GrownModel):
         """Groups of arms that a claim can name: those of a factorial of `components`."""
         return {} if self.components is None else self.components.groups()
 
+    @property
+    def open_steps(self) -> tuple[str, ...]:
+        """Arms of a path whose parts its pilot has still to choose; until then their configuration is not theirs."""
+        return () if self.components is None else self.components.open_steps
+
+    def part_of(self, hypothesis: str) -> str:
+        """The part that a step of a path takes, by its hypothesis; empty where it is not known, and elsewhere."""
+        return "" if self.components is None else self.components.part_of(hypothesis)
+
     @cached_property
     def compares_sides(self) -> bool:
         """Whether any claim compares two sides of each seed; else each seed gives one number."""
@@ -292,8 +296,7 @@ class Study(GrownModel):
 
     @cached_property
     def families(self) -> dict[str, tuple[str, ...]]:
-        """Family -> its hypotheses, corrected together but for support under a gate: those of a role, or of a line
-        `per: task`, whatever its role."""
+        """Family -> its hypotheses, corrected together but for support under a gate: a role, or a line `per: task`."""
         found: dict[str, list[str]] = {}
         for name, one in self.hypotheses.items():
             found.setdefault(one.family or one.role, []).append(name)
@@ -321,8 +324,7 @@ class Study(GrownModel):
 
     @cached_property
     def corrected_together(self) -> dict[str, tuple[str, ...]]:
-        """What is corrected together for support: role -> its hypotheses; under a gate "gate" -> all that it holds, in
-        the order of its stages."""
+        """What is corrected together for support: the families; under a gate "gate" -> all that it holds, in order."""
         if not self.stages:
             return dict(self.families.items())
         apart = {key: names for key, names in self.families.items() if self._is_exploratory(names[0])}

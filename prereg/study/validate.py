@@ -16,6 +16,7 @@ from prereg.errors import FieldPath, field_error, nearest
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.study.command import check_command
 from prereg.study.designs.gate import check_gate
+from prereg.study.designs.path import check_path
 from prereg.study.designs.per_task import check_per_task
 from prereg.study.designs.tune import check_tune
 from prereg.study.designs.unpaired import check_seeds_of_arms, check_unpaired
@@ -35,6 +36,7 @@ def check_promises(study: Study) -> None:
     for check in (
         _check_arms,
         check_tune,
+        check_path,
         check_command,
         _check_seeds,
         check_seeds_of_arms,

@@ -1,4 +1,5 @@
-"""Were the settings of tuned arms chosen by the registered rule, and frozen before any run that is judged?"""
+"""Were settings, or the path of a component ablation, chosen by the registered rule, and frozen before any run that is
+judged?"""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ from functools import partial
 
 from ablate.judge.audit.checks import AuditContext, Found, Result, check, named
 from prereg.registry.plan import cell_of
+from prereg.study.designs.components import Components
+from prereg.study.designs.path import chosen_by, follows
 from prereg.study.designs.tune import Choice, choose
 
 
@@ -13,15 +16,20 @@ def _is_tuned(context: AuditContext) -> bool:
     return context.study.tune is not None
 
 
+def _is_path(context: AuditContext) -> bool:
+    return isinstance(context.study.piloting, Components)
+
+
 _check = partial(check, applies=_is_tuned)
+_check_path = partial(check, applies=_is_path)
 
 
 def choices_of(context: AuditContext) -> tuple[Choice, ...]:
     """What the pilot's sealed values choose, derived again; nothing while they are not to be read."""
-    tune = context.study.tune
-    if tune is None or context.evidence.withheld:
+    given = context.study.piloting
+    if given is None or context.evidence.withheld:
         return ()
-    return choose(context.study, context.evidence.final(tune.choose_by))
+    return choose(context.study, context.evidence.final(given.choose_by))
 
 
 @_check(
@@ -50,14 +58,7 @@ def _chosen(context: AuditContext) -> Found:
     required="every pilot run sealed before the choice, and every other run started after it",
 )
 def _frozen_before(context: AuditContext) -> Found:
-    first = next((entry.index for entry in context.of("tuned")), None)
-    if first is None:
-        return ["no entry holds a choice"]
-    pilot, arms = context.study.pilots, context.study.arms
-    sealed = {cell_of(entry): entry.index for entry in reversed(context.of("sealed", "imported"))}
-    late = [f"{named(cell)} was sealed after it" for cell, at in sealed.items() if cell[0] in pilot and at > first]
-    early = {cell_of(entry) for entry in context.of("started", "sealed", "failed", "imported") if entry.index < first}
-    return [*late, *(f"{named(cell)} was begun before it" for cell in sorted(early) if cell[0] in arms)]
+    return _not_frozen_before(context)
 
 
 @_check(
@@ -72,3 +73,59 @@ def _inside(context: AuditContext) -> Found:
         for choice in choices_of(context)
         for field in choice.at_edge
     ]
+
+
+@_check_path(
+    "the path is the one that the pilot's runs give",
+    "inadmissible",
+    looks_at="`tuned` entries of a path against the steps that follow from the pilot's sealed values, round by round",
+    why="another part was taken by somebody, perhaps by its outcome",
+    required="one path in the ledger, whole, and the one that the registered rule gives",
+)
+def _path(context: AuditContext) -> Found:
+    logged = [entry.body.get("chosen") for entry in context.of("tuned")]
+    if not logged or not context.study.settings_known:
+        return ["no entry holds a whole path"]
+    if context.evidence.withheld:
+        return Result(passed=True, found="not derived while planned runs are missing")
+    derived = chosen_by(context.study, choices_of(context))
+    wrong = [
+        f"the ledger has {one}, the pilot's values give {derived}"
+        for one in logged
+        if not isinstance(one, dict) or not follows(one, derived)
+    ]
+    wrong += [] if derived in logged else ["no entry holds the whole path"]
+    taken = ", ".join(str(setting.get("part")) for setting in derived.values())
+    return Result(wrong, f"{taken}; by {len(context.study.pilots)} pilot arms")
+
+
+@_check_path(
+    "the path was frozen before the runs that are judged",
+    "inadmissible",
+    looks_at="the order of seals, starts and imports around the `tuned` entries of a path",
+    why="a path that was chosen after a judged run may rest on its outcome",
+    required="every pilot run sealed before its step was chosen, and every other run started after the last choice",
+)
+def _path_before(context: AuditContext) -> Found:
+    return _not_frozen_before(context)
+
+
+def _not_frozen_before(context: AuditContext) -> list[str]:
+    """Pilot runs sealed after the choice that rests on them, and judged runs begun before the last choice."""
+    study = context.study
+    made: dict[str, int] = {}
+    for entry in context.of("tuned"):
+        chosen = entry.body.get("chosen")
+        for arm in chosen if isinstance(chosen, dict) else ():
+            made.setdefault(arm, entry.index)
+    if not made:
+        return ["no entry holds a choice"]
+    sealed = {cell_of(entry): entry.index for entry in reversed(context.of("sealed", "imported"))}
+    late = [
+        f"{named(cell)} was sealed after it"
+        for cell, at in sealed.items()
+        if cell[0] in study.pilots and at > made.get(study.pilots[cell[0]].of, at)
+    ]
+    last = max(made.values())
+    early = {cell_of(entry) for entry in context.of("started", "sealed", "failed", "imported") if entry.index < last}
+    return [*late, *(f"{named(cell)} was begun before it" for cell in sorted(early) if cell[0] in study.arms)]

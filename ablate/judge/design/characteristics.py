@@ -198,7 +198,7 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         alpha=study.analysis.alpha,
         correct="gate" if study.stages else study.analysis.correct,
         n_seeds=n,
-        n_runs=len(study.cells),
+        n_runs=study.n_runs,
         cost_s=_cost(study, each, n),
         hypotheses=hypotheses,
         scenarios=tuple(scenarios),
@@ -236,7 +236,7 @@ def _cost(study: Study, each: float | None, n: int | None) -> float | None:
     """Device seconds of all runs, where each takes so long and the arm with most runs has n."""
     if each is None or n is None:
         return None
-    return each * (sum(planned_sizes(study, n).values()) + len(study.cells) - len(study.judged))
+    return each * (sum(planned_sizes(study, n).values()) + sum(study.pilot_runs.values()))
 
 
 def _curve(study: Study, planning: Planning) -> tuple[PowerAt, ...]:

@@ -9,7 +9,7 @@ from ablate.reporting import estimates
 from ablate.reporting.blocks import Table, columns
 from ablate.reporting.context import ReportContext
 from prereg import text as words
-from prereg.documents.analysis_plan import bayes
+from prereg.documents.procedures import bayes
 
 
 def bayes_table(context: ReportContext) -> Table | None:

@@ -20,7 +20,7 @@ from prereg.study.designs.tune import Choice
 def tuning_section(context: ReportContext) -> Section | None:
     """The pilot of a tuned study; none where nothing is tuned, or runs are missing."""
     choices = choices_of(AuditContext(context.registration, context.evidence))
-    if not choices:
+    if not choices or context.study.tune is None:
         return None
     return context.outcomes("tuning", "How the settings were chosen", _blocks(context, choices))
 
@@ -29,7 +29,7 @@ def _blocks(context: ReportContext, choices: tuple[Choice, ...]) -> Iterator[Blo
     study = context.study
     assert study.tune is not None, study.study
     yield Paragraph(tuning(study))
-    yield _settings_table(context, choices)
+    yield pilot_table(context, choices)
     edges = [f"{choice.arm} ({', '.join(choice.at_edge)})" for choice in choices if choice.at_edge]
     if edges:
         yield Paragraph(
@@ -37,35 +37,37 @@ def _blocks(context: ReportContext, choices: tuple[Choice, ...]) -> Iterator[Blo
         )
     if table := _contrasts(context):
         yield table
-    yield Facts((("Cost", _cost(context)),))
+    yield Facts((("Cost", cost(context)),))
 
 
-def _settings_table(context: ReportContext, choices: tuple[Choice, ...]) -> Table:
-    study, tune = context.study, context.study.tune
-    assert tune is not None, study.study
-    values = context.evidence.final(tune.choose_by)
+def pilot_table(context: ReportContext, choices: tuple[Choice, ...]) -> Table:
+    """The pilot's values of every setting, or of every part that a step of a path might have taken."""
+    study, given = context.study, context.study.piloting
+    assert given is not None, study.study
+    values, tuned = context.evidence.final(given.choose_by), study.tune is not None
     chosen = {choice.pilot for choice in choices}
     spreads = [abs(mean) for choice in choices for mean in choice.means.values() if mean is not None]
     decimals = estimates.decimals_for(min(filter(None, spreads), default=1.0) / 100.0)
     rows = []
     for choice in choices:
         for name, mean in choice.means.items():
-            found = [values[name, seed] for seed in tune.seeds if (name, seed) in values]
+            found = [values[name, seed] for seed in given.seeds if (name, seed) in values]
+            setting = study.pilots[name].setting
             rows.append(
                 (
                     choice.arm,
-                    said(study.pilots[name].setting),
+                    said(setting) if tuned else str(setting["part"]),
                     NONE if mean is None else words.number(mean, decimals),
                     words.number(stdev(found), decimals) if len(found) > 1 else NONE,
-                    f"{len(found)} of {len(tune.seeds)}",
-                    "chosen" if name in chosen else "",
+                    f"{len(found)} of {len(given.seeds)}",
+                    ("chosen" if tuned else "taken") if name in chosen else "",
                 )
             )
-    unit = words.unit_of(tune.choose_by, own=study.own_units)
-    metric = f"{tune.choose_by} ({unit})" if unit else tune.choose_by
+    unit = words.unit_of(given.choose_by, own=study.own_units)
+    metric = f"{given.choose_by} ({unit})" if unit else given.choose_by
     return Table(
         f"{metric} at the last step of the pilot's runs. n: pilot seeds with a value.",
-        columns("Arm", "Setting", "Mean:", "SD:", "n:", ""),
+        columns("Arm" if tuned else "Step", "Setting" if tuned else "Part", "Mean:", "SD:", "n:", ""),
         tuple(rows),
         marked=frozenset(at for at, row in enumerate(rows) if row[-1]),
         grouped=True,
@@ -104,7 +106,8 @@ def _contrasts(context: ReportContext) -> Table | None:
     )
 
 
-def _cost(context: ReportContext) -> str:
+def cost(context: ReportContext) -> str:
+    """Runs and run time of the pilot, and of what is judged."""
     study = context.study
     pilot = [run.wall_s for run in context.evidence.runs if run.variant in study.pilots]
     judged = [run.wall_s for run in context.evidence.runs if run.variant in study.arms]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from itertools import chain
 
 from ablate.judge.audit.audit import rows
+from ablate.reporting import estimates
+from ablate.reporting.blocks import Facts, Paragraph, Section
+from prereg import text as words
 from prereg.errors import SpecError
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Metric
-from prereg.registry.amendments import AMENDMENT_EFFECTS
+from prereg.registry.amendments import AMENDMENT_EFFECTS, Amendment, affected
+from prereg.registry.ledger_entry import Entry
+from prereg.registry.register import words_alone
+from prereg.study.spec import Study
 
 Explained = tuple[str, tuple[tuple[str, str], ...]]
 """A name, and the facts about it."""
@@ -67,3 +73,31 @@ def _metrics(metrics: Iterable[Metric]) -> list[Explained]:
         )
         for one in metrics
     ]
+
+
+def amendment_section(study: Study, registered: Sequence[Entry], amendment: Amendment) -> Section:
+    """What an amendment changes or would change, what was known by then, and what it makes exploratory."""
+    found = affected(study, [amendment])
+    lines = []
+    if found.hypotheses:
+        lines.append(f"exploratory from now on: {words.listed(found.hypotheses)}; no verdict rests on them")
+    if found.arms:
+        lines.append(f"no verdict rests on {words.listed(f'stable({arm})' for arm in found.arms)} either")
+    if found.verdict:
+        lines.append("no verdict will be given: a rule chosen after evidence decides nothing")
+    if lines:
+        lines.append("to decide all the same: copy the study under another name, with seeds nobody has seen")
+    if amendment.failed_runs:
+        lines.append(f"{words.counted(amendment.failed_runs, 'run')} failed by then and left no contrast: no evidence")
+    if words_alone(amendment.differences):
+        lines.append("words alone: runs and verdict are kept, and the report names the change")
+    elif amendment.registration:
+        lines.append("registrations: " + " -> ".join(one.registration[:8] for one in registered))
+    else:
+        lines.append("nothing is written yet; runs of the registration in force do not enter an amended one")
+    value = estimates.value
+    changes = tuple(("", f"{one.field}: {value(one.registered)} -> {value(one.now)}") for one in amendment.differences)
+    done = f"amended {study.study}: {amendment.previous[:8]} is now {amendment.registration[:8]}"
+    what = done if amendment.registration else f"an amendment of {study.study}, {amendment.previous[:8]}"
+    title = f"{what}; evidence by {'then' if amendment.registration else 'now'}: {amendment.evidence}"
+    return Section("amendment", title, (Facts(changes), *map(Paragraph, lines)))

@@ -15,9 +15,6 @@ from prereg.documents.components import ALIASES_LEFT_OUT, alias_rows, design_sen
 from prereg.documents.pairs import runs_of_arms
 from prereg.documents.procedures import can_be_refuted, counted_as, errors_held, lost_starts, margin, meanings
 from prereg.documents.tuning import tuning
-from prereg.registry.amendments import Amendment, affected
-from prereg.registry.ledger_entry import Entry
-from prereg.registry.register import words_alone
 from prereg.rule.bound import absences_of_the_tie
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
@@ -59,7 +56,7 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
         blocks += _command(study, scripts, data)
     blocks += _components(study)
     blocks += [replace(arms_table(study), caption="")]
-    blocks += [Paragraph(tuning(study))] if study.tune is not None else []
+    blocks += [Paragraph(tuning(study))] if study.piloting is not None else []
     blocks += [replace(hypotheses_table(study), caption="")]
     for label, name in said_once(study).items():
         supported, refuted = (of_any_task(study, label, said) for said in meanings(study, name))
@@ -96,7 +93,7 @@ def study_json(study: Study, notes: Sequence[str]) -> str:
         {"line": row.line, "when": row.when, "verdict": row.verdict, "decides": row.settles, "of": row.of}
         for row in study.rule.table()
     ]
-    n_runs = len(study.cells)
+    n_runs = study.n_runs
     whole = {"study": study.model_dump(mode="json"), "runs": n_runs, "decision": rule, "notes": list(notes)}
     return json.dumps(whole, indent=2, ensure_ascii=False)
 
@@ -108,6 +105,8 @@ def arms_table(study: Study) -> Table:
         moved = "; ".join(
             [*(f"{field} = {json.dumps(value)}" for field, value in arm.overrides.items()), *_tuned(study, arm.name)]
         )
+        if arm.name in study.open_steps:
+            moved = "the parts that the pilot has taken by then"
         rows.append((arm.name, moved or "the base, unchanged", "baseline" if arm.name == study.baseline else ""))
     return Table(
         "Arms and what each changes in the base configuration.",
@@ -214,7 +213,7 @@ def sizes_sections(study: Study, vocabulary: int | None) -> list[Section]:
     of a text at hand.
     """
     base = study.training(study.baseline)
-    configs = {arm: study.training(arm) for arm in study.arms}
+    configs = {arm: study.training(arm) for arm in study.arms if arm not in study.open_steps}
     if not any(mismatch(config, base, kind, vocabulary=1) for config in configs.values() for kind, _ in _COUNTS):
         return []
     given = study.match.vocabulary if isinstance(study.match, Match) else None
@@ -243,34 +242,6 @@ def sizes_sections(study: Study, vocabulary: int | None) -> list[Section]:
 
 def _percent(share: float) -> str:
     return "equal" if share == 0.0 else f"{share:+.2%}".replace("-", words.MINUS)
-
-
-def amendment_section(study: Study, registered: Sequence[Entry], amendment: Amendment) -> Section:
-    """What an amendment changes or would change, what was known by then, and what it makes exploratory."""
-    found = affected(study, [amendment])
-    lines = []
-    if found.hypotheses:
-        lines.append(f"exploratory from now on: {words.listed(found.hypotheses)}; no verdict rests on them")
-    if found.arms:
-        lines.append(f"no verdict rests on {words.listed(f'stable({arm})' for arm in found.arms)} either")
-    if found.verdict:
-        lines.append("no verdict will be given: a rule chosen after evidence decides nothing")
-    if lines:
-        lines.append("to decide all the same: copy the study under another name, with seeds nobody has seen")
-    if amendment.failed_runs:
-        lines.append(f"{words.counted(amendment.failed_runs, 'run')} failed by then and left no contrast: no evidence")
-    if words_alone(amendment.differences):
-        lines.append("words alone: runs and verdict are kept, and the report names the change")
-    elif amendment.registration:
-        lines.append("registrations: " + " -> ".join(one.registration[:8] for one in registered))
-    else:
-        lines.append("nothing is written yet; runs of the registration in force do not enter an amended one")
-    value = estimates.value
-    changes = tuple(("", f"{one.field}: {value(one.registered)} -> {value(one.now)}") for one in amendment.differences)
-    done = f"amended {study.study}: {amendment.previous[:8]} is now {amendment.registration[:8]}"
-    what = done if amendment.registration else f"an amendment of {study.study}, {amendment.previous[:8]}"
-    title = f"{what}; evidence by {'then' if amendment.registration else 'now'}: {amendment.evidence}"
-    return Section("amendment", title, (Facts(changes), *map(Paragraph, lines)))
 
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -358,11 +329,16 @@ def runs_section(runs: PlannedRuns) -> Section:
         extent = words.listed(each)
     title = f"{runs.study}: {n_runs}: {extent}, all arms of the first seed first"
     said = tuple(map(Paragraph, runs.about))
-    if any(arm.parameters is None for arm in runs.arms):
+    if all(arm.parameters is None for arm in runs.arms):
         names = (Paragraph(f"Arms: {words.listed(arm.arm for arm in runs.arms)}."),) if said else ()
         unknown = Paragraph("Of a trainer of the study's own, size and cost are not known.")
         return Section("runs", title, (*said, *names, unknown))
-    rows = tuple((arm.arm, f"{arm.parameters:,}", f"{arm.tokens:,}", f"{arm.flops:.3e}") for arm in runs.arms)
+    rows = tuple(
+        (arm.arm, "?", "?", "?")
+        if arm.parameters is None
+        else (arm.arm, f"{arm.parameters:,}", f"{arm.tokens:,}", f"{arm.flops:.3e}")
+        for arm in runs.arms
+    )
     heads = columns("Arm", "Parameters:", "Tokens per run:", "FLOPs per run:")
     hint = 'Memory, time and cost:  ablate plan STUDY --scale "on 1 H100" --mfu 0.4'
     return Section("runs", title, (*said, Table("", heads, rows), Paragraph(hint)))

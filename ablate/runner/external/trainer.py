@@ -39,8 +39,7 @@ from ablate.runner.messages import Message, Pipes, failed, said, show_trace
 from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.registry.disk import NO_ROOM, write_passing, write_whole
 from prereg.registry.plan import CommandSpec
-from prereg.study.command import code_sha256, filled
-from prereg.study.spec import MetricsFile
+from prereg.study.command import MetricsFile, code_sha256, filled
 
 RESUMABLE = "resumable"
 """The file by which a command says that it can go on from what its directory holds."""
