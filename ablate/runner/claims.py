@@ -94,11 +94,14 @@ class Claims:
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Self:
-        self._parts.mkdir(parents=True, exist_ok=True)
         me = Owner(
             host=socket.gethostname(), pid=os.getpid(), part=self.part, born=born(os.getpid()), namespace=_namespace()
         )
-        create_whole(self._presence(self.name), me.model_dump_json().encode())
+        while True:
+            self._parts.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):  # the last process to leave removed the empty folder meanwhile
+                create_whole(self._presence(self.name), me.model_dump_json().encode())
+                break
         self._failed_before = set((self.runs / ".claims").glob("*/*.failed"))
         threading.Thread(target=self._beat, daemon=True).start()
         return self
