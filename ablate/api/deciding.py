@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from ablate.api.context import Clock, StudyContext, open_study, published_beside, require_registered, utc_now
-from prereg.errors import EvidenceError, Where
+from prereg.errors import EvidenceError, Where, nearest
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import write_whole
 
@@ -18,10 +18,15 @@ if TYPE_CHECKING:
 
     from ablate.judge.verdict import Decision
     from ablate.records.evidence import Evidence
+    from ablate.reporting.context import ReportContext
+    from ablate.reporting.document import Document
     from prereg.documents.published import LoadedPublished
     from prereg.registry.ledger_entry import Entry
     from prereg.registry.looks import Look
     from prereg.registry.registration import Registration
+
+PAGES = {"html": "report.html", "markdown": "report.md"}
+"""Forms of a report that the ledger binds to the decision, and their files."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class Decided:
     verdict_path: Path | None = None
     markdown_path: Path | None = None
     html_path: Path | None = None
+    exported: tuple[Path, ...] = ()
+    """The files of forms other than the two pages."""
     absent: int = 0
     """Runs whose sealed records are not on this disk, so that the pages were kept, under a notice, and not judged."""
     earlier: tuple[Entry, ...] = ()
@@ -124,12 +131,17 @@ def _log_look(
     return ledger.head()
 
 
-def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) -> Decided:
+def report(
+    path: str | Path, *, root: Path | None = None, now: Clock = utc_now, forms: Sequence[str] = tuple(PAGES)
+) -> Decided:
     """Write the reports of a decision again, from the evidence and the ledger; decides nothing new.
 
-    Another version of this tool may write other bytes; the ledger then takes their hashes. Where sealed records are no
-    longer on this disk, the pages are kept and a notice above them says so (`ablate.reporting.withdrawn`).
+    `forms`: html, markdown, latex, figures, csv. Another version of this tool may write other pages; the ledger then
+    takes their hashes. Where sealed records are no longer on this disk, the pages are kept and a notice above them says
+    so (`ablate.reporting.withdrawn`). Raises `EvidenceError` where nothing was decided, where the evidence does not
+    give the decision, for an unknown form, and for latex, figures and csv where records are gone.
     """
+    exports = [form for form in _known(forms) if form not in PAGES]
     from ablate.judge.verdict import verdict_bytes
     from prereg.registry.ledger import Ledger
 
@@ -139,6 +151,8 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
     mine = [entry for entry in Ledger(context.root.ledger).entries() if entry.study == context.study.study]
     decided = [entry for entry in mine if entry.event == "decided"]
     if decided and not all(_present(context, decided[-1], mine)):
+        if exports:
+            _refuse_exports(context, decided[-1], mine, exports)
         return _keep(context, registration, decided[-1], mine, at=now())
     entries = [entry for entry in decided if entry.registration == registration.sha256]
     if not entries:
@@ -154,7 +168,51 @@ def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) 
             required=f"the evidence of the decision taken {entries[-1].at}",
             fix=f"ablate verify {context.path}, then ablate decide {context.path}",
         )
-    return _tell(context, registration, entries[-1], decision, evidence, published=published, at=now())
+    done = Decided(decision, registration, evidence.ledger_head)
+    told = [page for form, page in PAGES.items() if form in forms]
+    if told:
+        done = _tell(context, registration, entries[-1], decision, evidence, published=published, at=now(), only=told)
+    if not exports:
+        return done
+    text, document = _composed(registration, entries[-1], decision, evidence, published)
+    return replace(done, exported=_export(_report_folder(context), text, document, exports))
+
+
+def _known(forms: Sequence[str]) -> list[str]:
+    """The forms, each once. Raises `EvidenceError` for one that there is not."""
+    from ablate.reporting.exports.files import Export
+
+    known = [*PAGES, *get_args(Export)]
+    for form in forms:
+        if form not in known:
+            raise EvidenceError(
+                f"a report as '{form}'", required=f"one of {', '.join(known)}", fix=nearest(form, known) or known[0]
+            )
+    return list(dict.fromkeys(forms))
+
+
+def _refuse_exports(context: StudyContext, decision: Entry, mine: list[Entry], forms: Sequence[str]) -> None:
+    present = _present(context, decision, mine)
+    raise EvidenceError(
+        f"the sealed records of {present.count(False)} of {len(present)} runs are not here, and {', '.join(forms)} "
+        "are made from them",
+        required="the sealed records",
+        fix=f"restore them from a backup; ablate report {context.path} keeps the pages as they are",
+    )
+
+
+def _export(folder: Path, text: ReportContext, document: Document, forms: Sequence[str]) -> tuple[Path, ...]:
+    """Write the files of forms other than pages; the ledger does not hold them."""
+    from ablate.reporting.exports.files import EXPORTS, export_files
+
+    written = []
+    for form in EXPORTS:
+        for name, data in export_files(form, text, document) if form in forms else ():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, data)
+            written.append(path)
+    return tuple(written)
 
 
 def _judge(context: StudyContext, registration: Registration) -> tuple[Decision, Evidence]:
@@ -251,8 +309,20 @@ def pages(
     registration: Registration, entry: Entry, decision: Decision, evidence: Evidence, published: LoadedPublished | None
 ) -> dict[str, bytes]:
     """The reports of the decision of a ledger entry, by file name. Writes nothing."""
-    from ablate.data import toy
     from ablate.reporting import html, markdown
+
+    text, document = _composed(registration, entry, decision, evidence, published)
+    return {
+        "report.md": markdown.render(text, document).encode(),
+        "report.html": html.render(text, document).encode(),
+    }
+
+
+def _composed(
+    registration: Registration, entry: Entry, decision: Decision, evidence: Evidence, published: LoadedPublished | None
+) -> tuple[ReportContext, Document]:
+    """The report of the decision of a ledger entry, before it has a form."""
+    from ablate.data import toy
     from ablate.reporting.context import ReportContext
     from ablate.reporting.document import compose
 
@@ -266,11 +336,7 @@ def pages(
         generated_at=entry.at,
         published=published,
     )
-    document = compose(text)
-    return {
-        "report.md": markdown.render(text, document).encode(),
-        "report.html": html.render(text, document).encode(),
-    }
+    return text, compose(text)
 
 
 def _reads_toy_by_characters(registration: Registration) -> bool:
@@ -287,8 +353,11 @@ def _tell(
     *,
     published: LoadedPublished | None,
     at: str,
+    only: Collection[str] = tuple(PAGES.values()),
 ) -> Decided:
     """Write report.md and report.html for the decision of a ledger entry, and put their hashes in the ledger.
+
+    Of one of them `only`, the other is written too where it exists: one entry vouches for both.
 
     A report holds the hash of the decision's entry, so its own hash can only stand in a later one. With it goes that of
     the published figures that the report tells, so that `verify` can say when the two have parted.
@@ -297,7 +366,8 @@ def _tell(
     from prereg.registry.looks import decisions_before
 
     folder = _report_folder(context)
-    written = pages(registration, entry, decision, evidence, published)
+    made = pages(registration, entry, decision, evidence, published)
+    written = {page: data for page, data in made.items() if page in only or (folder / page).exists()}
     for page, data in written.items():
         write_whole(folder / page, data)
     ledger, name = Ledger(context.root.ledger), context.study.study
@@ -308,9 +378,9 @@ def _tell(
     # The entry may hold more than its body was given: what a crash had left before it.
     if not earlier or not body.items() <= earlier[-1].body.items():
         ledger.append("reported", study=name, registration=registration.sha256, body=body, at=at)
-    verdict, markdown, html = (folder / name for name in ("verdict.json", "report.md", "report.html"))
+    markdown, html = (folder / page if page in written else None for page in ("report.md", "report.html"))
     before = decisions_before(evidence.ledger, registration.sha256, entry.sha256)
-    return Decided(decision, registration, ledger.head(), verdict, markdown, html, earlier=before)
+    return Decided(decision, registration, ledger.head(), folder / "verdict.json", markdown, html, earlier=before)
 
 
 def _report_folder(context: StudyContext) -> Path:

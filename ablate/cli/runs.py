@@ -276,25 +276,6 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False, m
     )
 
 
-def report(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
-    """Write the last decision's reports again.
-
-    Decides nothing new. Where sealed records are no longer on this disk the pages are kept as they are, under a notice.
-
-    Example:  ablate report studies/embnorm.yaml
-    """
-    written = api.report(study, root=root)
-    pages = [page for page in (written.markdown_path, written.html_path) if page is not None]
-    if as_json:
-        facts = {"wrote": [str(page) for page in pages], "runs_absent": written.absent, "head": written.head}
-        return put_json(json.dumps(facts, indent=2))
-    if written.absent:
-        put(f"the sealed records of {written.absent} runs are not on this disk, so nothing was judged again:")
-        put("the report is kept as it was written, and a notice at its top says so")
-    put(*(f"wrote {page}" for page in pages), f"ledger head {written.head}")
-    return None
-
-
 def _report_run(study: Path, done: Ran, *, as_json: bool) -> None:
     """How a call of `run` ended, and what to type next."""
     summary, name = done.summary, done.registration.study.study
